@@ -1,0 +1,182 @@
+//go:build linux
+
+// Package agent is the program inside a container: it starts commands, feeds them, streams what
+// they print, and makes sure that nothing outlives them. One Agent serves one session, over the
+// stdin and stdout that a docker exec gave it; when they close, every command ends.
+//
+// The agent runs as the same user as the commands, so they can kill, stop or impersonate it. It
+// makes that hard and its peer relies on none of it.
+//
+// agent.go accepts streams; command.go runs one command; family.go knows the processes.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// maxCommands bounds the commands that run at a time.
+const maxCommands = 1000
+
+// Agent runs the commands of one session.
+type Agent struct {
+	family  *family
+	devNull int
+
+	mu       sync.Mutex
+	commands map[uint32]*command
+	// early holds control frames that overtook the start of their command.
+	early map[uint32]wire.Control
+	last  uint32 // the newest command's stream id
+}
+
+// Serve is the agent's whole life: it takes over stdin and stdout and returns when they close or
+// break, after it has killed every other process of the container except the first. The caller
+// should exit then.
+func Serve() error {
+	debug.SetGCPercent(50)
+	runtime.GOMAXPROCS(8)
+	conn, err := takeStdio()
+	if err != nil {
+		return err
+	}
+	if err := harden(); err != nil {
+		return err
+	}
+	// An earlier agent that was killed may have left something running.
+	killAll()
+	a := &Agent{commands: map[uint32]*command{}, early: map[uint32]wire.Control{}}
+	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+	}
+	a.family = newFamily()
+	defer killAll()
+	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
+		return fmt.Errorf("cannot greet the service: %w", err)
+	}
+	mux, err := yamux.Server(conn, wire.Mux(maxCommands+1), nil)
+	if err != nil {
+		return fmt.Errorf("cannot open the session: %w", err)
+	}
+	// Without its control stream nothing could be killed any more, so either end is the end.
+	ended := make(chan error, 2)
+	control, err := mux.AcceptStream()
+	if err != nil {
+		return sessionError(err)
+	}
+	go func() { ended <- a.control(control) }()
+	go func() { ended <- a.accept(mux) }()
+	return sessionError(<-ended)
+}
+
+// sessionError leaves out the error that is the usual end: the service has gone.
+func sessionError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return fmt.Errorf("session broken: %w", err)
+}
+
+// harden keeps other processes of the same user from tracing the agent and from reading its
+// descriptors and memory, and lets it adopt what commands orphan.
+func harden() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become undumpable: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot become a subreaper: %w", err)
+	}
+	return nil
+}
+
+func (a *Agent) accept(mux *yamux.Session) error {
+	for {
+		stream, err := mux.AcceptStream()
+		if err != nil {
+			return err
+		}
+		c := &command{family: a.family, stream: stream, devNull: a.devNull}
+		a.add(stream.StreamID(), c)
+		go func() {
+			defer a.remove(stream.StreamID())
+			c.serve()
+		}()
+	}
+}
+
+func (a *Agent) add(id uint32, c *command) {
+	a.mu.Lock()
+	a.commands[id] = c
+	a.last = id
+	control, overtook := a.early[id]
+	delete(a.early, id)
+	a.mu.Unlock()
+	if overtook {
+		c.control(control)
+	}
+}
+
+func (a *Agent) remove(id uint32) {
+	a.mu.Lock()
+	delete(a.commands, id)
+	a.mu.Unlock()
+}
+
+func (a *Agent) control(stream io.Reader) error {
+	for {
+		var m wire.Control
+		if err := wire.ReadMessage(stream, wire.KindControl, &m); err != nil {
+			return err
+		}
+		a.mu.Lock()
+		c := a.commands[m.Stream]
+		if c == nil && m.Stream > a.last && len(a.early) < maxCommands {
+			a.early[m.Stream] = m
+		}
+		a.mu.Unlock()
+		if c != nil {
+			c.control(m)
+		}
+	}
+}
+
+// InitProcess is the life of a container's first process: it collects orphans until it is told
+// to stop. Everything of interest is the agent's.
+func InitProcess(ctx context.Context, children <-chan os.Signal) {
+	for {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		select {
+		case <-children:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// killAll kills every process of the container but the first and the caller (kill(2), pid -1).
+func killAll() {
+	deadline := time.Now().Add(5 * time.Second)
+	for time.Now().Before(deadline) {
+		if err := unix.Kill(-1, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,314 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/agent/spawn"
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// command is one stream's command.
+type command struct {
+	family  *family
+	stream  *yamux.Stream
+	devNull int
+
+	mu         sync.Mutex
+	leader     *leader
+	terminated bool
+	grace      time.Duration
+
+	sending sync.Mutex // held while a frame is written
+}
+
+// serve reads the Start, runs the command to its end and reports it.
+func (c *command) serve() {
+	var start wire.Start
+	if err := wire.ReadMessage(c.stream, wire.KindStart, &start); err != nil {
+		_ = c.stream.Reset()
+		return
+	}
+	exit := c.run(start)
+	if err := wire.WriteMessage(c.stream, wire.KindExit, exit); err != nil {
+		_ = c.stream.Reset()
+		return
+	}
+	_ = c.stream.Close()
+}
+
+func (c *command) run(start wire.Start) wire.Exit {
+	p, fault := c.prepare(start)
+	if fault.Fault != wire.FaultNone {
+		return fault
+	}
+	io, err := openPipes(start.Stdin, c.devNull)
+	if err != nil {
+		return wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
+	}
+	defer io.close()
+	p.Files = io.child
+	l, err := c.family.start(p)
+	io.closeChildEnds()
+	if err != nil {
+		return startFault(start, err)
+	}
+	c.started(l)
+	truncated := c.carry(io, l, start)
+	exit := wire.Exit{Truncated: truncated}
+	if l.status.Signaled() {
+		exit.Signal = int(l.status.Signal())
+	} else {
+		exit.Code = l.status.ExitStatus()
+	}
+	return exit
+}
+
+// carry carries the command's input and output until it has ended with all that it started.
+func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) {
+	if p.stdin != nil {
+		go c.feed(p.stdin)
+	} else {
+		go c.watch()
+	}
+	var outputs sync.WaitGroup
+	var cut [2]bool
+	for i, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
+		outputs.Go(func() { cut[i] = c.forward(p.outputs[i], kind, start.MaxOutput) })
+	}
+	<-l.exited
+	if err := c.family.sweep(); err != nil {
+		// The container cannot be trusted to be clean any more; the service replaces it when
+		// its agent is gone.
+		os.Exit(1)
+	}
+	// Whoever could write is gone. Only an end of a pipe that was passed on to another command
+	// keeps a reader waiting now.
+	p.stopWaiting()
+	outputs.Wait()
+	return cut[0] || cut[1]
+}
+
+// feed copies the stream to the command's stdin. A reset stream means that nobody waits for the
+// command any more.
+func (c *command) feed(stdin *os.File) {
+	defer stdin.Close()
+	_, err := io.CopyBuffer(onlyWriter{stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
+	if errors.Is(err, yamux.ErrStreamReset) {
+		c.terminate(0)
+	} else if err != nil {
+		// The command closed its stdin. What still comes is dropped, so that the sender is not
+		// blocked, and a reset is still seen.
+		c.watch()
+	}
+}
+
+// watch reads and drops what the stream brings, and ends the command when it is reset.
+func (c *command) watch() {
+	if _, err := io.Copy(io.Discard, onlyReader{c.stream}); err != nil {
+		c.terminate(0)
+	}
+}
+
+// forward sends one output as frames, at most limit bytes of it (0: all), and reads the rest
+// without sending it.
+func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated bool) {
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	buffer := smallBuffers.Get().(*[]byte)
+	pool := &smallBuffers
+	defer func() { pool.Put(buffer) }()
+	seen := 0
+	for {
+		n, err := from.Read((*buffer)[wire.HeaderSize:])
+		full := wire.HeaderSize+n == len(*buffer)
+		if int64(n) > limit {
+			truncated = true
+			n = int(limit)
+		}
+		if n > 0 {
+			limit -= int64(n)
+			if !c.send(kind, (*buffer)[:wire.HeaderSize+n]) {
+				// Nobody listens. watch ends the command; its pipes must not block meanwhile.
+				limit = 0
+			}
+		}
+		if err != nil {
+			return truncated
+		}
+		if seen += n; full && pool == &smallBuffers && seen >= bulkThreshold {
+			pool.Put(buffer)
+			pool = &largeBuffers
+			buffer = pool.Get().(*[]byte)
+			if from.readInBulk() != nil {
+				return truncated
+			}
+		}
+	}
+}
+
+// send writes one frame, whose payload begins after the room for its header.
+func (c *command) send(kind wire.Kind, frame []byte) bool {
+	h := wire.Header(kind, len(frame)-wire.HeaderSize)
+	copy(frame, h[:])
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	_, err := c.stream.Write(frame)
+	return err == nil
+}
+
+// Most commands print little: only one that has printed bulkThreshold bytes, and more at a time
+// than a small buffer holds, is read in bulk and with a large one.
+const bulkThreshold = 64 << 10
+
+var (
+	smallBuffers = bufferPool(8 << 10)
+	largeBuffers = bufferPool(wire.HeaderSize + wire.MaxData)
+)
+
+func bufferPool(size int) sync.Pool {
+	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+}
+
+func (c *command) started(l *leader) {
+	c.mu.Lock()
+	c.leader = l
+	terminated := c.terminated
+	c.mu.Unlock()
+	if terminated {
+		c.end(l)
+	}
+}
+
+func (c *command) control(m wire.Control) {
+	if m.Terminate {
+		c.terminate(time.Duration(m.Grace) * time.Millisecond)
+		return
+	}
+	c.mu.Lock()
+	l := c.leader
+	c.mu.Unlock()
+	if l != nil && m.Signal > 0 {
+		c.family.signal(l, unix.Signal(m.Signal), true)
+	}
+}
+
+// terminate ends the command now or, when it has not started yet, as soon as it has.
+func (c *command) terminate(grace time.Duration) {
+	c.mu.Lock()
+	l, again := c.leader, c.terminated
+	c.terminated, c.grace = true, grace
+	c.mu.Unlock()
+	if l != nil && (!again || grace == 0) {
+		c.end(l)
+	}
+}
+
+// end asks the whole tree to stop, and after the grace makes the leader stop; the others are
+// swept away after it.
+func (c *command) end(l *leader) {
+	if c.grace > 0 {
+		c.family.signalTree(l, unix.SIGTERM)
+	}
+	time.AfterFunc(c.grace, func() { c.family.signal(l, unix.SIGKILL, false) })
+}
+
+// prepare turns a Start into a process, with the shell or the program found.
+func (c *command) prepare(start wire.Start) (spawn.Process, wire.Exit) {
+	p := spawn.Process{Argv: start.Argv, Env: start.Env, Dir: start.Cwd}
+	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for _, entry := range start.Env {
+		if value, is := strings.CutPrefix(entry, "PATH="); is {
+			path = value
+		}
+	}
+	if start.Shell != "" {
+		shell := "bash"
+		if _, err := lookPath(shell, path, "/"); err != nil {
+			shell = "sh"
+		}
+		option := "-c"
+		if start.Login {
+			option = "-lc"
+		}
+		p.Argv = []string{shell, option, start.Shell}
+	}
+	if len(p.Argv) == 0 {
+		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
+	}
+	var err error
+	if p.Path, err = lookPath(p.Argv[0], path, start.Cwd); err != nil {
+		code := 127
+		if errors.Is(err, unix.EACCES) {
+			code = 126
+		}
+		return p, wire.Exit{Code: code, Fault: wire.FaultCommand, Message: p.Argv[0] + ": " + err.Error()}
+	}
+	return p, wire.Exit{}
+}
+
+// lookPath finds a program as execvp(3) does, in the command's own PATH and directory.
+func lookPath(name, path, dir string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil // execve resolves it against the working directory and judges it
+	}
+	var found error = errors.New("command not found")
+	for _, entry := range filepath.SplitList(path) {
+		if !filepath.IsAbs(entry) {
+			entry = filepath.Join(dir, entry)
+		}
+		file := entry + "/" + name
+		if err := unix.Access(file, unix.X_OK); err != nil {
+			if errors.Is(err, unix.EACCES) {
+				found = err
+			}
+			continue
+		}
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return file, nil
+		}
+	}
+	return "", found
+}
+
+func startFault(start wire.Start, err error) wire.Exit {
+	exit := wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
+	var failed *spawn.Error
+	if !errors.As(err, &failed) {
+		return exit
+	}
+	switch failed.Stage {
+	case spawn.StageDir:
+		exit.Fault, exit.Message = wire.FaultCwd, fmt.Sprintf("%s: %v", start.Cwd, failed.Errno)
+	case spawn.StageExec:
+		exit.Fault = wire.FaultCommand
+		name := "shell"
+		if len(start.Argv) > 0 {
+			name = start.Argv[0]
+		}
+		exit.Message = fmt.Sprintf("%s: %v", name, failed.Errno)
+		if failed.Errno == syscall.ENOENT {
+			exit.Code = 127
+		}
+	}
+	return exit
+}
+
+// onlyReader and onlyWriter hide the methods by which io.Copy would splice, which gains nothing
+// here and in gVisor costs a call that fails.
+type onlyReader struct{ io.Reader }
+type onlyWriter struct{ io.Writer }

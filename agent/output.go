@@ -1,0 +1,147 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// output reads the pipe that a command prints to. One goroutine reads; another may end it.
+//
+// Normally it waits in the runtime's poller. A command that prints much is read in bulk: every
+// write to a polled pipe wakes the poller, which in gVisor costs far more than the write, so the
+// pipe is made large, taken out of the poller, and looked at every now and then.
+type output struct {
+	mu      sync.Mutex // covers what the two goroutines share: file and stopped
+	file    *os.File   // in the poller; nil while reading in bulk
+	stopped bool
+
+	bulk    int       // the descriptor while reading in bulk
+	ready   int       // bytes that the pipe held when it was last looked at, less what was read since
+	hadData time.Time // when bulk reading last found something
+	drained int       // bytes read after the stop
+}
+
+const (
+	// maxPipe is the most that an unprivileged process can have in a pipe (pipe(7)).
+	maxPipe = 1 << 20
+	// bulkPause is how long a bulk reader lets the pipe fill before it looks again.
+	bulkPause = time.Millisecond
+	// bulkPatience is after how long without data a bulk reader goes back to the poller.
+	bulkPatience = 20 * time.Millisecond
+)
+
+// Read waits for data, or after stopWaiting takes what is in the pipe. Any error is the end.
+func (o *output) Read(p []byte) (int, error) {
+	for {
+		if o.file != nil {
+			n, err := o.file.Read(p)
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				return n, err
+			}
+			if err := o.readInBulk(); err != nil {
+				return 0, err
+			}
+		}
+		stopped := o.fill()
+		// A writer may still be there: the pipe's end was passed on to another command. So what
+		// is read after the stop is bounded by what can have been in the pipe then.
+		if o.drained > maxPipe {
+			return 0, io.EOF
+		}
+		n, err := unix.Read(o.bulk, p)
+		switch {
+		case n > 0:
+			o.ready -= n
+			o.hadData = time.Now()
+			if stopped {
+				o.drained += n
+			}
+			return n, nil
+		case err == nil || stopped && errors.Is(err, unix.EAGAIN):
+			return 0, io.EOF
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return 0, err
+		case time.Since(o.hadData) > bulkPatience:
+			o.poll()
+		}
+	}
+}
+
+// fill lets the pipe fill up, unless what it held has not been read yet. It says whether
+// stopWaiting was called: then all that will be written has been.
+func (o *output) fill() (stopped bool) {
+	if stopped = o.isStopped(); stopped || o.ready > 0 {
+		return stopped
+	}
+	held := 0
+	for held < maxPipe*3/4 {
+		time.Sleep(bulkPause)
+		now, err := unix.IoctlGetInt(o.bulk, unix.TIOCINQ)
+		if err != nil || now == held {
+			break
+		}
+		held = now
+	}
+	o.ready = held
+	return o.isStopped()
+}
+
+// readInBulk takes the pipe out of the poller: the descriptor that was in it is closed.
+func (o *output) readInBulk() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	bulk := -1
+	_ = raw.Control(func(fd uintptr) { bulk, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) })
+	if err != nil {
+		return err
+	}
+	_, _ = unix.FcntlInt(uintptr(bulk), unix.F_SETPIPE_SZ, maxPipe) // slower without, but no fault
+	_ = o.file.Close()
+	o.file, o.bulk, o.ready, o.hadData = nil, bulk, maxPipe, time.Now()
+	return nil
+}
+
+// poll puts the pipe back into the poller, unless it has been stopped.
+func (o *output) poll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.stopped {
+		o.file = os.NewFile(uintptr(o.bulk), "pipe")
+	}
+}
+
+func (o *output) isStopped() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.stopped
+}
+
+// stopWaiting makes Read end where it would wait for more.
+func (o *output) stopWaiting() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stopped = true
+	if o.file != nil {
+		_ = o.file.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// close is called when nobody reads any more.
+func (o *output) close() {
+	if o.file != nil {
+		_ = o.file.Close()
+	} else {
+		_ = unix.Close(o.bulk)
+	}
+}

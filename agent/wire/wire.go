@@ -1,0 +1,201 @@
+// Package wire is what the service and the agent inside a container say to each other.
+//
+// The agent's stdin and stdout are one connection. On it the agent first sends a Hello; then both
+// ends speak yamux, with the service as the client. The service opens the control stream before
+// any other and keeps it; every further stream is one command:
+//
+//	service to agent:  a Start frame, then the command's stdin as plain bytes; half-close is EOF
+//	agent to service:  Stdout and Stderr frames as they come, and one Exit frame at the end
+//
+// Control frames name a command by its yamux stream id. They have a stream of their own because a
+// command that does not read its stdin stops the flow of its own stream, and must be killable then.
+//
+// What arrives from a container is a tenant's input: every frame is bounded before it is read.
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+)
+
+// Version is raised with every change that the other end could not understand.
+const Version = 1
+
+// Kind is the first byte of a frame.
+type Kind byte
+
+// The kinds of frames. The numbers are part of the protocol.
+const (
+	KindHello   Kind = 1
+	KindStart   Kind = 2
+	KindStdout  Kind = 3
+	KindStderr  Kind = 4
+	KindExit    Kind = 5
+	KindControl Kind = 6
+)
+
+// HeaderSize is the length of a frame's header: the kind, then the payload's length as three
+// bytes, most significant first.
+const HeaderSize = 4
+
+// MaxData is the largest payload of a Stdout or Stderr frame, in bytes.
+const MaxData = 128<<10 - HeaderSize
+
+// maxMessage is the largest payload of a JSON frame, in bytes. A Start carries a command's whole
+// argument list and environment, which Linux bounds at about 2 MiB in practice.
+const maxMessage = 4 << 20
+
+// Hello is the agent's first frame.
+type Hello struct {
+	Version int `json:"version"`
+}
+
+// Start asks for a command.
+type Start struct {
+	// Argv is the program and its arguments, looked up in Env's PATH. Empty when Shell is set.
+	Argv []string `json:"argv,omitempty"`
+	// Shell is a command line for bash, or for sh where the image has no bash.
+	Shell string `json:"shell,omitempty"`
+	// Login makes the shell a login shell.
+	Login bool `json:"login,omitempty"`
+	// Cwd is an absolute path inside the container.
+	Cwd string `json:"cwd"`
+	// Env is the command's whole environment as NAME=value.
+	Env []string `json:"env"`
+	// Stdin says that the stream carries the command's stdin; without it stdin is /dev/null.
+	Stdin bool `json:"stdin,omitempty"`
+	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
+	// drops the rest. 0 means no bound.
+	MaxOutput int64 `json:"maxOutput,omitempty"`
+}
+
+// Fault says which part of a Start could not be carried out.
+type Fault string
+
+// The faults. FaultNone means that the command ran.
+const (
+	FaultNone    Fault = ""
+	FaultCwd     Fault = "cwd"
+	FaultCommand Fault = "command"
+	FaultAgent   Fault = "agent"
+)
+
+// Exit is the last frame of a command.
+type Exit struct {
+	// Code is the exit code, meaningful when Signal is 0 and Fault is none.
+	Code int `json:"code"`
+	// Signal is the number of the signal that ended the command, or 0.
+	Signal int `json:"signal,omitempty"`
+	// Truncated says that output beyond MaxOutput was dropped.
+	Truncated bool `json:"truncated,omitempty"`
+	// Fault and Message tell why the command could not be started; Code is then what a shell
+	// would have returned: 127 for a program that is not there, 126 for one that cannot run.
+	Fault   Fault  `json:"fault,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Control acts on a running command.
+type Control struct {
+	// Stream is the yamux id of the command's stream.
+	Stream uint32 `json:"stream"`
+	// Signal is sent to the command's process group. 0 when Terminate is set.
+	Signal int `json:"signal,omitempty"`
+	// Terminate sends SIGTERM to everything that the command started, and SIGKILL once Grace
+	// milliseconds have passed.
+	Terminate bool  `json:"terminate,omitempty"`
+	Grace     int64 `json:"graceMs,omitempty"`
+}
+
+// Header is a frame's kind and payload length.
+func Header(kind Kind, length int) [HeaderSize]byte {
+	var h [HeaderSize]byte
+	binary.BigEndian.PutUint32(h[:], uint32(length))
+	h[0] = byte(kind)
+	return h
+}
+
+// WriteMessage writes one JSON frame with a single Write.
+func WriteMessage(w io.Writer, kind Kind, message any) error {
+	payload, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("cannot encode a frame of kind %d: %w", kind, err)
+	}
+	if len(payload) > maxMessage {
+		return fmt.Errorf("cannot send a frame of kind %d: %d bytes are more than %d", kind, len(payload), maxMessage)
+	}
+	h := Header(kind, len(payload))
+	_, err = w.Write(append(h[:], payload...))
+	return err
+}
+
+// ReadHeader reads a frame's header and refuses lengths that its kind cannot have.
+func ReadHeader(r io.Reader) (Kind, int, error) {
+	var h [HeaderSize]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return 0, 0, err
+	}
+	kind := Kind(h[0])
+	h[0] = 0
+	length := int(binary.BigEndian.Uint32(h[:]))
+	bound := 0
+	switch kind {
+	case KindStdout, KindStderr:
+		bound = MaxData
+	case KindHello, KindStart, KindExit, KindControl:
+		bound = maxMessage
+	default:
+		return 0, 0, fmt.Errorf("unknown frame of kind %d", kind)
+	}
+	if length > bound {
+		return 0, 0, fmt.Errorf("frame of kind %d with %d bytes, more than %d", kind, length, bound)
+	}
+	return kind, length, nil
+}
+
+// ReadMessage reads a JSON frame that has to be of the given kind.
+func ReadMessage(r io.Reader, want Kind, message any) error {
+	kind, length, err := ReadHeader(r)
+	if err != nil {
+		return err
+	}
+	if kind != want {
+		return fmt.Errorf("frame of kind %d where kind %d was expected", kind, want)
+	}
+	return DecodeMessage(r, length, message)
+}
+
+// DecodeMessage reads a JSON payload of the given length.
+func DecodeMessage(r io.Reader, length int, message any) error {
+	payload := make([]byte, length)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return fmt.Errorf("frame cut short: %w", err)
+	}
+	if err := json.Unmarshal(payload, message); err != nil {
+		return fmt.Errorf("frame is not what was expected: %w", err)
+	}
+	return nil
+}
+
+// Mux is how both ends configure yamux. The library is libp2p's fork: it sends a frame with one
+// write where hashicorp's takes two (each is a system call in gVisor and a wake-up of every relay
+// on the way), bounds incoming streams, and is maintained.
+//
+// The windows bound what a command can make the service hold: at most MaxStreamWindowSize for
+// each stream that the service opened, and it accepts none that a container opens.
+func Mux(incoming uint32) *yamux.Config {
+	cfg := yamux.DefaultConfig()
+	cfg.MaxIncomingStreams = incoming
+	cfg.AcceptBacklog = 1024
+	cfg.MaxStreamWindowSize = 1 << 20
+	cfg.MaxMessageSize = HeaderSize + MaxData
+	cfg.ReadBufSize = 32 << 10
+	cfg.ConnectionWriteTimeout = 20 * time.Second
+	cfg.EnableKeepAlive = false
+	cfg.LogOutput = io.Discard
+	return cfg
+}

@@ -1,0 +1,184 @@
+// Package config reads settings.json and the environment into a Config.
+//
+// It is strict: whatever it does not know, cannot read or cannot believe is a fault, and all faults
+// come in one message, each with its key. The order of precedence is Default, then the file, then the
+// environment. A variable is named after its key: docker.socketPath is SANDBOXD_DOCKER_SOCKET_PATH.
+package config
+
+import "time"
+
+// Config is what an operator decides. Load makes it; Default is where it starts. The json tags are the
+// keys of settings.json, the env tags the names of the variables after SANDBOXD_.
+type Config struct {
+	// Docker is the object of this name in Daycare's settings.json, key for key.
+	Docker Docker `json:"docker" envPrefix:"DOCKER_"`
+
+	// UsersDir holds a directory for each user on the host; a user's home is
+	// <usersDir>/<userId>/home. Absolute and clean. Default /data/users.
+	UsersDir string `json:"usersDir" env:"USERS_DIR"`
+
+	// DataDir holds the service's own records and logs. Absolute, clean, not in UsersDir. Default
+	// /var/lib/daycare-sandbox.
+	DataDir string `json:"dataDir" env:"DATA_DIR"`
+
+	// Listen is the Unix socket of the API. Absolute, clean, not in UsersDir, at most 107 bytes, which
+	// is the kernel's limit. Default /run/daycare-sandbox/sandboxd.sock.
+	Listen string `json:"listen" env:"LISTEN"`
+
+	// HomeOwner owns a home that the service creates. Commands run as the owner of the home, so it
+	// is never root. Default 1000:1000.
+	HomeOwner Owner `json:"homeOwner" env:"HOME_OWNER"`
+
+	// Limits bound each container.
+	Limits Limits `json:"limits" envPrefix:"LIMITS_"`
+
+	// IdleTimeout is how long a container stays after its last call. At least 1s. Default 15m.
+	IdleTimeout Duration `json:"idleTimeout" env:"IDLE_TIMEOUT"`
+
+	// Exec bounds each command.
+	Exec Exec `json:"exec" envPrefix:"EXEC_"`
+
+	// AgentPath is the program sandbox-agent on the host, absolute and clean, not in UsersDir.
+	// Default "": the one in the directory of the service's own executable.
+	AgentPath string `json:"agentPath" env:"AGENT_PATH"`
+
+	// Log says what is logged and how.
+	Log Log `json:"log" envPrefix:"LOG_"`
+}
+
+// Docker says how containers are made.
+type Docker struct {
+	// Enabled must be true, the default: this service is the Docker mode.
+	Enabled bool `json:"enabled" env:"ENABLED"`
+
+	// Image is the sandbox image without a tag, or with a digest, which then decides and Tag does
+	// not count. Default daycare-sandbox.
+	Image string `json:"image" env:"IMAGE"`
+
+	// Tag is the tag of Image. Default latest.
+	Tag string `json:"tag" env:"TAG"`
+
+	// SocketPath is the engine's Unix socket. Absolute, clean, not in UsersDir, at most 107 bytes.
+	// Default /var/run/docker.sock.
+	SocketPath string `json:"socketPath" env:"SOCKET_PATH"`
+
+	// Runtime is the name of an OCI runtime that the engine knows. Default runsc.
+	Runtime string `json:"runtime" env:"RUNTIME"`
+
+	// EnableWeakerNestedSandbox accepts a weaker runtime where the engine does not know Runtime. Default
+	// false: that is an error at start-up.
+	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox" env:"ENABLE_WEAKER_NESTED_SANDBOX"`
+
+	// ReadOnly makes the container's root filesystem read-only. Default true.
+	ReadOnly bool `json:"readOnly" env:"READ_ONLY"`
+
+	// UnconfinedSecurity runs containers without seccomp and AppArmor profiles. Default false.
+	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY"`
+
+	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
+	// CAP_. Default none.
+	CapAdd []string `json:"capAdd" env:"CAP_ADD"`
+
+	// CapDrop names capabilities to take from the engine's default set, or ALL. After Load they are
+	// upper case without CAP_. Default ALL; a list that is given is taken literally, so an empty one
+	// drops nothing.
+	CapDrop []string `json:"capDrop" env:"CAP_DROP"`
+
+	// AllowLocalNetworkingForUsers lists the ids of the users who have the profile "local". Default
+	// none.
+	AllowLocalNetworkingForUsers []string `json:"allowLocalNetworkingForUsers" env:"ALLOW_LOCAL_NETWORKING_FOR_USERS"`
+
+	// IsolatedDNSServers are the resolvers of the profile "isolated": an address, address:port, or
+	// tls://host[:port]. Default 1.1.1.1 and 8.8.8.8.
+	IsolatedDNSServers []string `json:"isolatedDnsServers" env:"ISOLATED_DNS_SERVERS"`
+
+	// LocalDNSServers are the resolvers of the profile "local", in the same form. Default none.
+	LocalDNSServers []string `json:"localDnsServers" env:"LOCAL_DNS_SERVERS"`
+}
+
+// Limits bound what one container may use.
+type Limits struct {
+	// CPUs is the number of CPUs, in fractions if need be. From 0.01, the engine's least. Default 4.
+	CPUs float64 `json:"cpus" env:"CPUS"`
+
+	// Memory bounds memory with everything that lies in tmpfs. At least 64Mi. Default 16Gi.
+	Memory Size `json:"memory" env:"MEMORY"`
+
+	// PIDs bounds the number of processes and threads. At least 128, because gVisor's own threads
+	// count. Default 1024.
+	PIDs int64 `json:"pids" env:"PIDS"`
+
+	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
+	Shm Size `json:"shm" env:"SHM"`
+
+	// Tmp is the size of /tmp. Default 1Gi.
+	Tmp Size `json:"tmp" env:"TMP"`
+
+	// Run is the size of /run. Default 64Mi.
+	Run Size `json:"run" env:"RUN"`
+
+	// VarTmp is the size of /var/tmp. Default 1Gi.
+	VarTmp Size `json:"varTmp" env:"VAR_TMP"`
+}
+
+// Exec bounds what one command may use. Times are at most a day: what runs longer is a process.
+type Exec struct {
+	// DefaultTimeout is for calls that name none; in milliseconds, at least 1. Default 30000.
+	DefaultTimeout Millis `json:"defaultTimeoutMs" env:"DEFAULT_TIMEOUT_MS"`
+
+	// MaxTimeout is the most that a call may name; in milliseconds, at least DefaultTimeout. Default
+	// 300000.
+	MaxTimeout Millis `json:"maxTimeoutMs" env:"MAX_TIMEOUT_MS"`
+
+	// MaxOutputBytes is what is kept of stdout, and as much of stderr. From 1 to 1073741824. Default
+	// 1000000.
+	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES"`
+
+	// MaxRequestBytes bounds the body of a request. From 1024 to 1073741824. Default 16777216.
+	MaxRequestBytes int64 `json:"maxRequestBytes" env:"MAX_REQUEST_BYTES"`
+
+	// KillGrace is the time between SIGTERM and SIGKILL; in milliseconds, 0 for none. Default 2000.
+	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS"`
+}
+
+// Log says what is logged and how.
+type Log struct {
+	// Level is trace, debug, info, warn, error, fatal, panic or disabled. Default info.
+	Level string `json:"level" env:"LEVEL"`
+
+	// Format is json or text. Default json.
+	Format string `json:"format" env:"FORMAT"`
+}
+
+// Default returns the Config of an operator who says nothing.
+func Default() Config {
+	return Config{
+		Docker: Docker{
+			Enabled:                      true,
+			Image:                        "daycare-sandbox",
+			Tag:                          "latest",
+			SocketPath:                   "/var/run/docker.sock",
+			Runtime:                      "runsc",
+			ReadOnly:                     true,
+			CapAdd:                       []string{},
+			CapDrop:                      []string{"ALL"},
+			AllowLocalNetworkingForUsers: []string{},
+			IsolatedDNSServers:           []string{"1.1.1.1", "8.8.8.8"},
+			LocalDNSServers:              []string{},
+		},
+		UsersDir:    "/data/users",
+		DataDir:     "/var/lib/daycare-sandbox",
+		Listen:      "/run/daycare-sandbox/sandboxd.sock",
+		HomeOwner:   Owner{UID: 1000, GID: 1000},
+		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
+		IdleTimeout: Duration(15 * time.Minute),
+		Exec: Exec{
+			DefaultTimeout:  30_000,
+			MaxTimeout:      300_000,
+			MaxOutputBytes:  1_000_000,
+			MaxRequestBytes: 16 * int64(mi),
+			KillGrace:       2_000,
+		},
+		Log: Log{Level: "info", Format: "json"},
+	}
+}

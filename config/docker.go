@@ -1,0 +1,152 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+)
+
+var (
+	tagPattern     = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
+	runtimePattern = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
+	userPattern    = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+	labelPattern   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+)
+
+// capabilities are those of linux/capability.h, by number.
+var capabilities = []string{
+	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
+	"SETPCAP", "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW",
+	"IPC_LOCK", "IPC_OWNER", "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT",
+	"SYS_ADMIN", "SYS_BOOT", "SYS_NICE", "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD",
+	"LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP", "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG",
+	"WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF", "CHECKPOINT_RESTORE",
+	"ALL",
+}
+
+// Reference returns the image as the engine takes it: image:tag, or image@digest.
+func (d Docker) Reference() string {
+	if strings.Contains(d.Image, "@") {
+		return d.Image
+	}
+	return d.Image + ":" + d.Tag
+}
+
+// check leaves SocketPath to checkPaths.
+func (d Docker) check(f *faults) {
+	if !d.Enabled {
+		f.add("docker.enabled", "false is refused: this service is the Docker mode")
+	}
+	if err := checkImage(d.Image); err != nil {
+		f.add("docker.image", "%s %s", quote(d.Image), err)
+	}
+	if !tagPattern.MatchString(d.Tag) {
+		f.add("docker.tag", "%s is no tag: want up to 128 letters, digits, _, . and -", quote(d.Tag))
+	}
+	if !runtimePattern.MatchString(d.Runtime) {
+		f.add("docker.runtime", "%s is no name of a runtime: want letters, digits, _, . and -", quote(d.Runtime))
+	}
+	f.each("docker.capAdd", d.CapAdd, checkCapability)
+	f.each("docker.capDrop", d.CapDrop, checkCapability)
+	f.each("docker.allowLocalNetworkingForUsers", d.AllowLocalNetworkingForUsers, checkUser)
+	f.each("docker.isolatedDnsServers", d.IsolatedDNSServers, checkResolver)
+	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
+}
+
+// each finds the faults with the items of a list.
+func (f *faults) each(key string, items []string, check func(string) error) {
+	for i, item := range items {
+		if err := check(item); err != nil {
+			f.add(fmt.Sprintf("%s[%d]", key, i), "%s %s", quote(item), err)
+		}
+	}
+}
+
+func checkImage(image string) error {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return fmt.Errorf("is no image: %w", err)
+	}
+	if _, ok := named.(reference.Tagged); ok {
+		return errors.New("has a tag, which belongs in docker.tag")
+	}
+	return nil
+}
+
+func checkCapability(name string) error {
+	bare := canonical(name)
+	if !slices.Contains(capabilities, bare) {
+		return fmt.Errorf("is no Linux capability%s", nearest(bare, capabilities))
+	}
+	return nil
+}
+
+// canonical returns the name of a capability in upper case and without CAP_.
+func canonical(capability string) string {
+	return strings.TrimPrefix(strings.ToUpper(capability), "CAP_")
+}
+
+func canonicalize(list []string) {
+	for i := range list {
+		list[i] = canonical(list[i])
+	}
+}
+
+func checkUser(id string) error {
+	if !userPattern.MatchString(id) || strings.Contains(id, "..") {
+		return errors.New(`is no user id: want up to 63 of a-z, 0-9, "_", "." and "-", a letter or digit first, and no ".."`)
+	}
+	return nil
+}
+
+func checkResolver(server string) error {
+	rest, tls := strings.CutPrefix(server, "tls://")
+	// A bare IPv6 address has colons of its own, so it is tried before a port is looked for.
+	if addr, err := netip.ParseAddr(rest); err == nil {
+		return checkAddr(addr)
+	}
+	if pair, err := netip.ParseAddrPort(rest); err == nil {
+		if pair.Port() == 0 {
+			return errPort
+		}
+		return checkAddr(pair.Addr())
+	}
+	host, port, found := strings.Cut(rest, ":")
+	if !tls || !isHost(host) {
+		return errResolver
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); found && (err != nil || n == 0) {
+		return errPort
+	}
+	return nil
+}
+
+func checkAddr(addr netip.Addr) error {
+	if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
+		return errors.New("is no address that a resolver has")
+	}
+	return nil
+}
+
+// isHost reports whether name is a host's name. Its last label has a letter: without one it is an
+// address gone wrong.
+func isHost(name string) bool {
+	labels := strings.Split(strings.TrimSuffix(strings.ToLower(name), "."), ".")
+	for _, label := range labels {
+		if !labelPattern.MatchString(label) {
+			return false
+		}
+	}
+	return len(name) <= 253 && strings.ContainsAny(labels[len(labels)-1], "abcdefghijklmnopqrstuvwxyz")
+}
+
+var (
+	errResolver = errors.New("is no resolver: want address, address:port, [IPv6]:port or tls://host[:port]")
+	errPort     = errors.New("has no port from 1 to 65535 after the colon")
+)

@@ -1,0 +1,169 @@
+package config_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/config"
+)
+
+func TestFaultsOfTheFile(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	tests := []struct {
+		name, file string
+		want       []string // each fault, in order
+	}{
+		// Keys.
+		{"unknown key", `{"docker":{"runtme":"runsc"}}`, []string{`docker.runtme: unknown key (did you mean runtime?)`}},
+		{"unknown key, wrong case", `{"Docker":{}}`, []string{`Docker: unknown key (did you mean docker?)`}},
+		{"unknown key like none", `{"telemetry":{"docker":{}}}`, []string{`telemetry: unknown key`}},
+		{"unknown key twice", `{"x":1,"x":2}`, []string{`x: unknown key`}},
+		{"unknown key, value not shown", `{"token":"hunter2"}`, []string{`token: unknown key`}},
+		{"key that could break the message", `{"a\nb":1}`, []string{`"a\nb": unknown key`}},
+		{"empty key", `{"":1}`, []string{`"": unknown key`}},
+		{"long key", `{"` + long + `":1}`, []string{`"` + long[:100] + `"...: unknown key`}},
+		{"duplicate key", `{"listen":"/a","listen":"/b"}`, []string{`listen: is given more than once, here as "/b"`}},
+		{"duplicate section", `{"log":{},"log":{"level":"info"}}`,
+			[]string{`log: is given more than once, here as {"level":"info"}`}},
+
+		// Syntax.
+		{"empty", ``, []string{`line 1, column 1: the JSON ends too early`}},
+		{"truncated", "{\n\"log\": {", []string{`line 2, column 9: the JSON ends too early`}},
+		{"comment", `// x`, []string{`line 1, column 1: cannot be read as JSON: invalid character '/' at start of value`}},
+		{"trailing value", "{}\n{}", []string{`line 1, column 3: there is more after the settings' object`}},
+		{"trailing data", `{} x`, []string{`line 1, column 4: cannot be read as JSON: invalid character 'x' at start of value`}},
+		{"not UTF-8", "{\"\xff\":1}", []string{`line 1, column 3: cannot be read as JSON: invalid UTF-8`}},
+		{"faults before the break", `{"a":1,"limits":{"pids":"x",]}`, []string{
+			`a: unknown key`,
+			`limits.pids: want a whole number, got "x"`,
+			`line 1, column 28: cannot be read as JSON: invalid character ',' at start of value`,
+		}},
+
+		// Types.
+		{"no object", `[]`, []string{`the whole file: want an object, got []`}},
+		{"null", `null`, []string{`the whole file: want an object, got null`}},
+		{"section no object", `{"docker": [1, 2]}`, []string{`docker: want an object, got [1,2]`}},
+		{"string", `{"docker":{"image":3}}`, []string{`docker.image: want a string, got 3`}},
+		{"bool", `{"docker":{"readOnly":"true"}}`, []string{`docker.readOnly: want true or false, got "true"`}},
+		{"whole number", `{"limits":{"pids":1.5}}`, []string{`limits.pids: want a whole number, got 1.5`}},
+		{"number", `{"limits":{"cpus":"4"}}`, []string{`limits.cpus: want a number, got "4"`}},
+		{"list", `{"docker":{"capAdd":"ALL"}}`, []string{`docker.capAdd: want a list of strings, got "ALL"`}},
+		{"null list", `{"docker":{"capDrop":null}}`, []string{`docker.capDrop: want a list of strings, got null`}},
+		{"items", `{"docker":{"capAdd":[1,"ALL",null,{"a":1,"a":2}]}}`, []string{
+			`docker.capAdd[0]: want a string, got 1`,
+			`docker.capAdd[2]: want a string, got null`,
+			`docker.capAdd[3]: want a string, got {"a":1,"a":2}`,
+		}},
+		{"size", `{"limits":{"memory":true}}`, []string{`limits.memory: want a size such as 16Gi, got true`}},
+		{"duration", `{"idleTimeout":900}`, []string{`idleTimeout: want a duration such as 15m, got 900`}},
+		{"owner", `{"homeOwner":1000}`, []string{`homeOwner: want an owner such as 1000:1000, got 1000`}},
+		{"number out of range", `{"limits":{"cpus":1e999,"pids":99999999999999999999}}`, []string{
+			`limits.cpus: 1e999 is out of range`,
+			`limits.pids: 99999999999999999999 is out of range`,
+		}},
+		{"long value", `{"limits":{"pids":"` + long + `"}}`,
+			[]string{`limits.pids: want a whole number, got "` + long[:100] + `"...`}},
+		{"long list", `{"log":["` + long + `"]}`, []string{`log: want an object, got ["` + long[:98] + `...`}},
+
+		// A mistyped value is told once, and hides nothing.
+		{"several kinds at once", `{"docker":{"enabled":false,"imag":"x","capAdd":[5,"NOPE"]},"limits":{"memory":5},"log":7}`,
+			[]string{
+				`docker.imag: unknown key (did you mean image?)`,
+				`docker.capAdd[0]: want a string, got 5`,
+				`log: want an object, got 7`,
+				`docker.enabled: false is refused: this service is the Docker mode`,
+				`docker.capAdd[1]: "NOPE" is no Linux capability`,
+				`limits.memory: "5" is less than 64Mi`,
+			}},
+		{"comparison with a mistyped value", `{"exec":{"maxTimeoutMs":"x","defaultTimeoutMs":400000}}`,
+			[]string{`exec.maxTimeoutMs: want a whole number, got "x"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := settings(t, tt.file)
+			got := faultsOf(t, path, nil, "cannot use the settings of "+path+": ")
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFaultsOfTheEnvironment(t *testing.T) {
+	tests := []struct {
+		name, variable, value string
+		want                  string
+	}{
+		{"unknown", "SANDBOXD_LIMITS_MEMRY", "1Gi", `SANDBOXD_LIMITS_MEMRY: unknown variable (did you mean SANDBOXD_LIMITS_MEMORY?)`},
+		{"only the prefix", "SANDBOXD_", "x", `SANDBOXD_: unknown variable`},
+		{"a section", "SANDBOXD_DOCKER", "{}", `SANDBOXD_DOCKER: unknown variable`},
+		{"a prefix of a section", "SANDBOXD_DOCKER_", "x", `SANDBOXD_DOCKER_: unknown variable (did you mean SANDBOXD_DOCKER_TAG?)`},
+		{"a secret", "SANDBOXD_TOKEN", "hunter2", `SANDBOXD_TOKEN: unknown variable`},
+		{"bool", "SANDBOXD_DOCKER_READ_ONLY", "maybe", `SANDBOXD_DOCKER_READ_ONLY: want true or false, got "maybe"`},
+		{"whole number", "SANDBOXD_LIMITS_PIDS", "1k", `SANDBOXD_LIMITS_PIDS: want a whole number, got "1k"`},
+		{"number", "SANDBOXD_LIMITS_CPUS", "four", `SANDBOXD_LIMITS_CPUS: want a number, got "four"`},
+		{"empty number", "SANDBOXD_LIMITS_CPUS", "", `SANDBOXD_LIMITS_CPUS: want a number, got ""`},
+		{"empty size", "SANDBOXD_LIMITS_MEMORY", "", `SANDBOXD_LIMITS_MEMORY: want a size such as 16Gi, got ""`},
+		{"duration", "SANDBOXD_IDLE_TIMEOUT", "15", `SANDBOXD_IDLE_TIMEOUT: "15" is no duration: want a number with ms, s, m or h, such as 15m`},
+		{"value that is impossible", "SANDBOXD_LIMITS_PIDS", "12", `limits.pids (SANDBOXD_LIMITS_PIDS): 12 is not from 128 to 4194304`},
+		{"empty string", "SANDBOXD_DOCKER_IMAGE", "", `docker.image (SANDBOXD_DOCKER_IMAGE): "" is no image: invalid reference format`},
+		{"not a number", "SANDBOXD_LIMITS_CPUS", "NaN", `limits.cpus (SANDBOXD_LIMITS_CPUS): NaN is not from 0.01 to 8192`},
+		{"infinite", "SANDBOXD_LIMITS_CPUS", "Inf", `limits.cpus (SANDBOXD_LIMITS_CPUS): +Inf is not from 0.01 to 8192`},
+		{"item", "SANDBOXD_DOCKER_CAP_ADD", "CHOWN,CHWN", `docker.capAdd[1] (SANDBOXD_DOCKER_CAP_ADD): "CHWN" is no Linux capability (did you mean CHOWN?)`},
+		{"empty item", "SANDBOXD_DOCKER_CAP_ADD", "CHOWN,", `docker.capAdd[1] (SANDBOXD_DOCKER_CAP_ADD): "" is no Linux capability`},
+		{"path that is not UTF-8", "SANDBOXD_USERS_DIR", "/\xff", `usersDir (SANDBOXD_USERS_DIR): "/\xff" is not UTF-8`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			environ := map[string]string{tt.variable: tt.value}
+			got := faultsOf(t, "", environ, "cannot use the settings of the environment: ")
+			if diff := cmp.Diff([]string{tt.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestFaultsOfFileAndEnvironmentTogether(t *testing.T) {
+	path := settings(t, `{"limits":{"memory":"x","shm":"x","pids":1}}`)
+	environ := map[string]string{
+		"SANDBOXD_LIMITS_MEMORY": "1",
+		"SANDBOXD_LIMITS_SHM":    "1Gi",
+		"SANDBOXD_LIMITS_PIDS":   "256", // mends the file's value
+	}
+	want := []string{
+		`limits.memory: "x" is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi`,
+		`limits.shm: "x" is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi`,
+		`limits.memory (SANDBOXD_LIMITS_MEMORY): "1" is less than 64Mi`,
+	}
+	if diff := cmp.Diff(want, faultsOf(t, path, environ, "cannot use")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// faultsOf loads what must fail and returns the faults, one a line, without the beginning of the
+// message.
+func faultsOf(t *testing.T, path string, environ map[string]string, begins string) []string {
+	t.Helper()
+	c, err := config.Load(path, environ)
+	if err == nil {
+		t.Fatalf("it loads: %+v", c)
+	}
+	if diff := cmp.Diff(config.Config{}, c); diff != "" {
+		t.Errorf("a Config comes with the error: %s", diff)
+	}
+	if !strings.HasPrefix(err.Error(), begins) {
+		t.Errorf("the message begins otherwise: %v", err)
+	}
+	return faultLines(err)
+}
+
+func faultLines(err error) []string {
+	lines := strings.Split(err.Error(), "\n")[1:]
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "  ")
+	}
+	return lines
+}

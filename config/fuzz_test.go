@@ -1,0 +1,57 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func FuzzLoad(f *testing.F) {
+	example, err := os.ReadFile("testdata/daycare.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(example, "", "")
+	f.Add([]byte(`{"limits":{"memory":"1Gi","cpus":1e3,"shm":65536},"idleTimeout":"1h"}`), "LIMITS_PIDS", "128")
+	f.Add([]byte(`{"docker":{"capAdd":[1,"x",null],"capAdd":[]},"x":{"y":[`), "DOCKER_CAP_DROP", "")
+	f.Add([]byte(`{"docker":{"isolatedDnsServers":["tls://a.b:853","[::1]:53"]}}`), "HOME_OWNER", "1:1")
+	f.Add([]byte(`{}{}`), "EXEC_MAX_TIMEOUT_MS", "99999999999999999999")
+	f.Add([]byte(``), "NO_SUCH", "x")
+	f.Fuzz(func(t *testing.T, data []byte, variable, value string) {
+		environ := map[string]string{prefix + variable: value}
+		if variable == "" {
+			environ = nil
+		}
+		c, wrong := load(data, environ)
+		if len(wrong) > 0 {
+			if !reflect.DeepEqual(c, Config{}) {
+				t.Fatalf("a Config comes with the faults: %+v", c)
+			}
+			if lines := strings.Count(wrong.Error(), "\n"); lines != len(wrong) {
+				t.Fatalf("%d faults on %d lines:\n%v", len(wrong), lines, wrong)
+			}
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		// A second reader must not object to what was accepted as JSON.
+		if data != nil && !json.Valid(data) {
+			t.Fatalf("%q is no JSON, but loads", data)
+		}
+	})
+}
+
+// A field without its tags could be set by nobody and would be missed by no other test.
+func TestEveryFieldIsTagged(t *testing.T) {
+	var c Config
+	seen := make(map[string]bool)
+	for _, f := range settings(&c) {
+		if f.name == "" || seen[f.key] || seen[f.variable] || strings.HasSuffix(f.variable, "_") {
+			t.Errorf("the tags of %q (%q) are wrong", f.key, f.variable)
+		}
+		seen[f.key], seen[f.variable] = true, true
+	}
+}

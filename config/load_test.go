@@ -1,0 +1,238 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/config"
+)
+
+func TestDefaults(t *testing.T) {
+	const gi = 1 << 30
+	want := config.Config{
+		Docker: config.Docker{
+			Enabled:                      true,
+			Image:                        "daycare-sandbox",
+			Tag:                          "latest",
+			SocketPath:                   "/var/run/docker.sock",
+			Runtime:                      "runsc",
+			EnableWeakerNestedSandbox:    false,
+			ReadOnly:                     true,
+			UnconfinedSecurity:           false,
+			CapAdd:                       []string{},
+			CapDrop:                      []string{"ALL"},
+			AllowLocalNetworkingForUsers: []string{},
+			IsolatedDNSServers:           []string{"1.1.1.1", "8.8.8.8"},
+			LocalDNSServers:              []string{},
+		},
+		UsersDir:    "/data/users",
+		DataDir:     "/var/lib/daycare-sandbox",
+		Listen:      "/run/daycare-sandbox/sandboxd.sock",
+		HomeOwner:   config.Owner{UID: 1000, GID: 1000},
+		Limits:      config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
+		IdleTimeout: config.Duration(15 * time.Minute),
+		Exec: config.Exec{
+			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000,
+		},
+		Log: config.Log{Level: "info", Format: "json"},
+	}
+	for name, got := range map[string]config.Config{
+		"no file":      load(t, "", nil),
+		"empty object": load(t, settings(t, `{}`), nil),
+		"empty parts":  load(t, settings(t, `{"docker":{},"limits":{},"exec":{},"log":{}}`), nil),
+	} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
+// testdata/daycare.json is the example of Daycare's own documentation.
+func TestDaycareSettings(t *testing.T) {
+	want := config.Default()
+	want.Docker.ReadOnly = false
+	want.Docker.CapAdd = []string{"NET_ADMIN"}
+	want.Docker.CapDrop = []string{"MKNOD"}
+	want.Docker.AllowLocalNetworkingForUsers = []string{"user-admin"}
+	want.Docker.LocalDNSServers = []string{"192.168.0.1"}
+	if diff := cmp.Diff(want, load(t, "testdata/daycare.json", nil)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEverySettingFromFileAndEnvironment(t *testing.T) {
+	want := config.Config{
+		Docker: config.Docker{
+			Enabled:                      true,
+			Image:                        "registry.example:5000/team/image",
+			Tag:                          "v1.2",
+			SocketPath:                   "/run/podman.sock",
+			Runtime:                      "io.containerd.runsc.v1",
+			EnableWeakerNestedSandbox:    true,
+			ReadOnly:                     false,
+			UnconfinedSecurity:           true,
+			CapAdd:                       []string{"NET_ADMIN", "SYS_TIME"},
+			CapDrop:                      []string{},
+			AllowLocalNetworkingForUsers: []string{"a", "b.c"},
+			IsolatedDNSServers:           []string{"9.9.9.9:53"},
+			LocalDNSServers:              []string{"tls://dns.example", "fd00::1"},
+		},
+		UsersDir:  "/u",
+		DataDir:   "/d",
+		Listen:    "/l",
+		HomeOwner: config.Owner{UID: 7, GID: 0},
+		Limits: config.Limits{
+			CPUs: 0.5, Memory: 1e9, PIDs: 128, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
+		},
+		IdleTimeout: config.Duration(90 * time.Second),
+		Exec: config.Exec{
+			DefaultTimeout: 1, MaxTimeout: 2, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
+		},
+		AgentPath: "/a",
+		Log:       config.Log{Level: "debug", Format: "text"},
+	}
+	file := settings(t, `{
+		"docker": {
+			"enabled": true, "image": "registry.example:5000/team/image", "tag": "v1.2",
+			"socketPath": "/run/podman.sock", "runtime": "io.containerd.runsc.v1",
+			"enableWeakerNestedSandbox": true, "readOnly": false, "unconfinedSecurity": true,
+			"capAdd": ["cap_net_admin", "SYS_TIME"], "capDrop": [],
+			"allowLocalNetworkingForUsers": ["a", "b.c"],
+			"isolatedDnsServers": ["9.9.9.9:53"], "localDnsServers": ["tls://dns.example", "fd00::1"]
+		},
+		"usersDir": "/u", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
+		"limits": {
+			"cpus": 0.5, "memory": "1G", "pids": 128, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
+		},
+		"idleTimeout": "90s",
+		"exec": {
+			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
+		},
+		"agentPath": "/a",
+		"log": {"level": "debug", "format": "text"}
+	}`)
+	environ := map[string]string{
+		"SANDBOXD_DOCKER_ENABLED":                          "true",
+		"SANDBOXD_DOCKER_IMAGE":                            "registry.example:5000/team/image",
+		"SANDBOXD_DOCKER_TAG":                              "v1.2",
+		"SANDBOXD_DOCKER_SOCKET_PATH":                      "/run/podman.sock",
+		"SANDBOXD_DOCKER_RUNTIME":                          "io.containerd.runsc.v1",
+		"SANDBOXD_DOCKER_ENABLE_WEAKER_NESTED_SANDBOX":     "1",
+		"SANDBOXD_DOCKER_READ_ONLY":                        "false",
+		"SANDBOXD_DOCKER_UNCONFINED_SECURITY":              "TRUE",
+		"SANDBOXD_DOCKER_CAP_ADD":                          "NET_ADMIN, CAP_SYS_TIME",
+		"SANDBOXD_DOCKER_CAP_DROP":                         "",
+		"SANDBOXD_DOCKER_ALLOW_LOCAL_NETWORKING_FOR_USERS": "a,b.c",
+		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS":             "9.9.9.9:53",
+		"SANDBOXD_DOCKER_LOCAL_DNS_SERVERS":                "tls://dns.example,fd00::1",
+		"SANDBOXD_USERS_DIR":                               "/u",
+		"SANDBOXD_DATA_DIR":                                "/d",
+		"SANDBOXD_LISTEN":                                  "/l",
+		"SANDBOXD_HOME_OWNER":                              "7:0",
+		"SANDBOXD_LIMITS_CPUS":                             "0.5",
+		"SANDBOXD_LIMITS_MEMORY":                           "1G",
+		"SANDBOXD_LIMITS_PIDS":                             "128",
+		"SANDBOXD_LIMITS_SHM":                              "64Mi",
+		"SANDBOXD_LIMITS_TMP":                              "65536",
+		"SANDBOXD_LIMITS_RUN":                              "2Mi",
+		"SANDBOXD_LIMITS_VAR_TMP":                          "3Ti",
+		"SANDBOXD_IDLE_TIMEOUT":                            "1m30s",
+		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS":                 "1",
+		"SANDBOXD_EXEC_MAX_TIMEOUT_MS":                     "2",
+		"SANDBOXD_EXEC_MAX_OUTPUT_BYTES":                   "3",
+		"SANDBOXD_EXEC_MAX_REQUEST_BYTES":                  "4096",
+		"SANDBOXD_EXEC_KILL_GRACE_MS":                      "0",
+		"SANDBOXD_AGENT_PATH":                              "/a",
+		"SANDBOXD_LOG_LEVEL":                               "debug",
+		"SANDBOXD_LOG_FORMAT":                              "text",
+		"PATH":                                             "/bin", // not ours
+		"SANDBOX_USER":                                     "x",
+	}
+	if diff := cmp.Diff(want, load(t, file, nil)); diff != "" {
+		t.Errorf("from the file:\n%s", diff)
+	}
+	if diff := cmp.Diff(want, load(t, "testdata/daycare.json", environ)); diff != "" {
+		t.Errorf("from the environment:\n%s", diff)
+	}
+}
+
+func TestCapDrop(t *testing.T) {
+	tests := []struct {
+		name, file string
+		environ    map[string]string
+		want       []string
+	}{
+		{"absent", `{}`, nil, []string{"ALL"}},
+		{"empty", `{"docker":{"capDrop":[]}}`, nil, []string{}},
+		{"given", `{"docker":{"capDrop":["Cap_MkNod"]}}`, nil, []string{"MKNOD"}},
+		{"emptied by the environment", `{}`, map[string]string{"SANDBOXD_DOCKER_CAP_DROP": ""}, []string{}},
+		{"restored by the environment", `{"docker":{"capDrop":[]}}`,
+			map[string]string{"SANDBOXD_DOCKER_CAP_DROP": "all"}, []string{"ALL"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := load(t, settings(t, tt.file), tt.environ).Docker.CapDrop
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestReference(t *testing.T) {
+	const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	tests := []struct{ image, want string }{
+		{"daycare-sandbox", "daycare-sandbox:latest"},
+		{"localhost:5000/a/b", "localhost:5000/a/b:latest"},
+		{"daycare-sandbox" + digest, "daycare-sandbox" + digest},
+	}
+	for _, tt := range tests {
+		got := load(t, "", map[string]string{"SANDBOXD_DOCKER_IMAGE": tt.image}).Docker.Reference()
+		if got != tt.want {
+			t.Errorf("%s: Reference() = %q, want %q", tt.image, got, tt.want)
+		}
+	}
+}
+
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "missing.json")
+	if _, err := config.Load(missing, nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("missing file: %v", err)
+	}
+	if _, err := config.Load(dir, nil); err == nil {
+		t.Error("a directory loads")
+	}
+	if _, err := config.Load(settings(t, `{}`+strings.Repeat(" ", 1<<20)), nil); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+		t.Errorf("big file: %v", err)
+	}
+}
+
+func load(t testing.TB, path string, environ map[string]string) config.Config {
+	t.Helper()
+	c, err := config.Load(path, environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatalf("what was loaded is not valid: %v", err)
+	}
+	return c
+}
+
+// settings writes a settings.json and returns its path.
+func settings(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "settings.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,167 @@
+package config
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxSocketPath is the room in the kernel's sockaddr_un, less the NUL at its end.
+	maxSocketPath = 107
+	maxPath       = 4096
+
+	minMemory = 64 * mi
+	minTmpfs  = 64 * ki // to tmpfs a size of 0 means no bound at all
+
+	// minPIDs leaves room for commands beside the threads of gVisor's Sentry.
+	minPIDs = 128
+	maxPIDs = 1 << 22 // the kernel's PID_MAX_LIMIT
+
+	minCPUs, maxCPUs = 0.01, 8192.0
+
+	maxMillis = Millis(24 * time.Hour / time.Millisecond)
+	maxBytes  = int64(gi)
+
+	// nobody is -1 as a uid or gid, which the kernel takes for "leave it".
+	nobody = 1<<32 - 1
+)
+
+// zerolog's levels, by name only.
+var levels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic", "disabled"}
+
+// Validate returns nil when every value is possible, else one error that names each impossible value
+// with its key. What the host and the engine have (a directory, an image, a runtime) is not looked at.
+func (c Config) Validate() error {
+	if wrong := c.check(); len(wrong) > 0 {
+		return fmt.Errorf("cannot use these settings: %w", wrong)
+	}
+	return nil
+}
+
+func (c Config) check() faults {
+	var f faults
+	c.Docker.check(&f)
+	c.checkPaths(&f)
+	if c.HomeOwner.UID == 0 {
+		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
+	}
+	if c.HomeOwner.UID == nobody || c.HomeOwner.GID == nobody {
+		f.add("homeOwner", "%q: %d is no id", c.HomeOwner, uint32(nobody))
+	}
+	c.Limits.check(&f)
+	if c.IdleTimeout < Duration(time.Second) {
+		f.add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
+	}
+	c.Exec.check(&f)
+	f.oneOf("log.level", c.Log.Level, levels...)
+	f.oneOf("log.format", c.Log.Format, "json", "text")
+	return f
+}
+
+// checkPaths also keeps what is the service's own out of the users' reach: containers write in
+// usersDir.
+func (c Config) checkPaths(f *faults) {
+	users := f.path("usersDir", c.UsersDir)
+	if c.UsersDir == "/" {
+		f.add("usersDir", "%q is the whole host", c.UsersDir)
+		users = false
+	}
+	own := []struct {
+		key, path string
+		good      bool
+	}{
+		{"dataDir", c.DataDir, f.path("dataDir", c.DataDir)},
+		{"listen", c.Listen, f.socket("listen", c.Listen)},
+		{"agentPath", c.AgentPath, c.AgentPath != "" && f.path("agentPath", c.AgentPath)},
+		{"docker.socketPath", c.Docker.SocketPath, f.socket("docker.socketPath", c.Docker.SocketPath)},
+	}
+	for _, o := range own {
+		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {
+			f.add(o.key, "%s is in usersDir, where users write", quote(o.path))
+		}
+	}
+	if c.Listen != "" && c.Listen == c.Docker.SocketPath {
+		f.add("listen", "%s is the engine's socket", quote(c.Listen))
+	}
+}
+
+func (l Limits) check(f *faults) {
+	// Written so that NaN is refused.
+	if !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) {
+		f.add("limits.cpus", "%v is not from %v to %v", l.CPUs, minCPUs, maxCPUs)
+	}
+	f.atLeast("limits.memory", l.Memory, minMemory)
+	f.between("limits.pids", l.PIDs, minPIDs, maxPIDs)
+	f.atLeast("limits.shm", l.Shm, minTmpfs)
+	f.atLeast("limits.tmp", l.Tmp, minTmpfs)
+	f.atLeast("limits.run", l.Run, minTmpfs)
+	f.atLeast("limits.varTmp", l.VarTmp, minTmpfs)
+}
+
+func (e Exec) check(f *faults) {
+	f.between("exec.defaultTimeoutMs", int64(e.DefaultTimeout), 1, int64(maxMillis))
+	f.between("exec.maxTimeoutMs", int64(e.MaxTimeout), 1, int64(maxMillis))
+	if e.MaxTimeout < e.DefaultTimeout {
+		f.add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
+	}
+	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
+	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
+	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
+}
+
+// path finds the fault with a path of the host and reports whether there is none.
+func (f *faults) path(key, name string) bool {
+	says := ""
+	switch {
+	case name == "":
+		says = "is empty"
+	case len(name) > maxPath:
+		says = fmt.Sprintf("has %d bytes, more than %d", len(name), maxPath)
+	case !utf8.ValidString(name):
+		says = "is not UTF-8"
+	case strings.ContainsFunc(name, unicode.IsControl):
+		says = "holds a control character"
+	case name[0] != '/':
+		says = "is not absolute"
+	case path.Clean(name) != name:
+		says = fmt.Sprintf("is not clean: write %s", quote(path.Clean(name)))
+	default:
+		return true
+	}
+	f.add(key, "%s %s", quote(name), says)
+	return false
+}
+
+func (f *faults) socket(key, name string) bool {
+	if !f.path(key, name) {
+		return false
+	}
+	if len(name) > maxSocketPath {
+		f.add(key, "%s has %d bytes, but a socket's path at most %d", quote(name), len(name), maxSocketPath)
+		return false
+	}
+	return true
+}
+
+func (f *faults) between(key string, n, least, most int64) {
+	if n < least || n > most {
+		f.add(key, "%d is not from %d to %d", n, least, most)
+	}
+}
+
+func (f *faults) atLeast(key string, s, least Size) {
+	if s < least {
+		f.add(key, "%q is less than %s", s, least)
+	}
+}
+
+func (f *faults) oneOf(key, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		f.add(key, "%s is none of %s%s", quote(value), strings.Join(allowed, ", "), nearest(value, allowed))
+	}
+}

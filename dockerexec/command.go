@@ -1,0 +1,95 @@
+package dockerexec
+
+import (
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// Command is what to run in a container.
+type Command struct {
+	// Argv is the program with its arguments. Either it or Shell is set.
+	Argv []string
+	// Shell is a command line for the image's bash, or for its sh where there is no bash.
+	Shell string
+	// Login makes the shell a login shell.
+	Login bool
+	// Cwd is an absolute path inside the container.
+	Cwd string
+	// Env is the whole environment, as NAME=value.
+	Env []string
+	// Stdin is read until its end or the command's; nil means /dev/null. It is not closed.
+	Stdin io.Reader
+	// Signals are sent to the command's process group as they come; nil means none will.
+	Signals <-chan syscall.Signal
+	// Timeout ends the command: SIGTERM for all of its processes, and SIGKILL after Grace. It has
+	// to be more than zero.
+	Timeout time.Duration
+	// Grace also applies when the call's context ends.
+	Grace time.Duration
+	// MaxOutput is how many bytes of each of stdout and stderr are passed on; 0 means all.
+	MaxOutput int64
+}
+
+func (c Command) start() wire.Start {
+	return wire.Start{
+		Argv: c.Argv, Shell: c.Shell, Login: c.Login, Cwd: c.Cwd, Env: c.Env,
+		Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput,
+	}
+}
+
+// Stream is one of a command's two outputs.
+type Stream int
+
+// The streams.
+const (
+	Stdout Stream = iota
+	Stderr
+)
+
+// Output receives what a command prints, in the order in which it was read. It is called by one
+// goroutine and must not keep the bytes; while it blocks, the command blocks. Its error ends the
+// command and is what the call returns.
+type Output func(stream Stream, data []byte) error
+
+// Result is how a command ended.
+type Result struct {
+	// ExitCode is the command's own, or what a shell would have said when it could not be
+	// started; it means nothing when Signal is set.
+	ExitCode int
+	// Signal ended the command, or 0.
+	Signal syscall.Signal
+	// TimedOut says that the timeout had passed.
+	TimedOut bool
+	// Truncated says that output beyond MaxOutput was dropped.
+	Truncated bool
+	// CwdFault and CommandFault say, for a caller's eyes, why the command could not be started.
+	CwdFault     string
+	CommandFault string
+	// Cold says that a container had to be made for this command.
+	Cold bool
+}
+
+// newResult takes an agent's word for what only the tenant is hurt by, within bounds.
+func newResult(exit wire.Exit, cut, expired bool) Result {
+	r := Result{
+		ExitCode:  exit.Code & 0xff,
+		Signal:    syscall.Signal(exit.Signal & 0x7f),
+		TimedOut:  expired,
+		Truncated: exit.Truncated || cut,
+	}
+	message := exit.Message
+	if len(message) > maxStderr {
+		message = message[:maxStderr]
+	}
+	switch exit.Fault {
+	case wire.FaultNone:
+	case wire.FaultCwd:
+		r.CwdFault = message
+	default:
+		r.CommandFault = message
+	}
+	return r
+}

@@ -1,0 +1,74 @@
+package dockerexec
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types"
+)
+
+// execConn is the agent's stdin and stdout as one connection: what Docker's attach stream carries
+// for stdout, with its stderr kept aside.
+type execConn struct {
+	net.Conn
+	buffered *bufio.Reader
+	rest     int // bytes of the present frame that are still to come
+
+	mu     sync.Mutex
+	stderr strings.Builder
+}
+
+// maxStderr bounds what is kept of the agent's stderr, in bytes.
+const maxStderr = 4 << 10
+
+func newExecConn(h types.HijackedResponse) *execConn {
+	return &execConn{Conn: h.Conn, buffered: bufio.NewReaderSize(h.Reader, 64<<10)}
+}
+
+// Read returns stdout's bytes. A frame of Docker's has 8 bytes of header: the stream, three zeros
+// and the length, most significant byte first (Engine API, "attach to a container").
+func (c *execConn) Read(p []byte) (int, error) {
+	for c.rest == 0 {
+		var header [8]byte
+		if _, err := io.ReadFull(c.buffered, header[:]); err != nil {
+			return 0, err
+		}
+		length := int(binary.BigEndian.Uint32(header[4:]))
+		switch header[0] {
+		case 1:
+			c.rest = length
+		case 2:
+			if err := c.keepStderr(length); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("engine sent a frame for stream %d", header[0])
+		}
+	}
+	n, err := c.buffered.Read(p[:min(len(p), c.rest)])
+	c.rest -= n
+	return n, err
+}
+
+func (c *execConn) keepStderr(length int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keep := min(length, maxStderr-c.stderr.Len())
+	if _, err := io.CopyN(&c.stderr, c.buffered, int64(keep)); err != nil {
+		return err
+	}
+	_, err := io.CopyN(io.Discard, c.buffered, int64(length-keep))
+	return err
+}
+
+// complaint is what the agent, or the runtime in its place, has written to stderr.
+func (c *execConn) complaint() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.TrimSpace(c.stderr.String())
+}

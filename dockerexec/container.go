@@ -1,0 +1,97 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+)
+
+// creationLimit bounds making a container, from the first question to the agent's greeting.
+const creationLimit = 2 * time.Minute
+
+// removalLimit bounds removing one; it goes on when the service is shutting down.
+const removalLimit = 30 * time.Second
+
+// establish sets w's id and session.
+func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
+	if w.id == "" {
+		if w.id, err = e.create(ctx, w.spec); err != nil {
+			return err
+		}
+		if err := e.docker.ContainerStart(ctx, w.id, container.StartOptions{}); err != nil {
+			return errors.Join(fmt.Errorf("cannot start: %w", err), e.remove(w.id))
+		}
+	}
+	if w.sess, err = openSession(ctx, e.docker, w.id); err != nil {
+		return errors.Join(err, e.remove(w.id))
+	}
+	return nil
+}
+
+// create makes the container. A name that is taken by one of ours belongs to a container that was
+// given up, so that one has to go first.
+func (e *Executor) create(ctx context.Context, spec Spec) (string, error) {
+	name := spec.containerName()
+	for {
+		created, err := e.docker.ContainerCreate(ctx, spec.containerConfig(), spec.hostConfig(), nil, nil, name)
+		if err == nil {
+			return created.ID, nil
+		}
+		if !cerrdefs.IsConflict(err) {
+			return "", fmt.Errorf("cannot create: %w", err)
+		}
+		if err := e.clearName(ctx, name); err != nil {
+			return "", err
+		}
+	}
+}
+
+func (e *Executor) clearName(ctx context.Context, name string) error {
+	found, err := e.docker.ContainerInspect(ctx, name)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot inspect %s: %w", name, err)
+	}
+	if found.Config.Labels[labelInstance] != e.cfg.Instance {
+		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
+	}
+	if err := e.remove(found.ID); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// remove takes a container away with all that runs in it, and is content when it is gone already.
+// It blocks until the engine has done it.
+func (e *Executor) remove(id string) error {
+	if id == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+	defer cancel()
+	removed, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionRemoved)
+	err := e.docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	switch {
+	case err == nil || cerrdefs.IsNotFound(err):
+		return nil
+	case cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress"):
+	default:
+		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
+	}
+	select {
+	case <-removed:
+		return nil
+	case err := <-failed:
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
+	}
+}

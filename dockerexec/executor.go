@@ -1,0 +1,260 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/client"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// Config is what an Executor needs. All fields must be set.
+type Config struct {
+	// Instance is the Platform.Instance of all containers that this Executor may touch.
+	Instance string
+	// IdleTimeout is after how long without a command a container is removed.
+	IdleTimeout time.Duration
+	// Platform is the present platform; containers of any other are stale. It may ask the engine.
+	Platform func(context.Context) (Platform, error)
+	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
+	// is a fresh one. It must not block.
+	ImagesChanged func()
+	Log           zerolog.Logger
+}
+
+// Executor keeps one container for each Spec in use. It is safe for concurrent use.
+type Executor struct {
+	cfg    Config
+	docker *client.Client
+
+	ctx    context.Context // ends with Shutdown; what the goroutines of work live by
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu         sync.Mutex
+	closed     bool
+	containers map[Fingerprint]*warm
+}
+
+// warm is a container that is being made, adopted, or ready for commands.
+type warm struct {
+	spec        Spec
+	fingerprint Fingerprint
+
+	ready chan struct{} // closed when id and session, or err, are set
+	id    string
+	sess  *session
+	err   error
+
+	// Under Executor.mu.
+	users    int
+	lastUsed time.Time
+	since    time.Time
+	retired  bool // to be removed when its last user leaves
+}
+
+// isReady says that prepare has succeeded; e.mu is held, so a failed one is not in the map.
+func (w *warm) isReady() bool {
+	select {
+	case <-w.ready:
+		return w.err == nil
+	default:
+		return false
+	}
+}
+
+// New makes an Executor on an engine, which need not be up. It closes the client at Shutdown.
+func New(docker *client.Client, cfg Config) *Executor {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Executor{cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}}
+}
+
+// Start follows the engine's events and removes idle containers, until Shutdown.
+func (e *Executor) Start() {
+	e.work.Go(e.follow)
+	e.work.Go(e.reapIdle)
+}
+
+// Shutdown ends the commands that are running and waits until everything has stopped. Containers
+// stay, for the next service to adopt.
+func (e *Executor) Shutdown() {
+	e.mu.Lock()
+	e.closed = true
+	for _, w := range e.containers {
+		if w.isReady() {
+			e.work.Go(w.sess.close)
+		}
+	}
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
+	_ = e.docker.Close()
+}
+
+// Run executes a command in the container of the Spec, which is made if there is none. It blocks
+// until the command and everything that it left running have ended. When ctx ends, so does the
+// command, and the error is ctx's cause. An error that wraps ErrSession says that it is unknown
+// how far the command came.
+func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (Result, error) {
+	w, cold, err := e.acquire(ctx, spec)
+	if err != nil {
+		return Result{}, err
+	}
+	defer e.release(w)
+	result, err := w.sess.run(ctx, c, out)
+	if errors.Is(err, ErrSession) {
+		// Do not wait for its watcher to notice: the next call must get another container.
+		e.forget(w)
+	}
+	result.Cold = cold
+	return result, err
+}
+
+// acquire returns the Spec's container, ready and counted as in use.
+func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, _ error) {
+	fingerprint := spec.Fingerprint()
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, false, errors.New("cannot run commands: the service is shutting down")
+	}
+	w := e.containers[fingerprint]
+	if w == nil {
+		cold = true
+		w = e.add(spec, fingerprint)
+		e.work.Go(func() { e.prepare(w) })
+	}
+	w.users++
+	e.mu.Unlock()
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		e.release(w)
+		return nil, false, context.Cause(ctx)
+	}
+	if w.err != nil {
+		e.release(w)
+		return nil, false, w.err
+	}
+	return w, cold, nil
+}
+
+// add registers a container to be; e.mu is held.
+func (e *Executor) add(spec Spec, fingerprint Fingerprint) *warm {
+	now := time.Now()
+	w := &warm{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), since: now, lastUsed: now}
+	e.containers[fingerprint] = w
+	return w
+}
+
+func (e *Executor) release(w *warm) {
+	e.mu.Lock()
+	w.users--
+	w.lastUsed = time.Now()
+	remove := w.users == 0 && w.retired && e.drop(w)
+	e.mu.Unlock()
+	if remove {
+		e.discard(w)
+	}
+}
+
+// drop takes a container out of the map; e.mu is held. It says whether it was in it: whoever took
+// it out removes it.
+func (e *Executor) drop(w *warm) bool {
+	if e.containers[w.fingerprint] != w {
+		return false
+	}
+	delete(e.containers, w.fingerprint)
+	return true
+}
+
+// forget gives a container up that does not work any more.
+func (e *Executor) forget(w *warm) {
+	e.mu.Lock()
+	mine := e.drop(w)
+	closed := e.closed
+	e.mu.Unlock()
+	if mine && !closed {
+		e.cfg.Log.Warn().Str("user", w.spec.User).Str("container", w.spec.containerName()).
+			Msg("session with the container has ended; removing the container")
+		e.discard(w)
+	}
+}
+
+// discard removes a container in the background.
+func (e *Executor) discard(w *warm) {
+	e.work.Go(func() {
+		if w.sess != nil {
+			w.sess.close()
+		}
+		if err := e.remove(w.id); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("container", w.spec.containerName()).Msg("cannot remove container")
+		}
+	})
+}
+
+// prepare makes a container or, when w.id is set, takes one over, and opens the agent's session.
+func (e *Executor) prepare(w *warm) {
+	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
+	defer cancel()
+	start := time.Now()
+	adopted := w.id != ""
+	err := e.establish(ctx, w)
+	if err != nil {
+		w.err = fmt.Errorf("cannot prepare a container for user %q: %w", w.spec.User, engine.Explain(e.docker, err))
+		e.mu.Lock()
+		e.drop(w)
+		e.mu.Unlock()
+		close(w.ready)
+		e.cfg.Log.Error().Err(w.err).Str("container", w.spec.containerName()).Msg("container failed")
+		return
+	}
+	close(w.ready)
+	e.work.Go(func() {
+		<-w.sess.broken()
+		e.forget(w)
+	})
+	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).
+		Str("runtime", w.spec.Platform.Runtime).Bool("adopted", adopted).
+		Dur("took", time.Since(start)).Msg("container ready")
+}
+
+// reapIdle removes what nobody has used for the idle time.
+func (e *Executor) reapIdle() {
+	ticker := time.NewTicker(min(max(e.cfg.IdleTimeout/4, 100*time.Millisecond), time.Minute))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			limit := time.Now().Add(-e.cfg.IdleTimeout)
+			e.retire(func(w *warm) bool { return w.users == 0 && w.lastUsed.Before(limit) })
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// retire removes the containers that match, at the latest when their last user leaves.
+func (e *Executor) retire(match func(*warm) bool) {
+	e.mu.Lock()
+	var unused []*warm
+	for _, w := range e.containers {
+		if !w.isReady() || !match(w) {
+			continue // what is still being made has someone who waits for it
+		}
+		w.retired = true
+		if w.users == 0 && e.drop(w) {
+			unused = append(unused, w)
+		}
+	}
+	e.mu.Unlock()
+	for _, w := range unused {
+		e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).Msg("removing container: idle or stale")
+		e.discard(w)
+	}
+}

@@ -1,0 +1,119 @@
+package dockerexec
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// follow holds the picture against the engine's: by its events while they last, and by a look at
+// everything whenever they begin anew.
+func (e *Executor) follow() {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval = 100 * time.Millisecond
+	wait.MaxInterval = 5 * time.Second
+	for e.ctx.Err() == nil {
+		messages, failed := e.docker.Events(e.ctx, events.ListOptions{Filters: filters.NewArgs(
+			filters.Arg("type", string(events.ContainerEventType)),
+			filters.Arg("type", string(events.ImageEventType)),
+		)})
+		if err := e.Reconcile(e.ctx); err == nil {
+			wait.Reset()
+		} else if e.ctx.Err() == nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine; trying again")
+		}
+		e.consume(messages, failed)
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-e.ctx.Done():
+		}
+	}
+}
+
+func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) {
+	for {
+		select {
+		case m := <-messages:
+			switch {
+			case m.Type == events.ImageEventType:
+				if err := e.Reconcile(e.ctx); err != nil {
+					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
+				}
+			case m.Action == events.ActionDie || m.Action == events.ActionDestroy:
+				e.ended(m.Actor.ID)
+			}
+		case err := <-failed:
+			if e.ctx.Err() == nil {
+				e.cfg.Log.Warn().Err(err).Msg("the engine's events have ended; following anew")
+			}
+			return
+		}
+	}
+}
+
+// ended gives up a container that has died or been removed.
+func (e *Executor) ended(id string) {
+	e.mu.Lock()
+	var gone *warm
+	for _, w := range e.containers {
+		if w.isReady() && w.id == id {
+			gone = w
+		}
+	}
+	e.mu.Unlock()
+	if gone != nil {
+		e.forget(gone)
+	}
+}
+
+// Reconcile looks at all containers of this instance: those that run and are current are adopted
+// if they are not known yet, and those that are stale, dead or unreadable are removed, when they
+// are not in use any more. Other containers are not even listed.
+func (e *Executor) Reconcile(ctx context.Context) error {
+	e.cfg.ImagesChanged()
+	platform, err := e.cfg.Platform(ctx)
+	if err != nil {
+		return err
+	}
+	listed, err := e.docker.ContainerList(ctx, container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+e.cfg.Instance)),
+	})
+	if err != nil {
+		return engine.Explain(e.docker, err)
+	}
+	for _, found := range listed {
+		e.consider(found, platform)
+	}
+	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
+	return nil
+}
+
+// consider adopts or removes a container that is not in the map.
+func (e *Executor) consider(found container.Summary, platform Platform) {
+	spec, err := specFromLabels(found.Labels)
+	usable := err == nil && found.State == container.StateRunning && spec.Platform.equal(platform)
+	fingerprint := Fingerprint(found.Labels[labelFingerprint])
+	e.mu.Lock()
+	known := e.containers[fingerprint] != nil || e.closed
+	if !known && usable {
+		w := e.add(spec, fingerprint)
+		w.id = found.ID
+		e.work.Go(func() { e.prepare(w) })
+	}
+	e.mu.Unlock()
+	if known || usable {
+		return
+	}
+	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
+		Msg("removing container: stale, stopped or unreadable")
+	if err := e.remove(found.ID); err != nil {
+		e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
+	}
+}

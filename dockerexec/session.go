@@ -1,0 +1,268 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// handshakeLimit is how long an agent may take from its exec to its greeting.
+const handshakeLimit = 30 * time.Second
+
+// terminationSlack is how long the agent may take, on top of the grace, to end a command that it
+// was told to end. One that takes longer is stopped or hostile, and goes with its container.
+const terminationSlack = 15 * time.Second
+
+// ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
+// doing or the engine's; the next exec gets a new container.
+var ErrSession = errors.New("session with the container is broken")
+
+// session is a running agent: one docker exec, kept for as long as its container is in use.
+type session struct {
+	conn    *execConn
+	mux     *yamux.Session
+	control *yamux.Stream
+
+	controlMu sync.Mutex // held while a control frame is written
+}
+
+// openSession starts the agent in a running container. ctx bounds the start, not the session.
+func openSession(ctx context.Context, docker *client.Client, containerID string) (*session, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
+	defer cancel()
+	created, err := docker.ContainerExecCreate(ctx, containerID, container.ExecOptions{
+		Cmd:          []string{AgentPath, "session"},
+		WorkingDir:   "/",
+		AttachStdin:  true,
+		AttachStdout: true,
+		AttachStderr: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	hijacked, err := docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s := &session{conn: newExecConn(hijacked)}
+	if err := s.greet(ctx); err != nil {
+		_ = s.conn.Close()
+		if complaint := s.conn.complaint(); complaint != "" {
+			err = fmt.Errorf("%w: %q", err, complaint)
+		}
+		return nil, fmt.Errorf("the agent does not answer: %w", err)
+	}
+	return s, nil
+}
+
+func (s *session) greet(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	if err := s.conn.SetReadDeadline(deadline); err != nil {
+		return err
+	}
+	var hello wire.Hello
+	if err := wire.ReadMessage(s.conn, wire.KindHello, &hello); err != nil {
+		return err
+	}
+	if hello.Version != wire.Version {
+		return fmt.Errorf("it speaks version %d of the protocol, not %d", hello.Version, wire.Version)
+	}
+	if err := s.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	mux, err := yamux.Client(s.conn, wire.Mux(0), nil)
+	if err != nil {
+		return err
+	}
+	s.mux = mux
+	s.control, err = mux.OpenStream(ctx)
+	return err
+}
+
+// close ends the session and with it every command; it does not wait for them.
+func (s *session) close() { _ = s.mux.Close() }
+
+// broken is closed when the session has ended, for whatever reason.
+func (s *session) broken() <-chan struct{} { return s.mux.CloseChan() }
+
+func (s *session) tell(m wire.Control) error {
+	s.controlMu.Lock()
+	defer s.controlMu.Unlock()
+	return wire.WriteMessage(s.control, wire.KindControl, m)
+}
+
+// run starts a command and returns when it has ended with all that it left running.
+func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
+	stream, err := s.mux.OpenStream(ctx)
+	if err != nil {
+		return Result{}, s.failure(err)
+	}
+	defer stream.Close()
+	r := &running{session: s, stream: stream, command: c, out: out}
+	// From here the command may run, so it has to be ended whatever happens.
+	if err := wire.WriteMessage(stream, wire.KindStart, c.start()); err != nil {
+		_ = stream.Reset()
+		return Result{}, s.failure(err)
+	}
+	stop := context.AfterFunc(ctx, r.cancel)
+	defer stop()
+	timer := time.AfterFunc(c.Timeout, r.expire)
+	defer timer.Stop()
+	ended := make(chan struct{})
+	defer close(ended)
+	if c.Stdin != nil {
+		go r.feed()
+	}
+	if c.Signals != nil {
+		go r.relaySignals(ended)
+	}
+	exit, err := r.read()
+	if err != nil {
+		_ = stream.Reset()
+		if errors.Is(err, yamux.ErrTimeout) {
+			s.close()
+			err = errors.New("the agent did not end the command")
+		}
+		return Result{}, s.failure(err)
+	}
+	if r.outErr != nil {
+		return Result{}, r.outErr
+	}
+	if err := context.Cause(ctx); err != nil && !r.expired.Load() {
+		return Result{}, err
+	}
+	return newResult(exit, r.cut, r.expired.Load()), nil
+}
+
+// failure is an error of the session's; the caller's own cancellation stays what it is.
+func (s *session) failure(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", ErrSession, err)
+}
+
+// running is one command on its stream.
+type running struct {
+	session *session
+	stream  *yamux.Stream
+	command Command
+	out     Output
+
+	expired     atomic.Bool
+	terminating atomic.Bool
+
+	sent   [2]int64 // bytes of stdout and stderr passed on
+	cut    bool     // more than MaxOutput came, against the agent's word
+	outErr error    // what the receiver of the output said
+}
+
+func (r *running) expire() {
+	r.expired.Store(true)
+	r.terminate()
+}
+
+func (r *running) cancel() { r.terminate() }
+
+// terminate asks the agent to end the command and bounds how long read waits for that.
+func (r *running) terminate() {
+	if r.terminating.Swap(true) {
+		return
+	}
+	_ = r.stream.SetReadDeadline(time.Now().Add(r.patience()))
+	grace := r.command.Grace.Milliseconds()
+	if err := r.session.tell(wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}); err != nil {
+		_ = r.stream.Reset()
+	}
+}
+
+func (r *running) patience() time.Duration { return r.command.Grace + terminationSlack }
+
+// feed copies stdin. It may outlive the command while the reader blocks; the reader's owner
+// unblocks it.
+func (r *running) feed() {
+	_, err := io.Copy(r.stream, r.command.Stdin)
+	if err == nil {
+		_ = r.stream.CloseWrite()
+	}
+}
+
+func (r *running) relaySignals(ended <-chan struct{}) {
+	for {
+		select {
+		case signal, open := <-r.command.Signals:
+			if !open {
+				return
+			}
+			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Signal: int(signal)})
+		case <-ended:
+			return
+		}
+	}
+}
+
+// read passes output on until the Exit. Once the command is being ended, what it waits for the
+// agent altogether is bounded; time in which the receiver is slow does not count.
+func (r *running) read() (wire.Exit, error) {
+	buffer := frames.Get().(*[wire.MaxData]byte)
+	defer frames.Put(buffer)
+	patience := r.patience()
+	for {
+		before := time.Now()
+		if r.terminating.Load() {
+			_ = r.stream.SetReadDeadline(before.Add(patience))
+		}
+		kind, length, err := wire.ReadHeader(r.stream)
+		if err != nil {
+			return wire.Exit{}, err
+		}
+		switch kind {
+		case wire.KindStdout, wire.KindStderr:
+			if _, err := io.ReadFull(r.stream, buffer[:length]); err != nil {
+				return wire.Exit{}, err
+			}
+			if r.terminating.Load() {
+				patience -= time.Since(before)
+			}
+			r.deliver(kind, buffer[:length])
+		case wire.KindExit:
+			var exit wire.Exit
+			err := wire.DecodeMessage(r.stream, length, &exit)
+			return exit, err
+		default:
+			return wire.Exit{}, fmt.Errorf("unexpected frame of kind %d", kind)
+		}
+	}
+}
+
+func (r *running) deliver(kind wire.Kind, data []byte) {
+	which := Stdout
+	if kind == wire.KindStderr {
+		which = Stderr
+	}
+	if limit := r.command.MaxOutput; limit > 0 {
+		if room := limit - r.sent[which]; int64(len(data)) > room {
+			data, r.cut = data[:room], true
+		}
+	}
+	r.sent[which] += int64(len(data))
+	if len(data) == 0 || r.outErr != nil {
+		return
+	}
+	if err := r.out(which, data); err != nil {
+		r.outErr = err
+		r.terminate()
+	}
+}
+
+var frames = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}

@@ -1,0 +1,131 @@
+// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps
+// containers warm for the next call with the same Spec, talks to the agent inside, and removes
+// what is idle or stale.
+//
+// spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
+// executor.go keeps the containers, session.go runs commands in one, reconcile.go holds the
+// picture against what the engine says.
+package dockerexec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Spec is everything that a command may see or reach, made concrete for Docker. It is a value: two
+// calls share a container exactly when their Specs have the same fingerprint.
+type Spec struct {
+	Platform Platform `json:"platform"`
+	// User is the tenant.
+	User string `json:"user"`
+	// UID and GID are who commands run as: the owner of the tenant's home.
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+	// Mounts are host directories. Their order does not matter.
+	Mounts []Mount `json:"mounts"`
+}
+
+// Platform is the part of a Spec that settings and host decide, the same for every call. A
+// container of another platform is stale.
+type Platform struct {
+	// Instance tells the containers of several services on one engine apart.
+	Instance string `json:"instance"`
+	// ImageID is the image's content id, so that a rebuilt image is another platform.
+	ImageID string `json:"imageId"`
+	// Agent is the agent's file on the engine's host; its name changes with its content.
+	Agent string `json:"agent"`
+	// Runtime is the OCI runtime's name as the engine knows it.
+	Runtime string `json:"runtime"`
+	// ReadOnlyRoot makes everything but mounts and tmpfs read-only.
+	ReadOnlyRoot bool `json:"readOnlyRoot"`
+	// Unconfined turns seccomp and AppArmor off.
+	Unconfined bool `json:"unconfined"`
+	// CapDrop and CapAdd are as Docker takes them: CapDrop from its default set, then CapAdd.
+	CapDrop []string `json:"capDrop"`
+	CapAdd  []string `json:"capAdd"`
+	Limits  Limits   `json:"limits"`
+}
+
+// Limits bound a container. Sizes are in bytes.
+type Limits struct {
+	NanoCPUs int64 `json:"nanoCpus"`
+	Memory   int64 `json:"memory"`
+	Pids     int64 `json:"pids"`
+	Shm      int64 `json:"shm"`
+	Tmp      int64 `json:"tmp"`
+	Run      int64 `json:"run"`
+	VarTmp   int64 `json:"varTmp"`
+}
+
+// Mount binds a host directory into the container.
+type Mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// Fingerprint identifies a Spec: the hex SHA-256 of its canonical form.
+type Fingerprint string
+
+// Short is enough to tell a user's containers apart in a name.
+func (f Fingerprint) Short() string { return string(f[:12]) }
+
+// equal compares what a Fingerprint would.
+func (p Platform) equal(other Platform) bool {
+	return Spec{Platform: p}.Fingerprint() == Spec{Platform: other}.Fingerprint()
+}
+
+// canonical is the Spec as JSON, with what has no order in one order and nil as empty.
+func (s Spec) canonical() []byte {
+	s.Mounts = slices.SortedFunc(slices.Values(s.Mounts), func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
+	s.Platform.CapDrop = slices.Sorted(slices.Values(s.Platform.CapDrop))
+	s.Platform.CapAdd = slices.Sorted(slices.Values(s.Platform.CapAdd))
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("a Spec holds nothing that JSON lacks: %v", err))
+	}
+	return text
+}
+
+// Fingerprint computes the Spec's identity, in some microseconds.
+func (s Spec) Fingerprint() Fingerprint {
+	sum := sha256.Sum256(s.canonical())
+	return Fingerprint(hex.EncodeToString(sum[:]))
+}
+
+// The labels by which a container describes itself.
+const (
+	labelInstance    = "run.daycare.sandbox.instance"
+	labelUser        = "run.daycare.sandbox.user"
+	labelFingerprint = "run.daycare.sandbox.fingerprint"
+	labelSpec        = "run.daycare.sandbox.spec"
+)
+
+func (s Spec) labels() map[string]string {
+	return map[string]string{
+		labelInstance:    s.Platform.Instance,
+		labelUser:        s.User,
+		labelFingerprint: string(s.Fingerprint()),
+		labelSpec:        string(s.canonical()),
+	}
+}
+
+// specFromLabels reads a Spec back and refuses one that does not match its own fingerprint.
+func specFromLabels(labels map[string]string) (Spec, error) {
+	var s Spec
+	if err := json.Unmarshal([]byte(labels[labelSpec]), &s); err != nil {
+		return Spec{}, fmt.Errorf("label %s is not a spec: %w", labelSpec, err)
+	}
+	if got := s.Fingerprint(); string(got) != labels[labelFingerprint] {
+		return Spec{}, fmt.Errorf("label %s is %q, but the spec has %q", labelFingerprint, labels[labelFingerprint], got)
+	}
+	return s, nil
+}
+
+func (s Spec) containerName() string {
+	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
+}

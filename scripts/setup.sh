@@ -1,0 +1,202 @@
+#!/usr/bin/env bash
+# Prepares a host for daycare-sandbox: an engine, gVisor, the sandbox image, our binaries.
+# Every step looks first and does nothing when it is already satisfied, so run it as often
+# as you like. It installs only what is missing and never restarts a running engine.
+#
+#   scripts/setup.sh            all of it
+#   scripts/setup.sh binaries   only bin/ (no root, no engine)
+#
+# Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly RUNSC=/usr/local/bin/runsc
+readonly DAEMON_JSON=/etc/docker/daemon.json
+readonly DOCKERD_LOG=/var/log/dockerd.log
+readonly IMAGE=daycare-sandbox:latest
+readonly DEBIAN=bookworm
+readonly IMPORTED_BASE=daycare-sandbox-base:$DEBIAN
+
+step() { printf '\n==> %s\n' "$*"; }
+say() { printf '    %s\n' "$*"; }
+die() {
+	printf '\nsetup: %s\n' "$1" >&2
+	shift
+	for line in "$@"; do printf '       %s\n' "$line" >&2; done
+	exit 1
+}
+
+# run LABEL COMMAND...: runs a long command, shows that it is alive, and its output only on failure.
+run() {
+	local label=$1 log start pid
+	shift
+	log=$(mktemp)
+	start=$SECONDS
+	"$@" >"$log" 2>&1 &
+	pid=$!
+	trap 'kill "$pid" 2>/dev/null || true; exit 130' INT TERM
+	while kill -0 "$pid" 2>/dev/null; do
+		if [ -t 1 ]; then printf '\r    %s … %ds ' "$label" $((SECONDS - start)); fi
+		sleep 0.5
+	done
+	trap - INT TERM
+	if [ -t 1 ]; then printf '\r'; fi
+	if wait "$pid"; then
+		say "$label: done in $((SECONDS - start)) s"
+		rm -f "$log"
+	else
+		tail -n 30 "$log" >&2
+		die "$label failed" "the whole output is in $log"
+	fi
+}
+
+apt_install() {
+	local missing=()
+	for package in "$@"; do
+		dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	if [ -z "${apt_updated:-}" ]; then
+		run "reading the package lists" apt-get update -q
+		apt_updated=1
+	fi
+	run "installing ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -q -y --no-install-recommends "${missing[@]}"
+}
+
+engine_up() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+
+# A question that docker answers with a template; empty when there is no answer.
+engine_says() { docker info --format "$1" 2>/dev/null || true; }
+
+require_known_system() {
+	local missing=()
+	engine_up || missing+=("a Docker engine, 20.10 or newer, reachable by this user")
+	[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] ||
+		missing+=("gVisor's runsc, registered as the runtime \"runsc\" (https://gvisor.dev/docs/user_guide/install/)")
+	[ ${#missing[@]} -gt 0 ] || return 0
+	if [ "$(id -u)" != 0 ]; then
+		die "this has to run as root, or else these must be there first:" "${missing[@]/#/- }" "then run it again"
+	fi
+	command -v apt-get >/dev/null ||
+		die "this system has no apt-get; install these by hand:" "${missing[@]/#/- }" "then run it again"
+}
+
+require_go() {
+	local wanted
+	wanted=$(sed -n 's/^go //p' go.mod)
+	command -v go >/dev/null ||
+		die "Go is missing: install Go $wanted or newer from https://go.dev/dl/ and put it on PATH"
+	go version >/dev/null 2>&1 || die "the go command does not work: $(go version 2>&1)"
+}
+
+setup_engine() {
+	step "Docker engine"
+	if engine_up; then
+		say "already running: $(docker version --format '{{.Server.Version}}')"
+		return
+	fi
+	if ! command -v dockerd >/dev/null; then apt_install docker.io; fi
+	if [ -d /run/systemd/system ]; then
+		run "starting docker with systemd" systemctl enable --now docker
+	else
+		say "no systemd here: starting dockerd directly, its log is $DOCKERD_LOG"
+		setsid nohup dockerd >>"$DOCKERD_LOG" 2>&1 </dev/null &
+	fi
+	for _ in $(seq 120); do
+		engine_up && break
+		sleep 0.5
+	done
+	engine_up || die "the engine did not answer within 60 s" "its log: $DOCKERD_LOG, or journalctl -u docker"
+	say "running: $(docker version --format '{{.Server.Version}}')"
+}
+
+reload_engine() {
+	if [ -d /run/systemd/system ]; then
+		systemctl reload docker
+	else
+		kill -HUP "$(cat /var/run/docker.pid)"
+	fi
+}
+
+setup_runsc() {
+	step "gVisor (runsc)"
+	if [[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]]; then
+		say "already registered with the engine"
+		return
+	fi
+	if [ ! -x "$RUNSC" ]; then
+		run "building runsc from its pinned Go module" \
+			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
+		mv "$RUNSC.new" "$RUNSC"
+	fi
+	# runsc keeps what is in the file and leaves a copy beside it, named daemon.json~.
+	"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc >/dev/null
+	say "registered in $DAEMON_JSON (the file as it was: $DAEMON_JSON~)"
+	reload_engine
+	for _ in $(seq 40); do
+		[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] && break
+		sleep 0.25
+	done
+	[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] ||
+		die "the engine does not list runsc after a reload" "look at $DAEMON_JSON and at the engine's log"
+	say "the engine knows it now, without a restart"
+}
+
+setup_binaries() {
+	step "Binaries"
+	mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/ ./cmd/...
+	say "bin/: $(cd bin && echo sandbox*)"
+}
+
+# The base is pulled where a registry answers, and made from Debian's packages where none does.
+choose_base() {
+	if [ -n "${BASE:-}" ]; then return; fi
+	if docker image inspect "$IMPORTED_BASE" >/dev/null 2>&1; then
+		BASE=$IMPORTED_BASE
+	elif timeout 120 docker pull -q debian:$DEBIAN-slim >/dev/null 2>&1; then
+		BASE=debian:$DEBIAN-slim
+	else
+		say "no image registry can be reached: making the base from Debian's packages"
+		[ "$(id -u)" = 0 ] || die "making a base image needs root" "or name one: BASE=IMAGE scripts/setup.sh"
+		command -v apt-get >/dev/null || die "making a base image needs a Debian-like host" "name one instead: BASE=IMAGE scripts/setup.sh"
+		apt_install mmdebstrap
+		run "making a Debian root" make_base
+		BASE=$IMPORTED_BASE
+	fi
+}
+
+make_base() (
+	set -e
+	root=$(mktemp -d)
+	trap 'rm -rf "$root"' EXIT
+	mmdebstrap --variant=minbase "$DEBIAN" "$root/root.tar"
+	docker import "$root/root.tar" "$IMPORTED_BASE"
+)
+
+setup_image() {
+	step "Sandbox image $IMAGE"
+	local wanted have
+	wanted=$(sed -n 's/^ARG VERSION=//p' sandbox-image/Dockerfile)
+	have=$(docker image inspect --format '{{index .Config.Labels "run.daycare.sandbox.image.version"}}' "$IMAGE" 2>/dev/null || true)
+	if [ "$have" = "$wanted" ]; then
+		say "already built: version $have"
+		return
+	fi
+	choose_base
+	say "base: $BASE"
+	run "building version $wanted" bin/sandboxd image build --base "$BASE" sandbox-image
+}
+
+require_go
+if [ "${1:-}" = binaries ]; then
+	setup_binaries
+	exit
+fi
+require_known_system
+setup_engine
+setup_runsc
+setup_binaries
+setup_image
+printf '\nReady.\n'
