@@ -31,6 +31,8 @@ type Command struct {
 	Grace time.Duration
 	// MaxOutput is how many bytes of each of stdout and stderr are passed on; 0 means all.
 	MaxOutput int64
+	// Started is called once the container is ready, just before the command starts; nil for none.
+	Started func()
 }
 
 func (c Command) start() wire.Start {

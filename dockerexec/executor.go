@@ -106,6 +106,9 @@ func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (R
 		return Result{}, err
 	}
 	defer e.release(w)
+	if c.Started != nil {
+		c.Started()
+	}
 	result, err := w.sess.run(ctx, c, out)
 	if errors.Is(err, ErrSession) {
 		// Do not wait for its watcher to notice: the next call must get another container.

@@ -1,15 +1,9 @@
 package dockerexec
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/docker/docker/api/types/system"
-
-	"github.com/daycare-run/sandbox/engine"
 )
 
 // Container is what there is to say about a warm container.
@@ -46,29 +40,4 @@ func (e *Executor) Containers() []Container {
 	}
 	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
 	return list
-}
-
-// Engine is what the service needs to know of its engine.
-type Engine struct {
-	Version  string
-	CPUs     int
-	Runtimes []string
-}
-
-// Engine asks the engine. Its error tells a person what to do.
-func (e *Executor) Engine(ctx context.Context) (Engine, error) {
-	info, err := e.docker.Info(ctx)
-	if err != nil {
-		return Engine{}, fmt.Errorf("cannot ask the engine: %w", engine.Explain(e.docker, err))
-	}
-	return Engine{Version: info.ServerVersion, CPUs: info.NCPU, Runtimes: runtimes(info)}, nil
-}
-
-func runtimes(info system.Info) []string {
-	names := make([]string, 0, len(info.Runtimes))
-	for name := range info.Runtimes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

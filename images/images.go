@@ -20,6 +20,9 @@ import (
 	"github.com/daycare-run/sandbox/engine"
 )
 
+// Docker is the Engine API's client.
+type Docker = *client.Client
+
 // VersionLabel is the label by which our own image tells its version.
 const VersionLabel = "run.daycare.sandbox.image.version"
 
@@ -36,7 +39,7 @@ type Image struct {
 // Finder resolves one reference and remembers what it found until Forget. It is safe for
 // concurrent use.
 type Finder struct {
-	docker *client.Client
+	docker Docker
 	ref    string
 
 	mu    sync.Mutex
@@ -44,7 +47,7 @@ type Finder struct {
 }
 
 // NewFinder makes a Finder for a reference such as "daycare-sandbox:latest".
-func NewFinder(docker *client.Client, ref string) *Finder {
+func NewFinder(docker Docker, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
@@ -82,7 +85,7 @@ func (f *Finder) Forget() {
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
 // tags the result. Progress goes to out as it comes. A failed step is the error.
-func Build(ctx context.Context, docker *client.Client, dir, base, tag string, out io.Writer) error {
+func Build(ctx context.Context, docker Docker, dir, base, tag string, out io.Writer) error {
 	if _, err := os.Stat(filepath.Join(dir, "Dockerfile")); err != nil {
 		return fmt.Errorf("cannot build %s: %w", tag, err)
 	}
@@ -112,7 +115,7 @@ func Build(ctx context.Context, docker *client.Client, dir, base, tag string, ou
 }
 
 // Pull gets an image from its registry. Progress goes to out as it comes.
-func Pull(ctx context.Context, docker *client.Client, ref string, out io.Writer) error {
+func Pull(ctx context.Context, docker Docker, ref string, out io.Writer) error {
 	progress, err := docker.ImagePull(ctx, ref, image.PullOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", ref, err)

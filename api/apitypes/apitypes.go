@@ -1,0 +1,202 @@
+// Package apitypes is the JSON of the API as Go types, for the server and the client. The contract
+// is api/openapi.yaml; a test holds these types against it.
+package apitypes
+
+import "time"
+
+// Registration is the body of PUT /v1/sandboxes/{id}.
+type Registration struct {
+	// UserID is the tenant: [a-z0-9][a-z0-9_.-]{0,62}.
+	UserID      string      `json:"userId"`
+	Permissions Permissions `json:"permissions,omitzero"`
+}
+
+// Permissions are what a sandbox holds.
+type Permissions struct {
+	// WorkingDir is a container path, or a host path in the user's home. Default /home.
+	WorkingDir string `json:"workingDir,omitempty"`
+}
+
+// Sandbox is a registered sandbox.
+type Sandbox struct {
+	ID          string      `json:"id"`
+	UserID      string      `json:"userId"`
+	Permissions Permissions `json:"permissions"`
+	CreatedAt   time.Time   `json:"createdAt"`
+	UpdatedAt   time.Time   `json:"updatedAt"`
+}
+
+// SandboxList is the answer of GET /v1/sandboxes.
+type SandboxList struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// Exec is the body of POST /v1/sandboxes/{id}/exec, and the first message of an attached exec.
+type Exec struct {
+	// Command is a shell command line; Argv a program with its arguments. One of them is set.
+	Command string   `json:"command,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
+	// Login makes the shell a login shell.
+	Login bool `json:"login,omitempty"`
+	// Cwd is relative to the working directory, or absolute and in it.
+	Cwd string `json:"cwd,omitempty"`
+	// Env and Secrets are added to the environment; secrets are never logged.
+	Env     map[string]string `json:"env,omitempty"`
+	Secrets map[string]string `json:"secrets,omitempty"`
+	// TimeoutMs is in milliseconds; absent for the service's default.
+	TimeoutMs *int64 `json:"timeoutMs,omitempty"`
+	// Stdin is text, or base64 when StdinEncoding says so. An attached exec that sets neither
+	// sends its stdin as messages.
+	Stdin         string   `json:"stdin,omitempty"`
+	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
+}
+
+// Encoding says how bytes are put into a JSON string.
+type Encoding string
+
+// The encodings. Text needs no mark.
+const (
+	Text   Encoding = ""
+	Base64 Encoding = "base64"
+)
+
+// Result is how a command ended.
+type Result struct {
+	// ExitCode is null when a signal ended the command.
+	ExitCode *int `json:"exitCode"`
+	// Signal is a name such as SIGKILL, or null.
+	Signal *string `json:"signal"`
+	// Failed says that the command did not simply exit with 0.
+	Failed bool `json:"failed"`
+	// Cwd is where it ran, as a container path.
+	Cwd string `json:"cwd"`
+	// TimedOut says that timeoutMs had passed.
+	TimedOut bool `json:"timedOut"`
+	// Truncated says that output beyond the limit was dropped.
+	Truncated bool `json:"truncated"`
+	// DurationMs is from the call to the command's end, in milliseconds.
+	DurationMs float64 `json:"durationMs"`
+	// Cold says that a container had to be made first.
+	Cold bool `json:"cold"`
+}
+
+// Output is the answer of a buffered exec.
+type Output struct {
+	Stdout         string   `json:"stdout"`
+	StdoutEncoding Encoding `json:"stdoutEncoding,omitempty"`
+	Stderr         string   `json:"stderr"`
+	StderrEncoding Encoding `json:"stderrEncoding,omitempty"`
+	Result
+}
+
+// EventType tells the events of a streamed or attached exec apart.
+type EventType string
+
+// The events: one start, any number of stdout and stderr, and one exit or error at the end. An
+// attached exec sends output as binary messages instead, and tells how much stdin it has taken.
+const (
+	EventStart  EventType = "start"
+	EventStdout EventType = "stdout"
+	EventStderr EventType = "stderr"
+	EventStdin  EventType = "stdin"
+	EventExit   EventType = "exit"
+	EventError  EventType = "error"
+)
+
+// Event is one line of a streamed exec, or a text message of an attached one.
+type Event struct {
+	Type EventType `json:"type"`
+	// Data and Encoding belong to stdout and stderr.
+	Data     string   `json:"data,omitempty"`
+	Encoding Encoding `json:"encoding,omitempty"`
+	// Bytes belongs to stdin: that many bytes have been taken since the last such event.
+	Bytes int `json:"bytes,omitempty"`
+	// Result belongs to exit.
+	Result *Result `json:"result,omitempty"`
+	// Error belongs to error.
+	Error *Error `json:"error,omitempty"`
+}
+
+// Input is a text message that the client of an attached exec sends after the first. Its stdin goes
+// as binary messages.
+type Input struct {
+	Type InputType `json:"type"`
+	// Signal belongs to signal: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP, TSTP or WINCH.
+	Signal string `json:"signal,omitempty"`
+}
+
+// InputType tells the inputs apart.
+type InputType string
+
+// The inputs: the end of stdin, and a signal for the command's process group.
+const (
+	InputEOF    InputType = "eof"
+	InputSignal InputType = "signal"
+)
+
+// StdinWindow is how many bytes of stdin an attached exec may send beyond those that stdin events
+// have told to be taken.
+const StdinWindow = 1 << 20
+
+// The first byte of a binary message of an attached exec.
+const (
+	ChannelStdin  byte = 0
+	ChannelStdout byte = 1
+	ChannelStderr byte = 2
+)
+
+// Container is a warm container.
+type Container struct {
+	Name        string    `json:"name"`
+	ID          string    `json:"id"`
+	UserID      string    `json:"userId"`
+	Fingerprint string    `json:"fingerprint"`
+	Runtime     string    `json:"runtime"`
+	State       string    `json:"state"`
+	Commands    int       `json:"commands"`
+	CreatedAt   time.Time `json:"createdAt"`
+	LastUsedAt  time.Time `json:"lastUsedAt"`
+}
+
+// ContainerList is the answer of GET /v1/containers.
+type ContainerList struct {
+	Containers []Container `json:"containers"`
+}
+
+// Health is the answer of GET /v1/health.
+type Health struct {
+	// Status is "ok", or "degraded" when commands cannot run now; Problem then says why.
+	Status       string `json:"status"`
+	Version      string `json:"version"`
+	Engine       string `json:"engine,omitempty"`
+	Runtime      string `json:"runtime,omitempty"`
+	Image        string `json:"image,omitempty"`
+	ImageVersion string `json:"imageVersion,omitempty"`
+	Problem      string `json:"problem,omitempty"`
+}
+
+// Failure is the body of every answer that is not a success.
+type Failure struct {
+	Error Error `json:"error"`
+}
+
+// Error is what went wrong.
+type Error struct {
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"`
+}
+
+// Kind is a class of errors.
+type Kind string
+
+// The kinds and their HTTP status.
+const (
+	Invalid     Kind = "invalid"     // 400
+	Denied      Kind = "denied"      // 403
+	NotFound    Kind = "notFound"    // 404
+	Conflict    Kind = "conflict"    // 409
+	TooLarge    Kind = "tooLarge"    // 413
+	Busy        Kind = "busy"        // 429
+	Engine      Kind = "engine"      // 502
+	Unavailable Kind = "unavailable" // 503
+)

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/base64"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// encodeWhole puts a whole output into a string: as text when it is UTF-8, else as base64. Where it
+// was cut off in the middle of a character, that rest of a character goes too.
+func encodeWhole(data []byte, truncated bool) (string, apitypes.Encoding) {
+	if truncated {
+		if end := wholeRunes(data); utf8.Valid(data[:end]) {
+			data = data[:end]
+		}
+	}
+	return encodePart(data)
+}
+
+func encodePart(data []byte) (string, apitypes.Encoding) {
+	if utf8.Valid(data) {
+		return string(data), apitypes.Text
+	}
+	return base64.StdEncoding.EncodeToString(data), apitypes.Base64
+}
+
+// wholeRunes is how many bytes of data come before a character that is cut off at the end.
+func wholeRunes(data []byte) int {
+	for back := 1; back < utf8.UTFMax && back <= len(data); back++ {
+		start := len(data) - back
+		if utf8.RuneStart(data[start]) {
+			if !utf8.FullRune(data[start:]) {
+				return start
+			}
+			break
+		}
+	}
+	return len(data)
+}
+
+// textStream cuts an output into parts so that text stays text: a character that is cut off at the
+// end of a part waits for the next one.
+type textStream struct{ rest []byte }
+
+// next returns the bytes to send for these that came.
+func (t *textStream) next(data []byte) []byte {
+	if len(t.rest) > 0 {
+		data = append(t.rest, data...)
+		t.rest = nil
+	}
+	if end := wholeRunes(data); end < len(data) {
+		t.rest = append([]byte(nil), data[end:]...)
+		data = data[:end]
+	}
+	return data
+}
+
+// result is a facade's Result as JSON.
+func result(r sandbox.Result) apitypes.Result {
+	out := apitypes.Result{
+		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,
+		DurationMs: float64(r.Duration.Microseconds()) / 1000, Cold: r.Cold,
+	}
+	if r.Signal != 0 {
+		name := unix.SignalName(r.Signal)
+		out.Signal = &name
+	} else {
+		out.ExitCode = &r.ExitCode
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+// Package client speaks the API: register a sandbox, run commands in it, see what there is.
+//
+// client.go has the plain calls, attach.go the exec with stdin, signals and output as it comes.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// Client calls one service. It is safe for concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// Error is a refusal or failure that the service has told.
+type Error struct {
+	// Kind says what class of fault it is; Message is for people.
+	Kind    apitypes.Kind
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// New makes a client for the service behind a Unix socket. It connects with the first call.
+func New(socket string) *Client {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: transport}}
+}
+
+// Close gives idle connections up.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Put registers a sandbox or replaces it.
+func (c *Client) Put(ctx context.Context, id string, r apitypes.Registration) (apitypes.Sandbox, error) {
+	var box apitypes.Sandbox
+	err := c.call(ctx, http.MethodPut, sandboxPath(id), r, &box)
+	return box, err
+}
+
+// Get finds a sandbox.
+func (c *Client) Get(ctx context.Context, id string) (apitypes.Sandbox, error) {
+	var box apitypes.Sandbox
+	err := c.call(ctx, http.MethodGet, sandboxPath(id), nil, &box)
+	return box, err
+}
+
+// Delete forgets a sandbox.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, sandboxPath(id), nil, nil)
+}
+
+// List returns all sandboxes.
+func (c *Client) List(ctx context.Context) ([]apitypes.Sandbox, error) {
+	var list apitypes.SandboxList
+	err := c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &list)
+	return list.Sandboxes, err
+}
+
+// Exec runs a command and returns everything at its end.
+func (c *Client) Exec(ctx context.Context, id string, e apitypes.Exec) (apitypes.Output, error) {
+	var out apitypes.Output
+	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/exec", e, &out)
+	return out, err
+}
+
+// Containers lists the warm containers.
+func (c *Client) Containers(ctx context.Context) ([]apitypes.Container, error) {
+	var list apitypes.ContainerList
+	err := c.call(ctx, http.MethodGet, "/v1/containers", nil, &list)
+	return list.Containers, err
+}
+
+// Health asks how the service is.
+func (c *Client) Health(ctx context.Context) (apitypes.Health, error) {
+	var health apitypes.Health
+	err := c.call(ctx, http.MethodGet, "/v1/health", nil, &health)
+	return health, err
+}
+
+// Stdout and Stderr decode an output's bytes.
+func Stdout(o apitypes.Output) ([]byte, error) { return Decode(o.Stdout, o.StdoutEncoding) }
+
+// Stderr decodes what Stdout does for the other stream.
+func Stderr(o apitypes.Output) ([]byte, error) { return Decode(o.Stderr, o.StderrEncoding) }
+
+// Decode turns a string and its mark back into bytes.
+func Decode(text string, encoding apitypes.Encoding) ([]byte, error) {
+	if encoding == apitypes.Base64 {
+		return base64.StdEncoding.DecodeString(text)
+	}
+	return []byte(text), nil
+}
+
+func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
+
+// call sends a body, if there is one, and reads the answer into what it is for.
+func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
+	response, err := c.send(ctx, method, path, body, "application/json")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if into == nil {
+		return nil
+	}
+	if err := json.UnmarshalRead(response.Body, into); err != nil {
+		return fmt.Errorf("cannot read the service's answer: %w", err)
+	}
+	return nil
+}
+
+// send returns the response of a call that succeeded; the caller closes its body.
+func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode the request: %w", err)
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, content)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if response.StatusCode < 300 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	var failure apitypes.Failure
+	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
+		return nil, fmt.Errorf("the service answered %s", response.Status)
+	}
+	return nil, &Error{Kind: failure.Error.Kind, Message: failure.Error.Message}
+}
+
+func (c *Client) unreachable(err error) error {
+	return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.socket, err)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// execFlags are what `sandbox exec` takes.
+type execFlags struct {
+	user, sandbox, cwd string
+	env                []string
+	timeout            time.Duration
+	login, stdin       bool
+	stats              bool
+}
+
+func execCommand(a *app) *cobra.Command {
+	var f execFlags
+	cmd := &cobra.Command{
+		Use:   "exec --user USER [flags] -- COMMAND",
+		Short: "Run a command in a user's sandbox",
+		Long: `exec runs a command in a user's sandbox and streams what it prints.
+
+One argument is a command line for the shell; several are a program and its arguments, passed on
+as they are. The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
+its time was up, and 125 that it could not be run. Ctrl-C goes to the command; the third one
+cuts the connection, which ends it.`,
+		Example: `  sandbox exec --user alice -- 'python3 -c "print(6*7)"'
+  sandbox exec --user alice -- ls -l /home
+  sandbox exec --user alice -i -- 'wc -l' < access.log
+  sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runExec(cmd, a.client(), f, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVarP(&f.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
+	flags.StringVar(&f.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
+	flags.StringVarP(&f.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
+	flags.DurationVarP(&f.timeout, "timeout", "t", 0, "end the command after this time (default: the service's, 30s)")
+	flags.BoolVarP(&f.login, "login", "l", false, "use a login shell")
+	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
+	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
+	cmd.MarkFlagsOneRequired("user", "sandbox")
+	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		boxes, err := a.client().List(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var ids []string
+		for _, box := range boxes {
+			ids = append(ids, box.ID)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	})
+	return cmd
+}
+
+func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) error {
+	defer c.Close()
+	e, err := f.exec(args)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	signals := relaySignals(ctx, cancel)
+	id := f.sandbox
+	if id == "" {
+		// A name of its own: the engine's registrations are not touched.
+		id = "cli-" + f.user
+		if _, err := c.Put(ctx, id, apitypes.Registration{UserID: f.user}); err != nil {
+			return err
+		}
+	}
+	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals}
+	if f.stdin {
+		streams.Stdin = cmd.InOrStdin()
+	}
+	result, err := c.Attach(ctx, id, e, streams)
+	if errors.Is(err, errInterrupted) {
+		return exitCode(128 + int(unix.SIGINT))
+	}
+	if err != nil {
+		return err
+	}
+	if f.stats || result.TimedOut {
+		describe(cmd.ErrOrStderr(), result)
+	}
+	return code(result)
+}
+
+// exec turns the flags into what the API takes.
+func (f execFlags) exec(args []string) (apitypes.Exec, error) {
+	e := apitypes.Exec{Cwd: f.cwd, Login: f.login, Env: map[string]string{}}
+	if len(args) == 1 {
+		e.Command = args[0]
+	} else {
+		e.Argv = args
+	}
+	for _, variable := range f.env {
+		name, value, given := strings.Cut(variable, "=")
+		if !given {
+			if value, given = os.LookupEnv(name); !given {
+				return e, fmt.Errorf("--env %s: no such variable in this shell", name)
+			}
+		}
+		e.Env[name] = value
+	}
+	if f.timeout != 0 {
+		ms := f.timeout.Milliseconds()
+		e.TimeoutMs = &ms
+	}
+	return e, nil
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// patience is how many interrupts the command gets before the connection is cut.
+const patience = 2
+
+// relaySignals passes on what a terminal or a caller sends us, until ctx ends.
+func relaySignals(ctx context.Context, cut context.CancelCauseFunc) <-chan string {
+	came := make(chan os.Signal, 16)
+	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	names := make(chan string, 16)
+	go func() {
+		defer signal.Stop(came)
+		for interrupts := 0; ; {
+			select {
+			case s := <-came:
+				if s == unix.SIGINT {
+					if interrupts++; interrupts > patience {
+						cut(errInterrupted)
+						return
+					}
+				}
+				number, _ := s.(syscall.Signal)
+				select {
+				case names <- strings.TrimPrefix(unix.SignalName(number), "SIG"):
+				default:
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return names
+}
+
+// code is the exit code that stands for a result.
+func code(r apitypes.Result) error {
+	switch {
+	case r.TimedOut:
+		return exitCode(124)
+	case r.Signal != nil:
+		return exitCode(128 + int(unix.SignalNum(*r.Signal)))
+	case r.ExitCode != nil && *r.ExitCode != 0:
+		return exitCode(*r.ExitCode)
+	default:
+		return nil
+	}
+}
+
+func describe(out io.Writer, r apitypes.Result) {
+	how := "was ended"
+	switch {
+	case r.TimedOut:
+		how = "timed out"
+	case r.Signal != nil:
+		how = "was ended by " + *r.Signal
+	case r.ExitCode != nil:
+		how = fmt.Sprintf("exited with %d", *r.ExitCode)
+	}
+	container := "warm container"
+	if r.Cold {
+		container = "cold: a container was made"
+	}
+	fmt.Fprintf(out, "sandbox: the command %s after %.1f ms (%s)\n", how, r.DurationMs, container)
+}

@@ -1,0 +1,31 @@
+// Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox and shows what
+// the service has.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+func main() {
+	err := rootCommand().Execute()
+	var exit exitCode
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		os.Exit(int(exit))
+	default:
+		fmt.Fprintln(os.Stderr, "sandbox:", err)
+		os.Exit(exitFailure)
+	}
+}
+
+// exitFailure is the exit code for our own failures, as with docker run: 126 and 127 are the
+// command's.
+const exitFailure = 125
+
+// exitCode is the code to exit with when everything has been said.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -1,0 +1,96 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/images"
+)
+
+// PlatformConfig is the operator's part of a platform.
+type PlatformConfig struct {
+	// Settings is the platform without ImageID, which is found.
+	Settings dockerexec.Platform
+	// AcceptWeaker takes the engine's default runtime where it does not know Settings.Runtime.
+	AcceptWeaker bool
+	// Find finds the image; Forget makes the next Find a fresh one.
+	Find   func(context.Context) (images.Image, error)
+	Forget func()
+	// Inspect asks the engine for its runtimes and size.
+	Inspect func(context.Context) (engine.Info, error)
+	Log     zerolog.Logger
+}
+
+// Platforms knows the present platform: the settings made concrete by what the engine has. It is
+// safe for concurrent use.
+type Platforms struct {
+	cfg PlatformConfig
+
+	mu      sync.Mutex
+	present *platform
+}
+
+// platform is a dockerexec.Platform with what else is known of its image.
+type platform struct {
+	dockerexec.Platform
+	env     []string
+	version string
+	engine  string
+}
+
+// NewPlatforms asks nobody yet.
+func NewPlatforms(cfg PlatformConfig) *Platforms { return &Platforms{cfg: cfg} }
+
+// Forget makes the next Current ask the engine. It does not block for long.
+func (p *Platforms) Forget() {
+	p.cfg.Forget()
+	p.mu.Lock()
+	p.present = nil
+	p.mu.Unlock()
+}
+
+// Current is the present platform; the first call after Forget asks the engine. A runtime that the
+// engine does not know is errdefs.ErrNotImplemented.
+func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
+	present, err := p.current(ctx)
+	return present.Platform, err
+}
+
+func (p *Platforms) current(ctx context.Context) (platform, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.present != nil {
+		return *p.present, nil
+	}
+	info, err := p.cfg.Inspect(ctx)
+	if err != nil {
+		return platform{}, err
+	}
+	present := platform{Platform: p.cfg.Settings, engine: info.Version}
+	if !slices.Contains(info.Runtimes, present.Runtime) {
+		if !p.cfg.AcceptWeaker {
+			return platform{}, fmt.Errorf("the engine does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
+				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
+		}
+		p.cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
+			Msg("the engine does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
+		present.Runtime = info.DefaultRuntime
+	}
+	// The engine refuses to grant more CPUs than there are.
+	present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
+	image, err := p.cfg.Find(ctx)
+	if err != nil {
+		return platform{}, err
+	}
+	present.ImageID, present.env, present.version = image.ID, image.Env, image.Version
+	p.present = &present
+	return present, nil
+}

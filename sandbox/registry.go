@@ -1,0 +1,201 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Sandbox is what an engine has registered for an agent.
+type Sandbox struct {
+	ID         ID
+	User       UserID
+	WorkingDir pathmap.ContainerPath
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+}
+
+// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
+// concurrent use.
+type Registry struct {
+	dir string
+
+	mu        sync.RWMutex
+	sandboxes map[ID]Sandbox
+}
+
+// recordVersion is the version of a record's form on disk.
+const recordVersion = 1
+
+// record is a Sandbox on disk.
+type record struct {
+	Version    int       `json:"version"`
+	ID         string    `json:"id"`
+	UserID     string    `json:"userId"`
+	WorkingDir string    `json:"workingDir"`
+	CreatedAt  time.Time `json:"createdAt"`
+	UpdatedAt  time.Time `json:"updatedAt"`
+}
+
+// OpenRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
+// as <name>.damaged and told in the log; the others load.
+func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
+	r := &Registry{dir: dir, sandboxes: map[ID]Sandbox{}}
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		if strings.HasSuffix(name, ".new") {
+			_ = os.Remove(name) // a write that a crash cut short
+			continue
+		}
+		if !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		s, err := readRecord(name)
+		if err != nil {
+			aside := name + ".damaged"
+			log.Error().Err(err).Str("file", name).Str("setAside", aside).Msg("damaged sandbox record")
+			if err := os.Rename(name, aside); err != nil {
+				return nil, fmt.Errorf("cannot set a damaged record aside: %w", err)
+			}
+			continue
+		}
+		r.sandboxes[s.ID] = s
+	}
+	return r, nil
+}
+
+func readRecord(name string) (Sandbox, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	var on record
+	if err := json.Unmarshal(text, &on); err != nil {
+		return Sandbox{}, err
+	}
+	if on.Version != recordVersion {
+		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
+	}
+	if on.ID+".json" != filepath.Base(name) {
+		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
+	}
+	s := Sandbox{CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt}
+	var faults [3]error
+	s.ID, faults[0] = ParseID(on.ID)
+	s.User, faults[1] = ParseUserID(on.UserID)
+	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
+	return s, errors.Join(faults[:]...)
+}
+
+// Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
+// its user: another one is a conflict.
+func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.CreatedAt, s.UpdatedAt = now, now
+	old, exists := r.sandboxes[s.ID]
+	if exists {
+		if old.User != s.User {
+			return Sandbox{}, false, conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
+		}
+		s.CreatedAt = old.CreatedAt
+		if old.WorkingDir == s.WorkingDir {
+			return old, false, nil
+		}
+	}
+	text, err := json.Marshal(record{
+		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	})
+	if err == nil {
+		err = writeFile(r.file(s.ID), text)
+	}
+	if err != nil {
+		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, err)
+	}
+	r.sandboxes[s.ID] = s
+	return s, !exists, nil
+}
+
+// Get finds a sandbox.
+func (r *Registry) Get(id ID) (Sandbox, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s, ok := r.sandboxes[id]
+	if !ok {
+		return Sandbox{}, notFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
+	}
+	return s, nil
+}
+
+// Delete forgets a sandbox. Its user's files and running commands are left alone.
+func (r *Registry) Delete(id ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.sandboxes[id]; !ok {
+		return notFound("sandbox %q is not registered", id)
+	}
+	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot delete sandbox %q: %w", id, err)
+	}
+	delete(r.sandboxes, id)
+	return nil
+}
+
+// List returns all sandboxes by id.
+func (r *Registry) List() []Sandbox {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list := make([]Sandbox, 0, len(r.sandboxes))
+	for _, s := range r.sandboxes {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.id, b.ID.id) })
+	return list
+}
+
+func (r *Registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }
+
+// writeFile puts a file in place whole: after a crash there is the old one or the new one.
+func writeFile(name string, content []byte) (err error) {
+	temporary := name + ".new"
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temporary)
+		}
+	}()
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(temporary, name); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
