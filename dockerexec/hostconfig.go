@@ -6,15 +6,10 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/go-units"
 )
 
 // AgentPath is where every container finds the agent, whatever its image.
 const AgentPath = "/.daycare/agent"
-
-// openFiles is the limit of open files of each process. Soft and hard are the same, so that a
-// program that raises its own finds nothing to raise.
-const openFiles = 65536
 
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
 func (s Spec) containerConfig() *container.Config {
@@ -50,7 +45,6 @@ func (s Spec) hostConfig() *container.HostConfig {
 			Memory:     p.Limits.Memory,
 			MemorySwap: p.Limits.Memory, // together with Memory: no swap beyond it
 			PidsLimit:  &pids,
-			Ulimits:    []*units.Ulimit{{Name: "nofile", Soft: openFiles, Hard: openFiles}},
 		},
 		Tmpfs: map[string]string{
 			"/tmp":     tmpfs(p.Limits.Tmp, "1777,exec"),

@@ -37,7 +37,7 @@ type Exec struct {
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	// Login makes the shell a login shell.
-	Login bool `json:"login,omitempty"`
+	Login bool `json:"login,omitzero"`
 	// Cwd is relative to the working directory, or absolute and in it.
 	Cwd string `json:"cwd,omitempty"`
 	// Env and Secrets are added to the environment; secrets are never logged.
@@ -110,7 +110,7 @@ type Event struct {
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`
 	// Bytes belongs to stdin: that many bytes have been taken since the last such event.
-	Bytes int `json:"bytes,omitempty"`
+	Bytes int `json:"bytes,omitzero"`
 	// Result belongs to exit.
 	Result *Result `json:"result,omitempty"`
 	// Error belongs to error.

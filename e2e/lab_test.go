@@ -1,0 +1,333 @@
+// Package e2e runs the real service against a real engine with real gVisor, and looks from outside
+// at what happens. Nothing here is skipped: without an engine, root, runsc and the image the suite
+// fails and says what is missing. Every story runs under runsc and under runc.
+//
+// A lab is a sandboxd of its own, with folders and containers of its own, which it removes.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	docker "github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+const (
+	engineSocket = "/var/run/docker.sock"
+	sandboxImage = "daycare-sandbox:latest"
+	ownerUID     = 1000
+)
+
+var runtimes = []string{"runsc", "runc"}
+
+// binaries is where TestMain has built ours.
+var binaries string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if err := missing(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: cannot run: %v\n     run `make setup` as root first\n", err)
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "daycare-e2e-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: cannot build: %v\n%s", err, out)
+		return 1
+	}
+	binaries = dir
+	defer closeShared()
+	return m.Run()
+}
+
+func missing() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("root is needed, for homes that belong to others")
+	}
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	for _, runtime := range runtimes {
+		if _, ok := info.Runtimes[runtime]; !ok {
+			return fmt.Errorf("the engine does not know the runtime %s", runtime)
+		}
+	}
+	_, err = engine.ImageInspect(ctx, sandboxImage)
+	return err
+}
+
+// lab is one sandboxd with all that belongs to it.
+type lab struct {
+	name    string
+	dir     string
+	socket  string // the engine's
+	environ []string
+	engine  *docker.Client
+	client  *client.Client
+	daemon  *exec.Cmd
+	exited  chan struct{}
+	log     *lockedBuffer
+}
+
+// newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
+func newLab(t *testing.T, runtime string, settings ...string) *lab {
+	t.Helper()
+	l, err := openLab(t.Name(), engineSocket, append([]string{"SANDBOXD_DOCKER_RUNTIME=" + runtime}, settings...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		l.close()
+		if t.Failed() {
+			t.Logf("sandboxd's log:\n%s", l.log.String())
+		}
+	})
+	return l
+}
+
+func openLab(name, socket string, settings []string) (*lab, error) {
+	dir, err := os.MkdirTemp("", "daycare-e2e-")
+	if err != nil {
+		return nil, err
+	}
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+socket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{name: name, dir: dir, socket: socket, engine: engine, log: &lockedBuffer{}}
+	l.environ = append([]string{
+		"SANDBOXD_USERS_DIR=" + l.path("users"),
+		"SANDBOXD_DATA_DIR=" + l.path("data"),
+		"SANDBOXD_LISTEN=" + l.path("sandboxd.sock"),
+		"SANDBOXD_DOCKER_SOCKET_PATH=" + socket,
+		"SANDBOXD_LOG_LEVEL=debug",
+		"PATH=" + os.Getenv("PATH"),
+		"DAEMON_ONLY=must-not-be-seen-inside",
+	}, settings...)
+	l.client = client.New(l.path("sandboxd.sock"))
+	if err := l.start(); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+func (l *lab) home(user string) string { return filepath.Join(l.dir, "users", user, "home") }
+
+// start runs sandboxd and waits until it answers.
+func (l *lab) start() error {
+	l.daemon = exec.Command(filepath.Join(binaries, "sandboxd"))
+	l.daemon.Env = l.environ
+	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log
+	if err := l.daemon.Start(); err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	l.exited = exited
+	go func() {
+		_ = l.daemon.Wait()
+		close(exited)
+	}()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if _, err := l.client.Health(context.Background()); err == nil {
+			return nil
+		}
+		select {
+		case <-exited:
+			return fmt.Errorf("sandboxd has ended:\n%s", l.log.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("sandboxd does not answer:\n%s", l.log.String())
+}
+
+// stop ends sandboxd with a signal and waits for it.
+func (l *lab) stop(signal syscall.Signal) {
+	_ = l.daemon.Process.Signal(signal)
+	<-l.exited
+	l.client.Close()
+}
+
+func (l *lab) close() {
+	if l.exited != nil {
+		select {
+		case <-l.exited:
+		default:
+			l.stop(syscall.SIGTERM)
+		}
+	}
+	for _, found := range l.containers() {
+		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	}
+	_ = l.engine.Close()
+	_ = os.RemoveAll(l.dir)
+}
+
+// containers are those that the engine has for this lab, running or not.
+func (l *lab) containers() []container.Summary {
+	instance, err := os.ReadFile(l.path("data/instance"))
+	if err != nil {
+		return nil
+	}
+	list, _ := l.engine.ContainerList(context.Background(), container.ListOptions{
+		All:     true,
+		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+strings.TrimSpace(string(instance)))),
+	})
+	return list
+}
+
+// containersOf are a user's.
+func (l *lab) containersOf(user string) []container.Summary {
+	return slices.DeleteFunc(l.containers(), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+}
+
+// register makes a sandbox named after the user.
+func (l *lab) register(t *testing.T, user string) {
+	t.Helper()
+	if _, err := l.client.Put(context.Background(), user, apitypes.Registration{UserID: user}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run executes and expects the service not to fail.
+func (l *lab) run(t *testing.T, user string, e apitypes.Exec) apitypes.Output {
+	t.Helper()
+	out, err := l.client.Exec(context.Background(), user, e)
+	if err != nil {
+		t.Fatalf("exec %.200q %.200q: %v", e.Command, e.Argv, err)
+	}
+	return out
+}
+
+// sh runs a shell command and returns its stdout without the last newline; it has to succeed.
+func (l *lab) sh(t *testing.T, user, command string) string {
+	t.Helper()
+	out := l.run(t, user, apitypes.Exec{Command: command})
+	if out.Failed {
+		t.Fatalf("%.200s: failed: %.500q %.500q", command, out.Stdout, out.Stderr)
+	}
+	return strings.TrimSuffix(out.Stdout, "\n")
+}
+
+// inside runs a command in a container by the engine, past our service.
+func (l *lab) inside(t *testing.T, id string, argv ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	created, err := l.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached, err := l.engine.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer attached.Close()
+	var out bytes.Buffer
+	if _, err := stdcopy.StdCopy(&out, &out, attached.Reader); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// shared labs serve the stories that leave the service as they found it.
+var (
+	sharedMu   sync.Mutex
+	sharedLabs = map[string]*lab{}
+)
+
+// eachRuntime tells a story once for each runtime, in a lab that it shares with others. A story
+// takes users of its own.
+func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			sharedMu.Lock()
+			l := sharedLabs[runtime]
+			if l == nil {
+				var err error
+				if l, err = openLab("shared", engineSocket, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime}); err != nil {
+					sharedMu.Unlock()
+					t.Fatal(err)
+				}
+				sharedLabs[runtime] = l
+			}
+			sharedMu.Unlock()
+			story(t, l)
+		})
+	}
+}
+
+// eachOwn is eachRuntime with a lab of the story's own.
+func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string) {
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) { story(t, newLab(t, runtime, settings...)) })
+	}
+}
+
+func closeShared() {
+	for _, l := range sharedLabs {
+		l.close()
+	}
+}
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("it never came true that %s", what)
+}
+
+// lockedBuffer collects a process's output while it is read.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
