@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// agentPid is a shell expression for the pid of the agent that runs the command.
+const agentPid = "$(for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q '^/.daycare/agent session' && basename $p; done)"
+
+// What a command does to the agent is its own loss: its call fails or ends, the next one works, and
+// the daemon does not grow.
+func TestAttacksOnTheAgent(t *testing.T) {
+	attacks := map[string]string{
+		"kill":               "kill -KILL " + agentPid + "; sleep 7200",
+		"terminate":          "kill -TERM " + agentPid + "; sleep 7200",
+		"stop":               "kill -STOP " + agentPid,
+		"kill the first":     "kill -KILL 1; sleep 7200",
+		"kill everything":    "kill -KILL -1",
+		"signal storm":       "for i in $(seq 200); do kill -USR1 " + agentPid + "; done; sleep 7200",
+		"write to its files": "a=" + agentPid + "; for f in /proc/$a/fd/*; do head -c 1000 /dev/urandom > $f; done 2>/dev/null; sleep 7200",
+		"trace it":           "python3 -c 'import ctypes,sys; print(ctypes.CDLL(None).ptrace(16,int(sys.argv[1]),0,0))' " + agentPid + "; exit 1",
+		"leave the tree":     "python3 -c 'import ctypes,os,time; ctypes.CDLL(None).prctl(36,0,0,0,0); os.fork() or (os.setsid(), os.fork() and os._exit(0), time.sleep(7200)); time.sleep(7200)'",
+	}
+	timeout := int64(1500)
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "hostile")
+		l.register(t, "bystander")
+		for name, command := range attacks {
+			t.Run(name, func(t *testing.T) {
+				l.sh(t, "bystander", "true")
+				other := l.containersOf("bystander")[0].ID
+				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Command: command, TimeoutMs: &timeout})
+				t.Logf("the attack ended with %+v, %v", out.Result, err)
+				if err == nil && !out.Failed {
+					t.Error("the attack succeeded")
+				}
+				if got := l.sh(t, "hostile", "echo fine"); got != "fine" {
+					t.Errorf("the next call: %q", got)
+				}
+				if left := sleeping(t, l, "hostile", "7200"); left != "" {
+					t.Errorf("still running: %s", left)
+				}
+				if l.containersOf("bystander")[0].ID != other {
+					t.Error("another user's container was touched")
+				}
+			})
+		}
+	})
+}
+
+// A command that prints without end costs the daemon no memory, whether it is read or not.
+func TestFloodsDoNotGrowTheDaemon(t *testing.T) {
+	timeout := int64(4000)
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "flood")
+		l.sh(t, "flood", "true")
+		before := residentKiB(t, l)
+		out := l.run(t, "flood", apitypes.Exec{Command: "cat /dev/zero & cat /dev/zero >&2", TimeoutMs: &timeout})
+		if !out.Truncated || !out.TimedOut {
+			t.Errorf("got %+v", out.Result)
+		}
+		stuck := make(chan struct{})
+		first := make(chan struct{})
+		go func() {
+			_, _ = l.client.Attach(t.Context(), "flood", apitypes.Exec{Command: "cat /dev/zero"},
+				client.Streams{Stdout: &stuckWriter{first: first, stuck: stuck}})
+		}()
+		<-first
+		for range 10 {
+			l.sh(t, "flood", "true") // others go on while one reader is stuck
+		}
+		if grown := residentKiB(t, l) - before; grown > 64<<10 {
+			t.Errorf("the daemon has grown by %d KiB", grown)
+		}
+		close(stuck)
+	})
+}
+
+type stuckWriter struct {
+	first, stuck chan struct{}
+	begun        bool
+}
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.begun = true
+		close(w.first)
+		<-w.stuck
+	}
+	return len(p), nil
+}
+
+func residentKiB(t *testing.T, l *lab) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.daemon.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(status) {
+		if rest, is := strings.CutPrefix(string(line), "VmRSS:"); is {
+			n, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
+}

@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+func TestUsersAreApart(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "apart-a")
+		l.register(t, "apart-b")
+		l.sh(t, "apart-a", "echo secret > /home/note; echo secret > /tmp/note; echo secret > /dev/shm/note")
+		if got := l.sh(t, "apart-b", "ls -A /home /tmp /dev/shm /var/tmp | grep note || true"); got != "" {
+			t.Errorf("b sees a's files: %s", got)
+		}
+		started := make(chan struct{})
+		go func() {
+			close(started)
+			_, _ = l.client.Exec(t.Context(), "apart-a", apitypes.Exec{Command: "sleep 7100"})
+		}()
+		<-started
+		eventually(t, "a sees its own process", func() bool { return sleeping(t, l, "apart-a", "7100") != "" })
+		if got := sleeping(t, l, "apart-b", "7100"); got != "" {
+			t.Errorf("b sees a's process: %s", got)
+		}
+	})
+}
+
+func TestFilesBelongToTheHomesOwner(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "owner")
+		l.sh(t, "owner", "mkdir -p a/b && echo hi > a/b/file")
+		for _, name := range []string{"", "a", "a/b", "a/b/file"} {
+			info, err := os.Stat(filepath.Join(l.home("owner"), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stat := info.Sys().(*syscall.Stat_t); stat.Uid != ownerUID || stat.Gid != ownerUID {
+				t.Errorf("%q belongs to %d:%d", name, stat.Uid, stat.Gid)
+			}
+		}
+		// And what the host writes is seen inside at once.
+		if err := os.WriteFile(filepath.Join(l.home("owner"), "from-host"), []byte("hello"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.sh(t, "owner", "cat from-host"); got != "hello" {
+			t.Errorf("inside: %q", got)
+		}
+	})
+}
+
+func TestWhatACommandMayNotDo(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "limits")
+		for _, c := range []struct{ name, command, want string }{
+			{"who it is", "id -u; id -g; id -G", "1000\n1000\n1000"},
+			{"no capabilities", "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | awk '{print $2}' | sort -u", "0000000000000000"},
+			{"no new privileges", "grep NoNewPrivs /proc/self/status | awk '{print $2}'", "1"},
+			{"read-only root", "for d in / /etc /usr/bin /opt /root /.daycare; do touch $d/x 2>/dev/null && echo $d; done; true", ""},
+			{"writable places", "for d in /home /tmp /var/tmp /dev/shm; do touch $d/x && echo ok; done", "ok\nok\nok\nok"},
+			{"no engine", "find / -xdev -name 'docker*.sock' 2>/dev/null; ls /var/run/docker.sock /run/docker.sock 2>/dev/null | cat", ""},
+			{"no network", "ls /sys/class/net | grep -v '^lo$' || true", ""},
+			{"the agent cannot be changed", "echo x 2>/dev/null > /.daycare/agent || echo refused", "refused"},
+			{"no more descriptors than three", "ls /proc/self/fd | wc -l", "4"}, // ls has one of its own
+			{"its own session", `test "$(ps -o sid= -p $$ | tr -d ' ')" = "$$" && echo own`, "own"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				if got := l.sh(t, "limits", c.command); got != c.want {
+					t.Errorf("%s: got %q, want %q", c.command, got, c.want)
+				}
+			})
+		}
+		t.Run("the agent's descriptors", func(t *testing.T) {
+			got := l.sh(t, "limits", "ls /proc/"+agentPid+"/fd 2>/dev/null || echo refused")
+			// gVisor shows them in spite of PR_SET_DUMPABLE; TestAttacksOnTheAgent shows what it is good for.
+			if strings.HasSuffix(t.Name(), "runc/the_agent's_descriptors") && got != "refused" {
+				t.Errorf("got %q", got)
+			}
+		})
+		t.Run("what the engine says", func(t *testing.T) {
+			found, err := l.engine.ContainerInspect(t.Context(), l.containersOf("limits")[0].ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := found.HostConfig
+			if host.Privileged || !host.ReadonlyRootfs || host.NetworkMode != "none" || len(host.PortBindings) > 0 ||
+				host.PidMode != "" || string(host.IpcMode) != "private" || *host.PidsLimit <= 0 || host.Memory <= 0 || host.NanoCPUs <= 0 {
+				t.Errorf("host config: %+v", host)
+			}
+			for _, mount := range found.Mounts {
+				if !strings.HasPrefix(mount.Source, l.dir) {
+					t.Errorf("mounted from elsewhere: %+v", mount)
+				}
+			}
+		})
+	})
+}
+
+// The kernel that a command sees is gVisor's under runsc, and under runc it is not.
+func TestWhichKernelItIs(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "kernel")
+		got := strings.Contains(l.sh(t, "kernel", "uname -a"), "gvisor")
+		if want := strings.HasSuffix(t.Name(), "runsc"); got != want {
+			t.Errorf("gVisor: %v, want %v", got, want)
+		}
+	})
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// A marker is a duration that only one story sleeps, so that its processes can be told.
+func sleeping(t *testing.T, l *lab, user, marker string) string {
+	t.Helper()
+	return l.sh(t, user, "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done | grep '^sleep "+marker+"' || true")
+}
+
+func TestNothingOutlivesACommand(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "leftover")
+		for name, command := range map[string]string{
+			"background":          "sleep 7001 &",
+			"new session":         "setsid sleep 7001 & sleep 0.1",
+			"double fork":         "(setsid sh -c 'sleep 7001 & sleep 7001' >/dev/null 2>&1 &) ; sleep 0.1",
+			"ignores termination": "(trap '' TERM HUP INT; setsid sleep 7001 &) ; sleep 0.1",
+			"daemon of a daemon":  `python3 -c "import os,time` + "\n" + `for i in range(3):` + "\n" + ` if os.fork(): os._exit(0)` + "\n" + ` os.setsid()` + "\n" + `os.execvp('sleep',['sleep','7001'])"; sleep 0.1`,
+		} {
+			t.Run(name, func(t *testing.T) {
+				l.sh(t, "leftover", command)
+				if left := sleeping(t, l, "leftover", "7001"); left != "" {
+					t.Errorf("still running: %s", left)
+				}
+			})
+		}
+	})
+}
+
+// A daemon belongs to the command that started it, whatever else ends meanwhile.
+func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "daemons")
+		stdin, write := io.Pipe()
+		stdout, printed := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.client.Attach(context.Background(), "daemons",
+				apitypes.Exec{Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
+				client.Streams{Stdin: stdin, Stdout: printed})
+			done <- err
+		}()
+		if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			l.sh(t, "daemons", "sleep 7003 & true")
+		}
+		if sleeping(t, l, "daemons", "7002") == "" {
+			t.Error("another command's end has ended this one's daemon")
+		}
+		_ = write.Close()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if left := sleeping(t, l, "daemons", "7002"); left != "" {
+			t.Errorf("the daemon has outlived its command: %s", left)
+		}
+	})
+}
+
+func TestTimeoutEndsTheWholeTree(t *testing.T) {
+	timeout := int64(700)
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "timeout")
+		for name, command := range map[string]string{
+			"plain":               "sleep 7004",
+			"new session":         "setsid -w sleep 7004",
+			"double fork":         "(setsid sh -c 'sleep 7004 & sleep 7004' &) ; sleep 7004",
+			"ignores termination": "trap '' TERM; (trap '' TERM; setsid sleep 7004 &); while :; do sleep 7004; done",
+		} {
+			t.Run(name, func(t *testing.T) {
+				out := l.run(t, "timeout", apitypes.Exec{Command: command, TimeoutMs: &timeout})
+				if !out.TimedOut || !out.Failed {
+					t.Errorf("got %+v", out.Result)
+				}
+				if left := sleeping(t, l, "timeout", "7004"); left != "" {
+					t.Errorf("still running: %s", left)
+				}
+			})
+		}
+		t.Run("has time to clean up", func(t *testing.T) {
+			out := l.run(t, "timeout", apitypes.Exec{Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
+			if out.Stdout != "begun\ncleaned\n" || !out.TimedOut || out.ExitCode == nil || *out.ExitCode != 3 {
+				t.Errorf("got %q %+v", out.Stdout, out.Result)
+			}
+		})
+	})
+}
+
+func TestACancelledCallEndsTheTree(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "cancel")
+		l.sh(t, "cancel", "true")
+		command := apitypes.Exec{Command: "(setsid sleep 7005 &); echo begun; sleep 7005"}
+		calls := map[string]func(ctx context.Context, begun chan<- struct{}) error{
+			"buffered": func(ctx context.Context, begun chan<- struct{}) error {
+				close(begun)
+				_, err := l.client.Exec(ctx, "cancel", command)
+				return err
+			},
+			"attached": func(ctx context.Context, begun chan<- struct{}) error {
+				_, err := l.client.Attach(ctx, "cancel", command, client.Streams{Stdout: onWrite(func() { close(begun) })})
+				return err
+			},
+		}
+		for name, call := range calls {
+			t.Run(name, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				begun, ended := make(chan struct{}), make(chan error, 1)
+				go func() { ended <- call(ctx, begun) }()
+				<-begun
+				eventually(t, "the command runs", func() bool { return strings.Count(sleeping(t, l, "cancel", "7005"), "sleep") == 2 })
+				cancel()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("the call ended with %v", err)
+				}
+				eventually(t, "nothing of the call runs", func() bool { return sleeping(t, l, "cancel", "7005") == "" })
+			})
+		}
+	})
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) { f(); return len(p), nil }
+
+// A signal goes to the command and its children while it runs, also when its stdin is stuck.
+func TestSignals(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "signals")
+		signals := make(chan string, 1)
+		var result apitypes.Result
+		output, printed := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			var err error
+			result, err = l.client.Attach(context.Background(), "signals",
+				apitypes.Exec{Command: "trap 'echo got INT; exit 7' INT; echo ready; while :; do sleep 0.05; done"},
+				client.Streams{Stdin: endless{}, Stdout: printed, Signals: signals})
+			_ = printed.Close()
+			done <- err
+		}()
+		if _, err := io.ReadFull(output, make([]byte, len("ready\n"))); err != nil {
+			t.Fatal(err)
+		}
+		signals <- "INT"
+		rest, err := io.ReadAll(output)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if string(rest) != "got INT\n" || result.ExitCode == nil || *result.ExitCode != 7 {
+			t.Errorf("got %q %+v", rest, result)
+		}
+	})
+}
+
+// endless is a stdin that always has more.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// Many commands at once do not disturb each other.
+func TestManyCommandsAtOnce(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "many")
+		l.sh(t, "many", "true")
+		failures := make(chan error, 64)
+		for i := range 64 {
+			go func() {
+				want := strings.Repeat("x", i)
+				out, err := l.client.Exec(context.Background(), "many", apitypes.Exec{Command: "(setsid sleep 7006 &); printf %s " + want})
+				if err == nil && out.Stdout != want {
+					err = errors.New("got " + out.Stdout)
+				}
+				failures <- err
+			}()
+		}
+		for range 64 {
+			if err := <-failures; err != nil {
+				t.Error(err)
+			}
+		}
+		if left := sleeping(t, l, "many", "7006"); left != "" {
+			t.Errorf("still running: %s", left)
+		}
+	})
+}
+
+// The time that a call may take includes what it left behind.
+func TestAForkBombEndsWithItsCommand(t *testing.T) {
+	timeout := int64(1500)
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			l := newLab(t, runtime, "SANDBOXD_LIMITS_PIDS=300")
+			l.register(t, "bomb")
+			begun := time.Now()
+			_, err := l.client.Exec(context.Background(), "bomb", apitypes.Exec{
+				Command: "f() { (setsid sleep 7007 &) ; f & f & }; f; wait", TimeoutMs: &timeout,
+			})
+			t.Logf("ended after %v with %v", time.Since(begun), err)
+			if left := sleeping(t, l, "bomb", "7007"); left != "" {
+				t.Errorf("still running: %.300s", left)
+			}
+		})
+	}
+}
