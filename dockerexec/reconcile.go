@@ -49,6 +49,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) 
 				e.ended(m.Actor.ID)
 			}
 		case err := <-failed:
+			e.cfg.ImagesChanged() // whatever changes now goes unseen
 			if e.ctx.Err() == nil {
 				e.cfg.Log.Warn().Err(err).Msg("the engine's events have ended; following anew")
 			}

@@ -25,7 +25,7 @@ const terminationSlack = 15 * time.Second
 
 // ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
 // doing or the engine's; the next exec gets a new container.
-var ErrSession = errors.New("session with the container is broken")
+var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
 
 // session is a running agent: one docker exec, kept for as long as its container is in use.
 type session struct {

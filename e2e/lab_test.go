@@ -110,7 +110,7 @@ func newLab(t *testing.T, runtime string, settings ...string) *lab {
 	t.Cleanup(func() {
 		l.close()
 		if t.Failed() {
-			t.Logf("sandboxd's log:\n%s", l.log.String())
+			t.Logf("the end of sandboxd's log:\n%s", l.log.tail())
 		}
 	})
 	return l
@@ -330,4 +330,10 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.data.String()
+}
+
+// tail is the last of it, for a test that has failed.
+func (b *lockedBuffer) tail() string {
+	text := b.String()
+	return text[max(0, len(text)-4000):]
 }

@@ -8,6 +8,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -44,6 +45,8 @@ type Service struct {
 	platforms *Platforms
 	executor  Executor
 	log       zerolog.Logger
+
+	makingHome sync.Mutex // held while a home is looked for again and made
 }
 
 // New puts a Service together; it owns none of its parts.
@@ -59,11 +62,11 @@ type Registration struct {
 
 // Put registers or replaces a sandbox. Nothing is started.
 func (s *Service) Put(id string, r Registration) (_ Sandbox, created bool, _ error) {
-	parsed, err := ParseID(id)
+	user, err := ParseUserID(r.UserID)
 	if err != nil {
 		return Sandbox{}, false, err
 	}
-	user, err := ParseUserID(r.UserID)
+	parsed, err := ParseID(id)
 	if err != nil {
 		return Sandbox{}, false, err
 	}
