@@ -93,6 +93,8 @@ func (e *privateEngine) start(t *testing.T) {
 		"--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec", "--pidfile", e.dir+"/pid",
 		"--bridge", "none", "--iptables=false", "--ip-masq=false")
 	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
+	// In a network of its own: a dockerd that is told to have no bridge removes the host's docker0.
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := e.cmd.Start(); err != nil {
 		t.Fatalf("cannot start a dockerd of the test's own: %v", err)
 	}

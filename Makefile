@@ -1,0 +1,31 @@
+# Two commands are enough on a fresh machine: make demo, make test. Each sets up what it needs.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit lint bench clean
+
+help: ## show the targets
+	@printf 'daycare-sandbox: agents'\'' commands in gVisor, per user\n\n'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: engine, runsc, sandbox image, binaries
+	@scripts/setup.sh
+
+demo: ## set up, start sandboxd if need be, and run a command under gVisor
+	@scripts/demo.sh
+
+test: ## set up, then run all tests on the real engine under runsc and runc
+	@scripts/setup.sh
+	go test -count=1 -p 1 -timeout 40m ./...
+
+unit: ## run the tests that need neither engine nor root, with the race detector
+	go test -count=1 -race $$(go list ./... | grep -v /e2e)
+
+lint: ## check formatting, vet, staticcheck, shell scripts
+	@scripts/lint.sh
+
+bench: ## set up, measure against docker exec and docker run, write bench/RESULTS.md
+	@scripts/setup.sh
+	go run ./bench
+
+clean: ## stop the demo's sandboxd, remove its containers and bin/
+	@scripts/demo.sh stop
+	rm -rf bin

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Shows the main job: sets up, starts sandboxd if none is running, and runs commands of a demo user
+# under gVisor on a real file. Run it as often as you like.
+#
+#   scripts/demo.sh         the demo
+#   scripts/demo.sh stop    stops the sandboxd that the demo started, and removes its containers
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly DATA=/var/lib/daycare-sandbox
+readonly LOG=/var/log/daycare-sandboxd.log
+readonly PIDFILE=/run/daycare-sandbox/demo.pid
+readonly USER_ID=demo
+
+step() { printf '\n==> %s\n' "$*"; }
+say() { printf '    %s\n' "$*"; }
+indent() { sed 's/^/    /'; }
+
+# show COMMAND...: prints a command as a person would type it, and runs it.
+show() {
+	printf '    $'
+	for word in "$@"; do
+		case $word in
+		*[!a-zA-Z0-9_./=-]*) printf " '%s'" "$word" ;;
+		*) printf ' %s' "$word" ;;
+		esac
+	done
+	printf '\n'
+	"$@" 2>&1 | indent
+}
+
+remove_containers() {
+	local instance containers
+	[ -r "$DATA/instance" ] || return 0
+	instance=$(cat "$DATA/instance")
+	containers=$(docker ps -aq --filter "label=run.daycare.sandbox.instance=$instance" "$@")
+	[ -z "$containers" ] || xargs docker rm -f <<<"$containers" >/dev/null
+}
+
+stop() {
+	if [ -r "$PIDFILE" ]; then
+		local pid
+		pid=$(cat "$PIDFILE")
+		if [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$PWD/bin/sandboxd" ]; then
+			kill "$pid"
+			while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+			say "sandboxd (pid $pid) has stopped"
+		fi
+		rm -f "$PIDFILE"
+		remove_containers
+		say "left in place: $DATA and /data/users"
+	fi
+}
+
+start_service() {
+	step "The service"
+	if bin/sandbox health >/dev/null 2>&1; then
+		say "sandboxd is already running"
+		return
+	fi
+	setsid nohup bin/sandboxd >>"$LOG" 2>&1 </dev/null &
+	local pid=$!
+	for _ in $(seq 100); do
+		bin/sandbox health >/dev/null 2>&1 && break
+		if ! kill -0 "$pid" 2>/dev/null; then
+			tail -n 5 "$LOG" | indent >&2
+			echo "demo: sandboxd did not start; the whole log is $LOG" >&2
+			exit 1
+		fi
+		sleep 0.1
+	done
+	echo "$pid" >"$PIDFILE"
+	say "started sandboxd (pid $pid), its log is $LOG"
+}
+
+if [ "${1:-}" = stop ]; then
+	stop
+	exit
+fi
+
+scripts/setup.sh
+start_service
+show bin/sandbox health
+
+step "A first command: a container has to be made (cold)"
+remove_containers --filter "label=run.daycare.sandbox.user=$USER_ID"
+show bin/sandbox exec --stats --user $USER_ID -- 'uname -a'
+
+step "A real file goes in through stdin, and Python counts its words under gVisor"
+say "\$ bin/sandbox exec --user $USER_ID -i -- 'cat > README.md' < README.md"
+bin/sandbox exec --user $USER_ID -i -- 'cat > README.md' <README.md 2>&1 | indent
+show bin/sandbox exec --stats --user $USER_ID -- \
+	'python3 -c "import collections,re; w = re.findall(r\"[a-z]+\", open(\"README.md\").read().lower()); print(len(w), \"words;\", collections.Counter(w).most_common(3))"'
+
+step "The same container, warm"
+show bin/sandbox exec --stats --user $USER_ID -- true
+show bin/sandbox exec --stats --user $USER_ID -- true
+
+step "An exit code is the command's own"
+say "\$ bin/sandbox exec --user $USER_ID -- 'exit 42'"
+code=0
+bin/sandbox exec --user $USER_ID -- 'exit 42' || code=$?
+say "exit code: $code"
+[ "$code" = 42 ]
+
+step "What it may not do"
+show bin/sandbox exec --user $USER_ID -- 'touch /etc/x; id; grep CapEff /proc/self/status; ls /sys/class/net' || true
+
+cat <<TXT
+
+That was $USER_ID, in gVisor, with a home of its own: /data/users/$USER_ID/home. Try next:
+
+    bin/sandbox exec --user alice -- 'python3 -c "print(6*7)"'
+    bin/sandbox ps
+    bin/sandbox exec --help
+    make test
+
+sandboxd goes on running; make clean stops it.
+TXT
