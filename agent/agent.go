@@ -33,6 +33,7 @@ const maxCommands = 1000
 // Agent runs the commands of one session.
 type Agent struct {
 	family  *family
+	spool   *spool
 	devNull int
 
 	mu       sync.Mutex
@@ -46,8 +47,10 @@ type Agent struct {
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then.
 func Serve() error {
+	// The session's reader and the wait for children sit in system calls, each on a processor of
+	// the Go scheduler until that notices. With some to spare nobody waits for it.
+	runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(50)
-	runtime.GOMAXPROCS(8)
 	conn, err := takeStdio()
 	if err != nil {
 		return err
@@ -61,7 +64,7 @@ func Serve() error {
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
-	a.family = newFamily()
+	a.family, a.spool = newFamily(), openSpool()
 	defer killAll()
 	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
 		return fmt.Errorf("cannot greet the service: %w", err)
@@ -107,7 +110,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 		if err != nil {
 			return err
 		}
-		c := &command{family: a.family, stream: stream, devNull: a.devNull}
+		c := &command{family: a.family, spool: a.spool, stream: stream, devNull: a.devNull}
 		a.add(stream.StreamID(), c)
 		go func() {
 			defer a.remove(stream.StreamID())
@@ -139,6 +142,10 @@ func (a *Agent) control(stream io.Reader) error {
 		var m wire.Control
 		if err := wire.ReadMessage(stream, wire.KindControl, &m); err != nil {
 			return err
+		}
+		if len(m.Release) > 0 {
+			a.spool.release(m.Release)
+			continue
 		}
 		a.mu.Lock()
 		c := a.commands[m.Stream]

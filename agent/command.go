@@ -24,6 +24,7 @@ import (
 // command is one stream's command.
 type command struct {
 	family  *family
+	spool   *spool
 	stream  *yamux.Stream
 	devNull int
 
@@ -163,6 +164,14 @@ func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated 
 
 // send writes one frame, whose payload begins after the room for its header.
 func (c *command) send(kind wire.Kind, frame []byte) bool {
+	if len(frame) > spoolThreshold {
+		if spooled := c.spool.put(kind, frame[wire.HeaderSize:]); spooled != nil {
+			c.sending.Lock()
+			defer c.sending.Unlock()
+			_, err := c.stream.Write(spooled)
+			return err == nil
+		}
+	}
 	h := wire.Header(kind, len(frame)-wire.HeaderSize)
 	copy(frame, h[:])
 	c.sending.Lock()
@@ -170,6 +179,9 @@ func (c *command) send(kind wire.Kind, frame []byte) bool {
 	_, err := c.stream.Write(frame)
 	return err == nil
 }
+
+// spoolThreshold is from how many bytes on a piece of output is worth a slot of the spool.
+const spoolThreshold = 16 << 10
 
 // Most commands print little: only one that has printed bulkThreshold bytes, and more at a time
 // than a small buffer holds, is read in bulk and with a large one.
@@ -245,7 +257,7 @@ func (c *command) prepare(start wire.Start) (spawn.Process, wire.Exit) {
 		if start.Login {
 			option = "-lc"
 		}
-		p.Argv = []string{shell, option, start.Shell}
+		p.Argv = []string{shell, option, "--", start.Shell} // a line may begin with a dash
 	}
 	if len(p.Argv) == 0 {
 		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}

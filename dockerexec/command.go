@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"io"
+	"strings"
 	"syscall"
 	"time"
 
@@ -84,7 +85,7 @@ func newResult(exit wire.Exit, cut, expired bool) Result {
 	}
 	message := exit.Message
 	if len(message) > maxStderr {
-		message = message[:maxStderr]
+		message = strings.ToValidUTF8(message[:maxStderr], "")
 	}
 	switch exit.Fault {
 	case wire.FaultNone:

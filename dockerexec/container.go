@@ -17,36 +17,47 @@ const creationLimit = 2 * time.Minute
 // removalLimit bounds removing one; it goes on when the service is shutting down.
 const removalLimit = 30 * time.Second
 
-// establish sets w's id and session.
+// establish sets w's id, spool and session.
 func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 	if w.id == "" {
-		if w.id, err = e.create(ctx, w.spec); err != nil {
+		if err := e.create(ctx, w); err != nil {
 			return err
 		}
 		if err := e.docker.ContainerStart(ctx, w.id, container.StartOptions{}); err != nil {
-			return errors.Join(fmt.Errorf("cannot start: %w", err), e.remove(w.id))
+			return errors.Join(fmt.Errorf("cannot start: %w", err), e.remove(w.id, w.spool))
 		}
 	}
-	if w.sess, err = openSession(ctx, e.docker, w.id); err != nil {
-		return errors.Join(err, e.remove(w.id))
+	spool, err := openSpool(w.spool)
+	if err == nil {
+		if w.sess, err = openSession(ctx, e.docker, w.id, spool); err != nil {
+			spool.close()
+		}
+	}
+	if err != nil {
+		return errors.Join(err, e.remove(w.id, w.spool))
 	}
 	return nil
 }
 
-// create makes the container. A name that is taken by one of ours belongs to a container that was
-// given up, so that one has to go first.
-func (e *Executor) create(ctx context.Context, spec Spec) (string, error) {
-	name := spec.containerName()
+// create makes the container and its spool. A name that is taken by one of ours belongs to a
+// container that was given up, so that one has to go first.
+func (e *Executor) create(ctx context.Context, w *warm) error {
+	spool, err := makeSpool(w.spec)
+	if err != nil {
+		return err
+	}
+	name := w.spec.containerName()
 	for {
-		created, err := e.docker.ContainerCreate(ctx, spec.containerConfig(), spec.hostConfig(), nil, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool), nil, nil, name)
 		if err == nil {
-			return created.ID, nil
+			w.id, w.spool = created.ID, spool
+			return nil
 		}
 		if !cerrdefs.IsConflict(err) {
-			return "", fmt.Errorf("cannot create: %w", err)
+			return errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
 		}
 		if err := e.clearName(ctx, name); err != nil {
-			return "", err
+			return errors.Join(err, removeSpool(spool))
 		}
 	}
 }
@@ -62,18 +73,19 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 	if found.Config.Labels[labelInstance] != e.cfg.Instance {
 		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
 	}
-	if err := e.remove(found.ID); err != nil {
+	if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// remove takes a container away with all that runs in it, and is content when it is gone already.
-// It blocks until the engine has done it.
-func (e *Executor) remove(id string) error {
-	if id == "" {
-		return nil
-	}
+// remove takes a container away with its spool and all that runs in it, and is content when it is
+// gone already. It blocks until the engine has done it.
+func (e *Executor) remove(id, spool string) error {
+	return errors.Join(e.removeContainer(id), removeSpool(spool))
+}
+
+func (e *Executor) removeContainer(id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
 	removed, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionRemoved)

@@ -46,8 +46,9 @@ type warm struct {
 	spec        Spec
 	fingerprint Fingerprint
 
-	ready chan struct{} // closed when id and session, or err, are set
+	ready chan struct{} // closed when id, spool and session, or err, are set
 	id    string
+	spool string // the spool file's path
 	sess  *session
 	err   error
 
@@ -195,7 +196,7 @@ func (e *Executor) discard(w *warm) {
 		if w.sess != nil {
 			w.sess.close()
 		}
-		if err := e.remove(w.id); err != nil {
+		if err := e.remove(w.id, w.spool); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("container", w.spec.containerName()).Msg("cannot remove container")
 		}
 	})
@@ -220,6 +221,7 @@ func (e *Executor) prepare(w *warm) {
 	close(w.ready)
 	e.work.Go(func() {
 		<-w.sess.broken()
+		w.sess.spool.close()
 		e.forget(w)
 	})
 	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).

@@ -11,6 +11,9 @@ import (
 // AgentPath is where every container finds the agent, whatever its image.
 const AgentPath = "/.daycare/agent"
 
+// spoolPath is where the agent finds the spool (agent.SpoolPath).
+const spoolPath = "/.daycare/spool"
+
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
 func (s Spec) containerConfig() *container.Config {
 	return &container.Config{
@@ -26,7 +29,7 @@ func (s Spec) containerConfig() *container.Config {
 	}
 }
 
-func (s Spec) hostConfig() *container.HostConfig {
+func (s Spec) hostConfig(spoolFile string) *container.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
 	host := &container.HostConfig{
@@ -51,7 +54,10 @@ func (s Spec) hostConfig() *container.HostConfig {
 			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
 			"/run":     tmpfs(p.Limits.Run, "755,noexec"),
 		},
-		Mounts: []mount.Mount{bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true})},
+		Mounts: []mount.Mount{
+			bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true}),
+			bind(Mount{Source: spoolFile, Target: spoolPath}),
+		},
 	}
 	if p.Unconfined {
 		host.SecurityOpt = append(host.SecurityOpt, "seccomp=unconfined", "apparmor=unconfined")

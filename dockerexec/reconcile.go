@@ -105,7 +105,7 @@ func (e *Executor) consider(found container.Summary, platform Platform) {
 	known := e.containers[fingerprint] != nil || e.closed
 	if !known && usable {
 		w := e.add(spec, fingerprint)
-		w.id = found.ID
+		w.id, w.spool = found.ID, spoolOf(found.Mounts)
 		e.work.Go(func() { e.prepare(w) })
 	}
 	e.mu.Unlock()
@@ -114,7 +114,7 @@ func (e *Executor) consider(found container.Summary, platform Platform) {
 	}
 	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
-	if err := e.remove(found.ID); err != nil {
+	if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
 	}
 }

@@ -32,12 +32,13 @@ type session struct {
 	conn    *execConn
 	mux     *yamux.Session
 	control *yamux.Stream
+	spool   *spool
 
 	controlMu sync.Mutex // held while a control frame is written
 }
 
 // openSession starts the agent in a running container. ctx bounds the start, not the session.
-func openSession(ctx context.Context, docker *client.Client, containerID string) (*session, error) {
+func openSession(ctx context.Context, docker *client.Client, containerID string, spool *spool) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
 	created, err := docker.ContainerExecCreate(ctx, containerID, container.ExecOptions{
@@ -54,7 +55,8 @@ func openSession(ctx context.Context, docker *client.Client, containerID string)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{conn: newExecConn(hijacked)}
+	s := &session{conn: newExecConn(hijacked), spool: spool}
+	spool.tell = s.tell
 	if err := s.greet(ctx); err != nil {
 		_ = s.conn.Close()
 		if complaint := s.conn.complaint(); complaint != "" {
@@ -235,6 +237,20 @@ func (r *running) read() (wire.Exit, error) {
 				patience -= time.Since(before)
 			}
 			r.deliver(kind, buffer[:length])
+		case wire.KindSpooled:
+			at, err := wire.ReadSpooled(r.stream, length)
+			if err != nil {
+				return wire.Exit{}, err
+			}
+			data, err := r.session.spool.read(at, buffer[:])
+			if err != nil {
+				return wire.Exit{}, err
+			}
+			if r.terminating.Load() {
+				patience -= time.Since(before)
+			}
+			r.deliver(at.Kind, data)
+			r.session.spool.release(at.Slot)
 		case wire.KindExit:
 			var exit wire.Exit
 			err := wire.DecodeMessage(r.stream, length, &exit)

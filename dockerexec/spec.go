@@ -3,8 +3,8 @@
 // what is idle or stale.
 //
 // spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
-// executor.go keeps the containers, session.go runs commands in one, reconcile.go holds the
-// picture against what the engine says.
+// executor.go keeps the containers, container.go makes and removes one, session.go runs commands in
+// it, reconcile.go holds the picture against what the engine says.
 package dockerexec
 
 import (
@@ -25,6 +25,9 @@ type Spec struct {
 	// UID and GID are who commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
+	// SpoolDir is a directory of the tenant's on the host, for the file that large outputs pass
+	// through. It must be one that commands cannot reach.
+	SpoolDir string `json:"spoolDir"`
 	// Mounts are host directories. Their order does not matter.
 	Mounts []Mount `json:"mounts"`
 }

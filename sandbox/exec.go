@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"io"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -80,6 +81,7 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 		User:     box.User.id,
 		UID:      home.uid,
 		GID:      home.gid,
+		SpoolDir: filepath.Dir(home.path.String()),
 		Mounts:   []dockerexec.Mount{{Source: home.path.String(), Target: containerHome}},
 	}
 	result, err := s.executor.Run(ctx, spec, command, out)

@@ -7,6 +7,12 @@
 //	service to agent:  a Start frame, then the command's stdin as plain bytes; half-close is EOF
 //	agent to service:  Stdout and Stderr frames as they come, and one Exit frame at the end
 //
+// Bytes on this connection pass through the runtime's shim and the engine, some tens of kilobytes
+// at a time, which for large outputs costs more than all the rest. Where the service has bound a
+// spool file into the container, the agent therefore puts large pieces of output into free slots
+// of it and sends a Spooled frame that says where; the service reads the slot and gives it back.
+// With no spool, or no free slot, the same bytes go as a frame.
+//
 // Control frames name a command by its yamux stream id. They have a stream of their own because a
 // command that does not read its stdin stops the flow of its own stream, and must be killable then.
 //
@@ -24,7 +30,7 @@ import (
 )
 
 // Version is raised with every change that the other end could not understand.
-const Version = 1
+const Version = 2
 
 // Kind is the first byte of a frame.
 type Kind byte
@@ -37,6 +43,7 @@ const (
 	KindStderr  Kind = 4
 	KindExit    Kind = 5
 	KindControl Kind = 6
+	KindSpooled Kind = 7
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
@@ -45,6 +52,13 @@ const HeaderSize = 4
 
 // MaxData is the largest payload of a Stdout or Stderr frame, in bytes.
 const MaxData = 128<<10 - HeaderSize
+
+// SpoolSlots is how many slots the spool file has; each holds up to MaxData bytes, and slot i
+// begins at i*SpoolSlotSize.
+const (
+	SpoolSlots    = 32
+	SpoolSlotSize = 128 << 10
+)
 
 // maxMessage is the largest payload of a JSON frame, in bytes. A Start carries a command's whole
 // argument list and environment, which Linux bounds at about 2 MiB in practice.
@@ -109,6 +123,43 @@ type Control struct {
 	// milliseconds have passed.
 	Terminate bool  `json:"terminate,omitempty"`
 	Grace     int64 `json:"graceMs,omitempty"`
+	// Release gives slots of the spool back; Stream means nothing then.
+	Release []int `json:"release,omitempty"`
+}
+
+// Spooled says where a piece of output is. It is a frame of 9 bytes: the Kind that the output would
+// have had as a frame, then the slot and the length, most significant byte first.
+type Spooled struct {
+	Kind   Kind
+	Slot   int
+	Length int
+}
+
+// spooledSize is the length of a Spooled frame's payload.
+const spooledSize = 9
+
+// Encode is the whole frame.
+func (s Spooled) Encode() []byte {
+	h := Header(KindSpooled, spooledSize)
+	frame := append(h[:], byte(s.Kind))
+	frame = binary.BigEndian.AppendUint32(frame, uint32(s.Slot))
+	return binary.BigEndian.AppendUint32(frame, uint32(s.Length))
+}
+
+// ReadSpooled reads the payload of a Spooled frame and refuses places that there are not.
+func ReadSpooled(r io.Reader, length int) (Spooled, error) {
+	if length != spooledSize {
+		return Spooled{}, fmt.Errorf("spooled frame of %d bytes", length)
+	}
+	var p [spooledSize]byte
+	if _, err := io.ReadFull(r, p[:]); err != nil {
+		return Spooled{}, fmt.Errorf("frame cut short: %w", err)
+	}
+	s := Spooled{Kind: Kind(p[0]), Slot: int(binary.BigEndian.Uint32(p[1:])), Length: int(binary.BigEndian.Uint32(p[5:]))}
+	if (s.Kind != KindStdout && s.Kind != KindStderr) || s.Slot >= SpoolSlots || s.Length > MaxData {
+		return Spooled{}, fmt.Errorf("spooled frame of kind %d for slot %d with %d bytes", s.Kind, s.Slot, s.Length)
+	}
+	return s, nil
 }
 
 // Header is a frame's kind and payload length.
@@ -146,7 +197,7 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 	switch kind {
 	case KindStdout, KindStderr:
 		bound = MaxData
-	case KindHello, KindStart, KindExit, KindControl:
+	case KindHello, KindStart, KindExit, KindControl, KindSpooled:
 		bound = maxMessage
 	default:
 		return 0, 0, fmt.Errorf("unknown frame of kind %d", kind)

@@ -1,0 +1,102 @@
+package dockerexec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// spool is the service's end of a container's spool file. What is in the file is the tenant's to
+// write: it is read, never mapped, and only where a frame says, within bounds.
+type spool struct {
+	file *os.File
+	tell func(wire.Control) error
+
+	mu       sync.Mutex
+	released []int // read, and not yet given back
+}
+
+// releaseBatch is how many slots are given back with one message, each of which wakes the agent.
+const releaseBatch = wire.SpoolSlots / 4
+
+// spoolPrefix begins the name of every spool file on the host.
+const spoolPrefix = ".spool-"
+
+// makeSpool makes a file of its own, the tenant's, for a container that is about to be created.
+func makeSpool(spec Spec) (path string, err error) {
+	file, err := os.CreateTemp(spec.SpoolDir, spoolPrefix+"*")
+	if err != nil {
+		return "", fmt.Errorf("cannot make the spool: %w", err)
+	}
+	err = errors.Join(file.Chown(int(spec.UID), int(spec.GID)), file.Truncate(wire.SpoolSlots*wire.SpoolSlotSize), file.Close())
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("cannot make the spool: %w", err), os.Remove(file.Name()))
+	}
+	return file.Name(), nil
+}
+
+// spoolOf finds the spool file of a container that exists; empty when it has none.
+func spoolOf(mounts []container.MountPoint) string {
+	for _, m := range mounts {
+		if m.Destination == spoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
+			return m.Source
+		}
+	}
+	return ""
+}
+
+func removeSpool(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove the spool: %w", err)
+	}
+	return nil
+}
+
+// openSpool opens the file of a container that exists.
+func openSpool(path string) (*spool, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the spool: %w", err)
+	}
+	return &spool{file: file}, nil
+}
+
+// read reads a slot's bytes into p. The slot stays taken until release.
+func (s *spool) read(at wire.Spooled, p []byte) ([]byte, error) {
+	if s == nil {
+		return nil, errors.New("a spooled frame came, but there is no spool")
+	}
+	if _, err := s.file.ReadAt(p[:at.Length], int64(at.Slot)*wire.SpoolSlotSize); err != nil {
+		return nil, fmt.Errorf("cannot read the spool: %w", err)
+	}
+	return p[:at.Length], nil
+}
+
+// release gives a slot back to the agent, together with others: fewer than a batch may stay behind,
+// and are given back with the next ones.
+func (s *spool) release(slot int) {
+	s.mu.Lock()
+	s.released = append(s.released, slot)
+	batch := s.released
+	if len(batch) < releaseBatch {
+		s.mu.Unlock()
+		return
+	}
+	s.released = nil
+	s.mu.Unlock()
+	_ = s.tell(wire.Control{Release: batch}) // a broken session is found by its reader
+}
+
+func (s *spool) close() { _ = s.file.Close() }
