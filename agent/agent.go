@@ -43,7 +43,8 @@ type Agent struct {
 	last  uint32 // the newest command's stream id
 }
 
-// Serve is the agent's whole life: it takes over stdin and stdout and returns when they close or
+// Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
+// that is locked to it, so that commands are started on others (see family). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then.
 func Serve() error {
@@ -51,6 +52,9 @@ func Serve() error {
 	// the Go scheduler until that notices. With some to spare nobody waits for it.
 	runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(50)
+	if unix.Gettid() != os.Getpid() {
+		return errors.New("the agent does not run on its first thread")
+	}
 	conn, err := takeStdio()
 	if err != nil {
 		return err

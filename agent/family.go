@@ -20,6 +20,9 @@ import (
 // is running, or a leftover: package spawn makes every leader a subreaper, so a process becomes a
 // child of the agent without being a leader only when the command that it belonged to has ended.
 // Hence the one rule: a leftover is killed.
+//
+// The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
+// agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.
 type family struct {
 	// spawning is held for reading while a leader is being started and for writing by whoever
 	// must know that every leader is registered.
@@ -172,9 +175,10 @@ func (f *family) sweep() error {
 	}
 }
 
-// leftovers lists the agent's children that are not leaders.
+// leftovers lists the children of the agent's first thread that are not leaders.
 func (f *family) leftovers() []int {
-	all := children(os.Getpid())
+	self := strconv.Itoa(os.Getpid())
+	all := readChildren("/proc/" + self + "/task/" + self + "/children")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	rest := all[:0]
@@ -192,7 +196,7 @@ func childless() bool {
 	return errors.Is(waitAny(&info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG), unix.ECHILD)
 }
 
-// children lists a process's children; the kernel keeps them by thread.
+// children lists a process's children, of all of its threads.
 func children(pid int) []int {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	threads, err := os.ReadDir(tasks)
@@ -201,14 +205,23 @@ func children(pid int) []int {
 	}
 	var pids []int
 	for _, thread := range threads {
-		list, err := os.ReadFile(tasks + thread.Name() + "/children")
-		if err != nil {
-			continue
-		}
-		for _, field := range strings.Fields(string(list)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				pids = append(pids, child)
-			}
+		pids = append(pids, readChildren(tasks+thread.Name()+"/children")...)
+	}
+	return pids
+}
+
+// readChildren reads one thread's list. gVisor lists the threads of a child beside the child itself:
+// those are left out, for a signal to one would be a signal to its process.
+func readChildren(file string) []int {
+	list, err := os.ReadFile(file)
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(list)) {
+		id, err := strconv.Atoi(field)
+		if err == nil && unix.Tgkill(id, id, 0) == nil {
+			pids = append(pids, id)
 		}
 	}
 	return pids

@@ -75,8 +75,13 @@ func New(docker *client.Client, cfg Config) *Executor {
 	return &Executor{cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}}
 }
 
-// Start follows the engine's events and removes idle containers, until Shutdown.
-func (e *Executor) Start() {
+// Start adopts and removes what an earlier service left, as Reconcile does, and then follows the
+// engine's events and removes idle containers, until Shutdown. An engine that is down is waited for
+// in the background.
+func (e *Executor) Start(ctx context.Context) {
+	if err := e.Reconcile(ctx); err != nil {
+		e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine yet")
+	}
 	e.work.Go(e.follow)
 	e.work.Go(e.reapIdle)
 }

@@ -33,6 +33,9 @@ const spoolPrefix = ".spool-"
 
 // makeSpool makes a file of its own, the tenant's, for a container that is about to be created.
 func makeSpool(spec Spec) (path string, err error) {
+	if !filepath.IsAbs(spec.SpoolDir) {
+		return "", fmt.Errorf("cannot make the spool: %q is not an absolute path", spec.SpoolDir)
+	}
 	file, err := os.CreateTemp(spec.SpoolDir, spoolPrefix+"*")
 	if err != nil {
 		return "", fmt.Errorf("cannot make the spool: %w", err)

@@ -70,6 +70,37 @@ func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 	})
 }
 
+// A command with many threads, as Go's, Node's and Java's have, is one process like any other.
+func TestThreadsAreNotLeftovers(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "threads")
+		stdin, write := io.Pipe()
+		stdout, printed := io.Pipe()
+		done := make(chan error, 1)
+		var result apitypes.Result
+		go func() {
+			var err error
+			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Argv: []string{"python3", "-c", `
+import sys, threading, time
+for i in range(4): threading.Thread(target=time.sleep, args=(7008,), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+`}}, client.Streams{Stdin: stdin, Stdout: printed})
+			done <- err
+		}()
+		if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			l.sh(t, "threads", "sleep 7009 & true")
+		}
+		_ = write.Close()
+		if err := <-done; err != nil || result.Failed {
+			t.Errorf("got %+v, %v", result, err)
+		}
+	})
+}
+
 func TestTimeoutEndsTheWholeTree(t *testing.T) {
 	timeout := int64(700)
 	eachRuntime(t, func(t *testing.T, l *lab) {

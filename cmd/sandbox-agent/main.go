@@ -10,11 +10,15 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/agent"
 )
+
+// The main goroutine stays on the process's first thread, as agent.Serve wants it.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

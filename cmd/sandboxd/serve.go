@@ -69,7 +69,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})
-	executor.Start()
+	executor.Start(ctx)
 	defer executor.Shutdown()
 	service := sandbox.New(sandbox.Config{
 		UsersDir: cfg.UsersDir,
