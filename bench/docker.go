@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+const (
+	labelInstance = "run.daycare.sandbox.instance"
+	labelBench    = "run.daycare.sandbox.bench"
+
+	// imageRef is what the services run, by their default settings.
+	imageRef = "daycare-sandbox:latest"
+	// removalLimit bounds the removal of everything at the end.
+	removalLimit = time.Minute
+)
+
+func engineSocket() string {
+	if socket := os.Getenv("SANDBOXD_DOCKER_SOCKET_PATH"); socket != "" {
+		return socket
+	}
+	return "/var/run/docker.sock"
+}
+
+// connect finds the engine and what it must have.
+func connect(ctx context.Context, runtimes []string) (_ *client.Client, err error) {
+	docker, err := engine.Connect(engineSocket())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, docker.Close())
+		}
+	}()
+	info, err := engine.Inspect(ctx, docker)
+	if err != nil {
+		return nil, err
+	}
+	for _, runtime := range runtimes {
+		if !slices.Contains(info.Runtimes, runtime) {
+			return nil, fmt.Errorf("the engine has no runtime %q, only %s: run `make setup`, or name others with --runtimes", runtime, strings.Join(info.Runtimes, ", "))
+		}
+	}
+	if _, err := docker.ImageInspect(ctx, imageRef); cerrdefs.IsNotFound(err) {
+		return nil, fmt.Errorf("image %s is missing: run `make setup`, or `bin/sandboxd image build sandbox-image`", imageRef)
+	} else if err != nil {
+		return nil, fmt.Errorf("cannot look for image %s: %w", imageRef, engine.Explain(docker, err))
+	}
+	return docker, nil
+}
+
+// dockerExec is `docker exec` as a program does it: create, attach, read to the end, and ask for
+// the exit code. It returns how many bytes of stdout came.
+func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error) {
+	created, err := s.docker.ContainerExecCreate(ctx, s.container, container.ExecOptions{
+		Cmd: argv, AttachStdout: true, AttachStderr: true,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("docker exec: %w", err)
+	}
+	attached, err := s.docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("docker exec: %w", err)
+	}
+	defer attached.Close()
+	defer context.AfterFunc(ctx, attached.Close)()
+	n, err := stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader)
+	if err != nil {
+		return n, fmt.Errorf("docker exec: %w", err)
+	}
+	for {
+		state, err := s.docker.ContainerExecInspect(ctx, created.ID)
+		switch {
+		case err != nil:
+			return n, fmt.Errorf("docker exec: %w", err)
+		case state.Running: // the engine closes the stream a moment before it notes the end
+		case state.ExitCode != 0:
+			return n, fmt.Errorf("docker exec: %s exited with %d", argv[0], state.ExitCode)
+		default:
+			return n, nil
+		}
+	}
+}
+
+// twin is a container that differs from the sandbox's in what it runs and in nothing else.
+type twin struct {
+	config container.Config
+	host   container.HostConfig
+}
+
+func (s *service) twin(ctx context.Context, argv ...string) (twin, error) {
+	warm, err := s.docker.ContainerInspect(ctx, s.container)
+	if err != nil {
+		return twin{}, err
+	}
+	t := twin{config: *warm.Config, host: *warm.HostConfig}
+	t.config.Entrypoint, t.config.Cmd = nil, argv
+	t.config.AttachStdout, t.config.AttachStderr = true, true
+	t.config.Labels = map[string]string{labelBench: s.instance}
+	return t, nil
+}
+
+// dockerRun is `docker run`, with or without --rm, as the docker command does it: create, attach,
+// wait in the background, start, read to the end. It returns the time until the container has
+// exited, and with rm also been removed; without rm it then removes it.
+func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Duration, err error) {
+	t.host.AutoRemove = rm
+	condition := container.WaitConditionNextExit
+	if rm {
+		condition = container.WaitConditionRemoved
+	}
+	begun := time.Now()
+	// Not cancelled half-way: the engine might make it all the same, after our last look.
+	created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
+	if err != nil {
+		return 0, fmt.Errorf("docker run: %w", err)
+	}
+	if !rm {
+		defer func() { err = errors.Join(err, s.remove(created.ID)) }()
+	}
+	attached, err := s.docker.ContainerAttach(ctx, created.ID, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return 0, fmt.Errorf("docker run: %w", err)
+	}
+	defer attached.Close()
+	defer context.AfterFunc(ctx, attached.Close)()
+	ended, failed := s.docker.ContainerWait(ctx, created.ID, condition)
+	if err := s.docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+		return 0, fmt.Errorf("docker run: %w", err)
+	}
+	if _, err := stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader); err != nil {
+		return 0, fmt.Errorf("docker run: %w", err)
+	}
+	select {
+	case end := <-ended:
+		if end.StatusCode != 0 {
+			return 0, fmt.Errorf("docker run: %s exited with %d", t.config.Cmd[0], end.StatusCode)
+		}
+		return time.Since(begun), nil
+	case err := <-failed:
+		return 0, fmt.Errorf("docker run: %w", err)
+	}
+}
+
+func (s *service) remove(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
+	defer cancel()
+	return s.docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+}
+
+// removeAll removes the containers with a label. It looks until there are none, twice in a row: the
+// engine may be making or removing one.
+func removeAll(ctx context.Context, docker *client.Client, label string) error {
+	for empty := 0; empty < 2; {
+		list, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+		if err != nil {
+			return fmt.Errorf("cannot remove the containers with the label %s: %w", label, err)
+		}
+		for _, c := range list {
+			err := docker.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+			if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+				return fmt.Errorf("cannot remove container %.12s: %w", c.ID, err)
+			}
+		}
+		empty++
+		if len(list) > 0 {
+			empty = 0
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}

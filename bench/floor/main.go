@@ -1,0 +1,143 @@
+//go:build linux
+
+// Command floor measures what starting a program costs where it runs: it starts `true` by
+// vfork and exec, waits for it, and prints how long that took. The benchmarks run it inside a
+// sandbox's container; nothing that runs commands there can be faster.
+//
+//	floor serial N      prints N durations in nanoseconds, one a line
+//	floor parallel N    starts N at once and prints how long all took, in nanoseconds
+//	floor turns         does one start for each line of stdin and prints how long it took
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// warmUp is how many starts go before the first that counts.
+const warmUp = 3
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "floor:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New("usage: floor serial N | parallel N | turns")
+	}
+	n := 1
+	if len(args) > 1 {
+		var err error
+		if n, err = strconv.Atoi(args[1]); err != nil || n < 1 {
+			return fmt.Errorf("%q is not a number of starts", args[1])
+		}
+	}
+	s, err := newStarter("true")
+	if err != nil {
+		return err
+	}
+	for range warmUp {
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
+	switch args[0] {
+	case "serial":
+		return s.serial(n)
+	case "parallel":
+		return s.parallel(n)
+	case "turns":
+		return s.turns()
+	default:
+		return fmt.Errorf("unknown mode %q", args[0])
+	}
+}
+
+// starter starts one program again and again, with /dev/null for its three descriptors.
+type starter struct {
+	path string
+	attr *syscall.ProcAttr
+}
+
+func newStarter(program string) (starter, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return starter{}, err
+	}
+	null, err := syscall.Open(os.DevNull, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return starter{}, fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+	}
+	fd := uintptr(null)
+	return starter{path: path, attr: &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{fd, fd, fd}}}, nil
+}
+
+// start is one vfork, exec and wait.
+func (s starter) start() error {
+	pid, err := syscall.ForkExec(s.path, []string{s.path}, s.attr)
+	if err != nil {
+		return fmt.Errorf("cannot start %s: %w", s.path, err)
+	}
+	var status syscall.WaitStatus
+	for {
+		_, err = syscall.Wait4(pid, &status, 0, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil || !status.Exited() || status.ExitStatus() != 0 {
+		return fmt.Errorf("%s did not end well: status %v, %v", s.path, status, err)
+	}
+	return nil
+}
+
+func (s starter) serial(n int) error {
+	took := make([]time.Duration, n)
+	for i := range took {
+		begun := time.Now()
+		if err := s.start(); err != nil {
+			return err
+		}
+		took[i] = time.Since(begun)
+	}
+	out := bufio.NewWriter(os.Stdout)
+	for _, d := range took {
+		fmt.Fprintln(out, d.Nanoseconds())
+	}
+	return out.Flush()
+}
+
+func (s starter) turns() error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := s.serial(1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s starter) parallel(n int) error {
+	faults := make([]error, n)
+	var work sync.WaitGroup
+	begun := time.Now()
+	for i := range faults {
+		work.Go(func() { faults[i] = s.start() })
+	}
+	work.Wait()
+	took := time.Since(begun)
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	fmt.Println(took.Nanoseconds())
+	return nil
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+// memory is resident memory at rest, in bytes.
+type memory struct {
+	daemon, daemonEnd  int64
+	agentInit, session int64
+}
+
+// quiet is how long nothing happens before memory at rest is measured.
+const quiet = 3 * time.Second
+
+// measureRest is called when one exec has been run.
+func (s *service) measureRest(ctx context.Context, m *memory) (err error) {
+	if m.daemon, err = s.daemonAtRest(ctx); err != nil {
+		return err
+	}
+	m.agentInit, m.session, err = s.agentMemory(ctx)
+	return err
+}
+
+// measureEnd is called when everything else has been measured.
+func (s *service) measureEnd(ctx context.Context, m *memory) (err error) {
+	m.daemonEnd, err = s.daemonAtRest(ctx)
+	return err
+}
+
+func (s *service) daemonAtRest(ctx context.Context) (int64, error) {
+	select {
+	case <-time.After(quiet):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return s.daemonMemory("VmRSS")
+}
+
+// daemonMemory reads a line of the daemon's /proc status, in bytes.
+func (s *service) daemonMemory(name string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	return statusBytes(text, name)
+}
+
+// resetPeak makes VmHWM begin anew (proc(5), clear_refs).
+func (s *service) resetPeak() error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.process.Process.Pid), []byte("5"), 0)
+}
+
+// agentMemory asks inside for both processes of the agent: the container's first and the session.
+func (s *service) agentMemory(ctx context.Context) (first, session int64, err error) {
+	const script = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = agent ] && cat $p/status && echo; done; true`
+	out, err := s.exec(ctx, boxID, "sh", "-c", script)
+	if err != nil {
+		return 0, 0, err
+	}
+	text, err := client.Stdout(out)
+	if err != nil {
+		return 0, 0, err
+	}
+	for status := range bytes.SplitSeq(bytes.TrimSpace(text), []byte("\n\n")) {
+		size, err := statusBytes(status, "VmRSS")
+		if err != nil {
+			return 0, 0, err
+		}
+		if bytes.Contains(status, []byte("\nPid:\t1\n")) {
+			first = size
+		} else {
+			session = size
+		}
+	}
+	if first == 0 || session == 0 {
+		return 0, 0, errors.New("the agent's two processes are not in the container's /proc")
+	}
+	return first, session, nil
+}
+
+// statusBytes finds a line such as "VmRSS:  123 kB".
+func statusBytes(status []byte, name string) (int64, error) {
+	for line := range bytes.Lines(status) {
+		fields := bytes.Fields(line)
+		if len(fields) == 3 && string(fields[0]) == name+":" && string(fields[2]) == "kB" {
+			kib, err := strconv.ParseInt(string(fields[1]), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, fmt.Errorf("no %s in a process's status", name)
+}

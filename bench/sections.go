@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// warmTarget is for the median of a warm exec: how many times faster than docker exec, and how many
+// times the floor.
+type warmTarget struct{ docker, floor float64 }
+
+// What must be reached. A runtime that is not named has no such target.
+var (
+	warmTargets       = map[string]warmTarget{"runc": {20, 3}, "runsc": {3, 1.6}}
+	streamTargets     = map[string]float64{"runsc": 2}
+	coldTarget        = 1.15
+	togetherTarget    = 1.3
+	daemonTarget      = int64(40e6)
+	agentTarget       = int64(12e6)
+	boundedTarget     = int64(64 << 20)
+	percentileColumns = []string{"n", "p50", "p95", "p99"}
+)
+
+func row(cells []string, more []string) []string { return slices.Concat(cells, more) }
+
+func warmSection(f findings) section {
+	s := section{
+		title: "Warm exec of `true`",
+		how: "Through the API: one POST of `{\"argv\":[\"true\"]}` on a kept connection, until the answer with the exit\n" +
+			"code is decoded. docker exec: create, attach, read to the end, inspect, through the Engine API on the same\n" +
+			"container. The floor is a program inside this container that starts `true` by vfork and exec and waits for\n" +
+			"it. The three take turns, forwards and backwards, because the engine still tidies up when docker exec has\n" +
+			"answered. After every 25 turns, execs through the API and starts of the floor run 25 in a row, with no\n" +
+			"docker exec between them. The last line is the mean of a loop in the image's own `sh`: the floor by other\n" +
+			"means.",
+		head:  row([]string{"runtime", "way"}, percentileColumns),
+		after: "![Distribution of a warm exec's latency](" + pictureName + ")",
+	}
+	for _, r := range f.runtimes {
+		l := r.latency
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "API"}, percentiles(l.api)),
+			row([]string{r.runtime, "docker exec"}, percentiles(l.docker)),
+			row([]string{r.runtime, "floor"}, percentiles(l.floor)),
+			row([]string{r.runtime, "API, in a row"}, percentiles(l.apiRow)),
+			row([]string{r.runtime, "floor, in a row"}, percentiles(l.floorRow)),
+			[]string{r.runtime, "loop in `sh`, mean", fmt.Sprint(shellStarts), millis(l.shell), "", ""})
+		if target, ok := warmTargets[r.runtime]; ok {
+			s.verdicts = append(s.verdicts,
+				atLeast(r.runtime, "p50 of docker exec ÷ API", ratio(l.docker.median(), l.api.median()), target.docker),
+				atMost(r.runtime, "p50 of API ÷ floor, taking turns", ratio(l.api.median(), l.floor.median()), target.floor),
+				atMost(r.runtime, "p50 of API ÷ floor, in a row", ratio(l.apiRow.median(), l.floorRow.median()), target.floor))
+		}
+	}
+	return s
+}
+
+func coldSection(f findings) section {
+	s := section{
+		title: "Cold exec of `true`",
+		how: "Through the API: the first exec of a user who has never been seen, until the answer is decoded. It includes\n" +
+			"making the home and the container, starting it, and the agent's session; the container stays. docker run:\n" +
+			"create, attach, start, read to the end, through the Engine API, with the sandbox's own image, user and host\n" +
+			"configuration (mounts, limits, security options, no network). `--rm` counts until the container has exited and\n" +
+			"is removed; without it, until it has exited. The three take turns, and each turn begins with another one.",
+		head: row([]string{"runtime", "way"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "API, no container yet"}, percentiles(r.cold.api)),
+			row([]string{r.runtime, "docker run --rm"}, percentiles(r.cold.run)),
+			row([]string{r.runtime, "docker run, until exit"}, percentiles(r.cold.exit)))
+		s.verdicts = append(s.verdicts, atMost(r.runtime, "p50 of API ÷ docker run --rm", ratio(r.cold.api.median(), r.cold.run.median()), coldTarget))
+	}
+	return s
+}
+
+func togetherSection(f findings) section {
+	s := section{
+		title: fmt.Sprintf("%d execs of `true` at once in one container", atOnce),
+		how: "The time until the last has ended. The floor is the floor program with as many threads, each of which\n" +
+			"starts one; it is timed inside. API and floor take turns; fewer rounds of docker exec follow. Failures are\n" +
+			"of all rounds through the API, the one that opens the connections included.",
+		head: row([]string{"runtime", "way"}, append(slices.Clone(percentileColumns), "failures")),
+	}
+	for _, r := range f.runtimes {
+		t := r.together
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "API"}, append(percentiles(t.api), fmt.Sprint(t.failures))),
+			row([]string{r.runtime, "docker exec"}, append(percentiles(t.docker), "")),
+			row([]string{r.runtime, "floor"}, append(percentiles(t.floor), "")))
+		s.verdicts = append(s.verdicts,
+			verdict{r.runtime, "failures", fmt.Sprint(t.failures), "0", t.failures == 0},
+			atMost(r.runtime, "p50 of API ÷ floor", ratio(t.api.median(), t.floor.median()), togetherTarget))
+	}
+	return s
+}
+
+func streamSection(f findings) section {
+	s := section{
+		title: fmt.Sprintf("A stream of %s", mib(f.settings.streamBytes)),
+		how: "A program's output, dropped by the reader as it comes: an attached exec through the API, and docker exec\n" +
+			"with the Engine client's own demultiplexer. `head` writes 8 KiB at a time or less, `dd` 1 MiB. Each takes its\n" +
+			"turn in every round; the table has the medians. Every byte is counted.",
+		head: []string{"runtime", "program", "rounds", "API, MB/s", "docker exec, MB/s", "ratio"},
+	}
+	for _, r := range f.runtimes {
+		target, judged := streamTargets[r.runtime]
+		for _, p := range r.streams {
+			faster := p.api.median() / p.docker.median()
+			s.rows = append(s.rows, []string{r.runtime, p.name, fmt.Sprint(len(p.api)), megabytes(p.api.median()), megabytes(p.docker.median()), times(faster)})
+			if judged {
+				s.verdicts = append(s.verdicts, atLeast(r.runtime, p.name+", API ÷ docker exec", faster, target))
+			}
+		}
+	}
+	return s
+}
+
+func slowSection(f findings) section {
+	s := section{
+		title: "The daemon's memory with a slow reader",
+		how: fmt.Sprintf("`dd bs=1M` prints %s to a reader that takes %s at full speed and then pauses, so that it keeps\n", mib(f.settings.streamBytes), mib(burst)) +
+			"the rate in the table on average: 100 MB/s, or half of what the stream could do. Resident memory of sandboxd,\n" +
+			"before, after each quarter, and its peak (VmHWM, reset before). Bounded means that the peak is at most\n" +
+			mib(boundedTarget) + ", however much flows.",
+		head: []string{"runtime", "reader, MB/s", "before", "¼", "½", "¾", "all", "peak"},
+	}
+	for _, r := range f.runtimes {
+		cells := []string{r.runtime, megabytes(r.slow.rate), mib(r.slow.before)}
+		for _, size := range r.slow.quarters {
+			cells = append(cells, mib(size))
+		}
+		s.rows = append(s.rows, append(cells, mib(r.slow.peak)))
+		s.verdicts = append(s.verdicts, verdict{r.runtime, "peak", mib(r.slow.peak), "at most " + mib(boundedTarget), r.slow.peak <= boundedTarget})
+	}
+	return s
+}
+
+func floodSection(f findings) section {
+	s := section{
+		title: "A small exec while another command floods",
+		how: "A warm exec of `true`, while `dd if=/dev/zero bs=1M` in the same container prints without end to an attached\n" +
+			"client that drops it, and while nothing else runs; on and off four times. Under each flood, docker exec\n" +
+			"follows the API. Flood and execs share the machine's cores. No target is set.",
+		head: row([]string{"runtime", "way"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "API, quiet"}, percentiles(r.flood.quiet)),
+			row([]string{r.runtime, fmt.Sprintf("API, flood of %s MB/s", megabytes(r.flood.rate.median()))}, percentiles(r.flood.api)),
+			row([]string{r.runtime, "docker exec, same flood"}, percentiles(r.flood.docker)))
+	}
+	return s
+}
+
+func memorySection(f findings) section {
+	s := section{
+		title: "Memory at rest",
+		how: "Resident memory (VmRSS). sandboxd: with one container after its first exec and 3 s of quiet, and once more\n" +
+			"with the same container at the end of everything above. The agent has two processes in each container, the\n" +
+			"container's first and the session; their memory is what /proc inside says.",
+		head: []string{"runtime", "sandboxd", "sandboxd at the end", "agent, first process", "agent, session"},
+	}
+	for _, r := range f.runtimes {
+		m := r.memory
+		s.rows = append(s.rows, []string{r.runtime, mib(m.daemon), mib(m.daemonEnd), mib(m.agentInit), mib(m.session)})
+		both := m.agentInit + m.session
+		s.verdicts = append(s.verdicts,
+			verdict{r.runtime, "sandboxd", mib(m.daemon), "under 40 MB", m.daemon < daemonTarget},
+			verdict{r.runtime, "agent, session", mib(m.session), "under 12 MB", m.session < agentTarget},
+			verdict{r.runtime, "agent, both processes", mib(both), "under 12 MB", both < agentTarget})
+	}
+	return s
+}

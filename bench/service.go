@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// service is a sandboxd of ours on one runtime, with one user whose container is warm.
+type service struct {
+	*lab
+	runtime   string
+	api       *client.Client
+	dir       string
+	process   *exec.Cmd
+	ended     chan struct{} // closed when the process has ended
+	instance  string        // what its containers' label says; also the value of our own label
+	container string        // the warm container's id
+}
+
+const (
+	// startLimit is how long a service may take until it answers; stopLimit until it has stopped.
+	startLimit, stopLimit = 30 * time.Second, 20 * time.Second
+	// boxID is the warm sandbox and its user.
+	boxID = "bench"
+	// longest is for every command, in milliseconds.
+	longest = int64(3_600_000)
+)
+
+const buildHint = `CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/ ./cmd/...`
+
+func checkBinaries(dir string) error {
+	for _, name := range []string{"sandboxd", "sandbox-agent"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("no %s in %s: build the binaries with `%s`", name, dir, buildHint)
+		}
+	}
+	return nil
+}
+
+// buildFloor builds the program that measures the floor, for a container of any image.
+func buildFloor(ctx context.Context, dir string) (string, error) {
+	path := filepath.Join(dir, "floor")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/daycare-run/sandbox/bench/floor")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("cannot build bench/floor (run this in the project's folder): %w\n%s", err, out)
+	}
+	return path, nil
+}
+
+// startService returns once the warm container is there, with the floor program in its home.
+func (l *lab) startService(ctx context.Context, runtime string) (_ *service, err error) {
+	s := &service{lab: l, runtime: runtime, dir: filepath.Join(l.dir, runtime), ended: make(chan struct{})}
+	if err := s.launch(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(s.explain(err), s.close())
+		}
+	}()
+	s.api = client.New(s.path("socket"))
+	if err := s.awaitHealth(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *service) path(name string) string { return filepath.Join(s.dir, name) }
+
+// launch starts the daemon, away from our terminal's signals, with no settings but ours.
+func (s *service) launch() error {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.path("settings.json"), []byte("{}\n"), 0o600); err != nil {
+		return err
+	}
+	log, err := os.Create(s.path("log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.process = exec.Command(filepath.Join(s.settings.bin, "sandboxd"), "--settings", s.path("settings.json"))
+	s.process.Stderr = log
+	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	s.process.Env = append(foreignVariables(),
+		"SANDBOXD_DOCKER_SOCKET_PATH="+engineSocket(),
+		"SANDBOXD_DOCKER_RUNTIME="+s.runtime,
+		fmt.Sprintf("SANDBOXD_EXEC_MAX_TIMEOUT_MS=%d", longest),
+		"SANDBOXD_USERS_DIR="+s.path("users"),
+		"SANDBOXD_DATA_DIR="+s.path("data"),
+		"SANDBOXD_LISTEN="+s.path("socket"))
+	if uid := os.Getuid(); uid != 0 {
+		s.process.Env = append(s.process.Env, fmt.Sprintf("SANDBOXD_HOME_OWNER=%d:%d", uid, os.Getgid()))
+	}
+	if err := s.process.Start(); err != nil {
+		return fmt.Errorf("cannot start sandboxd: %w", err)
+	}
+	go func() {
+		_ = s.process.Wait()
+		close(s.ended)
+	}()
+	return nil
+}
+
+// foreignVariables is our environment without another service's settings.
+func foreignVariables() []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "SANDBOXD_") {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+func (s *service) awaitHealth(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		health, err := s.api.Health(ctx)
+		if err == nil && health.Problem == "" {
+			break
+		}
+		if err == nil {
+			return fmt.Errorf("the service cannot run commands: %s", health.Problem)
+		}
+		select {
+		case <-s.ended:
+			return errors.New("sandboxd has ended")
+		case <-ctx.Done():
+			return fmt.Errorf("sandboxd does not answer: %w", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return s.readInstance()
+}
+
+func (s *service) readInstance() error {
+	text, err := os.ReadFile(s.path("data/instance"))
+	s.instance = strings.TrimSpace(string(text))
+	return err
+}
+
+// warmUp makes the container and puts the floor program where it can run it.
+func (s *service) warmUp(ctx context.Context) error {
+	if err := s.register(ctx, boxID); err != nil {
+		return err
+	}
+	if _, err := s.exec(ctx, boxID, "true"); err != nil {
+		return err
+	}
+	containers, err := s.api.Containers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(containers) != 1 {
+		return fmt.Errorf("there are %d warm containers, not 1", len(containers))
+	}
+	s.container = containers[0].ID
+	program, err := os.ReadFile(s.floor)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(s.path("users/"+boxID+"/home/floor"), program, 0o755)
+}
+
+// register makes a sandbox for a user of the same name.
+func (s *service) register(ctx context.Context, user string) error {
+	_, err := s.api.Put(ctx, user, apitypes.Registration{UserID: user})
+	return err
+}
+
+// exec runs a command through the API; one that does not succeed is an error.
+func (s *service) exec(ctx context.Context, id string, argv ...string) (apitypes.Output, error) {
+	timeout := longest
+	out, err := s.api.Exec(ctx, id, apitypes.Exec{Argv: argv, TimeoutMs: &timeout})
+	if err == nil && out.Failed {
+		err = fmt.Errorf("%s failed in the sandbox: %s%s", argv[0], out.Stdout, out.Stderr)
+	}
+	return out, err
+}
+
+// explain adds the end of the daemon's log.
+func (s *service) explain(err error) error {
+	text, readErr := os.ReadFile(s.path("log"))
+	if readErr != nil || len(text) == 0 {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return fmt.Errorf("%w; sandboxd's last lines:\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+}
+
+// close stops the daemon and removes its containers and ours.
+func (s *service) close() error {
+	if s.api != nil {
+		s.api.Close()
+	}
+	_ = s.process.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.ended:
+	case <-time.After(stopLimit):
+		_ = s.process.Process.Kill()
+		<-s.ended
+	}
+	if err := s.readInstance(); errors.Is(err, fs.ErrNotExist) {
+		return nil // it has ended before it could make anything
+	} else if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
+	defer cancel()
+	for _, label := range []string{labelInstance, labelBench} {
+		if err := removeAll(ctx, s.docker, label+"="+s.instance); err != nil {
+			return fmt.Errorf("%w: %w", errLeft, err)
+		}
+	}
+	return nil
+}

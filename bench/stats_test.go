@@ -1,0 +1,57 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestPercentile(t *testing.T) {
+	hundred := make(sample, 100)
+	for i := range hundred {
+		hundred[len(hundred)-1-i] = time.Duration(i + 1)
+	}
+	for _, test := range []struct {
+		name string
+		in   sample
+		p    float64
+		want time.Duration
+	}{
+		{"empty", nil, 50, 0},
+		{"one", sample{7}, 99, 7},
+		{"one, lowest", sample{7}, 0, 7},
+		{"median of three, unsorted", sample{9, 1, 5}, 50, 5},
+		{"median of four is the lower of the middle", sample{4, 1, 3, 2}, 50, 2},
+		{"p50 of 1 to 100", hundred, 50, 50},
+		{"p95 of 1 to 100", hundred, 95, 95},
+		{"p99 of 1 to 100", hundred, 99, 99},
+		{"p100 of 1 to 100", hundred, 100, 100},
+		{"p99 of few is the largest", sample{1, 2, 3}, 99, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := test.in.percentile(test.p); got != test.want {
+				t.Errorf("percentile(%v) = %d, want %d", test.p, got, test.want)
+			}
+		})
+	}
+	if hundred[0] != 100 {
+		t.Error("percentile has sorted the sample in place")
+	}
+}
+
+func TestRatio(t *testing.T) {
+	if got := ratio(30, 20); got != 1.5 {
+		t.Errorf("ratio(30, 20) = %v", got)
+	}
+	if got := ratio(30, 0); got != 0 {
+		t.Errorf("ratio(30, 0) = %v", got)
+	}
+}
+
+func TestMedianSpeed(t *testing.T) {
+	if got := (speeds{3, 1, 2}).median(); got != 2 {
+		t.Errorf("median = %v, want 2", got)
+	}
+	if got := (speeds{}).median(); got != 0 {
+		t.Errorf("median of none = %v", got)
+	}
+}
