@@ -39,7 +39,7 @@ type Agent struct {
 	mu       sync.Mutex
 	commands map[uint32]*command
 	// early holds control frames that overtook the start of their command.
-	early map[uint32]wire.Control
+	early map[uint32][]wire.Control
 	last  uint32 // the newest command's stream id
 }
 
@@ -64,7 +64,7 @@ func Serve() error {
 	}
 	// An earlier agent that was killed may have left something running.
 	killAll()
-	a := &Agent{commands: map[uint32]*command{}, early: map[uint32]wire.Control{}}
+	a := &Agent{commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
@@ -127,11 +127,11 @@ func (a *Agent) add(id uint32, c *command) {
 	a.mu.Lock()
 	a.commands[id] = c
 	a.last = id
-	control, overtook := a.early[id]
+	early := a.early[id]
 	delete(a.early, id)
 	a.mu.Unlock()
-	if overtook {
-		c.control(control)
+	for _, m := range early {
+		c.control(m)
 	}
 }
 
@@ -153,8 +153,8 @@ func (a *Agent) control(stream io.Reader) error {
 		}
 		a.mu.Lock()
 		c := a.commands[m.Stream]
-		if c == nil && m.Stream > a.last && len(a.early) < maxCommands {
-			a.early[m.Stream] = m
+		if c == nil && m.Stream > a.last && len(a.early) < maxCommands && len(a.early[m.Stream]) < maxEarly {
+			a.early[m.Stream] = append(a.early[m.Stream], m)
 		}
 		a.mu.Unlock()
 		if c != nil {

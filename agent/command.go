@@ -28,10 +28,9 @@ type command struct {
 	stream  *yamux.Stream
 	devNull int
 
-	mu         sync.Mutex
-	leader     *leader
-	terminated bool
-	grace      time.Duration
+	mu     sync.Mutex // covers leader and early
+	leader *leader
+	early  []wire.Control // what came before the command had started
 
 	sending sync.Mutex // held while a frame is written
 }
@@ -109,7 +108,7 @@ func (c *command) feed(stdin *os.File) {
 	defer stdin.Close()
 	_, err := io.CopyBuffer(onlyWriter{stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
 	if errors.Is(err, yamux.ErrStreamReset) {
-		c.terminate(0)
+		c.abandon()
 	} else if err != nil {
 		// The command closed its stdin. What still comes is dropped, so that the sender is not
 		// blocked, and a reset is still seen.
@@ -120,7 +119,7 @@ func (c *command) feed(stdin *os.File) {
 // watch reads and drops what the stream brings, and ends the command when it is reset.
 func (c *command) watch() {
 	if _, err := io.Copy(io.Discard, onlyReader{c.stream}); err != nil {
-		c.terminate(0)
+		c.abandon()
 	}
 }
 
@@ -196,47 +195,48 @@ func bufferPool(size int) sync.Pool {
 	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
+// started hands the command over to those who act on it, with what they asked for meanwhile.
 func (c *command) started(l *leader) {
 	c.mu.Lock()
 	c.leader = l
-	terminated := c.terminated
+	early := c.early
+	c.early = nil
 	c.mu.Unlock()
-	if terminated {
-		c.end(l)
+	for _, m := range early {
+		c.control(m)
 	}
 }
 
+// maxEarly bounds what is kept for a command that has not started yet.
+const maxEarly = 16
+
+// control acts on the command, or remembers to as soon as it has started.
 func (c *command) control(m wire.Control) {
-	if m.Terminate {
-		c.terminate(time.Duration(m.Grace) * time.Millisecond)
-		return
-	}
 	c.mu.Lock()
 	l := c.leader
+	if l == nil && len(c.early) < maxEarly {
+		c.early = append(c.early, m)
+	}
 	c.mu.Unlock()
-	if l != nil && m.Signal > 0 {
+	switch {
+	case l == nil:
+	case m.Terminate:
+		c.terminate(l, time.Duration(m.Grace)*time.Millisecond)
+	case m.Signal > 0:
 		c.family.signal(l, unix.Signal(m.Signal), true)
 	}
 }
 
-// terminate ends the command now or, when it has not started yet, as soon as it has.
-func (c *command) terminate(grace time.Duration) {
-	c.mu.Lock()
-	l, again := c.leader, c.terminated
-	c.terminated, c.grace = true, grace
-	c.mu.Unlock()
-	if l != nil && (!again || grace == 0) {
-		c.end(l)
-	}
-}
+// abandon ends the command at once: nobody waits for it any more.
+func (c *command) abandon() { c.control(wire.Control{Terminate: true}) }
 
-// end asks the whole tree to stop, and after the grace makes the leader stop; the others are
+// terminate asks the whole tree to stop, and after the grace makes the leader stop; the others are
 // swept away after it.
-func (c *command) end(l *leader) {
-	if c.grace > 0 {
+func (c *command) terminate(l *leader, grace time.Duration) {
+	if grace > 0 {
 		c.family.signalTree(l, unix.SIGTERM)
 	}
-	time.AfterFunc(c.grace, func() { c.family.signal(l, unix.SIGKILL, false) })
+	time.AfterFunc(grace, func() { c.family.signal(l, unix.SIGKILL, false) })
 }
 
 // prepare turns a Start into a process, with the shell or the program found.

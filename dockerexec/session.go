@@ -112,7 +112,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	defer stream.Close()
 	r := &running{session: s, stream: stream, command: c, out: out}
 	// From here the command may run, so it has to be ended whatever happens.
-	if err := wire.WriteMessage(stream, wire.KindStart, c.start()); err != nil {
+	if err := s.begin(stream, c); err != nil {
 		_ = stream.Reset()
 		return Result{}, s.failure(err)
 	}
@@ -144,6 +144,19 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 		return Result{}, err
 	}
 	return newResult(exit, r.cut, r.expired.Load()), nil
+}
+
+// startLimit is how long an agent may take to receive a command; a live one does at once.
+const startLimit = 15 * time.Second
+
+func (s *session) begin(stream *yamux.Stream, c Command) error {
+	if err := stream.SetWriteDeadline(time.Now().Add(startLimit)); err != nil {
+		return err
+	}
+	if err := wire.WriteMessage(stream, wire.KindStart, c.start()); err != nil {
+		return err
+	}
+	return stream.SetWriteDeadline(time.Time{})
 }
 
 // failure is an error of the session's; the caller's own cancellation stays what it is.
