@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -48,9 +47,6 @@ type Agent struct {
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then.
 func Serve() error {
-	// The session's reader and the wait for children sit in system calls, each on a processor of
-	// the Go scheduler until that notices. With some to spare nobody waits for it.
-	runtime.GOMAXPROCS(max(8, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(50)
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("the agent does not run on its first thread")
