@@ -29,8 +29,8 @@ func warmSection(f findings) section {
 		how: "Through the API: one POST of `{\"argv\":[\"true\"]}` on a kept connection, until the answer with the exit\n" +
 			"code is decoded. docker exec: create, attach, read to the end, inspect, through the Engine API on the same\n" +
 			"container. The floor is a program inside this container that starts `true` by vfork and exec and waits for\n" +
-			"it. The three take turns, forwards and backwards, because the engine still tidies up when docker exec has\n" +
-			"answered. After every 25 turns, execs through the API and starts of the floor run 25 in a row, with no\n" +
+			"it. The three take turns, forwards and backwards, with a tenth of a second after each docker exec, in which\n" +
+			"the engine tidies up. After every 25 turns, execs through the API and starts of the floor run 25 in a row, with no\n" +
 			"docker exec between them. The last line is the mean of a loop in the image's own `sh`: the floor by other\n" +
 			"means.",
 		head:  row([]string{"runtime", "way"}, percentileColumns),

@@ -17,8 +17,12 @@ import (
 	"github.com/daycare-run/sandbox/agent"
 )
 
-// The main goroutine stays on the process's first thread, as agent.Serve wants it.
-func init() { runtime.LockOSThread() }
+// The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's
+// table is memory that nobody looks at.
+func init() {
+	runtime.LockOSThread()
+	runtime.MemProfileRate = 0
+}
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

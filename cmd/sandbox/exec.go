@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -171,12 +172,21 @@ func code(r apitypes.Result) error {
 	case r.TimedOut:
 		return exitCode(124)
 	case r.Signal != nil:
-		return exitCode(128 + int(unix.SignalNum(*r.Signal)))
+		return exitCode(128 + signalNumber(*r.Signal))
 	case r.ExitCode != nil && *r.ExitCode != 0:
 		return exitCode(*r.ExitCode)
 	default:
 		return nil
 	}
+}
+
+// signalNumber reads a name such as SIGKILL, or SIG34 for a signal that has no name.
+func signalNumber(name string) int {
+	if number := unix.SignalNum(name); number != 0 {
+		return int(number)
+	}
+	number, _ := strconv.Atoi(strings.TrimPrefix(name, "SIG"))
+	return number
 }
 
 func describe(out io.Writer, r apitypes.Result) {
