@@ -14,6 +14,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"path"
+	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -90,7 +92,15 @@ func New(service Service, cfg Config) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, req, fmt.Errorf("there is no %s %s here: %w", req.Method, req.URL.Path, cerrdefs.ErrNotFound))
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// The mux would redirect a path with such a component, and the caller would be told about a
+		// path that it did not ask for.
+		if clean := path.Clean(req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+			s.fail(w, req, fmt.Errorf("the path %q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument))
+			return
+		}
+		mux.ServeHTTP(w, req)
+	})
 }
 
 // serve runs one route, with the body bounded, and logs it without anything that it carried.
@@ -130,7 +140,8 @@ func isTooLarge(err error) bool {
 func classify(err error) (apitypes.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
-			return apitypes.Error{Kind: class.kind, Message: err.Error()}, class.status
+			// A message may quote what somebody sent; JSON takes UTF-8 alone.
+			return apitypes.Error{Kind: class.kind, Message: strings.ToValidUTF8(err.Error(), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")

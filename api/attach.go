@@ -2,12 +2,12 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/coder/websocket"
 	cerrdefs "github.com/containerd/errdefs"
@@ -30,19 +30,39 @@ func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
-	ctx, cancel := context.WithCancel(req.Context())
-	defer cancel()
 	a := &attached{conn: conn, frame: make([]byte, 1, 1+frameCapacity)}
-	exit, err := a.run(ctx, cancel, s, req.PathValue("id"))
+	// To cancel a write is to break the connection, so writes have a context of their own: one whose
+	// fault ends the command is still told about it.
+	writing, stopWriting := context.WithCancel(req.Context())
+	defer stopWriting()
+	ctx, cancel := context.WithCancelCause(req.Context())
+	defer cancel(nil)
+	exit, err := a.run(ctx, writing, s, req.PathValue("id"), func(why error) {
+		cancel(why)
+		if cerrdefs.IsInvalidArgument(why) {
+			time.AfterFunc(farewell, stopWriting)
+		} else {
+			stopWriting()
+		}
+	})
+	if fault := context.Cause(ctx); err != nil && cerrdefs.IsInvalidArgument(fault) {
+		err = fault
+	}
 	if err != nil {
 		failure, _ := classify(err)
-		_ = a.event(ctx, apitypes.Event{Type: apitypes.EventError, Error: &failure})
+		_ = a.event(writing, apitypes.Event{Type: apitypes.EventError, Error: &failure})
 	} else {
-		_ = a.event(ctx, apitypes.Event{Type: apitypes.EventExit, Result: exit})
+		_ = a.event(writing, apitypes.Event{Type: apitypes.EventExit, Result: exit})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
 	return nil
 }
+
+// farewell is how long a caller that broke the rules may take to read what it did wrong.
+const farewell = 5 * time.Second
+
+// firstLimit is how long the caller may take to say what to run.
+const firstLimit = 30 * time.Second
 
 // frameCapacity is room for the largest output that comes at once.
 const frameCapacity = 128 << 10
@@ -53,9 +73,12 @@ type attached struct {
 	frame []byte // a binary message being put together: its channel, then the data
 }
 
-func (a *attached) run(ctx context.Context, hangUp context.CancelFunc, s *server, id string) (*apitypes.Result, error) {
+// run ends the command with ctx, and calls hangUp when nothing more comes in, with the reason.
+func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*apitypes.Result, error) {
 	var body apitypes.Exec
-	kind, first, err := a.conn.Read(ctx)
+	patient, done := context.WithTimeout(ctx, firstLimit)
+	kind, first, err := a.conn.Read(patient)
+	done()
 	if err != nil {
 		return nil, fmt.Errorf("no exec came: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}
@@ -70,7 +93,7 @@ func (a *attached) run(ctx context.Context, hangUp context.CancelFunc, s *server
 		return nil, err
 	}
 	stdin := newStdinQueue(func(n int) {
-		_ = a.event(ctx, apitypes.Event{Type: apitypes.EventStdin, Bytes: n})
+		_ = a.event(writing, apitypes.Event{Type: apitypes.EventStdin, Bytes: n})
 	})
 	defer stdin.end(io.EOF)
 	if r.Stdin == nil {
@@ -78,20 +101,22 @@ func (a *attached) run(ctx context.Context, hangUp context.CancelFunc, s *server
 	}
 	signals := make(chan syscall.Signal, 16)
 	r.Signals = signals
-	r.Started = func() { _ = a.event(ctx, apitypes.Event{Type: apitypes.EventStart}) }
+	r.Started = func() { _ = a.event(writing, apitypes.Event{Type: apitypes.EventStart}) }
 	go func() {
-		// Whatever ends the input other than its own eof means that the caller has gone.
-		stdin.end(a.receive(ctx, stdin, signals))
-		hangUp()
+		// Whatever ends the input other than its own eof means that the caller has gone, or does not
+		// keep to the rules.
+		err := a.receive(ctx, stdin, signals)
+		stdin.end(err)
+		hangUp(err)
 	}()
 	ended, err := s.service.Exec(ctx, id, r, func(stream dockerexec.Stream, data []byte) error {
-		return a.output(ctx, stream, data)
+		return a.output(writing, stream, data)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if ended.CommandFault != "" {
-		_ = a.output(ctx, dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+		_ = a.output(writing, dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
 	}
 	exit := result(ended)
 	return &exit, nil
@@ -106,7 +131,7 @@ func (a *attached) receive(ctx context.Context, stdin *stdinQueue, signals chan<
 		}
 		if kind == websocket.MessageBinary {
 			if len(message) == 0 || message[0] != apitypes.ChannelStdin {
-				return errors.New("a binary message has to begin with the channel of stdin")
+				return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
 			}
 			if err := stdin.put(message[1:]); err != nil {
 				return err
@@ -130,7 +155,7 @@ func (a *attached) receive(ctx context.Context, stdin *stdinQueue, signals chan<
 			default: // nobody takes them: the command has not started, or has ended
 			}
 		default:
-			return fmt.Errorf("input of unknown type %q", input.Type)
+			return fmt.Errorf("input of unknown type %q: %w", input.Type, cerrdefs.ErrInvalidArgument)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"fmt"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,9 @@ func result(r sandbox.Result) apitypes.Result {
 	}
 	if r.Signal != 0 {
 		name := unix.SignalName(r.Signal)
+		if name == "" { // a real-time signal
+			name = fmt.Sprintf("SIG%d", int(r.Signal))
+		}
 		out.Signal = &name
 	} else {
 		out.ExitCode = &r.ExitCode

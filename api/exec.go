@@ -40,8 +40,8 @@ func request(body apitypes.Exec) (sandbox.Request, error) {
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
 	}
 	if body.TimeoutMs != nil {
-		// Beyond any limit is far enough: a larger number would overflow.
-		timeout := time.Duration(min(*body.TimeoutMs, 1<<40)) * time.Millisecond
+		// Beyond any limit is far enough: a number further out would overflow.
+		timeout := time.Duration(max(min(*body.TimeoutMs, 1<<40), -1<<40)) * time.Millisecond
 		r.Timeout = &timeout
 	}
 	switch body.StdinEncoding {
@@ -76,8 +76,13 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 		fmt.Fprintln(&outputs[dockerexec.Stderr], ended.CommandFault)
 	}
 	answer := apitypes.Output{Result: result(ended)}
-	answer.Stdout, answer.StdoutEncoding = encodeWhole(outputs[dockerexec.Stdout].Bytes(), ended.Truncated)
-	answer.Stderr, answer.StderrEncoding = encodeWhole(outputs[dockerexec.Stderr].Bytes(), ended.Truncated)
+	encode := func(stream dockerexec.Stream) (string, apitypes.Encoding) {
+		output := outputs[stream].Bytes()
+		// The other stream may be the one that was cut.
+		return encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
+	}
+	answer.Stdout, answer.StdoutEncoding = encode(dockerexec.Stdout)
+	answer.Stderr, answer.StderrEncoding = encode(dockerexec.Stderr)
 	s.answer(w, http.StatusOK, answer)
 	return nil
 }

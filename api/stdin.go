@@ -2,8 +2,10 @@ package api
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"sync"
+
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 )
@@ -31,7 +33,7 @@ func (q *stdinQueue) put(data []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.data.Len()+len(data) > apitypes.StdinWindow {
-		return errors.New("more stdin came than was acknowledged")
+		return fmt.Errorf("more than %d bytes of stdin came beyond what was taken: %w", apitypes.StdinWindow, cerrdefs.ErrInvalidArgument)
 	}
 	if q.ended != nil {
 		return nil // the command has closed its stdin
@@ -52,6 +54,9 @@ func (q *stdinQueue) end(err error) {
 }
 
 func (q *stdinQueue) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
 	q.mu.Lock()
 	for q.data.Len() == 0 && q.ended == nil {
 		q.more.Wait()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
@@ -69,6 +70,10 @@ func (w *warm) isReady() bool {
 	}
 }
 
+// maxCommands is how many commands may run, or wait to run, in one container: fewer than an agent
+// takes, so that none is refused there.
+const maxCommands = 500
+
 // New makes an Executor on an engine, which need not be up. It closes the client at Shutdown.
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,13 +135,17 @@ func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, 
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil, false, errors.New("cannot run commands: the service is shutting down")
+		return nil, false, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
 	w := e.containers[fingerprint]
 	if w == nil {
 		cold = true
 		w = e.add(spec, fingerprint)
 		e.work.Go(func() { e.prepare(w) })
+	}
+	if w.users >= maxCommands {
+		e.mu.Unlock()
+		return nil, false, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, w.users, cerrdefs.ErrResourceExhausted)
 	}
 	w.users++
 	e.mu.Unlock()
@@ -215,12 +224,12 @@ func (e *Executor) prepare(w *warm) {
 	adopted := w.id != ""
 	err := e.establish(ctx, w)
 	if err != nil {
-		w.err = fmt.Errorf("cannot prepare a container for user %q: %w", w.spec.User, engine.Explain(e.docker, err))
+		e.cfg.Log.Error().Err(err).Str("container", w.spec.containerName()).Msg("container failed")
+		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
 		e.mu.Lock()
 		e.drop(w)
 		e.mu.Unlock()
 		close(w.ready)
-		e.cfg.Log.Error().Err(w.err).Str("container", w.spec.containerName()).Msg("container failed")
 		return
 	}
 	close(w.ready)

@@ -97,10 +97,19 @@ func (s *session) close() { _ = s.mux.Close() }
 // broken is closed when the session has ended, for whatever reason.
 func (s *session) broken() <-chan struct{} { return s.mux.CloseChan() }
 
+// tell sends a control frame. An agent that does not take it can end nothing any more, and half a
+// frame cannot be taken back, so either is the session's end.
 func (s *session) tell(m wire.Control) error {
 	s.controlMu.Lock()
 	defer s.controlMu.Unlock()
-	return wire.WriteMessage(s.control, wire.KindControl, m)
+	err := s.control.SetWriteDeadline(time.Now().Add(receiveLimit))
+	if err == nil {
+		err = wire.WriteMessage(s.control, wire.KindControl, m)
+	}
+	if err != nil {
+		s.close()
+	}
+	return err
 }
 
 // run starts a command and returns when it has ended with all that it left running.
@@ -146,11 +155,12 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	return newResult(exit, r.cut, r.expired.Load()), nil
 }
 
-// startLimit is how long an agent may take to receive a command; a live one does at once.
-const startLimit = 15 * time.Second
+// receiveLimit is how long an agent may take to receive a command or a control frame; a live one
+// does at once.
+const receiveLimit = 15 * time.Second
 
 func (s *session) begin(stream *yamux.Stream, c Command) error {
-	if err := stream.SetWriteDeadline(time.Now().Add(startLimit)); err != nil {
+	if err := stream.SetWriteDeadline(time.Now().Add(receiveLimit)); err != nil {
 		return err
 	}
 	if err := wire.WriteMessage(stream, wire.KindStart, c.start()); err != nil {

@@ -129,6 +129,24 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 	return s, nil
 }
 
+// withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
+// place inside, the others are words.
+func (s Spec) withoutHostPaths(message string) string {
+	hidden := []string{s.Platform.Agent, AgentPath}
+	for _, m := range s.Mounts {
+		hidden = append(hidden, m.Source, m.Target)
+	}
+	if s.SpoolDir != "" {
+		hidden = append(hidden, s.SpoolDir, "(the user's folder)")
+	}
+	for i := 0; i < len(hidden); i += 2 {
+		if hidden[i] != "" {
+			message = strings.ReplaceAll(message, hidden[i], hidden[i+1])
+		}
+	}
+	return message
+}
+
 func (s Spec) containerName() string {
 	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
 }

@@ -82,6 +82,10 @@ func (s *spool) read(at wire.Spooled, p []byte) ([]byte, error) {
 		return nil, errors.New("a spooled frame came, but there is no spool")
 	}
 	if _, err := s.file.ReadAt(p[:at.Length], int64(at.Slot)*wire.SpoolSlotSize); err != nil {
+		// Without the file's name, which is the host's.
+		if named := (*fs.PathError)(nil); errors.As(err, &named) {
+			err = named.Err
+		}
 		return nil, fmt.Errorf("cannot read the spool: %w", err)
 	}
 	return p[:at.Length], nil

@@ -20,7 +20,7 @@ func TestBadInput(t *testing.T) {
 		want             string
 	}{
 		{"unknown sandbox", "/v1/sandboxes/nobody/exec", `{"command":"true"}`, 404, `sandbox \"nobody\" is not registered`},
-		{"sandbox id that is a path", "/v1/sandboxes/..%2f..%2fetc/exec", `{"command":"true"}`, 400, "sandbox id"},
+		{"sandbox id that is a path", "/v1/sandboxes/..%2f..%2fetc/exec", `{"command":"true"}`, 400, "has an empty component, . or .."},
 		{"empty command", exec, `{"command":""}`, 400, "command is empty"},
 		{"blank command", exec, `{"command":" \n"}`, 400, "command is empty"},
 		{"command and argv", exec, `{"command":"true","argv":["true"]}`, 400, "both set"},

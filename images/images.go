@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/build"
@@ -42,6 +43,8 @@ type Finder struct {
 	docker Docker
 	ref    string
 
+	stale atomic.Bool // Forget was called since found was found
+
 	mu    sync.Mutex
 	found *Image
 }
@@ -56,9 +59,10 @@ func NewFinder(docker Docker, ref string) *Finder {
 func (f *Finder) Find(ctx context.Context) (Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.found != nil {
+	if !f.stale.Swap(false) && f.found != nil {
 		return *f.found, nil
 	}
+	f.found = nil
 	inspected, err := f.docker.ImageInspect(ctx, f.ref)
 	if cerrdefs.IsNotFound(err) {
 		return Image{}, fmt.Errorf("image %s is missing: build it with `sandboxd image build` in the project's folder (make setup does it), or get it with `sandboxd image pull`: %w",
@@ -76,12 +80,8 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 	return found, nil
 }
 
-// Forget makes the next Find ask the engine.
-func (f *Finder) Forget() {
-	f.mu.Lock()
-	f.found = nil
-	f.mu.Unlock()
-}
+// Forget makes the next Find ask the engine. It does not block, also while one is asking.
+func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
 // tags the result. Progress goes to out as it comes. A failed step is the error.

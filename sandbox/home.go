@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,7 +41,7 @@ func (s *Service) openHome(user UserID) (home, error) {
 	name := filepath.Join(user.id, "home")
 	info, err := users.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.makeHome(users, user, name); err == nil {
+		if err = s.makeHome(users, user); err == nil {
 			info, err = users.Lstat(name)
 		}
 	}
@@ -57,25 +58,29 @@ func (s *Service) openHome(user UserID) (home, error) {
 	return home{path: path, uid: stat.Uid, gid: stat.Gid}, nil
 }
 
-func (s *Service) makeHome(users *os.Root, user UserID, name string) error {
+// makeHome makes a user's home unless another call has just done it: to make it twice would replace
+// the one that a container may have mounted by then.
+func (s *Service) makeHome(users *os.Root, user UserID) error {
+	s.makingHome.Lock()
+	defer s.makingHome.Unlock()
+	name := filepath.Join(user.id, "home")
+	if _, err := users.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := users.Mkdir(user.id, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	// Under a temporary name first, so that nobody ever finds it with the wrong owner.
-	temporary, err := os.MkdirTemp(filepath.Join(users.Name(), user.id), ".home-*")
-	if err != nil {
+	temporary := filepath.Join(user.id, ".home-"+rand.Text())
+	if err := users.Mkdir(temporary, 0o700); err != nil {
 		return err
 	}
-	temporary = filepath.Join(user.id, filepath.Base(temporary))
-	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg.HomeUID), int(s.cfg.HomeGID)))
+	err := errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg.HomeUID), int(s.cfg.HomeGID)))
 	if err == nil {
 		err = users.Rename(temporary, name)
 	}
 	if err != nil {
 		_ = users.Remove(temporary)
-	}
-	if _, statErr := users.Lstat(name); statErr == nil {
-		return nil // made, perhaps by another call at the same time
 	}
 	return err
 }
@@ -83,9 +88,18 @@ func (s *Service) makeHome(users *os.Root, user UserID, name string) error {
 // hidden logs an error that names host paths and returns one that does not.
 func (s *Service) hidden(message string, err error) error {
 	s.log.Error().Err(err).Msg(message)
-	var plain *fs.PathError
-	if errors.As(err, &plain) {
-		err = plain.Err
+	return fmt.Errorf("%s: %v", message, pathless(err))
+}
+
+// pathless is what has failed without where: callers are not told paths of the host.
+func pathless(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
 	}
-	return fmt.Errorf("%s: %v", message, err)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -34,6 +35,8 @@ type PlatformConfig struct {
 type Platforms struct {
 	cfg PlatformConfig
 
+	stale atomic.Bool // Forget was called since present was found
+
 	mu      sync.Mutex
 	present *platform
 }
@@ -49,12 +52,10 @@ type platform struct {
 // NewPlatforms asks nobody yet.
 func NewPlatforms(cfg PlatformConfig) *Platforms { return &Platforms{cfg: cfg} }
 
-// Forget makes the next Current ask the engine. It does not block for long.
+// Forget makes the next Current ask the engine. It does not block, also while one is asking.
 func (p *Platforms) Forget() {
 	p.cfg.Forget()
-	p.mu.Lock()
-	p.present = nil
-	p.mu.Unlock()
+	p.stale.Store(true)
 }
 
 // Current is the present platform; the first call after Forget asks the engine. A runtime that the
@@ -67,9 +68,10 @@ func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
 func (p *Platforms) current(ctx context.Context) (platform, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.present != nil {
+	if !p.stale.Swap(false) && p.present != nil {
 		return *p.present, nil
 	}
+	p.present = nil
 	info, err := p.cfg.Inspect(ctx)
 	if err != nil {
 		return platform{}, err
@@ -85,7 +87,9 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 		present.Runtime = info.DefaultRuntime
 	}
 	// The engine refuses to grant more CPUs than there are.
-	present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
+	if info.CPUs > 0 {
+		present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
+	}
 	image, err := p.cfg.Find(ctx)
 	if err != nil {
 		return platform{}, err

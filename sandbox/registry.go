@@ -129,7 +129,7 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		err = writeFile(r.file(s.ID), text)
 	}
 	if err != nil {
-		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, err)
+		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, pathless(err))
 	}
 	r.sandboxes[s.ID] = s
 	return s, !exists, nil
@@ -154,7 +154,7 @@ func (r *Registry) Delete(id ID) error {
 		return notFound("sandbox %q is not registered", id)
 	}
 	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot delete sandbox %q: %w", id, err)
+		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
 	}
 	delete(r.sandboxes, id)
 	return nil

@@ -143,7 +143,7 @@ func relaySignals(ctx context.Context, cut context.CancelCauseFunc) <-chan strin
 	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	names := make(chan string, 16)
 	go func() {
-		defer signal.Stop(came)
+		// Notify stays on: an interrupt that comes while we are leaving must not change the exit code.
 		for interrupts := 0; ; {
 			select {
 			case s := <-came:

@@ -1,0 +1,208 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+type execFunc = func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
+
+// started calls r.Started first, as an executor does.
+func started(exec execFunc) *fakeService {
+	return &fakeService{exec: func(ctx context.Context, id string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		r.Started()
+		return exec(ctx, id, r, out)
+	}}
+}
+
+func TestAttachedOutputIsByteExact(t *testing.T) {
+	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		if r.MaxOutput != 0 {
+			return sandbox.Result{}, fmt.Errorf("output is limited to %d", r.MaxOutput)
+		}
+		return sandbox.Result{Result: dockerexec.Result{ExitCode: 126, CommandFault: "fault"}, Cwd: "/home"},
+			firstError(out(dockerexec.Stdout, []byte("a\xe2")), out(dockerexec.Stderr, []byte{0, 0xff}), out(dockerexec.Stdout, []byte("\x82\xac")))
+	}))
+	c := attachTo(t, server, `{"command":"x"}`)
+	c.expect(apitypes.EventStart)
+	for _, want := range []string{"\x01a\xe2", "\x02\x00\xff", "\x01\x82\xac", "\x02fault\n"} {
+		if event, got := c.hear(); string(got) != want {
+			t.Errorf("%q %+v, want %q", got, event, want)
+		}
+	}
+	if exit := c.last(apitypes.EventExit); exit.Result == nil || *exit.Result.ExitCode != 126 {
+		t.Errorf("%+v", exit)
+	}
+}
+
+// TestStdinLargerThanTheWindow sends as much as it may, again and again, to a command that reads.
+func TestStdinLargerThanTheWindow(t *testing.T) {
+	total := 5*apitypes.StdinWindow + 17
+	sent := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
+	same := make(chan bool, 1)
+	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		got, err := io.ReadAll(r.Stdin)
+		same <- bytes.Equal(got, sent)
+		return ended(0), err
+	}))
+	c := attachTo(t, server, `{"command":"cat"}`)
+	c.expect(apitypes.EventStart)
+	for credit, rest := apitypes.StdinWindow, sent; ; {
+		n := min(credit, len(rest))
+		c.feed(rest[:n])
+		credit, rest = credit-n, rest[n:]
+		if len(rest) == 0 {
+			break
+		}
+		event := c.expect(apitypes.EventStdin)
+		if credit += event.Bytes; event.Bytes <= 0 || credit > apitypes.StdinWindow {
+			t.Fatalf("%d bytes taken", event.Bytes)
+		}
+	}
+	c.say(`{"type":"eof"}`)
+	event, _ := c.hear()
+	for event.Type == apitypes.EventStdin {
+		event, _ = c.hear()
+	}
+	if event.Type != apitypes.EventExit || !<-same {
+		t.Errorf("%+v", event)
+	}
+}
+
+// TestSignalsPassStdinThatIsStuck fills the window of a command that reads nothing.
+func TestSignalsPassStdinThatIsStuck(t *testing.T) {
+	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		first, second := <-r.Signals, <-r.Signals
+		if first != syscall.SIGINT {
+			return sandbox.Result{}, fmt.Errorf("got %v first", first)
+		}
+		return sandbox.Result{Result: dockerexec.Result{Signal: second}}, nil
+	}))
+	c := attachTo(t, server, `{"command":"sleep 100"}`)
+	c.expect(apitypes.EventStart)
+	c.feed(make([]byte, apitypes.StdinWindow))
+	c.say(`{"type":"signal","signal":"INT"}`)
+	c.say(`{"type":"signal","signal":"SIGTERM"}`)
+	if exit := c.last(apitypes.EventExit); *exit.Result.Signal != "SIGTERM" {
+		t.Errorf("%+v", exit.Result)
+	}
+}
+
+func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
+	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		got, err := io.ReadAll(r.Stdin)
+		return ended(0), firstError(err, out(dockerexec.Stdout, got))
+	}))
+	c := attachTo(t, server, `{"command":"cat","stdin":"AP8=","stdinEncoding":"base64"}`)
+	c.expect(apitypes.EventStart)
+	if _, got := c.hear(); string(got) != "\x01\x00\xff" {
+		t.Errorf("%q", got)
+	}
+	c.last(apitypes.EventExit)
+}
+
+func TestHangUpEndsTheAttachedCommand(t *testing.T) {
+	for name, hangUp := range map[string]func(*caller) error{
+		"properly":    func(c *caller) error { return c.conn.Close(websocket.StatusNormalClosure, "") },
+		"by a cut":    func(c *caller) error { return c.conn.CloseNow() },
+		"after stdin": func(c *caller) error { c.say(`{"type":"eof"}`); return c.conn.CloseNow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
+			server := serveFake(t, started(func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+				<-ctx.Done()
+				close(over)
+				return sandbox.Result{}, context.Cause(ctx)
+			}))
+			c := attachTo(t, server, `{"command":"sleep 100"}`)
+			c.expect(apitypes.EventStart)
+			_ = hangUp(c) // the other end may be the first to close
+			<-over
+		})
+	}
+}
+
+func TestBadFirstMessages(t *testing.T) {
+	server := serveFake(t, &fakeService{})
+	for _, tt := range []struct{ name, first, message string }{
+		{"no JSON", "ls", "not JSON"},
+		{"empty", "", "empty"},
+		{"unknown key", `{"cmd":"ls"}`, "unknown key cmd"},
+		{"bad stdin", `{"command":"ls","stdinEncoding":"hex"}`, "stdinEncoding"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			failure := attachTo(t, server, tt.first).last(apitypes.EventError).Error
+			if failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+				t.Errorf("%+v", failure)
+			}
+		})
+	}
+	t.Run("binary", func(t *testing.T) {
+		conn, _, err := websocket.Dial(t.Context(), server.URL+"/v1/sandboxes/a/exec", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.CloseNow() }()
+		c := &caller{t: t, conn: conn}
+		c.feed([]byte(`{"command":"ls"}`))
+		if failure := c.last(apitypes.EventError).Error; failure.Kind != apitypes.Invalid {
+			t.Errorf("%+v", failure)
+		}
+	})
+}
+
+// TestBadInputs sends what breaks the rules to a command that runs: it ends, and the caller is told.
+func TestBadInputs(t *testing.T) {
+	for _, tt := range []struct {
+		name, message string
+		send          func(*caller)
+	}{
+		{"unknown type", `input of unknown type "resize"`, func(c *caller) { c.say(`{"type":"resize"}`) }},
+		{"unknown key", "unknown key rows", func(c *caller) { c.say(`{"type":"eof","rows":1}`) }},
+		{"unknown signal", `signal "SEGV"`, func(c *caller) { c.say(`{"type":"signal","signal":"SEGV"}`) }},
+		{"no JSON", "not JSON", func(c *caller) { c.say(`eof`) }},
+		{"more stdin than was taken", "1048576 bytes", func(c *caller) {
+			c.feed(make([]byte, apitypes.StdinWindow))
+			c.feed([]byte("x"))
+		}},
+		{"another channel", "channel of stdin", func(c *caller) {
+			_ = c.conn.Write(c.t.Context(), websocket.MessageBinary, []byte("\x01x"))
+		}},
+		{"no channel", "channel of stdin", func(c *caller) {
+			_ = c.conn.Write(c.t.Context(), websocket.MessageBinary, nil)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := serveFake(t, started(func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+				<-ctx.Done()
+				return sandbox.Result{}, ctx.Err()
+			}))
+			c := attachTo(t, server, `{"command":"sleep 100"}`)
+			c.expect(apitypes.EventStart)
+			tt.send(c)
+			failure := c.last(apitypes.EventError).Error
+			if failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+				t.Errorf("%+v", failure)
+			}
+		})
+	}
+}
+
+func TestMessageOverTheLimitClosesTheConnection(t *testing.T) {
+	server := serveFake(t, &fakeService{})
+	c := attachTo(t, server, `{"command":"`+strings.Repeat("a", testMaxRequest)+`"}`)
+	if _, _, err := c.conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
+		t.Error(err)
+	}
+}

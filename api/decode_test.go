@@ -1,0 +1,201 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// TestBadRequests sends what has to be refused before the service is asked: every function of the
+// fake is nil.
+func TestBadRequests(t *testing.T) {
+	server := serveFake(t, &fakeService{})
+	const put, exec = "PUT /v1/sandboxes/a", "POST /v1/sandboxes/a/exec"
+	for _, tt := range []struct {
+		name, route, kind, body string // kind is the Content-Type
+		status                  int
+		message                 string // a part of it
+	}{
+		{"unknown key", exec, "", `{"command":"ls","comand":1}`, 400, "unknown key comand"},
+		{"unknown nested key", put, "", `{"userId":"a","permissions":{"network":true}}`, 400, "unknown key permissions.network"},
+		{"key in another case", exec, "", `{"Command":"ls"}`, 400, "unknown key Command"},
+		{"duplicate key", exec, "", `{"command":"ls","command":"rm"}`, 400, "key command is given twice"},
+		{"duplicate nested key", exec, "", `{"command":"ls","env":{"A":"1","A":"2"}}`, 400, "key env.A is given twice"},
+		{"number for a string", exec, "", `{"command":7}`, 400, "command cannot be a JSON number"},
+		{"string for a list", exec, "", `{"argv":"ls"}`, 400, "argv cannot be a JSON string"},
+		{"string for a number", exec, "", `{"command":"ls","timeoutMs":"10"}`, 400, "timeoutMs cannot be a JSON string"},
+		{"fraction of a millisecond", exec, "", `{"command":"ls","timeoutMs":1.5}`, 400, "timeoutMs"},
+		{"number that is too large", exec, "", `{"command":"ls","timeoutMs":1e30}`, 400, "timeoutMs"},
+		{"number in the environment", exec, "", `{"command":"ls","env":{"A":1}}`, 400, "env.A cannot be a JSON number"},
+		{"list for the body", exec, "", `["ls"]`, 400, "the body cannot be a JSON ["},
+		{"truncated", exec, "", `{"command":"ls"`, 400, "the body is not JSON"},
+		{"truncated in a string", exec, "", `{"command":"l`, 400, "the body is not JSON"},
+		{"no JSON", exec, "", `command=ls`, 400, "the body is not JSON"},
+		{"bytes that are not UTF-8", exec, "", "{\"command\":\"\xff\"}", 400, "the body is not JSON"},
+		{"empty", exec, "", "", 400, "the body is empty"},
+		{"blank", exec, "", " \n\t", 400, "the body is empty"},
+		{"a second value", exec, "", `{"command":"ls"}{}`, 400, "the body is not JSON"},
+		{"trailing garbage", exec, "", `{"command":"ls"}x`, 400, "the body is not JSON"},
+		{"form", exec, "application/x-www-form-urlencoded", `{"command":"ls"}`, 400, `Content-Type "application/x-www-form-urlencoded"`},
+		{"broken content type", exec, "application/json; x", `{"command":"ls"}`, 400, "Content-Type"},
+		{"stdin is not base64", exec, "", `{"command":"ls","stdin":"?","stdinEncoding":"base64"}`, 400, "stdin is not base64"},
+		{"unknown encoding", exec, "", `{"command":"ls","stdinEncoding":"hex"}`, 400, `stdinEncoding "hex"`},
+		{"over the limit", exec, "", `{"command":"` + strings.Repeat("a", testMaxRequest) + `"}`, 413, "larger than the limit"},
+		{"blanks over the limit", exec, "", `{"command":"ls"}` + strings.Repeat(" ", testMaxRequest), 413, "larger than the limit"},
+		{"unknown path", "GET /v1/nothing", "", "", 404, "there is no GET /v1/nothing"},
+		{"root", "GET /", "", "", 404, "there is no GET /"},
+		{"path with a slash at its end", "GET /v1/health/", "", "", 404, "there is no GET /v1/health/"},
+		{"wrong method", "DELETE /v1/health", "", "", 404, "there is no DELETE /v1/health"},
+		{"wrong method for a sandbox", "PATCH /v1/sandboxes/a", "", `{}`, 404, "there is no PATCH /v1/sandboxes/a"},
+		{"unknown method", "BREW /v1/health", "", "", 404, "there is no BREW /v1/health"},
+		{"path that is not UTF-8", "GET /v1/%ff", "", "", 404, "there is no GET /v1/\uFFFD"},
+		{"sandbox id ..", "PUT /v1/sandboxes/..", "", `{"userId":"a"}`, 400, `"/v1/sandboxes/.."`},
+		{"sandbox id .. with its dots encoded", "PUT /v1/sandboxes/%2e%2e", "", `{"userId":"a"}`, 400, `"/v1/sandboxes/.."`},
+		{"empty sandbox id", "POST /v1/sandboxes//exec", "", `{"command":"ls"}`, 400, `"/v1/sandboxes//exec"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			x := exchange{route: tt.route, body: tt.body}
+			req := x.request(t, server.URL)
+			if tt.kind != "" {
+				req.Header.Set("Content-Type", tt.kind)
+			}
+			failure, status := refused(t, req)
+			if status != tt.status || !strings.Contains(failure.Message, tt.message) {
+				t.Errorf("%d %+v, want %d with %q", status, failure, tt.status, tt.message)
+			}
+		})
+	}
+}
+
+// refused sends a request that fails, and reads the failure as strictly as its form is fixed.
+func refused(t *testing.T, req *http.Request) (apitypes.Error, int) {
+	t.Helper()
+	response, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure apitypes.Failure
+	if err := json.Unmarshal(body, &failure); err != nil || response.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("status %d with %q %q: %v", response.StatusCode, response.Header.Get("Content-Type"), body, err)
+	}
+	return failure.Error, response.StatusCode
+}
+
+func TestContentTypeMayHaveParameters(t *testing.T) {
+	server := serveFake(t, &fakeService{exec: exits(0)})
+	req := exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"true"}`}.request(t, server.URL)
+	req.Header.Set("Content-Type", "application/json; charset=utf-8")
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("status %d", response.StatusCode)
+	}
+}
+
+func TestClassesOfErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		kind   apitypes.Kind
+		status int
+	}{
+		{cerrdefs.ErrInvalidArgument, apitypes.Invalid, 400},
+		{cerrdefs.ErrPermissionDenied, apitypes.Denied, 403},
+		{cerrdefs.ErrNotFound, apitypes.NotFound, 404},
+		{cerrdefs.ErrConflict, apitypes.Conflict, 409},
+		{&http.MaxBytesError{Limit: 1}, apitypes.TooLarge, 413},
+		{cerrdefs.ErrResourceExhausted, apitypes.Busy, 429},
+		{cerrdefs.ErrUnavailable, apitypes.Unavailable, 503},
+		{errors.New("dial unix: connection refused"), apitypes.Engine, 502},
+		{dockerexec.ErrSession, apitypes.Engine, 502},
+		{cerrdefs.ErrFailedPrecondition, apitypes.Engine, 502},
+		{cerrdefs.ErrNotImplemented, apitypes.Engine, 502},
+		{context.DeadlineExceeded, apitypes.Engine, 502},
+	} {
+		wrapped := fmt.Errorf("cannot run: %w", tt.err)
+		failure, status := classify(wrapped)
+		if failure.Kind != tt.kind || status != tt.status || failure.Message != wrapped.Error() {
+			t.Errorf("%v: %+v %d, want %s %d", tt.err, failure, status, tt.kind, tt.status)
+		}
+	}
+}
+
+func TestMessagesAreUTF8(t *testing.T) {
+	failure, _ := classify(errors.New("cut in a character: \xe2\x82"))
+	if failure.Message != "cut in a character: \uFFFD" {
+		t.Errorf("%q", failure.Message)
+	}
+}
+
+// TestExecsBecomeRequests looks at what the facade gets.
+func TestExecsBecomeRequests(t *testing.T) {
+	ms := func(n int64) *int64 { return &n }
+	for _, tt := range []struct {
+		name    string
+		body    apitypes.Exec
+		timeout *time.Duration
+		stdin   string
+		none    bool // there is no stdin
+	}{
+		{name: "nothing", none: true},
+		{name: "text", body: apitypes.Exec{Stdin: "é\n"}, stdin: "é\n"},
+		{name: "base64", body: apitypes.Exec{Stdin: "AP8=", StdinEncoding: apitypes.Base64}, stdin: "\x00\xff"},
+		{name: "stdin that is empty on purpose", body: apitypes.Exec{StdinEncoding: apitypes.Base64}},
+		{name: "timeout", body: apitypes.Exec{TimeoutMs: ms(1500)}, timeout: duration(1500 * time.Millisecond), none: true},
+		{name: "timeout of 0", body: apitypes.Exec{TimeoutMs: ms(0)}, timeout: duration(0), none: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := request(tt.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (r.Timeout == nil) != (tt.timeout == nil) || r.Timeout != nil && *r.Timeout != *tt.timeout {
+				t.Errorf("timeout %v, want %v", r.Timeout, tt.timeout)
+			}
+			if (r.Stdin == nil) != tt.none {
+				t.Fatalf("stdin %v", r.Stdin)
+			}
+			if r.Stdin != nil {
+				if got, err := io.ReadAll(r.Stdin); err != nil || string(got) != tt.stdin {
+					t.Errorf("stdin %q, %v", got, err)
+				}
+			}
+		})
+	}
+}
+
+func duration(d time.Duration) *time.Duration { return &d }
+
+// A timeout that is out of range stays so in nanoseconds.
+func TestTimeoutsDoNotOverflow(t *testing.T) {
+	for _, ms := range []int64{-1 << 63, -18446744073709, -1 << 41, -1, 1<<63 - 1, 18446744073709 + 1, 1 << 41} {
+		r, err := request(apitypes.Exec{TimeoutMs: &ms})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if day := 24 * time.Hour; *r.Timeout > 0 && *r.Timeout < day || (*r.Timeout < 0) != (ms < 0) {
+			t.Errorf("%d ms became %v", ms, *r.Timeout)
+		}
+	}
+}
+
+var _ Service = (*sandbox.Service)(nil)

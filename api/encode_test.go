@@ -1,0 +1,128 @@
+package api
+
+import (
+	"bytes"
+	"encoding/base64"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+func TestWholeOutputs(t *testing.T) {
+	for _, tt := range []struct {
+		name, data string
+		truncated  bool
+		text       string
+		encoding   apitypes.Encoding
+	}{
+		{"empty", "", false, "", apitypes.Text},
+		{"text", "é\r\n", false, "é\r\n", apitypes.Text},
+		{"NUL is text", "a\x00b", false, "a\x00b", apitypes.Text},
+		{"bytes", "\xff\x00", false, "/wA=", apitypes.Base64},
+		{"half a character", "a\xe2\x82", false, "YeKC", apitypes.Base64},
+		{"half a character, cut off", "a\xe2\x82", true, "a", apitypes.Text},
+		{"three quarters of one, cut off", "a\xf0\x9f\x98", true, "a", apitypes.Text},
+		{"nothing but half a character, cut off", "\xe2\x82", true, "", apitypes.Text},
+		{"a whole character, cut off", "a\xe2\x82\xac", true, "a€", apitypes.Text},
+		{"bytes with half a character, cut off", "\xff\xe2\x82", true, "/+KC", apitypes.Base64},
+		{"bytes that no character has, cut off", "a\x82\x82\x82\x82", true, "YYKCgoI=", apitypes.Base64},
+	} {
+		text, encoding := encodeWhole([]byte(tt.data), tt.truncated)
+		if text != tt.text || encoding != tt.encoding {
+			t.Errorf("%s: %q %q, want %q %q", tt.name, text, encoding, tt.text, tt.encoding)
+		}
+	}
+}
+
+// TestTextStaysText cuts a text into two and three parts at every boundary: no part is base64.
+func TestTextStaysText(t *testing.T) {
+	const text = "aé€😀z\r\n\u0000ñ"
+	for i := range len(text) + 1 {
+		for j := i; j <= len(text); j++ {
+			var stream textStream
+			var got bytes.Buffer
+			for _, part := range []string{text[:i], text[i:j], text[j:]} {
+				data := stream.next([]byte(part))
+				if !utf8.Valid(data) {
+					t.Fatalf("cut at %d and %d: part %q", i, j, data)
+				}
+				got.Write(data)
+			}
+			if got.String() != text || len(stream.rest) > 0 {
+				t.Fatalf("cut at %d and %d: %q with %q left", i, j, got.String(), stream.rest)
+			}
+		}
+	}
+}
+
+// FuzzTextStream holds that the parts of a stream, decoded, are what was printed.
+func FuzzTextStream(f *testing.F) {
+	f.Add([]byte("aé€😀"), []byte{1, 1, 2, 3})
+	f.Add([]byte("\xf0\x9f\x98\xff\xe2\x82"), []byte{3, 1})
+	f.Add([]byte("\x80\x80\x80\x80\xc3"), []byte{0, 4, 1})
+	f.Fuzz(func(t *testing.T, data, sizes []byte) {
+		var stream textStream
+		var got []byte
+		take := func(part []byte) {
+			text, encoding := encodePart(part)
+			if !utf8.ValidString(text) {
+				t.Fatalf("%q is no string for JSON", text)
+			}
+			if encoding == apitypes.Base64 {
+				decoded, err := base64.StdEncoding.DecodeString(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = string(decoded)
+			}
+			got = append(got, text...)
+		}
+		rest := data
+		for _, size := range append(sizes, 255) {
+			n := min(int(size), len(rest))
+			// The stream must not keep what it is given.
+			part := bytes.Clone(rest[:n])
+			take(stream.next(part))
+			clear(part)
+			rest = rest[n:]
+			if len(stream.rest) >= utf8.UTFMax {
+				t.Fatalf("%d bytes wait", len(stream.rest))
+			}
+		}
+		take(stream.rest)
+		if want := data[:len(data)-len(rest)]; !bytes.Equal(got, want) {
+			t.Fatalf("%q became %q", want, got)
+		}
+	})
+}
+
+func TestResults(t *testing.T) {
+	zero, code := 0, 127
+	kill, realtime := "SIGKILL", "SIG34"
+	for _, tt := range []struct {
+		name   string
+		result dockerexec.Result
+		want   apitypes.Result
+	}{
+		{"success", dockerexec.Result{}, apitypes.Result{ExitCode: &zero}},
+		{"cold", dockerexec.Result{Cold: true}, apitypes.Result{ExitCode: &zero, Cold: true}},
+		{"killed", dockerexec.Result{Signal: syscall.SIGKILL}, apitypes.Result{Signal: &kill, Failed: true}},
+		{"killed by a signal without a name", dockerexec.Result{Signal: 34}, apitypes.Result{Signal: &realtime, Failed: true}},
+		{"exit with 0 after the time was up", dockerexec.Result{TimedOut: true}, apitypes.Result{ExitCode: &zero, Failed: true, TimedOut: true}},
+		{"truncated is no failure", dockerexec.Result{Truncated: true}, apitypes.Result{ExitCode: &zero, Truncated: true}},
+		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, apitypes.Result{ExitCode: &code, Failed: true}},
+	} {
+		tt.want.Cwd, tt.want.DurationMs = "/home", 1.5
+		r := ended(0)
+		got := result(sandbox.Result{Result: tt.result, Cwd: r.Cwd, Duration: r.Duration})
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
+	}
+}

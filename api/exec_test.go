@@ -1,0 +1,194 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// prints makes the exec of a command that prints parts: "1:" to stdout and "2:" to stderr.
+func prints(result dockerexec.Result, err error, parts ...string) *fakeService {
+	return &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		if r.Started != nil {
+			r.Started()
+		}
+		for _, part := range parts {
+			stream := dockerexec.Stdout
+			if part[0] == '2' {
+				stream = dockerexec.Stderr
+			}
+			if err := out(stream, []byte(part[2:])); err != nil {
+				return sandbox.Result{}, err
+			}
+		}
+		return sandbox.Result{Result: result, Cwd: "/home"}, err
+	}}
+}
+
+func TestBufferedOutput(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		service        *fakeService
+		stdout, stderr string
+		base64         bool // stderr is
+	}{
+		{"both streams, mixed", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), "ac", "b", false},
+		{"without a newline", prints(dockerexec.Result{}, nil, "1:a\r\nb"), "a\r\nb", "", false},
+		{"a fault comes after what was printed", prints(dockerexec.Result{CommandFault: "x: command not found"}, nil, "2:!\n"), "", "!\nx: command not found\n", false},
+		// Output is cut at testMaxOutput bytes.
+		{"cut in a character", prints(dockerexec.Result{Truncated: true}, nil, "1:123456€"[:2+testMaxOutput]), "123456", "", false},
+		{"only stdout was cut", prints(dockerexec.Result{Truncated: true}, nil, "1:12345678", "2:a\xe2\x82"), "12345678", "YeKC", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := serveFake(t, tt.service)
+			body := post(t, server.URL, "", `{"command":"x"}`)
+			defer func() { _ = body.Close() }()
+			var got apitypes.Output
+			if err := json.NewDecoder(body).Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Stdout != tt.stdout || got.Stderr != tt.stderr || (got.StderrEncoding == apitypes.Base64) != tt.base64 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// post sends an exec and returns the body of its answer.
+func post(t *testing.T, url, accept, body string) io.ReadCloser {
+	t.Helper()
+	x := exchange{route: "POST /v1/sandboxes/a/exec", body: body, accept: accept}
+	response, err := http.DefaultClient.Do(x.request(t, url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("status %d", response.StatusCode)
+	}
+	return response.Body
+}
+
+func TestOutputLimitIsOfBufferedExecsOnly(t *testing.T) {
+	for accept, want := range map[string]int64{"": testMaxOutput, "application/json": testMaxOutput, ndjson: 0, "text/html, " + ndjson + ";q=0.5": 0} {
+		limits := make(chan int64, 1)
+		server := serveFake(t, &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			limits <- r.MaxOutput
+			return ended(0), nil
+		}})
+		_ = post(t, server.URL, accept, `{"command":"x"}`).Close()
+		if got := <-limits; got != want {
+			t.Errorf("Accept %q: limit %d, want %d", accept, got, want)
+		}
+	}
+}
+
+func TestStreamedEvents(t *testing.T) {
+	zero := 0
+	for _, tt := range []struct {
+		name    string
+		service *fakeService
+		want    []apitypes.Event
+	}{
+		{"in the order in which it came", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), []apitypes.Event{
+			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "c"}}},
+		{"a character that is split waits for its end", prints(dockerexec.Result{}, nil, "1:a\xe2", "2:b", "1:\x82", "1:\xac"), []apitypes.Event{
+			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "€"}}},
+		{"one that never ends comes last", prints(dockerexec.Result{}, nil, "1:\xe2\x82", "2:b"), []apitypes.Event{
+			{Type: "stderr", Data: "b"}, {Type: "stdout", Data: "4oI=", Encoding: apitypes.Base64}}},
+		{"bytes", prints(dockerexec.Result{}, nil, "1:\x00\xff"), []apitypes.Event{
+			{Type: "stdout", Data: "AP8=", Encoding: apitypes.Base64}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server := serveFake(t, tt.service)
+			events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
+			want := append([]apitypes.Event{{Type: "start"}}, tt.want...)
+			want = append(want, apitypes.Event{Type: "exit", Result: &apitypes.Result{ExitCode: &zero, Cwd: "/home"}})
+			if diff := cmp.Diff(want, events); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func readEvents(t *testing.T, body io.ReadCloser) []apitypes.Event {
+	t.Helper()
+	defer func() { _ = body.Close() }()
+	var events []apitypes.Event
+	for lines := bufio.NewScanner(body); lines.Scan(); {
+		var e apitypes.Event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+func TestStreamThatFailsEndsWithAnError(t *testing.T) {
+	server := serveFake(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a"))
+	events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
+	want := []apitypes.Event{
+		{Type: "start"}, {Type: "stdout", Data: "a"},
+		{Type: "error", Error: &apitypes.Error{Kind: apitypes.Engine, Message: "the engine has gone"}},
+	}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+}
+
+// An event is sent when it happens: the command here waits until its caller has seen the last one.
+func TestStreamIsFlushedEventByEvent(t *testing.T) {
+	seen := make(chan struct{})
+	server := serveFake(t, &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		r.Started()
+		<-seen
+		err := out(dockerexec.Stdout, []byte("a"))
+		<-seen
+		return ended(0), err
+	}})
+	body := post(t, server.URL, ndjson, `{"command":"x"}`)
+	defer func() { _ = body.Close() }()
+	lines := bufio.NewReader(body)
+	for _, want := range []string{"start", "stdout"} {
+		if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, want) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		seen <- struct{}{}
+	}
+}
+
+func TestHangUpEndsTheCommand(t *testing.T) {
+	for _, accept := range []string{"", ndjson} {
+		started, over := make(chan struct{}), make(chan error)
+		server := serveFake(t, &fakeService{exec: func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			close(started)
+			<-ctx.Done()
+			over <- ctx.Err()
+			return sandbox.Result{}, ctx.Err()
+		}})
+		ctx, hangUp := context.WithCancel(t.Context())
+		x := exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x"}`, accept: accept}
+		go func() {
+			<-started
+			hangUp()
+		}()
+		if response, err := http.DefaultClient.Do(x.request(t, server.URL).WithContext(ctx)); err == nil {
+			_ = response.Body.Close()
+			t.Fatal("a call that was cancelled has an answer")
+		}
+		if err := <-over; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}

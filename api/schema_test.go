@@ -1,0 +1,242 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pb33f/libopenapi/datamodel/high/base"
+	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/pb33f/libopenapi/orderedmap"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+func TestContractIsValid(t *testing.T) {
+	if ok, faults := readContract(t).validator.ValidateDocument(); !ok {
+		t.Error(reasons(faults))
+	}
+}
+
+func TestContractHasTheRoutes(t *testing.T) {
+	var served, promised []string
+	for _, r := range routes {
+		served = append(served, r.pattern)
+	}
+	for path, item := range readContract(t).model.Paths.PathItems.FromOldest() {
+		for method := range item.GetOperations().FromOldest() {
+			promised = append(promised, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.Sort(served)
+	slices.Sort(promised)
+	if diff := cmp.Diff(served, promised); diff != "" {
+		t.Errorf("served (-), in openapi.yaml (+):\n%s", diff)
+	}
+}
+
+// A kind has one status, and the contract and the code agree on it.
+func TestContractHasTheKinds(t *testing.T) {
+	c := readContract(t)
+	served, promised := map[string]string{}, map[string]string{}
+	for _, class := range classes {
+		served[string(class.kind)] = strconv.Itoa(class.status)
+	}
+	for path, item := range c.model.Paths.PathItems.FromOldest() {
+		for _, operation := range item.GetOperations().FromOldest() {
+			for code, response := range operation.Responses.Codes.FromOldest() {
+				if code < "400" {
+					continue
+				}
+				kind := string(example(t, response.Content.GetOrZero("application/json")).Error.Kind)
+				if was, again := promised[kind]; again && was != code {
+					t.Errorf("%s: %s has status %s and %s", path, kind, was, code)
+				}
+				promised[kind] = code
+			}
+		}
+	}
+	if diff := cmp.Diff(served, promised); diff != "" {
+		t.Errorf("served (-), in openapi.yaml (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(served)), enum(c.component(t, "Kind"))); diff != "" {
+		t.Errorf("served (-), in the schema Kind (+):\n%s", diff)
+	}
+}
+
+// example is the failure that a response shows.
+func example(t *testing.T, media *v3.MediaType) apitypes.Failure {
+	t.Helper()
+	for _, e := range media.Examples.FromOldest() {
+		var value apitypes.Failure
+		if err := e.Value.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	t.Fatal("a failure without an example")
+	return apitypes.Failure{}
+}
+
+// TestSchemasHaveTheKeys holds the Go types and the schemas against each other.
+func TestSchemasHaveTheKeys(t *testing.T) {
+	c := readContract(t)
+	for _, value := range []any{
+		apitypes.Registration{}, apitypes.Permissions{}, apitypes.Sandbox{}, apitypes.SandboxList{},
+		apitypes.Exec{}, apitypes.Result{}, apitypes.Output{}, apitypes.Event{}, apitypes.Input{},
+		apitypes.Container{}, apitypes.ContainerList{}, apitypes.Health{}, apitypes.Failure{}, apitypes.Error{},
+	} {
+		goType := reflect.TypeOf(value)
+		t.Run(goType.Name(), func(t *testing.T) {
+			schema := c.component(t, goType.Name())
+			keys, always := goKeys(goType)
+			properties, required := schemaKeys(schema)
+			if diff := cmp.Diff(keys, properties); diff != "" {
+				t.Errorf("keys of the Go type (-), of the schema (+):\n%s", diff)
+			}
+			if closed := schema.AdditionalProperties != nil; closed {
+				return // a request: the caller may leave out what the Go type always writes
+			}
+			if diff := cmp.Diff(always, required); diff != "" {
+				t.Errorf("always written (-), required (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+// goKeys are a type's JSON keys, and those that it always writes.
+func goKeys(of reflect.Type) (keys, always []string) {
+	for _, f := range reflect.VisibleFields(of) {
+		tag, tagged := f.Tag.Lookup("json")
+		if !tagged {
+			continue // an embedded struct; its fields come themselves
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		keys = append(keys, name)
+		if options == "" {
+			always = append(always, name)
+		}
+	}
+	slices.Sort(keys)
+	slices.Sort(always)
+	return keys, always
+}
+
+// schemaKeys are a schema's properties with those of allOf, and the required ones.
+func schemaKeys(s *base.Schema) (keys, required []string) {
+	for name := range s.Properties.FromOldest() {
+		keys = append(keys, name)
+	}
+	required = slices.Clone(s.Required)
+	for _, part := range s.AllOf {
+		k, r := schemaKeys(part.Schema())
+		keys, required = append(keys, k...), append(required, r...)
+	}
+	slices.Sort(keys)
+	slices.Sort(required)
+	return keys, required
+}
+
+// TestSchemasHaveTheValues holds the enumerations against each other.
+func TestSchemasHaveTheValues(t *testing.T) {
+	c := readContract(t)
+	property := func(schema, name string) *base.Schema {
+		return c.component(t, schema).Properties.GetOrZero(name).Schema()
+	}
+	for _, tt := range []struct {
+		name   string
+		values []string
+		schema *base.Schema
+	}{
+		{"events", []string{"start", "stdout", "stderr", "stdin", "exit", "error"}, property("Event", "type")},
+		{"inputs", []string{string(apitypes.InputEOF), string(apitypes.InputSignal)}, property("Input", "type")},
+		{"encodings", []string{string(apitypes.Base64)}, c.component(t, "Encoding")},
+	} {
+		slices.Sort(tt.values)
+		if diff := cmp.Diff(tt.values, enum(tt.schema)); diff != "" {
+			t.Errorf("%s: in Go (-), in openapi.yaml (+):\n%s", tt.name, diff)
+		}
+	}
+	for _, name := range signalNames {
+		for _, written := range []string{name, "SIG" + name} {
+			if ok, why := c.takes(c.component(t, "Input"), []byte(`{"type":"signal","signal":"`+written+`"}`)); !ok {
+				t.Errorf("the contract does not take signal %s: %v", written, why)
+			}
+		}
+	}
+}
+
+func enum(s *base.Schema) []string {
+	var values []string
+	for _, node := range s.Enum {
+		values = append(values, node.Value)
+	}
+	slices.Sort(values)
+	return values
+}
+
+// TestExamplesAreRight holds every example against the schema beside it.
+func TestExamplesAreRight(t *testing.T) {
+	c := readContract(t)
+	check := func(where string, content *orderedmap.Map[string, *v3.MediaType]) {
+		for kind, media := range content.FromOldest() {
+			if media.Examples.Len() == 0 {
+				t.Errorf("%s: %s has no example", where, kind)
+			}
+			for name, e := range media.Examples.FromOldest() {
+				var value any
+				if err := e.Value.Decode(&value); err != nil {
+					t.Fatal(err)
+				}
+				text, err := json.Marshal(value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok, why := c.takes(media.Schema.Schema(), text); !ok {
+					t.Errorf("%s: example %s is wrong: %v", where, name, why)
+				}
+			}
+		}
+	}
+	for path, item := range c.model.Paths.PathItems.FromOldest() {
+		for method, operation := range item.GetOperations().FromOldest() {
+			if operation.RequestBody != nil {
+				check(method+" "+path, operation.RequestBody.Content)
+			}
+			for code, response := range operation.Responses.Codes.FromOldest() {
+				check(method+" "+path+" "+code, response.Content)
+			}
+		}
+	}
+}
+
+// TestMessagesOfAnAttachedExec holds what attach.go reads and writes against the schemas.
+func TestMessagesOfAnAttachedExec(t *testing.T) {
+	c := readContract(t)
+	for _, tt := range []struct {
+		schema, message string
+		takes           bool
+	}{
+		{"Event", `{"type":"start"}`, true},
+		{"Event", `{"type":"stdin","bytes":65536}`, true},
+		{"Event", `{"type":"stdin"}`, false},
+		{"Event", `{"type":"exit"}`, false},
+		{"Event", `{"type":"error","error":{"kind":"wrong","message":"x"}}`, false},
+		{"Input", `{"type":"eof"}`, true},
+		{"Input", `{"type":"signal"}`, false},
+		{"Input", `{"type":"signal","signal":"SEGV"}`, false},
+		{"Input", `{"type":"signal","signal":"INT","to":1}`, false},
+		{"Exec", `{"command":""}`, false},
+		{"Exec", `{"argv":[]}`, false},
+		{"Exec", `{"command":"a\u0000b"}`, false},
+	} {
+		if ok, why := c.takes(c.component(t, tt.schema), []byte(tt.message)); ok != tt.takes {
+			t.Errorf("%s takes %s: %t, %v", tt.schema, tt.message, ok, why)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+type execFunc = func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
+
+// attach runs a command that does what exec says.
+func attach(t *testing.T, e apitypes.Exec, s client.Streams, exec execFunc) (apitypes.Result, error) {
+	t.Helper()
+	c := dial(t, &fakeService{exec: func(ctx context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		r.Started()
+		return exec(ctx, r, out)
+	}})
+	return c.Attach(t.Context(), "agent-7", e, s)
+}
+
+// noise is n bytes of all values.
+func noise(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{7}).Read(data)
+	return data
+}
+
+func TestAttachedOutputIsByteExact(t *testing.T) {
+	large := noise(3 << 20)
+	var stdout, stderr bytes.Buffer
+	result, err := attach(t, apitypes.Exec{Command: "x"}, client.Streams{Stdout: &stdout, Stderr: &stderr},
+		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+			var err error
+			for rest := large; len(rest) > 0 && err == nil; {
+				n := min(len(rest), 127<<10)
+				err = errors.Join(out(dockerexec.Stdout, rest[:n]), out(dockerexec.Stderr, []byte("\r\n\xff")))
+				rest = rest[n:]
+			}
+			return sandbox.Result{Result: dockerexec.Result{ExitCode: 42}, Cwd: "/home"}, err
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := (len(large) + 127<<10 - 1) / (127 << 10)
+	if !bytes.Equal(stdout.Bytes(), large) || stderr.String() != strings.Repeat("\r\n\xff", parts) {
+		t.Errorf("%d bytes of stdout, %d of stderr", stdout.Len(), stderr.Len())
+	}
+	if result.ExitCode == nil || *result.ExitCode != 42 || result.Cwd != "/home" {
+		t.Errorf("%+v", result)
+	}
+}
+
+func TestOutputThatNobodyWantsIsDropped(t *testing.T) {
+	_, err := attach(t, apitypes.Exec{Command: "x"}, client.Streams{},
+		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+			return sandbox.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
+		})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStdinIsFedAsItIsTaken echoes several windows of stdin through the command.
+func TestStdinIsFedAsItIsTaken(t *testing.T) {
+	large := noise(4*apitypes.StdinWindow + 3)
+	var stdout bytes.Buffer
+	_, err := attach(t, apitypes.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
+		func(_ context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+			buffer := make([]byte, 100<<10)
+			for {
+				n, err := r.Stdin.Read(buffer)
+				if outErr := out(dockerexec.Stdout, buffer[:n]); outErr != nil {
+					return sandbox.Result{}, outErr
+				}
+				if errors.Is(err, io.EOF) {
+					return sandbox.Result{}, nil
+				}
+			}
+		})
+	if err != nil || !bytes.Equal(stdout.Bytes(), large) {
+		t.Errorf("%d bytes, %v", stdout.Len(), err)
+	}
+}
+
+func TestWithoutStdinThereIsAnEnd(t *testing.T) {
+	_, err := attach(t, apitypes.Exec{Command: "cat"}, client.Streams{},
+		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			if got, err := io.ReadAll(r.Stdin); err != nil || len(got) > 0 {
+				return sandbox.Result{}, errors.New("stdin does not end")
+			}
+			return sandbox.Result{}, nil
+		})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A command may end while its stdin is stuck, and while the reader of its stdin blocks.
+func TestExitDoesNotWaitForStdin(t *testing.T) {
+	blocked, unblock := io.Pipe()
+	defer func() { _ = unblock.Close() }()
+	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*apitypes.StdinWindow)), "blocked": blocked} {
+		_, err := attach(t, apitypes.Exec{Command: "true"}, client.Streams{Stdin: stdin},
+			func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
+				return sandbox.Result{}, nil
+			})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSignalsArrive(t *testing.T) {
+	signals := make(chan string, 2)
+	signals <- "INT"
+	result, err := attach(t, apitypes.Exec{Command: "sleep 100"}, client.Streams{Signals: signals},
+		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			return sandbox.Result{Result: dockerexec.Result{Signal: <-r.Signals}}, nil
+		})
+	if err != nil || result.Signal == nil || *result.Signal != "SIGINT" {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+func TestAttachToldWhy(t *testing.T) {
+	_, err := attach(t, apitypes.Exec{Command: "x"}, client.Streams{},
+		func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
+			return sandbox.Result{}, dockerexec.ErrSession
+		})
+	var failure *client.Error
+	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || failure.Message != dockerexec.ErrSession.Error() {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestCancelEndsTheCommand(t *testing.T) {
+	why := errors.New("the person lost patience")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := make(chan struct{})
+	c := dial(t, &fakeService{exec: func(ctx context.Context, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		cancel(why)
+		<-ctx.Done()
+		close(over)
+		return sandbox.Result{}, ctx.Err()
+	}})
+	if _, err := c.Attach(ctx, "agent-7", apitypes.Exec{Command: "sleep 100"}, client.Streams{}); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	<-over
+}
+
+// A receiver that fails, such as a pipe that is closed, ends the call and with it the command.
+func TestOutputThatCannotBeWritten(t *testing.T) {
+	reader, writer := io.Pipe()
+	_ = reader.Close()
+	over := make(chan struct{})
+	_, err := attach(t, apitypes.Exec{Command: "yes"}, client.Streams{Stdout: writer},
+		func(ctx context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+			defer close(over)
+			for {
+				if err := out(dockerexec.Stdout, []byte("y\n")); err != nil {
+					return sandbox.Result{}, err
+				}
+			}
+		})
+	if !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
+	}
+	<-over
+}
+
+func TestServiceThatDiesInTheMiddle(t *testing.T) {
+	c := dialHandler(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		conn, err := websocket.Accept(w, req, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _, _ = conn.Read(req.Context())
+		_ = conn.CloseNow()
+	}))
+	_, err := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "x"}, client.Streams{})
+	if err == nil || !strings.Contains(err.Error(), "connection to the service was lost while the command ran") {
+		t.Error(err)
+	}
+}

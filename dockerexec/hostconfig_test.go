@@ -1,0 +1,123 @@
+package dockerexec
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/google/go-cmp/cmp"
+)
+
+// What every container promises, whatever its Spec says.
+func TestSecurityOfEveryContainer(t *testing.T) {
+	relaxed := fullSpec()
+	relaxed.Platform.ReadOnlyRoot = false
+	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
+		host := s.hostConfig("/data/users/alice/.spool-1")
+		for promise, kept := range map[string]bool{
+			"never privileged":      !host.Privileged,
+			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
+			"no network":            host.NetworkMode == "none",
+			"no published port":     len(host.PortBindings) == 0 && !host.PublishAllPorts,
+			"an IPC of its own":     host.IpcMode == container.IPCModePrivate,
+			"no PID of the host":    host.PidMode == "",
+			"no user of the host":   host.UsernsMode == "",
+			"no UTS of the host":    host.UTSMode == "",
+			"no cgroup of the host": host.CgroupnsMode != container.CgroupnsModeHost,
+			"no device":             len(host.Devices)+len(host.DeviceRequests)+len(host.DeviceCgroupRules) == 0,
+			"no volume":             len(host.Binds)+len(host.VolumesFrom) == 0,
+			"no restart":            host.RestartPolicy.Name == container.RestartPolicyDisabled,
+			"no log on the disk":    host.LogConfig.Type == "none",
+			"no annotation":         len(host.Annotations) == 0,
+			"no sysctl":             len(host.Sysctls) == 0,
+			"no extra group":        len(host.GroupAdd) == 0,
+			"agent is read-only":    host.Mounts[0].Target == AgentPath && host.Mounts[0].ReadOnly,
+		} {
+			if !kept {
+				t.Errorf("%s: %s: %+v", name, promise, host)
+			}
+		}
+		for target, options := range host.Tmpfs {
+			for _, want := range []string{"nosuid", "nodev"} {
+				if !slices.Contains(strings.Split(options, ","), want) {
+					t.Errorf("%s: %s without %s: %s", name, target, want, options)
+				}
+			}
+		}
+	}
+}
+
+// What a Spec asks for arrives, each field where it belongs.
+func TestHostConfigOfASpec(t *testing.T) {
+	bindOptions := &mount.BindOptions{Propagation: mount.PropagationRPrivate}
+	for _, tt := range []struct {
+		name string
+		got  func(Spec, *container.HostConfig) any
+		want any
+	}{
+		{"runtime", func(_ Spec, h *container.HostConfig) any { return h.Runtime }, "runsc"},
+		{"read-only root", func(_ Spec, h *container.HostConfig) any { return h.ReadonlyRootfs }, true},
+		{"capabilities dropped", func(_ Spec, h *container.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL", "KILL"}},
+		{"capabilities added", func(_ Spec, h *container.HostConfig) any { return []string(h.CapAdd) }, []string{"CHOWN", "FOWNER"}},
+		{"unconfined", func(_ Spec, h *container.HostConfig) any { return h.SecurityOpt },
+			[]string{"no-new-privileges", "seccomp=unconfined", "apparmor=unconfined"}},
+		{"CPUs", func(_ Spec, h *container.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
+		{"memory", func(_ Spec, h *container.HostConfig) any { return h.Memory }, int64(16 << 30)},
+		{"no swap beyond memory", func(_ Spec, h *container.HostConfig) any { return h.MemorySwap }, int64(16 << 30)},
+		{"pids", func(_ Spec, h *container.HostConfig) any { return *h.PidsLimit }, int64(1024)},
+		{"shm", func(_ Spec, h *container.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
+		{"tmpfs", func(_ Spec, h *container.HostConfig) any { return h.Tmpfs }, map[string]string{
+			"/tmp":     "rw,nosuid,nodev,size=2147483648,mode=1777,exec",
+			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
+			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
+		}},
+		{"mounts", func(_ Spec, h *container.HostConfig) any { return h.Mounts }, []mount.Mount{
+			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: spoolPath, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
+		}},
+		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "1000:1001"},
+		{"image by its content", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
+		{"first process", func(s Spec, _ *container.HostConfig) any {
+			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
+		}, []string{AgentPath, "init"}},
+	} {
+		s := fullSpec()
+		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1"))
+		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
+			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestConfinedByDefault(t *testing.T) {
+	s := fullSpec()
+	s.Platform.Unconfined = false
+	if got := s.hostConfig("/x").SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// The engine is told no more than its API has words for: what it would drop is not a promise.
+func TestHostConfigSurvivesTheAPI(t *testing.T) {
+	host := fullSpec().hostConfig("/data/users/alice/.spool-1")
+	text, err := json.Marshal(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back container.HostConfig
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatal(err)
+	}
+	if back.ReadonlyRootfs != host.ReadonlyRootfs || *back.PidsLimit != *host.PidsLimit || !cmp.Equal(back.Tmpfs, host.Tmpfs) {
+		t.Errorf("%s", text)
+	}
+}

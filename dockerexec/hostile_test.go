@@ -1,0 +1,196 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// TestGreetingsThatAreRefused: what answers in a container need not be our agent.
+func TestGreetingsThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		greet      func(attachStream) error
+	}{
+		{"another version", "speaks version 99", func(c attachStream) error {
+			return wire.WriteMessage(c, wire.KindHello, wire.Hello{Version: 99})
+		}},
+		{"another frame", "kind 5", func(c attachStream) error { return wire.WriteMessage(c, wire.KindExit, wire.Exit{}) }},
+		{"garbage", "unknown frame", func(c attachStream) error { _, err := c.Write([]byte("hello, world")); return err }},
+		{"an endless greeting", "more than", func(c attachStream) error {
+			_, err := c.Write([]byte{byte(wire.KindHello), 0xff, 0xff, 0xff})
+			return err
+		}},
+		{"no JSON", "not what was expected", func(c attachStream) error {
+			_, err := c.Write([]byte{byte(wire.KindHello), 0, 0, 2, 'h', 'i'})
+			return err
+		}},
+		{"nothing", "", func(c attachStream) error { return c.Close() }},
+		{"silence", "timeout", func(attachStream) error { return nil }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, conn := pipeToAgent(t)
+				greeted := make(chan error, 1)
+				go func() { greeted <- tt.greet(conn) }()
+				ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
+				defer cancel()
+				err := s.greet(ctx)
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %s", err, tt.want)
+				}
+				_ = s.conn.Close()
+				<-greeted
+			})
+		})
+	}
+}
+
+// TestAgentThatDoesNotEndTheCommand is told to end it, and does nothing, or prints on for ever: the
+// call ends all the same, after the grace and the slack, and the session is given up.
+func TestAgentThatDoesNotEndTheCommand(t *testing.T) {
+	for name, script := range map[string]func(*fakeAgent, *yamux.Stream){
+		"does nothing": func(*fakeAgent, *yamux.Stream) {},
+		"prints on": func(a *fakeAgent, stream *yamux.Stream) {
+			for frame := []byte{byte(wire.KindStdout), 0, 0, 1, 'y'}; ; time.Sleep(time.Second) {
+				if _, err := stream.Write(frame); err != nil {
+					return
+				}
+			}
+		},
+		"sends half a frame": func(a *fakeAgent, stream *yamux.Stream) {
+			_, err := stream.Write([]byte{byte(wire.KindExit), 0})
+			a.must(err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, agent, done := greeting(t)
+				defer done()
+				agent.scripts.Go(func() {
+					_, stream := agent.accept()
+					script(agent, stream)
+				})
+				c := aCommand
+				c.Timeout = time.Second
+				begun := time.Now()
+				_, err := s.run(t.Context(), c, discard)
+				if !errors.Is(err, ErrSession) {
+					t.Error(err)
+				}
+				// The second is what an output may have taken that was waited for meanwhile.
+				if took, want := time.Since(begun), c.Timeout+c.Grace+terminationSlack; took < want-time.Second || took > want {
+					t.Errorf("after %v, want %v", took, want)
+				}
+				<-s.broken()
+			})
+		})
+	}
+}
+
+// TestAgentThatIsStopped reads nothing any more, not even control messages.
+func TestAgentThatIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			// Frames that say nothing but ask for an answer, so that the service writes and writes.
+			frame := wire.Spooled{Kind: wire.KindStdout, Length: 1}.Encode()
+			for {
+				if _, err := stream.Write(frame); err != nil {
+					return
+				}
+			}
+		})
+		s.spool = fakeSpool(t, s.tell, "x")
+		c := aCommand
+		c.Timeout = time.Minute
+		begun := time.Now()
+		if _, err := s.run(t.Context(), c, discard); !errors.Is(err, ErrSession) {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != receiveLimit {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// TestAgentThatOpensStreams: the service takes none, and the session goes on.
+func TestAgentThatOpensStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		for range 3 {
+			stream, err := agent.mux.OpenStream(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, yamux.ErrStreamReset) {
+				t.Errorf("a stream of the agent's: %v", err)
+			}
+		}
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			agent.exit(stream, wire.Exit{Code: 3})
+		})
+		if result, err := s.run(t.Context(), aCommand, discard); err != nil || result.ExitCode != 3 {
+			t.Errorf("%+v, %v", result, err)
+		}
+	})
+}
+
+// TestSpooledOutput comes out of the file, and its slots are given back in batches.
+func TestSpooledOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		s.spool = fakeSpool(t, s.tell, "spooled")
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			for range releaseBatch {
+				_, err := stream.Write(wire.Spooled{Kind: wire.KindStderr, Slot: 0, Length: 7}.Encode())
+				agent.must(err)
+			}
+			if m := agent.told(); len(m.Release) != releaseBatch || m.Terminate || m.Signal != 0 {
+				t.Errorf("%+v", m)
+			}
+			agent.exit(stream, wire.Exit{})
+		})
+		var got strings.Builder
+		_, err := s.run(t.Context(), aCommand, func(stream Stream, data []byte) error {
+			if stream != Stderr {
+				t.Errorf("stream %v", stream)
+			}
+			got.Write(data)
+			return nil
+		})
+		if err != nil || got.String() != strings.Repeat("spooled", releaseBatch) {
+			t.Errorf("%q, %v", got.String(), err)
+		}
+	})
+}
+
+// The file is the tenant's, who may cut it: that is an end of the session, not of the service.
+func TestSpoolThatWasCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		s.spool = fakeSpool(t, s.tell, "")
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			_, err := stream.Write(wire.Spooled{Kind: wire.KindStdout, Slot: wire.SpoolSlots - 1, Length: 7}.Encode())
+			agent.must(err)
+		})
+		if _, err := s.run(t.Context(), aCommand, discard); !errors.Is(err, ErrSession) {
+			t.Error(err)
+		}
+	})
+}

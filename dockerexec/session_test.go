@@ -1,0 +1,236 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// session runs a command against an agent that does what script says, on a clock of its own.
+func runAgainst(t *testing.T, c Command, out Output, script func(*fakeAgent, wire.Start, *yamux.Stream)) (result Result, err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		agent.scripts.Go(func() {
+			start, stream := agent.accept()
+			script(agent, start, stream)
+		})
+		result, err = s.run(t.Context(), c, out)
+	})
+	return result, err
+}
+
+func TestAgentGetsTheCommand(t *testing.T) {
+	c := Command{
+		Argv: []string{"a", ""}, Login: true, Cwd: "/home", Env: []string{"A=1"}, MaxOutput: 5,
+		Stdin: strings.NewReader("input"), Timeout: time.Hour,
+	}
+	var got wire.Start
+	var stdin []byte
+	_, err := runAgainst(t, c, discard, func(a *fakeAgent, start wire.Start, stream *yamux.Stream) {
+		got = start
+		var err error
+		stdin, err = io.ReadAll(stream)
+		a.must(err)
+		a.exit(stream, wire.Exit{})
+	})
+	want := wire.Start{Argv: []string{"a", ""}, Login: true, Cwd: "/home", Env: []string{"A=1"}, MaxOutput: 5, Stdin: true}
+	if diff := cmp.Diff(want, got); diff != "" || string(stdin) != "input" || err != nil {
+		t.Errorf("stdin %q, %v, start: %s", stdin, err, diff)
+	}
+}
+
+func TestOutputComesInOrder(t *testing.T) {
+	var got []string
+	out := func(stream Stream, data []byte) error {
+		got = append(got, []string{"out ", "err "}[stream]+string(data))
+		return nil
+	}
+	result, err := runAgainst(t, aCommand, out, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+		a.print(stream, wire.KindStdout, "1")
+		a.print(stream, wire.KindStderr, "2\xff\x00")
+		a.print(stream, wire.KindStdout, "")
+		a.print(stream, wire.KindStdout, "3")
+		a.exit(stream, wire.Exit{Code: 42})
+	})
+	if diff := cmp.Diff([]string{"out 1", "err 2\xff\x00", "out 3"}, got); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	if err != nil || result != (Result{ExitCode: 42}) {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+// TestAgentThatLiesAboutItsLimit sends more than it may: the service cuts each stream itself.
+func TestAgentThatLiesAboutItsLimit(t *testing.T) {
+	var sent [2]strings.Builder
+	c := aCommand
+	c.MaxOutput = 5
+	result, err := runAgainst(t, c, func(stream Stream, data []byte) error { sent[stream].Write(data); return nil },
+		func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+			for range 100 {
+				a.print(stream, wire.KindStdout, "abc")
+			}
+			a.print(stream, wire.KindStderr, "12345")
+			a.exit(stream, wire.Exit{})
+		})
+	if err != nil || sent[Stdout].String() != "abcab" || sent[Stderr].String() != "12345" || !result.Truncated {
+		t.Errorf("%q, %q, %+v, %v", sent[Stdout].String(), sent[Stderr].String(), result, err)
+	}
+}
+
+func TestExitsThatAnAgentMayTell(t *testing.T) {
+	long := strings.Repeat("é", maxStderr) // twice as many bytes
+	for _, tt := range []struct {
+		name string
+		exit wire.Exit
+		want Result
+	}{
+		{"killed", wire.Exit{Signal: 9}, Result{Signal: syscall.SIGKILL}},
+		{"truncated", wire.Exit{Truncated: true}, Result{Truncated: true}},
+		{"code out of range", wire.Exit{Code: 256 + 7}, Result{ExitCode: 7}},
+		{"code below 0", wire.Exit{Code: -1}, Result{ExitCode: 255}},
+		{"signal out of range", wire.Exit{Signal: 1<<20 + 15}, Result{Signal: syscall.SIGTERM}},
+		{"signal below 0", wire.Exit{Signal: -1}, Result{Signal: 127}},
+		{"directory", wire.Exit{Code: 126, Fault: wire.FaultCwd, Message: "x"}, Result{ExitCode: 126, CwdFault: "x"}},
+		{"program", wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "x"}, Result{ExitCode: 127, CommandFault: "x"}},
+		{"unknown fault", wire.Exit{Code: 1, Fault: "weather", Message: "x"}, Result{ExitCode: 1, CommandFault: "x"}},
+		{"long message", wire.Exit{Fault: wire.FaultCwd, Message: long}, Result{CwdFault: long[:maxStderr]}},
+		{"long message, cut in a character", wire.Exit{Fault: wire.FaultCwd, Message: "a" + long}, Result{CwdFault: "a" + long[:maxStderr-2]}},
+	} {
+		result, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) { a.exit(stream, tt.exit) })
+		if diff := cmp.Diff(tt.want, result); diff != "" || err != nil {
+			t.Errorf("%s: %v, want (-), got (+):\n%s", tt.name, err, diff)
+		}
+	}
+}
+
+// TestAgentsThatBreakTheProtocol: the call fails clearly, and says that it is the container's doing.
+func TestAgentsThatBreakTheProtocol(t *testing.T) {
+	frame := func(kind wire.Kind, length int, data string) string {
+		h := wire.Header(kind, length)
+		return string(h[:]) + data
+	}
+	for name, bytes := range map[string]string{
+		"ends without an exit": "",
+		"unknown frame":        frame(99, 0, ""),
+		"hello again":          frame(wire.KindHello, 2, "{}"),
+		"frame too long":       frame(wire.KindStdout, wire.MaxData+1, ""),
+		"exit too long":        frame(wire.KindExit, 1<<24-1, ""),
+		"exit is no JSON":      frame(wire.KindExit, 4, "exit"),
+		"frame cut short":      frame(wire.KindStdout, 10, "x"),
+		"spooled, but no spool": frame(wire.KindSpooled, 9,
+			string([]byte{byte(wire.KindStdout), 0, 0, 0, 0, 0, 0, 0, 1})),
+		"spooled without a place": frame(wire.KindSpooled, 1, "x"),
+	} {
+		_, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+			_, err := stream.Write([]byte(bytes))
+			a.must(err)
+			_ = stream.Close() // the service may have been quicker
+		})
+		if !errors.Is(err, ErrSession) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAgentThatDies(t *testing.T) {
+	_, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, _ *yamux.Stream) { _ = a.conn.Close() })
+	if !errors.Is(err, ErrSession) {
+		t.Error(err)
+	}
+}
+
+func TestTimeoutEndsTheCommand(t *testing.T) {
+	c := aCommand
+	c.Timeout = 3 * time.Second
+	begun := time.Now()
+	var asked time.Duration
+	result, err := runAgainst(t, c, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+		before := time.Now()
+		m := a.told()
+		asked = time.Since(before)
+		if !m.Terminate || m.Grace != 2000 || m.Stream != stream.StreamID() {
+			a.t.Errorf("%+v", m)
+		}
+		a.exit(stream, wire.Exit{Signal: 15})
+	})
+	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true}) || asked != c.Timeout {
+		t.Errorf("%+v, %v, asked after %v", result, err, asked)
+	}
+	if took := time.Since(begun); took > c.Timeout {
+		t.Errorf("the clock is real: %v", took)
+	}
+}
+
+func TestCancelledCallEndsTheCommand(t *testing.T) {
+	why := errors.New("the caller has gone")
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			cancel(why)
+			if m := agent.told(); !m.Terminate {
+				t.Errorf("%+v", m)
+			}
+			agent.exit(stream, wire.Exit{Signal: 9})
+		})
+		if _, err := s.run(ctx, aCommand, discard); !errors.Is(err, why) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReceiverThatFailsEndsTheCommand(t *testing.T) {
+	why := errors.New("nobody reads")
+	calls := 0
+	_, err := runAgainst(t, aCommand, func(Stream, []byte) error { calls++; return why },
+		func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+			a.print(stream, wire.KindStdout, "1")
+			if m := a.told(); !m.Terminate {
+				a.t.Errorf("%+v", m)
+			}
+			a.print(stream, wire.KindStdout, "2")
+			a.exit(stream, wire.Exit{Signal: 15})
+		})
+	if !errors.Is(err, why) || calls != 1 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+}
+
+func TestSignalsAreRelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals := make(chan syscall.Signal, 2)
+		signals <- syscall.SIGINT
+		signals <- syscall.SIGHUP
+		c := aCommand
+		c.Signals = signals
+		s, agent, done := greeting(t)
+		defer done()
+		agent.scripts.Go(func() {
+			_, stream := agent.accept()
+			for _, want := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
+				if m := agent.told(); m.Signal != int(want) || m.Stream != stream.StreamID() {
+					t.Errorf("%+v, want %v", m, want)
+				}
+			}
+			agent.exit(stream, wire.Exit{})
+		})
+		if _, err := s.run(t.Context(), c, discard); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package dockerexec
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fullSpec is a Spec in which no field is empty.
+func fullSpec() Spec {
+	return Spec{
+		Platform: Platform{
+			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc",
+			ReadOnlyRoot: true, Unconfined: true, CapDrop: []string{"ALL", "KILL"}, CapAdd: []string{"CHOWN", "FOWNER"},
+			Limits: Limits{NanoCPUs: 4e9, Memory: 16 << 30, Pids: 1024, Shm: 1 << 30, Tmp: 2 << 30, Run: 64 << 20, VarTmp: 3 << 30},
+		},
+		User: "alice", UID: 1000, GID: 1001, SpoolDir: "/data/users/alice",
+		Mounts: []Mount{
+			{Source: "/data/users/alice/home", Target: "/home"},
+			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true},
+		},
+	}
+}
+
+func TestOrderAndEmptinessDoNotMatter(t *testing.T) {
+	want := fullSpec().Fingerprint()
+	s := fullSpec()
+	slices.Reverse(s.Mounts)
+	slices.Reverse(s.Platform.CapDrop)
+	slices.Reverse(s.Platform.CapAdd)
+	before := slices.Clone(s.Mounts)
+	if got := s.Fingerprint(); got != want {
+		t.Errorf("in another order: %s, not %s", got, want)
+	}
+	if !slices.Equal(before, s.Mounts) {
+		t.Error("Fingerprint has changed its Spec")
+	}
+	none, empty := Spec{}, Spec{Mounts: []Mount{}, Platform: Platform{CapDrop: []string{}, CapAdd: []string{}}}
+	if none.Fingerprint() != empty.Fingerprint() || !none.Platform.equal(empty.Platform) {
+		t.Error("nil and an empty list differ")
+	}
+}
+
+// TestEveryFieldCounts changes each field in turn, found by reflection so that none is forgotten.
+func TestEveryFieldCounts(t *testing.T) {
+	seen := map[Fingerprint]string{fullSpec().Fingerprint(): "no change"}
+	for _, path := range leaves(reflect.TypeFor[Spec](), nil) {
+		s := fullSpec()
+		name := change(t, reflect.ValueOf(&s).Elem(), path)
+		fingerprint := s.Fingerprint()
+		if other, known := seen[fingerprint]; known {
+			t.Errorf("a change of %s has the fingerprint of %s", name, other)
+		}
+		seen[fingerprint] = name
+		if changed, is := !s.Platform.equal(fullSpec().Platform), strings.HasPrefix(name, "Platform."); changed != is {
+			t.Errorf("a change of %s makes another platform: %t", name, changed)
+		}
+	}
+	for name, s := range map[string]Spec{
+		"fewer mounts": func() Spec { s := fullSpec(); s.Mounts = s.Mounts[:1]; return s }(),
+		"no mounts":    func() Spec { s := fullSpec(); s.Mounts = nil; return s }(),
+		"no cap drop":  func() Spec { s := fullSpec(); s.Platform.CapDrop = nil; return s }(),
+		"cap moved": func() Spec {
+			s := fullSpec()
+			s.Platform.CapAdd, s.Platform.CapDrop = s.Platform.CapDrop, s.Platform.CapAdd
+			return s
+		}(),
+	} {
+		if other, known := seen[s.Fingerprint()]; known {
+			t.Errorf("%s has the fingerprint of %s", name, other)
+		}
+	}
+}
+
+// leaves are the paths to the fields that hold a value; those of a list go to its first element.
+func leaves(of reflect.Type, path []int) [][]int {
+	switch of.Kind() {
+	case reflect.Struct:
+		var all [][]int
+		for i := range of.NumField() {
+			all = append(all, leaves(of.Field(i).Type, append(slices.Clone(path), i))...)
+		}
+		return all
+	case reflect.Slice:
+		return leaves(of.Elem(), append(slices.Clone(path), 0))
+	}
+	return [][]int{path}
+}
+
+// change gives the field at a path another value and returns its name.
+func change(t *testing.T, v reflect.Value, path []int) (name string) {
+	t.Helper()
+	for _, i := range path {
+		if v.Kind() == reflect.Slice {
+			// The lists of fullSpec are its own.
+			name, v = fmt.Sprintf("%s[%d]", name, i), v.Index(i)
+			continue
+		}
+		name, v = strings.TrimPrefix(name+"."+v.Type().Field(i).Name, "."), v.Field(i)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(v.String() + "x")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.Uint32:
+		v.SetUint(v.Uint() + 1)
+	default:
+		t.Fatalf("no way to change %s, which is a %s", name, v.Kind())
+	}
+	return name
+}
+
+func TestLabelsLeadBackToTheSpec(t *testing.T) {
+	s := fullSpec()
+	labels := s.labels()
+	got, err := specFromLabels(labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Fingerprint() != s.Fingerprint() {
+		t.Error("another fingerprint")
+	}
+	slices.Reverse(s.Mounts) // canonical order is by target
+	slices.SortFunc(s.Mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
+	if diff := cmp.Diff(s, got); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	if labels[labelUser] != "alice" || labels[labelInstance] != "i-1" {
+		t.Errorf("%v", labels)
+	}
+}
+
+func TestLabelsThatWereTamperedWith(t *testing.T) {
+	for name, tamper := range map[string]func(map[string]string){
+		"none":                 func(l map[string]string) { clear(l) },
+		"no spec":              func(l map[string]string) { delete(l, labelSpec) },
+		"no fingerprint":       func(l map[string]string) { delete(l, labelFingerprint) },
+		"another fingerprint":  func(l map[string]string) { l[labelFingerprint] = strings.Repeat("0", 64) },
+		"short fingerprint":    func(l map[string]string) { l[labelFingerprint] = l[labelFingerprint][:12] },
+		"spec is no JSON":      func(l map[string]string) { l[labelSpec] = "alice" },
+		"spec is cut":          func(l map[string]string) { l[labelSpec] = l[labelSpec][:100] },
+		"spec of another user": func(l map[string]string) { l[labelSpec] = strings.ReplaceAll(l[labelSpec], "alice", "bob") },
+		"read-only no more":    func(l map[string]string) { l[labelSpec] = strings.ReplaceAll(l[labelSpec], "true", "false") },
+		"spec is another's":    func(l map[string]string) { l[labelSpec] = Spec{User: "bob"}.labels()[labelSpec] },
+	} {
+		labels := maps.Clone(fullSpec().labels())
+		tamper(labels)
+		if s, err := specFromLabels(labels); err == nil {
+			t.Errorf("%s: read as %+v", name, s)
+		}
+	}
+}
+
+func TestContainerNames(t *testing.T) {
+	s := fullSpec()
+	if name, want := s.containerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
+		t.Errorf("%s, want %s", name, want)
+	}
+}

@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// TestBadInputStartsNothing runs what has to be refused, on an executor that fails the test when it
+// is called.
+func TestBadInputStartsNothing(t *testing.T) {
+	timeout := func(d time.Duration) *time.Duration { return &d }
+	ls := func(r Request) Request { r.Command = "ls"; return r }
+	for _, tt := range []struct {
+		name    string
+		request Request
+		class   func(error) bool
+		message string
+	}{
+		{"nothing", Request{}, cerrdefs.IsInvalidArgument, "command is empty"},
+		{"blank command", Request{Command: " \n\t"}, cerrdefs.IsInvalidArgument, "command is empty"},
+		{"empty list", Request{Argv: []string{}}, cerrdefs.IsInvalidArgument, "command is empty"},
+		{"empty program", Request{Argv: []string{"", "x"}}, cerrdefs.IsInvalidArgument, "argv[0] is empty"},
+		{"both forms", Request{Command: "ls", Argv: []string{"ls"}}, cerrdefs.IsInvalidArgument, "both set"},
+		{"NUL in the command", Request{Command: "ls\x00"}, cerrdefs.IsInvalidArgument, "command has a NUL"},
+		{"NUL in an argument", Request{Argv: []string{"ls", "a\x00"}}, cerrdefs.IsInvalidArgument, "argv[1] has a NUL"},
+		{"login with argv", Request{Argv: []string{"ls"}, Login: true}, cerrdefs.IsInvalidArgument, "login"},
+		{"name with =", ls(Request{Env: map[string]string{"A=B": ""}}), cerrdefs.IsInvalidArgument, `env has the name "A=B"`},
+		{"empty name", ls(Request{Env: map[string]string{"": "x"}}), cerrdefs.IsInvalidArgument, "env has a variable without a name"},
+		{"NUL in a value", ls(Request{Env: map[string]string{"A": "\x00"}}), cerrdefs.IsInvalidArgument, "env.A"},
+		{"NUL in a secret", ls(Request{Secrets: map[string]string{"A": "\x00"}}), cerrdefs.IsInvalidArgument, "secrets.A"},
+		{"secret's name with =", ls(Request{Secrets: map[string]string{"A=": "1"}}), cerrdefs.IsInvalidArgument, "secrets has the name"},
+		{"timeout 0", ls(Request{Timeout: timeout(0)}), cerrdefs.IsInvalidArgument, "timeoutMs 0 is not between 1 and 300000"},
+		{"timeout below 0", ls(Request{Timeout: timeout(-time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs -1"},
+		{"timeout above the limit", ls(Request{Timeout: timeout(300*time.Second + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 300001"},
+		{"too large", Request{Command: strings.Repeat("a", maxCommandBytes+1)}, cerrdefs.IsInvalidArgument, "2097153 bytes"},
+		{"too large with its environment", ls(Request{Env: map[string]string{"A": strings.Repeat("a", maxCommandBytes)}}), cerrdefs.IsInvalidArgument, "bytes"},
+		{"too many arguments", Request{Argv: slices.Repeat([]string{"a"}, maxCommandBytes/2+1)}, cerrdefs.IsInvalidArgument, "2097154 bytes"},
+		{"cwd outside", ls(Request{Cwd: "/etc"}), cerrdefs.IsPermissionDenied, `cwd "/etc" is outside of the working directory /home/project`},
+		{"cwd above", ls(Request{Cwd: ".."}), cerrdefs.IsPermissionDenied, `cwd "/home"`},
+		{"cwd beside", ls(Request{Cwd: "/home/project2"}), cerrdefs.IsPermissionDenied, `cwd "/home/project2"`},
+		{"cwd that climbs out", ls(Request{Cwd: "a/../../../etc"}), cerrdefs.IsPermissionDenied, `cwd "/etc"`},
+		{"cwd with NUL", ls(Request{Cwd: "a\x00"}), cerrdefs.IsInvalidArgument, "cwd"},
+		{"cwd too long", ls(Request{Cwd: strings.Repeat("a/", 3000)}), cerrdefs.IsInvalidArgument, "cwd"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, nil, "/home/project")
+			_, err := s.Exec(t.Context(), "agent", tt.request, nil)
+			if !tt.class(err) || !strings.Contains(err.Error(), tt.message) {
+				t.Errorf("%.200v, want %s", err, tt.message)
+			}
+		})
+	}
+}
+
+func TestUnknownSandboxes(t *testing.T) {
+	s := newService(t, nil, "")
+	if _, err := s.Exec(t.Context(), "other", Request{Command: "ls"}, nil); !cerrdefs.IsNotFound(err) || !strings.Contains(err.Error(), `"other"`) {
+		t.Error(err)
+	}
+	for _, id := range []string{"", "..", "Agent", "a/b"} {
+		if _, err := s.Exec(t.Context(), id, Request{Command: "ls"}, nil); !cerrdefs.IsInvalidArgument(err) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// ran is a request's way to the executor.
+func ran(t *testing.T, workingDir string, r func(*Service) Request) (dockerexec.Spec, dockerexec.Command, Result) {
+	t.Helper()
+	var spec dockerexec.Spec
+	var command dockerexec.Command
+	s := newService(t, &fakeExecutor{run: func(s dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		spec, command = s, c
+		return dockerexec.Result{ExitCode: 3}, nil
+	}}, workingDir)
+	result, err := s.Exec(t.Context(), "agent", r(s), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec, command, result
+}
+
+func TestDirectoriesToRunIn(t *testing.T) {
+	for _, tt := range []struct{ name, cwd, want string }{
+		{"none", "", "/home/project"},
+		{"the working directory", "/home/project", "/home/project"},
+		{"relative", "src/./x/../y", "/home/project/src/y"},
+		{"absolute", "/home/project/src", "/home/project/src"},
+		{"with a slash at its end", "/home/project/src/", "/home/project/src"},
+		{"on the host", "HOST/alice/home/project/src", "/home/project/src"},
+	} {
+		_, command, result := ran(t, "/home/project", func(s *Service) Request {
+			return Request{Command: "ls", Cwd: strings.Replace(tt.cwd, "HOST", s.cfg.UsersDir, 1)}
+		})
+		if command.Cwd != tt.want || result.Cwd != tt.want {
+			t.Errorf("%s: command in %q, result in %q, want %q", tt.name, command.Cwd, result.Cwd, tt.want)
+		}
+	}
+}
+
+// Another user's home on the host is outside, however it is written.
+func TestAnotherUsersHomeIsOutside(t *testing.T) {
+	s := newService(t, nil, "")
+	for _, cwd := range []string{"/bob/home", "/alice/home/../../bob/home", "/alice2/home", "/alice"} {
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.cfg.UsersDir + cwd}, nil)
+		if !cerrdefs.IsPermissionDenied(err) {
+			t.Errorf("%s: %v", cwd, err)
+		}
+	}
+}
+
+func TestWhatTheExecutorGets(t *testing.T) {
+	timeout := 300 * time.Second
+	spec, command, result := ran(t, "", func(*Service) Request {
+		return Request{
+			Command: "make", Login: true, Timeout: &timeout, MaxOutput: 7,
+			Env: map[string]string{"A": "env", "HOME": "/home/other"}, Secrets: map[string]string{"A": "secret"},
+		}
+	})
+	if spec.User != "alice" || spec.UID != testUID || spec.GID != testGID || spec.Platform.ImageID != "sha256:aa" ||
+		len(spec.Mounts) != 1 || spec.Mounts[0].Target != "/home" || spec.Mounts[0].ReadOnly || !strings.HasSuffix(spec.Mounts[0].Source, "/alice/home") {
+		t.Errorf("%+v", spec)
+	}
+	want := environment([]string{"PATH=/bin"}, homeVariables("/home"), map[string]string{"A": "secret", "HOME": "/home/other"})
+	if diff := cmp.Diff(want, command.Env); diff != "" {
+		t.Errorf("environment: want (-), got (+):\n%s", diff)
+	}
+	if command.Shell != "make" || !command.Login || command.Argv != nil || command.Stdin != nil ||
+		command.Timeout != timeout || command.Grace != 2*time.Second || command.MaxOutput != 7 {
+		t.Errorf("%+v", command)
+	}
+	if result.ExitCode != 3 || !result.Failed() || result.Duration <= 0 {
+		t.Errorf("%+v", result)
+	}
+	if _, command, _ := ran(t, "", func(*Service) Request { return Request{Argv: []string{"ls", ""}} }); command.Timeout != 30*time.Second {
+		t.Errorf("default timeout %v", command.Timeout)
+	}
+}
+
+func TestFailuresOfTheExecutor(t *testing.T) {
+	down := errors.New("no engine")
+	for _, tt := range []struct {
+		name   string
+		result dockerexec.Result
+		err    error
+		is     func(error) bool
+	}{
+		{"engine down", dockerexec.Result{}, down, func(err error) bool { return errors.Is(err, down) }},
+		{"directory not there", dockerexec.Result{ExitCode: 126, CwdFault: "/home/x: no such file or directory"}, nil, func(err error) bool {
+			return cerrdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "/home/x: no such file")
+		}},
+		{"program not there", dockerexec.Result{ExitCode: 127, CommandFault: "x: command not found"}, nil, func(err error) bool { return err == nil }},
+	} {
+		s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+			return tt.result, tt.err
+		}}, "")
+		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !tt.is(err) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func TestRegistrationsThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, id, user, dir string
+		class               func(error) bool
+		message             string
+	}{
+		{"no user", "x", "", "", cerrdefs.IsInvalidArgument, "userId is empty"},
+		{"upper case", "x", "Alice", "", cerrdefs.IsInvalidArgument, `userId "Alice"`},
+		{"..", "x", "..", "", cerrdefs.IsInvalidArgument, `userId ".."`},
+		{"bad id", "X", "alice", "", cerrdefs.IsInvalidArgument, `sandbox id "X"`},
+		{"outside of the home", "x", "alice", "/etc", cerrdefs.IsPermissionDenied, `"/etc"`},
+		{"beside the home", "x", "alice", "/home2", cerrdefs.IsPermissionDenied, `"/home2"`},
+		{"above the home", "x", "alice", "..", cerrdefs.IsPermissionDenied, `"/"`},
+		{"NUL", "x", "alice", "a\x00", cerrdefs.IsInvalidArgument, "permissions.workingDir"},
+		{"another user's", "agent", "bob", "", cerrdefs.IsConflict, `"alice"`},
+	} {
+		s := newService(t, nil, "")
+		_, _, err := s.Put(tt.id, Registration{UserID: tt.user, WorkingDir: tt.dir})
+		if !tt.class(err) || !strings.Contains(err.Error(), tt.message) {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.message)
+		}
+		if list := s.List(); len(list) != 1 {
+			t.Errorf("%s: registered %v", tt.name, shown(list))
+		}
+	}
+}

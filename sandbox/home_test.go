@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// A home's owner can be set by root alone, so these tests run as root, as the service does.
+
+func TestHomeIsMadeForItsOwner(t *testing.T) {
+	s := newService(t, nil, "")
+	for range 2 { // the second time it is there
+		h, err := s.openHome(user(t, "bob"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := filepath.Join(s.cfg.UsersDir, "bob", "home"); h.path.String() != want || h.uid != testUID || h.gid != testGID {
+			t.Errorf("%+v, want %s", h, want)
+		}
+	}
+	info, err := os.Lstat(filepath.Join(s.cfg.UsersDir, "bob", "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	if owner.Uid != testUID || owner.Gid != testGID || info.Mode() != os.ModeDir|0o750 {
+		t.Errorf("owner %d:%d, mode %v", owner.Uid, owner.Gid, info.Mode())
+	}
+	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "bob"), "home")
+}
+
+func checkNoLeftovers(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	if strings.Join(names, " ") != strings.Join(want, " ") {
+		t.Errorf("in the user's folder: %q, want %q", names, want)
+	}
+}
+
+func TestHomeThatIsThereKeepsItsOwner(t *testing.T) {
+	s := newService(t, nil, "")
+	home := filepath.Join(s.cfg.UsersDir, "bob", "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(home, 77, 88); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := s.openHome(user(t, "bob")); err != nil || h.uid != 77 || h.gid != 88 {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+// TestHomesThatAreRefused puts something else where a home belongs.
+func TestHomesThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, message string
+		place         func(users, elsewhere string) error // elsewhere is a good home outside of users
+	}{
+		{"belongs to root", "belongs to root", func(users, _ string) error { return os.MkdirAll(users+"/bob/home", 0o755) }},
+		{"is a file", "not a directory", func(users, _ string) error {
+			return firstError(os.MkdirAll(users+"/bob", 0o755), os.WriteFile(users+"/bob/home", nil, 0o644), os.Chown(users+"/bob/home", 77, 77))
+		}},
+		{"is a link to another home", "not a directory", func(users, elsewhere string) error {
+			return firstError(os.MkdirAll(users+"/bob", 0o755), os.Symlink(elsewhere, users+"/bob/home"))
+		}},
+		{"is a link to a directory beside it", "not a directory", func(users, _ string) error {
+			return firstError(os.MkdirAll(users+"/bob/real", 0o755), os.Chown(users+"/bob/real", 77, 77), os.Symlink("real", users+"/bob/home"))
+		}},
+		{"is a broken link", "not a directory", func(users, _ string) error {
+			return firstError(os.MkdirAll(users+"/bob", 0o755), os.Symlink("nowhere", users+"/bob/home"))
+		}},
+		{"is below a link that leads out", "cannot open the home", func(users, elsewhere string) error {
+			return os.Symlink(filepath.Dir(elsewhere), users+"/bob")
+		}},
+		{"would be below a link that leads out", "cannot open the home", func(users, elsewhere string) error {
+			return os.Symlink(filepath.Dir(filepath.Dir(elsewhere)), users+"/bob")
+		}},
+		{"would be below a file", "cannot open the home", func(users, _ string) error { return os.WriteFile(users+"/bob", nil, 0o644) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, nil, "")
+			outside := filepath.Join(t.TempDir(), "carol")
+			elsewhere := filepath.Join(outside, "home")
+			if err := firstError(os.MkdirAll(s.cfg.UsersDir, 0o755), os.MkdirAll(elsewhere, 0o755), os.Chown(elsewhere, 77, 77)); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.place(s.cfg.UsersDir, elsewhere); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.openHome(user(t, "bob"))
+			if err == nil || !strings.Contains(err.Error(), tt.message) || strings.Contains(err.Error(), filepath.Dir(s.cfg.UsersDir)) {
+				t.Errorf("%v, want %s and no host path", err, tt.message)
+			}
+			checkNoLeftovers(t, outside, "home")
+		})
+	}
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestFolderOfHomesThatCannotBe(t *testing.T) {
+	s := newService(t, nil, "")
+	if err := os.WriteFile(s.cfg.UsersDir, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.openHome(user(t, "bob"))
+	if err == nil || strings.Contains(err.Error(), s.cfg.UsersDir) {
+		t.Error(err)
+	}
+}
+
+// TestHomeIsMadeOnce opens a new user's home from many calls at once: all must get the same
+// directory, since the first may have mounted it by the time that the last one looks.
+func TestHomeIsMadeOnce(t *testing.T) {
+	s := newService(t, nil, "")
+	inodes := make([]uint64, 64)
+	var calls sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range inodes {
+		calls.Go(func() {
+			<-begin
+			h, err := s.openHome(user(t, "bob"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var stat syscall.Stat_t
+			if err := syscall.Lstat(h.path.String(), &stat); err != nil {
+				t.Error(err)
+			}
+			inodes[i] = stat.Ino
+		})
+	}
+	close(begin)
+	calls.Wait()
+	for _, inode := range inodes {
+		if inode != inodes[0] {
+			t.Fatalf("different directories: inodes %v", inodes)
+		}
+	}
+	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "bob"), "home")
+}

@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+)
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct {
+		name, message string // empty when the name is fine
+	}{
+		{"alice", ""},
+		{"7", ""},
+		{"a.b_c-d", ""},
+		{"a-", ""},
+		{"a.", ""},
+		{strings.Repeat("a", 63), ""},
+		{"", "is empty"},
+		{strings.Repeat("a", 200), "more than"},
+		{"Alice", `did you mean "alice"?`},
+		{"ALICE", `did you mean "alice"?`},
+		{".", `"."`},
+		{"..", `".."`},
+		{"a..b", `"a..b"`},
+		{".hidden", `".hidden"`},
+		{"-rf", `"-rf"`},
+		{"_x", `"_x"`},
+		{"a/b", `"a/b"`},
+		{"../a", `"../a"`},
+		{"a b", `"a b"`},
+		{"a\n", `"a\n"`},
+		{"a\x00", `"a\x00"`},
+		{"alicé", `"alicé"`},
+		{"K", `"K"`}, // the Kelvin sign, which is k in lower case
+	} {
+		_, userErr := ParseUserID(tt.name)
+		_, idErr := ParseID(tt.name)
+		for _, err := range []error{userErr, idErr} {
+			switch {
+			case tt.message == "" && err != nil:
+				t.Errorf("%q: %v", tt.name, err)
+			case tt.message != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.message)):
+				t.Errorf("%q: %v, want %s", tt.name, err, tt.message)
+			}
+		}
+	}
+}
+
+func TestLongestNames(t *testing.T) {
+	if _, err := ParseUserID(strings.Repeat("a", 64)); err == nil {
+		t.Error("a user id of 64 characters")
+	}
+	if _, err := ParseID(strings.Repeat("a", 128)); err != nil {
+		t.Errorf("a sandbox id of 128 characters: %v", err)
+	}
+	if _, err := ParseID(strings.Repeat("a", 129)); err == nil {
+		t.Error("a sandbox id of 129 characters")
+	}
+}
+
+// FuzzNames holds that what is accepted names one thing in one directory, on any file system.
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"alice", "a.b", "..", "A", "a/b", "a\x00", "K", strings.Repeat("a", 64)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		user, err := ParseUserID(name)
+		if err != nil {
+			if !cerrdefs.IsInvalidArgument(err) {
+				t.Fatalf("class of %v", err)
+			}
+			return
+		}
+		switch {
+		case user.String() != name:
+			t.Fatalf("%q became %q", name, user)
+		case filepath.Base(name) != name || !filepath.IsLocal(name) || strings.Contains(name, ".."):
+			t.Fatalf("%q is not a name in a directory", name)
+		case strings.ToLower(name) != name || len(name) > 63:
+			t.Fatalf("%q", name)
+		}
+		if _, err := ParseID(name); err != nil {
+			t.Fatalf("a user id that is no sandbox id: %v", err)
+		}
+	})
+}
