@@ -69,7 +69,7 @@ func Serve() error {
 	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
 		return fmt.Errorf("cannot greet the service: %w", err)
 	}
-	mux, err := yamux.Server(conn, wire.Mux(maxCommands+1), nil)
+	mux, err := yamux.Server(wire.Coalesce(conn, 0), wire.Mux(maxCommands+1), nil)
 	if err != nil {
 		return fmt.Errorf("cannot open the session: %w", err)
 	}

@@ -23,6 +23,9 @@ const handshakeLimit = 30 * time.Second
 // was told to end. One that takes longer is stopped or hostile, and goes with its container.
 const terminationSlack = 15 * time.Second
 
+// closeDelay is how long the end of a command's stdin may wait for company (wire.Coalesce).
+const closeDelay = 2 * time.Millisecond
+
 // ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
 // doing or the engine's; the next exec gets a new container.
 var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
@@ -82,7 +85,7 @@ func (s *session) greet(ctx context.Context) error {
 	if err := s.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	mux, err := yamux.Client(s.conn, wire.Mux(0), nil)
+	mux, err := yamux.Client(wire.Coalesce(s.conn, closeDelay), wire.Mux(0), nil)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@
 //
 //	floor serial N      prints N durations in nanoseconds, one a line
 //	floor parallel N    starts N at once and prints how long all took, in nanoseconds
-//	floor turns         does one start for each line of stdin and prints how long it took
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: floor serial N | parallel N | turns")
+		return errors.New("usage: floor serial N | parallel N")
 	}
 	n := 1
 	if len(args) > 1 {
@@ -56,8 +55,6 @@ func run(args []string) error {
 		return s.serial(n)
 	case "parallel":
 		return s.parallel(n)
-	case "turns":
-		return s.turns()
 	default:
 		return fmt.Errorf("unknown mode %q", args[0])
 	}
@@ -115,15 +112,6 @@ func (s starter) serial(n int) error {
 		fmt.Fprintln(out, d.Nanoseconds())
 	}
 	return out.Flush()
-}
-
-func (s starter) turns() error {
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := s.serial(1); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s starter) parallel(n int) error {
