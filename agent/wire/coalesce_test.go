@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,12 +13,22 @@ import (
 // recorder is a connection that keeps each write apart.
 type recorder struct {
 	net.Conn
+
+	mu     sync.Mutex
 	writes [][]byte
 }
 
 func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.writes = append(r.writes, bytes.Clone(p))
 	return len(p), nil
+}
+
+func (r *recorder) sent() [][]byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.writes
 }
 
 // muxFrame is a header of yamux, with a body of the given length for data.
@@ -78,13 +89,13 @@ func TestWaitingFramesGoOutAtTheLimit(t *testing.T) {
 		_, _ = conn.Write(closing)
 		time.Sleep(999 * time.Millisecond)
 		synctest.Wait()
-		if len(r.writes) != 0 {
-			t.Errorf("sent early: %x", r.writes)
+		if len(r.sent()) != 0 {
+			t.Errorf("sent early: %x", r.sent())
 		}
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
-		if len(r.writes) != 1 || !bytes.Equal(r.writes[0], closing) {
-			t.Errorf("got %x", r.writes)
+		if sent := r.sent(); len(sent) != 1 || !bytes.Equal(sent[0], closing) {
+			t.Errorf("got %x", sent)
 		}
 	})
 }
