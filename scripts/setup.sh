@@ -130,9 +130,9 @@ setup_runsc() {
 			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
 		mv "$RUNSC.new" "$RUNSC"
 	fi
-	# runsc keeps what is in the file and leaves a copy beside it, named daemon.json~.
-	"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc >/dev/null
-	say "registered in $DAEMON_JSON (the file as it was: $DAEMON_JSON~)"
+	# runsc keeps what is in the file and leaves the old one beside it, named daemon.json~.
+	run "registering it in $DAEMON_JSON" "$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc
+	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
 	reload_engine
 	for _ in $(seq 40); do
 		[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] && break

@@ -1,0 +1,117 @@
+package spawn
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// start runs a program with its stdout in a pipe, and returns that and how it ended.
+func start(t *testing.T, p Process) (string, syscall.WaitStatus, error) {
+	t.Helper()
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(null) }()
+	p.Files = [3]int{null, pipe[1], null}
+	pid, err := Start(p)
+	_ = unix.Close(pipe[1])
+	stdout := os.NewFile(uintptr(pipe[0]), "stdout")
+	defer stdout.Close()
+	if err != nil {
+		return "", 0, err
+	}
+	text, err := io.ReadAll(stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	return string(text), status, nil
+}
+
+func shell(script string) Process {
+	return Process{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "A=b c"}, Dir: "/"}
+}
+
+func TestWhatAProgramStartsWith(t *testing.T) {
+	for name, c := range map[string]struct{ script, want string }{
+		"environment":       {"env | grep -v -E '^(PWD|_|SHLVL|OLDPWD)=' | sort", "A=b c\nPATH=/usr/bin:/bin\n"},
+		"directory":         {"pwd", "/\n"},
+		"session":           {`test "$(cut -d' ' -f6 /proc/$$/stat)" = $$ && echo own`, "own\n"},
+		"no signal blocked": {"grep SigBlk /proc/self/status | cut -f2", "0000000000000000\n"},
+		// The shell is a subreaper: what a subshell has orphaned becomes its child.
+		"subreaper": {"(sleep 5 & echo $! >&1) | { read pid; sleep 0.1; cut -d' ' -f4 /proc/$pid/stat; kill $pid; }; echo $$", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, status, err := start(t, shell(c.script))
+			if err != nil || status.ExitStatus() != 0 {
+				t.Fatalf("ended with %v, %v", status, err)
+			}
+			if name == "subreaper" {
+				if lines := strings.Fields(got); len(lines) != 2 || lines[0] != lines[1] {
+					t.Errorf("the orphan's parent and the shell: %q", got)
+				}
+				return
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHowAStartFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Process)
+		stage  Stage
+		errno  syscall.Errno
+	}{
+		"no such program":      {func(p *Process) { p.Path = "/no/such/program" }, StageExec, syscall.ENOENT},
+		"not a program":        {func(p *Process) { p.Path = "/etc/passwd" }, StageExec, syscall.EACCES},
+		"no such directory":    {func(p *Process) { p.Dir = "/no/such/dir" }, StageDir, syscall.ENOENT},
+		"not a directory":      {func(p *Process) { p.Dir = "/etc/passwd" }, StageDir, syscall.ENOTDIR},
+		"too long an argument": {func(p *Process) { p.Argv = append(p.Argv, strings.Repeat("x", 1<<20)) }, StageExec, syscall.E2BIG},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := shell("true")
+			c.change(&p)
+			_, _, err := start(t, p)
+			var failed *Error
+			if !errors.As(err, &failed) || failed.Stage != c.stage || failed.Errno != c.errno {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, _, err := start(t, Process{Path: "/bin/sh\x00", Argv: []string{"sh"}, Dir: "/"}); err == nil {
+		t.Error("a path with a NUL byte was started")
+	}
+}
+
+// Parent and child share memory until the exec, so many starts at once must not touch each other.
+func TestManyStartsAtOnce(t *testing.T) {
+	var work sync.WaitGroup
+	for i := range 64 {
+		work.Go(func() {
+			want := strings.Repeat("x", i+1)
+			got, status, err := start(t, shell("printf "+want+"; exit "+string(rune('0'+i%8))))
+			if err != nil || got != want || status.ExitStatus() != i%8 {
+				t.Errorf("start %d: %q, %v, %v", i, got, status, err)
+			}
+		})
+	}
+	work.Wait()
+}
