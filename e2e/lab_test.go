@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,7 +60,15 @@ func run(m *testing.M) int {
 		return 1
 	}
 	binaries = dir
-	defer closeShared()
+	defer closeLabs()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-interrupted
+		closeLabs()
+		_ = os.RemoveAll(dir)
+		os.Exit(1)
+	}()
 	return m.Run()
 }
 
@@ -136,6 +145,7 @@ func openLab(name, socket string, settings []string) (*lab, error) {
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, settings...)
 	l.client = client.New(l.path("sandboxd.sock"))
+	openLabs.Store(l, nil)
 	if err := l.start(); err != nil {
 		l.close()
 		return nil, err
@@ -182,6 +192,7 @@ func (l *lab) stop(signal syscall.Signal) {
 }
 
 func (l *lab) close() {
+	openLabs.Delete(l)
 	if l.exited != nil {
 		select {
 		case <-l.exited:
@@ -297,10 +308,19 @@ func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string)
 	}
 }
 
-func closeShared() {
-	for _, l := range sharedLabs {
-		l.close()
-	}
+// openLabs are all labs that have not been closed, so that an interrupted suite leaves nothing.
+var openLabs sync.Map
+
+// closing makes whoever comes second wait, so that the suite does not exit in the middle.
+var closing sync.Mutex
+
+func closeLabs() {
+	closing.Lock()
+	defer closing.Unlock()
+	openLabs.Range(func(l, _ any) bool {
+		l.(*lab).close()
+		return true
+	})
 }
 
 // eventually polls until a condition holds.

@@ -39,9 +39,11 @@ remove_containers() {
 
 stop() {
 	if [ -r "$PIDFILE" ]; then
-		local pid
+		local pid exe
 		pid=$(cat "$PIDFILE")
-		if [ "$(readlink "/proc/$pid/exe" 2>/dev/null)" = "$PWD/bin/sandboxd" ]; then
+		exe=$(readlink "/proc/$pid/exe" 2>/dev/null || true)
+		# A binary that was built again meanwhile is still ours.
+		if [ "${exe% (deleted)}" = "$PWD/bin/sandboxd" ]; then
 			kill "$pid"
 			while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 			say "sandboxd (pid $pid) has stopped"
