@@ -60,6 +60,7 @@ func report(f findings) string {
 	for _, s := range sections {
 		writeSection(&b, s)
 	}
+	b.WriteString(why)
 	return strings.TrimSpace(b.String()) + "\n"
 }
 

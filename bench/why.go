@@ -7,8 +7,8 @@ const why = `## Where the time goes
 - **A warm exec under runsc.** Starting a program costs gVisor itself 7 to 8 ms, for us and for docker
   exec alike; what is ours is the difference of 3 to 5 ms: two passes through HTTP, engine and shim, two
   pipes, and the wait for whatever the command left. docker exec cannot be three times slower than
-  something that is mostly the same work unless its own part is three times as large, and on two cores
-  that depends on the day: the ratio moves between 2.6 and 3.4.
+  something that is mostly the same work unless its own part is far larger still. The ratio has been
+  between 2.4 and 2.8 in the runs so far.
 - **A warm exec under runc.** The start is 0.9 ms; the rest is ten wake-ups across five processes.
 - **Many at once under runc.** Client, service, engine, shim and agent share the two cores with the
   commands. In the floor's measurement nothing else runs.
