@@ -8,9 +8,6 @@ import (
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
-// SpoolPath is where the service binds the spool file, when there is one.
-const SpoolPath = "/.daycare/spool"
-
 // spool is the agent's end of the spool file; a nil one has no slots.
 type spool struct {
 	file *os.File
@@ -19,7 +16,7 @@ type spool struct {
 
 // openSpool finds the spool file. Without one everything goes over the session.
 func openSpool() *spool {
-	file, err := os.OpenFile(SpoolPath, os.O_RDWR, 0)
+	file, err := os.OpenFile(wire.SpoolPath, os.O_RDWR, 0)
 	if err != nil {
 		return nil
 	}

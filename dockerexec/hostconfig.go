@@ -6,13 +6,12 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+
+	"github.com/daycare-run/sandbox/agent/wire"
 )
 
 // AgentPath is where every container finds the agent, whatever its image.
 const AgentPath = "/.daycare/agent"
-
-// spoolPath is where the agent finds the spool (agent.SpoolPath).
-const spoolPath = "/.daycare/spool"
 
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
 func (s Spec) containerConfig() *container.Config {
@@ -56,7 +55,7 @@ func (s Spec) hostConfig(spoolFile string) *container.HostConfig {
 		},
 		Mounts: []mount.Mount{
 			bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true}),
-			bind(Mount{Source: spoolFile, Target: spoolPath}),
+			bind(Mount{Source: spoolFile, Target: wire.SpoolPath}),
 		},
 	}
 	if p.Unconfined {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+
+	"github.com/daycare-run/sandbox/agent/wire"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -77,7 +79,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		}},
 		{"mounts", func(_ Spec, h *container.HostConfig) any { return h.Mounts }, []mount.Mount{
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: spoolPath, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
 		}},

@@ -50,7 +50,7 @@ func makeSpool(spec Spec) (path string, err error) {
 // spoolOf finds the spool file of a container that exists; empty when it has none.
 func spoolOf(mounts []container.MountPoint) string {
 	for _, m := range mounts {
-		if m.Destination == spoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
+		if m.Destination == wire.SpoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
 			return m.Source
 		}
 	}

@@ -26,6 +26,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 		"kill everything":    "kill -KILL -1",
 		"signal storm":       "for i in $(seq 200); do kill -USR1 " + agentPid + "; done; sleep 7200",
 		"write to its files": "a=" + agentPid + "; for f in /proc/$a/fd/*; do head -c 1000 /dev/urandom > $f; done 2>/dev/null; sleep 7200",
+		"spoil the spool":    "while :; do : > /.daycare/spool; done & head -c 300M /dev/zero; exit 1",
 		"trace it":           "python3 -c 'import ctypes,sys; print(ctypes.CDLL(None).ptrace(16,int(sys.argv[1]),0,0))' " + agentPid + "; exit 1",
 		"leave the tree":     "python3 -c 'import ctypes,os,time; ctypes.CDLL(None).prctl(36,0,0,0,0); os.fork() or (os.setsid(), os.fork() and os._exit(0), time.sleep(7200)); time.sleep(7200)'",
 	}

@@ -53,6 +53,9 @@ const HeaderSize = 4
 // MaxData is the largest payload of a Stdout or Stderr frame, in bytes.
 const MaxData = 128<<10 - HeaderSize
 
+// SpoolPath is where the service binds the spool file into a container.
+const SpoolPath = "/.daycare/spool"
+
 // SpoolSlots is how many slots the spool file has; each holds up to MaxData bytes, and slot i
 // begins at i*SpoolSlotSize.
 const (
