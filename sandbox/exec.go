@@ -21,6 +21,11 @@ type Request struct {
 	Argv    []string
 	// Login makes the shell a login shell. It goes with Command.
 	Login bool
+	// Permissions are the call's grants, as tags.
+	Permissions []string
+	// Home is where the home variables point, a directory that the call may write to; empty for the
+	// home, or /tmp where the home is read-only.
+	Home string
 	// Cwd is relative to the working directory, or absolute and in it; empty is the working
 	// directory.
 	Cwd string

@@ -22,8 +22,21 @@ type Sandbox struct {
 	ID         ID
 	User       UserID
 	WorkingDir pathmap.ContainerPath
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
+	// WriteDirs, ReadDirs, Network, Events and AppID are the other permissions.
+	WriteDirs, ReadDirs []pathmap.ContainerPath
+	Network, Events     bool
+	AppID               string
+	Mounts              []Mount
+	SkillsDir           string // on the host; empty for none
+	CreatedAt           time.Time
+	UpdatedAt           time.Time
+}
+
+// Mount is a further directory of the host at a path inside. Calls see it, or a part of it, by grant.
+type Mount struct {
+	Source   pathmap.HostPath
+	Target   pathmap.ContainerPath
+	ReadOnly bool
 }
 
 // Registry holds the sandboxes, each in a file of its own under its directory. It is safe for

@@ -56,8 +56,14 @@ func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor
 
 // Registration is what an engine says of a sandbox, as it came.
 type Registration struct {
-	UserID     string
-	WorkingDir string // empty for the home; a container path, or a host path in the home
+	UserID string
+	// WorkingDir is empty for the home. All paths are container paths, or host paths under a mount.
+	WorkingDir          string
+	WriteDirs, ReadDirs []string
+	Network, Events     bool
+	AppID               string // empty for an agent that is no app
+	Mounts              []MountRequest
+	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
 }
 
 // Put registers or replaces a sandbox. Nothing is started.

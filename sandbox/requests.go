@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"io"
+	"time"
+)
+
+// ReadRequest asks for a file's content, as it came.
+type ReadRequest struct {
+	// Path is relative to the working directory, begins with ~/, or is absolute.
+	Path string
+	// Offset is the first line, from 1; Limit is how many lines. 0 is not given. They go with text.
+	Offset, Limit int
+	// Raw gives the text whole, without a cut and a notice; Binary gives the bytes, whatever they are.
+	Raw, Binary bool
+}
+
+// ReadType says what a read has found.
+type ReadType string
+
+// What a read may find.
+const (
+	ReadText   ReadType = "text"
+	ReadImage  ReadType = "image"
+	ReadBinary ReadType = "binary"
+)
+
+// ReadResult is a file's content. The fields are those of the seeds' engine.
+type ReadResult struct {
+	Type ReadType
+	// Content is the text, or the bytes.
+	Content []byte
+	// Bytes is the size of the file.
+	Bytes int64
+	// MimeType is set for images.
+	MimeType string
+	// TotalLines and OutputLines, Truncated and TruncatedBy ("lines", "bytes" or empty) are set for
+	// text.
+	TotalLines, OutputLines int
+	Truncated               bool
+	TruncatedBy             string
+	// ResolvedPath is the file on the host, DisplayPath as an agent names it.
+	ResolvedPath, DisplayPath string
+}
+
+// WriteRequest is a file to write, as it came.
+type WriteRequest struct {
+	// Path is absolute, or begins with ~/.
+	Path    string
+	Content []byte
+	// Append adds to the file; Exclusive refuses one that exists. They exclude each other.
+	Append, Exclusive bool
+}
+
+// UploadRequest is a file to write from a stream.
+type UploadRequest struct {
+	Path      string
+	Exclusive bool
+	Body      io.Reader
+}
+
+// Written says what was written and where.
+type Written struct {
+	Bytes int64
+	// ResolvedPath is the file on the host, SandboxPath as an agent names it: ~/… in the home.
+	ResolvedPath, SandboxPath string
+}
+
+// Download is an open file; its reader closes it.
+type Download struct {
+	io.ReadSeekCloser
+	Name    string
+	Size    int64
+	ModTime time.Time
+}
+
+// Entry is one name in a directory. Name may be any bytes but NUL and the slash.
+type Entry struct {
+	Name    string
+	Type    string // file, directory, symlink, fifo, socket or device
+	Size    int64
+	Mode    uint32 // permission bits
+	ModTime time.Time
+}
+
+// Listing is a directory's entries by name.
+type Listing struct {
+	Path      string // as an agent names it
+	Entries   []Entry
+	Truncated bool // there are more
+}
+
+// MoveRequest renames From to To.
+type MoveRequest struct {
+	From, To string
+	// Overwrite replaces a file at To.
+	Overwrite bool
+}
+
+// ExplainRequest asks what a call would get.
+type ExplainRequest struct {
+	Permissions []string
+	Home        string
+}
+
+// Place is one line of an explanation: what a path is to the call, and why.
+type Place struct {
+	Path string // inside
+	Mode string // writable, readOnly, hidden or empty
+	Why  string
+}
+
+// Explanation is the view that a call would get.
+type Explanation struct {
+	User       string
+	WorkingDir string
+	Runtime    string
+	// Places are sorted by path; the longest that holds a name decides about it.
+	Places []Place
+	// Home is where HOME points, and HomeWhy says why.
+	Home, HomeWhy string
+	// Network and Events say what the call reaches beyond files.
+	Network, Events string
+	// Fingerprint identifies the container; Warm says that it is running.
+	Fingerprint string
+	Warm        bool
+}
+
+// MountRequest is a further directory of the host, as an engine asks for it.
+type MountRequest struct {
+	Source   string // on the host, below one of allowedMountRoots
+	Target   string // inside
+	ReadOnly bool
+}
