@@ -19,7 +19,9 @@ var mayImport = map[string]string{
 	"api":          "api/apitypes sandbox dockerexec",
 	"api/apitypes": "",
 	"client":       "api/apitypes",
-	"sandbox":      "pathmap dockerexec images engine",
+	"sandbox":      "pathmap policy hostfs fault dockerexec images engine",
+	"policy":       "pathmap fault",
+	"fault":        "",
 	"dockerexec":   "agent/wire engine",
 	"images":       "engine",
 	"engine":       "",
@@ -28,6 +30,7 @@ var mayImport = map[string]string{
 	"agent/spawn":  "",
 	"config":       "",
 	"pathmap":      "",
+	"hostfs":       "",
 	"version":      "",
 }
 

@@ -17,6 +17,14 @@ type Config struct {
 	// <usersDir>/<userId>/home. Absolute and clean. Default /data/users.
 	UsersDir string `json:"usersDir" env:"USERS_DIR"`
 
+	// AllowedMountRoots are the directories of the host below which a sandbox's further mounts and
+	// skills may be. Each absolute and clean. Default: usersDir alone; an empty list allows none.
+	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS"`
+
+	// EventsSocket is the engine's own control socket, which calls with @events may open. Absolute,
+	// clean, not in UsersDir, at most 107 bytes. Default "": there is none, and @events is refused.
+	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET"`
+
 	// DataDir holds the service's own records and logs. Absolute, clean, not in UsersDir. Default
 	// /var/lib/daycare-sandbox.
 	DataDir string `json:"dataDir" env:"DATA_DIR"`
@@ -46,6 +54,14 @@ type Config struct {
 	Log Log `json:"log" envPrefix:"LOG_"`
 }
 
+// MountRoots is AllowedMountRoots with its default.
+func (c Config) MountRoots() []string {
+	if c.AllowedMountRoots == nil {
+		return []string{c.UsersDir}
+	}
+	return c.AllowedMountRoots
+}
+
 // Docker says how containers are made.
 type Docker struct {
 	// Enabled must be true, the default: this service is the Docker mode.
@@ -64,6 +80,10 @@ type Docker struct {
 
 	// Runtime is the name of an OCI runtime that the engine knows. Default runsc.
 	Runtime string `json:"runtime" env:"RUNTIME"`
+
+	// EventsRuntime is the runtime of the containers of calls with @events: one that lets programs
+	// open a Unix socket of the host, which gVisor does with --host-uds=open. Default runsc-events.
+	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME"`
 
 	// EnableWeakerNestedSandbox accepts a weaker runtime where the engine does not know Runtime. Default
 	// false: that is an error at start-up.
@@ -159,6 +179,7 @@ func Default() Config {
 			Tag:                          "latest",
 			SocketPath:                   "/var/run/docker.sock",
 			Runtime:                      "runsc",
+			EventsRuntime:                "runsc-events",
 			ReadOnly:                     true,
 			CapAdd:                       []string{},
 			CapDrop:                      []string{"ALL"},

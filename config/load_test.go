@@ -23,6 +23,7 @@ func TestDefaults(t *testing.T) {
 			Tag:                          "latest",
 			SocketPath:                   "/var/run/docker.sock",
 			Runtime:                      "runsc",
+			EventsRuntime:                "runsc-events",
 			EnableWeakerNestedSandbox:    false,
 			ReadOnly:                     true,
 			UnconfinedSecurity:           false,
@@ -75,6 +76,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			Tag:                          "v1.2",
 			SocketPath:                   "/run/podman.sock",
 			Runtime:                      "io.containerd.runsc.v1",
+			EventsRuntime:                "runc",
 			EnableWeakerNestedSandbox:    true,
 			ReadOnly:                     false,
 			UnconfinedSecurity:           true,
@@ -84,10 +86,12 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			IsolatedDNSServers:           []string{"9.9.9.9:53"},
 			LocalDNSServers:              []string{"tls://dns.example", "fd00::1"},
 		},
-		UsersDir:  "/u",
-		DataDir:   "/d",
-		Listen:    "/l",
-		HomeOwner: config.Owner{UID: 7, GID: 0},
+		UsersDir:          "/u",
+		AllowedMountRoots: []string{"/u", "/srv/data"},
+		EventsSocket:      "/e",
+		DataDir:           "/d",
+		Listen:            "/l",
+		HomeOwner:         config.Owner{UID: 7, GID: 0},
 		Limits: config.Limits{
 			CPUs: 0.5, Memory: 1e9, PIDs: 128, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},
@@ -101,13 +105,13 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 	file := settings(t, `{
 		"docker": {
 			"enabled": true, "image": "registry.example:5000/team/image", "tag": "v1.2",
-			"socketPath": "/run/podman.sock", "runtime": "io.containerd.runsc.v1",
+			"socketPath": "/run/podman.sock", "runtime": "io.containerd.runsc.v1", "eventsRuntime": "runc",
 			"enableWeakerNestedSandbox": true, "readOnly": false, "unconfinedSecurity": true,
 			"capAdd": ["cap_net_admin", "SYS_TIME"], "capDrop": [],
 			"allowLocalNetworkingForUsers": ["a", "b.c"],
 			"isolatedDnsServers": ["9.9.9.9:53"], "localDnsServers": ["tls://dns.example", "fd00::1"]
 		},
-		"usersDir": "/u", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
+		"usersDir": "/u", "allowedMountRoots": ["/u", "/srv/data"], "eventsSocket": "/e", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
 		"limits": {
 			"cpus": 0.5, "memory": "1G", "pids": 128, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
 		},
@@ -124,6 +128,9 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_DOCKER_TAG":                              "v1.2",
 		"SANDBOXD_DOCKER_SOCKET_PATH":                      "/run/podman.sock",
 		"SANDBOXD_DOCKER_RUNTIME":                          "io.containerd.runsc.v1",
+		"SANDBOXD_DOCKER_EVENTS_RUNTIME":                   "runc",
+		"SANDBOXD_ALLOWED_MOUNT_ROOTS":                     "/u,/srv/data",
+		"SANDBOXD_EVENTS_SOCKET":                           "/e",
 		"SANDBOXD_DOCKER_ENABLE_WEAKER_NESTED_SANDBOX":     "1",
 		"SANDBOXD_DOCKER_READ_ONLY":                        "false",
 		"SANDBOXD_DOCKER_UNCONFINED_SECURITY":              "TRUE",

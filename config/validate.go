@@ -78,12 +78,16 @@ func (c Config) checkPaths(f *faults) {
 		{"dataDir", c.DataDir, f.path("dataDir", c.DataDir)},
 		{"listen", c.Listen, f.socket("listen", c.Listen)},
 		{"agentPath", c.AgentPath, c.AgentPath != "" && f.path("agentPath", c.AgentPath)},
+		{"eventsSocket", c.EventsSocket, c.EventsSocket != "" && f.socket("eventsSocket", c.EventsSocket)},
 		{"docker.socketPath", c.Docker.SocketPath, f.socket("docker.socketPath", c.Docker.SocketPath)},
 	}
 	for _, o := range own {
 		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {
 			f.add(o.key, "%s is in usersDir, where users write", quote(o.path))
 		}
+	}
+	for i, root := range c.AllowedMountRoots {
+		f.path(fmt.Sprintf("allowedMountRoots[%d]", i), root)
 	}
 	if c.Listen != "" && c.Listen == c.Docker.SocketPath {
 		f.add("listen", "%s is the engine's socket", quote(c.Listen))

@@ -19,36 +19,52 @@ const removalLimit = 30 * time.Second
 
 // establish sets w's id, spool and session.
 func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.removeWarm(w))
+		}
+	}()
+	ground, err := e.cfg.Grounds.Lay(w.spec)
+	if err != nil {
+		return err
+	}
+	w.laid = true
 	if w.id == "" {
-		if err := e.create(ctx, w); err != nil {
+		if err := e.create(ctx, w, ground); err != nil {
 			return err
 		}
 		if err := e.docker.ContainerStart(ctx, w.id, container.StartOptions{}); err != nil {
-			return errors.Join(fmt.Errorf("cannot start: %w", err), e.remove(w.id, w.spool))
+			return fmt.Errorf("cannot start: %w", err)
 		}
 	}
 	spool, err := openSpool(w.spool)
-	if err == nil {
-		if w.sess, err = openSession(ctx, e.docker, w.id, spool); err != nil {
-			spool.close()
-		}
-	}
 	if err != nil {
-		return errors.Join(err, e.remove(w.id, w.spool))
+		return err
+	}
+	sess, err := openSession(ctx, e.docker, w.id, spool)
+	if err != nil {
+		spool.close()
+		return err
+	}
+	w.sess = sess
+	if err := e.verify(ctx, w, ground); err != nil {
+		sess.close()
+		spool.close()
+		return err
 	}
 	return nil
 }
 
 // create makes the container and its spool. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
-func (e *Executor) create(ctx context.Context, w *warm) error {
+func (e *Executor) create(ctx context.Context, w *warm, ground Ground) error {
 	spool, err := makeSpool(w.spec)
 	if err != nil {
 		return err
 	}
 	name := w.spec.containerName()
 	for {
-		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool), nil, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, ground), nil, nil, name)
 		if err == nil {
 			w.id, w.spool = created.ID, spool
 			return nil
@@ -77,6 +93,20 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 		return err
 	}
 	return ctx.Err()
+}
+
+// removeWarm takes a container away with all that it had on the host. It is called once for each.
+func (e *Executor) removeWarm(w *warm) error {
+	var faults []error
+	if w.id != "" {
+		faults = append(faults, e.remove(w.id, w.spool))
+	}
+	if w.laid {
+		e.cfg.Grounds.Clear(w.spec)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+	defer cancel()
+	return errors.Join(append(faults, e.removeTmp(ctx, w.spec.tmpName()))...)
 }
 
 // remove takes a container away with its spool and all that runs in it, and is content when it is

@@ -22,6 +22,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Platform is the present platform; containers of any other are stale. It may ask the engine.
 	Platform func(context.Context) (Platform, error)
+	// Grounds prepares the host for each container.
+	Grounds Grounds
 	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
@@ -37,6 +39,8 @@ type Executor struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
+	verifying sync.Mutex // held while mounts are verified
+
 	mu         sync.Mutex
 	closed     bool
 	containers map[Fingerprint]*warm
@@ -48,6 +52,7 @@ type warm struct {
 	fingerprint Fingerprint
 
 	ready chan struct{} // closed when id, spool and session, or err, are set
+	laid  bool          // what Grounds has laid is to be cleared
 	id    string
 	spool string // the spool file's path
 	sess  *session
@@ -210,7 +215,7 @@ func (e *Executor) discard(w *warm) {
 		if w.sess != nil {
 			w.sess.close()
 		}
-		if err := e.remove(w.id, w.spool); err != nil {
+		if err := e.removeWarm(w); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("container", w.spec.containerName()).Msg("cannot remove container")
 		}
 	})
@@ -239,7 +244,7 @@ func (e *Executor) prepare(w *warm) {
 		e.forget(w)
 	})
 	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).
-		Str("runtime", w.spec.Platform.Runtime).Bool("adopted", adopted).
+		Str("runtime", w.spec.Runtime()).Bool("adopted", adopted).
 		Dur("took", time.Since(start)).Msg("container ready")
 }
 

@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/docker/docker/api/types/container"
@@ -28,11 +29,11 @@ func (s Spec) containerConfig() *container.Config {
 	}
 }
 
-func (s Spec) hostConfig(spoolFile string) *container.HostConfig {
+func (s Spec) hostConfig(spoolFile string, ground Ground) *container.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
 	host := &container.HostConfig{
-		Runtime:        p.Runtime,
+		Runtime:        s.Runtime(),
 		NetworkMode:    "none",
 		ReadonlyRootfs: p.ReadOnlyRoot,
 		CapDrop:        p.CapDrop,
@@ -49,23 +50,36 @@ func (s Spec) hostConfig(spoolFile string) *container.HostConfig {
 			PidsLimit:  &pids,
 		},
 		Tmpfs: map[string]string{
-			"/tmp":     tmpfs(p.Limits.Tmp, "1777,exec"),
 			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
 			"/run":     tmpfs(p.Limits.Run, "755,noexec"),
 		},
 		Mounts: []mount.Mount{
 			bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true}),
 			bind(Mount{Source: spoolFile, Target: wire.SpoolPath}),
+			s.tmpVolume(),
 		},
 	}
 	if p.Unconfined {
 		host.SecurityOpt = append(host.SecurityOpt, "seccomp=unconfined", "apparmor=unconfined")
 	}
-	for _, m := range s.Mounts {
+	for _, m := range slices.Concat(s.Mounts, ground.Mounts) {
 		host.Mounts = append(host.Mounts, bind(m))
+	}
+	for _, mask := range slices.Concat(s.Masks, ground.Masks) {
+		switch {
+		case mask.File:
+			host.Mounts = append(host.Mounts, bind(Mount{Source: p.MaskFile, Target: mask.Target, ReadOnly: true}))
+		case mask.Listable:
+			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=555"
+		default:
+			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=000"
+		}
 	}
 	return host
 }
+
+// emptyTmpfs is a directory that nothing can be put into.
+const emptyTmpfs = "ro,nosuid,nodev,noexec,size=4096"
 
 func tmpfs(size int64, mode string) string {
 	return fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=%s", size, mode)

@@ -19,7 +19,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		host := s.hostConfig("/data/users/alice/.spool-1")
+		host := s.hostConfig("/data/users/alice/.spool-1", Ground{})
 		for promise, kept := range map[string]bool{
 			"never privileged":      !host.Privileged,
 			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
@@ -73,15 +73,17 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"pids", func(_ Spec, h *container.HostConfig) any { return *h.PidsLimit }, int64(1024)},
 		{"shm", func(_ Spec, h *container.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
 		{"tmpfs", func(_ Spec, h *container.HostConfig) any { return h.Tmpfs }, map[string]string{
-			"/tmp":     "rw,nosuid,nodev,size=2147483648,mode=1777,exec",
-			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
-			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
+			"/home/.ssh": "ro,nosuid,nodev,noexec,size=4096,mode=000",
+			"/var/tmp":   "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
+			"/run":       "rw,nosuid,nodev,size=67108864,mode=755,noexec",
 		}},
 		{"mounts", func(_ Spec, h *container.HostConfig) any { return h.Mounts }, []mount.Mount{
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
+			fullSpec().tmpVolume(),
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/mask", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
 		}},
 		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "1000:1001"},
 		{"image by its content", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
@@ -90,7 +92,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		}, []string{AgentPath, "init"}},
 	} {
 		s := fullSpec()
-		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1"))
+		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Ground{}))
 		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
 			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
 		}
@@ -103,14 +105,14 @@ func TestHostConfigOfASpec(t *testing.T) {
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	if got := s.hostConfig("/x").SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
+	if got := s.hostConfig("/x", Ground{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
 		t.Errorf("%v", got)
 	}
 }
 
 // The engine is told no more than its API has words for: what it would drop is not a promise.
 func TestHostConfigSurvivesTheAPI(t *testing.T) {
-	host := fullSpec().hostConfig("/data/users/alice/.spool-1")
+	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Ground{})
 	text, err := json.Marshal(host)
 	if err != nil {
 		t.Fatal(err)

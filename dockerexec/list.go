@@ -27,7 +27,7 @@ func (e *Executor) Containers() []Container {
 	for _, w := range e.containers {
 		c := Container{
 			Name: w.spec.containerName(), User: w.spec.User, Fingerprint: w.fingerprint,
-			Runtime: w.spec.Platform.Runtime, State: "starting",
+			Runtime: w.spec.Runtime(), State: "starting",
 			Commands: w.users, Since: w.since, LastUsed: w.lastUsed,
 		}
 		if w.isReady() {

@@ -93,7 +93,7 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 		e.consider(found, platform)
 	}
 	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
-	return nil
+	return e.removeUnusedTmp(ctx)
 }
 
 // consider adopts or removes a container that is not in the map.

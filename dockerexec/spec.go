@@ -8,6 +8,7 @@
 package dockerexec
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -28,8 +29,16 @@ type Spec struct {
 	// SpoolDir is a directory of the tenant's on the host, for the file that large outputs pass
 	// through. It must be one that commands cannot reach.
 	SpoolDir string `json:"spoolDir"`
-	// Mounts are host directories. Their order does not matter.
+	// Mounts are host directories and files, Masks what hides something in them. Their order does not
+	// matter.
 	Mounts []Mount `json:"mounts"`
+	Masks  []Mask  `json:"masks"`
+	// Pins are directories that commands must not rename, because a mask or a mount is below them.
+	Pins []Pin `json:"pins"`
+	// Links are hidden files that have further names. Those in the home are hidden, too.
+	Links []FileID `json:"links"`
+	// Events takes Platform.EventsRuntime instead of Runtime.
+	Events bool `json:"events"`
 }
 
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
@@ -41,8 +50,12 @@ type Platform struct {
 	ImageID string `json:"imageId"`
 	// Agent is the agent's file on the engine's host; its name changes with its content.
 	Agent string `json:"agent"`
-	// Runtime is the OCI runtime's name as the engine knows it.
-	Runtime string `json:"runtime"`
+	// Runtime is the OCI runtime's name as the engine knows it, and EventsRuntime that of the
+	// containers that may open the engine's control socket.
+	Runtime       string `json:"runtime"`
+	EventsRuntime string `json:"eventsRuntime"`
+	// MaskFile is an empty file on the engine's host that nobody may read; it hides files.
+	MaskFile string `json:"maskFile"`
 	// ReadOnlyRoot makes everything but mounts and tmpfs read-only.
 	ReadOnlyRoot bool `json:"readOnlyRoot"`
 	// Unconfined turns seccomp and AppArmor off.
@@ -64,11 +77,43 @@ type Limits struct {
 	VarTmp   int64 `json:"varTmp"`
 }
 
-// Mount binds a host directory into the container.
+// Mount binds a host directory or file into the container.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly"`
+	// ID is what Source was when the Spec was made: another file of that name is another Spec.
+	ID FileID `json:"id"`
+	// Verify is set where a tenant may have a say in what Source's components are. The engine takes
+	// a name, so before the first command runs it is made sure that ID is what it took.
+	Verify bool `json:"verify"`
+}
+
+// Pin is a directory that is mounted where it is anyway.
+type Pin struct {
+	Place  string `json:"place"` // on the host
+	Target string `json:"target"`
+}
+
+// FileID tells a file from all others of its host.
+type FileID struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
+
+// Mask hides what is at Target, now and later.
+type Mask struct {
+	Target string `json:"target"`
+	// File says that what is there, or will be, is no directory.
+	File bool `json:"file"`
+	// Listable makes it an empty directory that may be looked into, instead of one that may not.
+	Listable bool `json:"listable"`
+	// Place is a path on the host where something has to be for the mask to be put on; empty where
+	// the runtime needs nothing.
+	Place string `json:"place"`
+	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file is
+	// another Spec. Zero is nothing.
+	ID FileID `json:"id"`
 }
 
 // Fingerprint identifies a Spec: the hex SHA-256 of its canonical form.
@@ -85,6 +130,11 @@ func (p Platform) equal(other Platform) bool {
 // canonical is the Spec as JSON, with what has no order in one order and nil as empty.
 func (s Spec) canonical() []byte {
 	s.Mounts = slices.SortedFunc(slices.Values(s.Mounts), func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
+	s.Masks = slices.SortedFunc(slices.Values(s.Masks), func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
+	s.Pins = slices.SortedFunc(slices.Values(s.Pins), func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
+	s.Links = slices.SortedFunc(slices.Values(s.Links), func(a, b FileID) int {
+		return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino))
+	})
 	s.Platform.CapDrop = slices.Sorted(slices.Values(s.Platform.CapDrop))
 	s.Platform.CapAdd = slices.Sorted(slices.Values(s.Platform.CapAdd))
 	text, err := json.Marshal(s)
@@ -132,9 +182,12 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
 // place inside, the others are words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, AgentPath}
+	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskFile, "(a mask)"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
+	}
+	for _, pin := range s.Pins {
+		hidden = append(hidden, pin.Place, pin.Target)
 	}
 	if s.SpoolDir != "" {
 		hidden = append(hidden, s.SpoolDir, "(the user's folder)")
@@ -145,6 +198,14 @@ func (s Spec) withoutHostPaths(message string) string {
 		}
 	}
 	return message
+}
+
+// Runtime is the OCI runtime of the Spec's container.
+func (s Spec) Runtime() string {
+	if s.Events {
+		return s.Platform.EventsRuntime
+	}
+	return s.Platform.Runtime
 }
 
 func (s Spec) containerName() string {

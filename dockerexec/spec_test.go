@@ -15,15 +15,18 @@ import (
 func fullSpec() Spec {
 	return Spec{
 		Platform: Platform{
-			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc",
+			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskFile: "/var/lib/sandboxd/mask",
 			ReadOnlyRoot: true, Unconfined: true, CapDrop: []string{"ALL", "KILL"}, CapAdd: []string{"CHOWN", "FOWNER"},
 			Limits: Limits{NanoCPUs: 4e9, Memory: 16 << 30, Pids: 1024, Shm: 1 << 30, Tmp: 2 << 30, Run: 64 << 20, VarTmp: 3 << 30},
 		},
 		User: "alice", UID: 1000, GID: 1001, SpoolDir: "/data/users/alice",
 		Mounts: []Mount{
 			{Source: "/data/users/alice/home", Target: "/home"},
-			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true},
+			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, ID: FileID{Dev: 1, Ino: 2}, Verify: true},
 		},
+		Masks: []Mask{{Target: "/home/.netrc", File: true}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3}}},
+		Pins:  []Pin{{Place: "/data/users/alice/home/.config", Target: "/home/.config"}},
+		Links: []FileID{{Dev: 1, Ino: 4}},
 	}
 }
 
@@ -110,7 +113,7 @@ func change(t *testing.T, v reflect.Value, path []int) (name string) {
 		v.SetBool(!v.Bool())
 	case reflect.Int64:
 		v.SetInt(v.Int() + 1)
-	case reflect.Uint32:
+	case reflect.Uint32, reflect.Uint64:
 		v.SetUint(v.Uint() + 1)
 	default:
 		t.Fatalf("no way to change %s, which is a %s", name, v.Kind())

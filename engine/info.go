@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/docker/docker/client"
 )
@@ -17,6 +19,8 @@ type Info struct {
 	// Runtimes are the names of the OCI runtimes, sorted, and DefaultRuntime is one of them.
 	Runtimes       []string
 	DefaultRuntime string
+	// GVisor are those of Runtimes whose program is gVisor's.
+	GVisor []string
 }
 
 // Inspect asks the engine. Its error tells a person what to do.
@@ -26,9 +30,13 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 		return Info{}, fmt.Errorf("cannot ask the engine: %w", Explain(docker, err))
 	}
 	info := Info{Version: answer.ServerVersion, CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime}
-	for name := range answer.Runtimes {
+	for name, runtime := range answer.Runtimes {
 		info.Runtimes = append(info.Runtimes, name)
+		if strings.Contains(path.Base(runtime.Path), "runsc") || strings.Contains(runtime.Type, "runsc") {
+			info.GVisor = append(info.GVisor, name)
+		}
 	}
 	slices.Sort(info.Runtimes)
+	slices.Sort(info.GVisor)
 	return info, nil
 }

@@ -4,10 +4,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
-// homeVariables make tools keep their state in a home (seeds: "Home remapping").
-func homeVariables(home string) map[string]string {
+// homeVariables make tools keep their state in a home ("Home remapping"), and what they need for the
+// moment in tmp.
+func homeVariables(home, tmp string) map[string]string {
 	return map[string]string{
 		"HOME":        home,
 		"USERPROFILE": home,
@@ -17,10 +20,9 @@ func homeVariables(home string) map[string]string {
 		"XDG_DATA_HOME":   home + "/.local/share",
 		"XDG_STATE_HOME":  home + "/.local/state",
 
-		// /tmp is always there and always writable.
-		"TMPDIR": "/tmp",
-		"TMP":    "/tmp",
-		"TEMP":   "/tmp",
+		"TMPDIR": tmp,
+		"TMP":    tmp,
+		"TEMP":   tmp,
 
 		"CARGO_HOME":        home + "/.cargo",
 		"RUSTUP_HOME":       home + "/.rustup",
@@ -67,11 +69,11 @@ func checkVariables(field string, variables map[string]string) error {
 	for name, value := range variables {
 		switch {
 		case name == "":
-			return invalid("%s has a variable without a name", field)
+			return fault.Invalid("%s has a variable without a name", field)
 		case strings.ContainsAny(name, "=\x00"):
-			return invalid("%s has the name %q: a name has neither = nor NUL", field, name)
+			return fault.Invalid("%s has the name %q: a name has neither = nor NUL", field, name)
 		case strings.Contains(value, "\x00"):
-			return invalid("%s.%s has a NUL byte", field, name)
+			return fault.Invalid("%s.%s has a NUL byte", field, name)
 		}
 	}
 	return nil

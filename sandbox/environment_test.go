@@ -24,7 +24,7 @@ func TestTheLaterLayerWins(t *testing.T) {
 }
 
 func TestHomeVariables(t *testing.T) {
-	for name, value := range homeVariables("/home") {
+	for name, value := range homeVariables("/home", "/tmp") {
 		if !strings.HasPrefix(value+"/", "/home/") && !slices.Contains([]string{"TMPDIR", "TMP", "TEMP"}, name) {
 			t.Errorf("%s=%s is not in the home", name, value)
 		}
@@ -33,7 +33,7 @@ func TestHomeVariables(t *testing.T) {
 	for name, want := range map[string]string{
 		"HOME": "/home", "XDG_CONFIG_HOME": "/home/.config", "TMPDIR": "/tmp", "CARGO_HOME": "/home/.cargo", "PIP_CACHE_DIR": "/home/.cache/pip",
 	} {
-		if got := homeVariables("/home")[name]; got != want {
+		if got := homeVariables("/home", "/tmp")[name]; got != want {
 			t.Errorf("%s=%s, want %s", name, got, want)
 		}
 	}

@@ -3,12 +3,12 @@ package sandbox
 import (
 	"context"
 	"io"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // maxCommandBytes bounds a command with its environment: about what Linux can start.
@@ -72,29 +72,17 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 	if err != nil {
 		return Result{}, err
 	}
-	home, err := s.openHome(box.User)
+	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home})
 	if err != nil {
 		return Result{}, err
 	}
-	present, err := s.platforms.current(ctx)
-	if err != nil {
-		return Result{}, err
-	}
-	command.Env = environment(present.env, homeVariables(containerHome), r.Env, r.Secrets)
-	spec := dockerexec.Spec{
-		Platform: present.Platform,
-		User:     box.User.id,
-		UID:      home.uid,
-		GID:      home.gid,
-		SpoolDir: filepath.Dir(home.path.String()),
-		Mounts:   []dockerexec.Mount{{Source: home.path.String(), Target: containerHome}},
-	}
-	result, err := s.executor.Run(ctx, spec, command, out)
+	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), r.Env, r.Secrets)
+	result, err := s.executor.Run(ctx, p.spec, command, out)
 	if err != nil {
 		return Result{}, err
 	}
 	if result.CwdFault != "" {
-		return Result{}, invalid("cannot run in cwd %s", result.CwdFault)
+		return Result{}, fault.Invalid("cannot run in cwd %s", result.CwdFault)
 	}
 	return Result{Result: result, Cwd: command.Cwd, Duration: time.Since(begun)}, nil
 }
@@ -111,15 +99,19 @@ func (s *Service) command(box Sandbox, r Request) (dockerexec.Command, error) {
 	if r.Timeout != nil {
 		c.Timeout = *r.Timeout
 		if c.Timeout <= 0 || c.Timeout > s.cfg.MaxTimeout {
-			return c, invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), s.cfg.MaxTimeout.Milliseconds())
+			return c, fault.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), s.cfg.MaxTimeout.Milliseconds())
 		}
 	}
-	cwd, err := s.containerPath(box.User, box.WorkingDir, r.Cwd)
+	paths, err := s.paths(box)
 	if err != nil {
-		return c, invalid("cwd: %v", err)
+		return c, err
+	}
+	cwd, err := resolve(paths, box.WorkingDir, r.Cwd)
+	if err != nil {
+		return c, fault.Invalid("cwd: %v", err)
 	}
 	if !cwd.Within(box.WorkingDir) {
-		return c, denied("cwd %q is outside of the working directory %s", cwd, box.WorkingDir)
+		return c, fault.Denied("cwd %q is outside of the working directory %s", cwd, box.WorkingDir)
 	}
 	c.Cwd = cwd.String()
 	return c, nil
@@ -129,7 +121,7 @@ func checkCommand(r Request) error {
 	size := len(r.Command)
 	for i, arg := range r.Argv {
 		if strings.Contains(arg, "\x00") {
-			return invalid("argv[%d] has a NUL byte", i)
+			return fault.Invalid("argv[%d] has a NUL byte", i)
 		}
 		size += len(arg) + 1
 	}
@@ -140,17 +132,17 @@ func checkCommand(r Request) error {
 	}
 	switch {
 	case r.Command != "" && len(r.Argv) > 0:
-		return invalid("command and argv are both set; give one")
+		return fault.Invalid("command and argv are both set; give one")
 	case strings.TrimSpace(r.Command) == "" && len(r.Argv) == 0:
-		return invalid("command is empty")
+		return fault.Invalid("command is empty")
 	case len(r.Argv) > 0 && r.Argv[0] == "":
-		return invalid("argv[0] is empty")
+		return fault.Invalid("argv[0] is empty")
 	case strings.Contains(r.Command, "\x00"):
-		return invalid("command has a NUL byte")
+		return fault.Invalid("command has a NUL byte")
 	case r.Login && r.Command == "":
-		return invalid("login goes with command, not with argv")
+		return fault.Invalid("login goes with command, not with argv")
 	case size > maxCommandBytes:
-		return invalid("the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file", size, maxCommandBytes)
+		return fault.Invalid("the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file", size, maxCommandBytes)
 	}
 	if err := checkVariables("env", r.Env); err != nil {
 		return err

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -27,6 +28,10 @@ func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, c dockerexec
 	return f.run(spec, c, out)
 }
 
+func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+	return "", nil, errors.New("no /tmp here")
+}
+
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 // fakePlatform is an engine with runsc and an image.
@@ -38,7 +43,7 @@ func fakePlatform() PlatformConfig {
 		},
 		Forget: func() {},
 		Inspect: func(context.Context) (engine.Info, error) {
-			return engine.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, DefaultRuntime: "runc"}, nil
+			return engine.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
 		},
 		Log: zerolog.Nop(),
 	}

@@ -1,11 +1,10 @@
 package sandbox
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 
-	cerrdefs "github.com/containerd/errdefs"
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // UserID names a tenant. It is made by ParseUserID alone, and is safe as a file name, a container
@@ -43,36 +42,13 @@ func ParseID(s string) (ID, error) {
 func checkName(what, s string, pattern *regexp.Regexp, longest int) error {
 	switch {
 	case s == "":
-		return invalid("%s is empty", what)
+		return fault.Invalid("%s is empty", what)
 	case len(s) > longest:
-		return invalid("%s %.32q… has %d characters, more than %d", what, s, len(s), longest)
+		return fault.Invalid("%s %.32q… has %d characters, more than %d", what, s, len(s), longest)
 	case s != strings.ToLower(s) && pattern.MatchString(strings.ToLower(s)):
-		return invalid("%s %q has upper-case letters; did you mean %q?", what, s, strings.ToLower(s))
+		return fault.Invalid("%s %q has upper-case letters; did you mean %q?", what, s, strings.ToLower(s))
 	case strings.Contains(s, "..") || !pattern.MatchString(s):
-		return invalid("%s %q may only have lower-case letters, digits, and single . _ - after the first character", what, s)
+		return fault.Invalid("%s %q may only have lower-case letters, digits, and single . _ - after the first character", what, s)
 	}
 	return nil
-}
-
-// invalid is a fault of the caller's; denied is something that the caller may not do.
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w%s", classed{cerrdefs.ErrInvalidArgument}, fmt.Sprintf(format, args...))
-}
-
-func denied(format string, args ...any) error {
-	return fmt.Errorf("%w%s", classed{cerrdefs.ErrPermissionDenied}, fmt.Sprintf(format, args...))
-}
-
-func notFound(format string, args ...any) error {
-	return fmt.Errorf("%w%s", classed{cerrdefs.ErrNotFound}, fmt.Sprintf(format, args...))
-}
-
-// classed gives an error a class without adding its text.
-type classed struct{ class error }
-
-func (classed) Error() string   { return "" }
-func (c classed) Unwrap() error { return c.class }
-
-func conflict(format string, args ...any) error {
-	return fmt.Errorf("%w%s", classed{cerrdefs.ErrConflict}, fmt.Sprintf(format, args...))
 }

@@ -44,9 +44,11 @@ type Platforms struct {
 // platform is a dockerexec.Platform with what else is known of its image.
 type platform struct {
 	dockerexec.Platform
-	env     []string
-	version string
-	engine  string
+	runtimes []string
+	gvisors  []string // the engine's runtimes that are gVisor
+	env      []string
+	version  string
+	engine   string
 }
 
 // NewPlatforms asks nobody yet.
@@ -76,7 +78,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	if err != nil {
 		return platform{}, err
 	}
-	present := platform{Platform: p.cfg.Settings, engine: info.Version}
+	present := platform{Platform: p.cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
 		if !p.cfg.AcceptWeaker {
 			return platform{}, fmt.Errorf("the engine does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
@@ -84,7 +86,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 		}
 		p.cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
 			Msg("the engine does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
-		present.Runtime = info.DefaultRuntime
+		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
 	}
 	// The engine refuses to grant more CPUs than there are.
 	if info.CPUs > 0 {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
 )
 
 // Sandbox is what an engine has registered for an agent.
@@ -46,19 +48,35 @@ type Registry struct {
 
 	mu        sync.RWMutex
 	sandboxes map[ID]Sandbox
+	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
 }
 
 // recordVersion is the version of a record's form on disk.
-const recordVersion = 1
+const recordVersion = 2
 
 // record is a Sandbox on disk.
 type record struct {
-	Version    int       `json:"version"`
-	ID         string    `json:"id"`
-	UserID     string    `json:"userId"`
-	WorkingDir string    `json:"workingDir"`
-	CreatedAt  time.Time `json:"createdAt"`
-	UpdatedAt  time.Time `json:"updatedAt"`
+	Version    int    `json:"version"`
+	ID         string `json:"id"`
+	UserID     string `json:"userId"`
+	WorkingDir string `json:"workingDir"`
+	// From version 2.
+	WriteDirs []string      `json:"writeDirs,omitempty"`
+	ReadDirs  []string      `json:"readDirs,omitempty"`
+	Network   bool          `json:"network,omitempty"`
+	Events    bool          `json:"events,omitempty"`
+	AppID     string        `json:"appId,omitempty"`
+	Mounts    []mountRecord `json:"mounts,omitempty"`
+	SkillsDir string        `json:"skillsDir,omitempty"`
+
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+type mountRecord struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
 }
 
 // OpenRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
@@ -71,7 +89,7 @@ func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
-	r := &Registry{dir: dir, sandboxes: map[ID]Sandbox{}}
+	r := &Registry{dir: dir, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
 		if strings.HasSuffix(name, ".new") {
@@ -104,18 +122,78 @@ func readRecord(name string) (Sandbox, error) {
 	if err := json.Unmarshal(text, &on); err != nil {
 		return Sandbox{}, err
 	}
-	if on.Version != recordVersion {
+	if on.Version < 1 || on.Version > recordVersion {
 		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
 	}
 	if on.ID+".json" != filepath.Base(name) {
 		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
 	}
-	s := Sandbox{CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt}
-	var faults [3]error
+	return on.sandbox()
+}
+
+// sandbox parses a record like a stranger's: whoever can write the file can write anything.
+func (on record) sandbox() (Sandbox, error) {
+	s := Sandbox{
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
+		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+	}
+	var faults [6]error
 	s.ID, faults[0] = ParseID(on.ID)
 	s.User, faults[1] = ParseUserID(on.UserID)
 	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
-	return s, errors.Join(faults[:]...)
+	_, faults[3] = policy.ParseAppID(on.AppID)
+	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
+	s.ReadDirs, faults[5] = parsePaths(on.ReadDirs)
+	all := faults[:]
+	for _, m := range on.Mounts {
+		source, err := pathmap.ParseHost(m.Source)
+		target, err2 := pathmap.ParseContainer(m.Target)
+		all = append(all, err, err2)
+		s.Mounts = append(s.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+	}
+	if on.SkillsDir != "" {
+		_, err := pathmap.ParseHost(on.SkillsDir)
+		all = append(all, err)
+	}
+	return s, errors.Join(all...)
+}
+
+func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
+	var paths []pathmap.ContainerPath
+	for _, name := range names {
+		path, err := pathmap.ParseContainer(name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+func newRecord(s Sandbox) record {
+	on := record{
+		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
+		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+	for _, dir := range s.WriteDirs {
+		on.WriteDirs = append(on.WriteDirs, dir.String())
+	}
+	for _, dir := range s.ReadDirs {
+		on.ReadDirs = append(on.ReadDirs, dir.String())
+	}
+	for _, m := range s.Mounts {
+		on.Mounts = append(on.Mounts, mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
+	}
+	return on
+}
+
+// same compares all but the times.
+func (s Sandbox) same(other Sandbox) bool {
+	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
+		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
+		s.Network == other.Network && s.Events == other.Events && s.AppID == other.AppID &&
+		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
 }
 
 // Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
@@ -127,17 +205,14 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	old, exists := r.sandboxes[s.ID]
 	if exists {
 		if old.User != s.User {
-			return Sandbox{}, false, conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
+			return Sandbox{}, false, fault.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
 		}
 		s.CreatedAt = old.CreatedAt
-		if old.WorkingDir == s.WorkingDir {
+		if old.same(s) {
 			return old, false, nil
 		}
 	}
-	text, err := json.Marshal(record{
-		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-	})
+	text, err := json.Marshal(newRecord(s))
 	if err == nil {
 		err = writeFile(r.file(s.ID), text)
 	}
@@ -145,7 +220,30 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, pathless(err))
 	}
 	r.sandboxes[s.ID] = s
+	clear(r.appRoots)
 	return s, !exists, nil
+}
+
+// AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
+// the list.
+func (r *Registry) AppRoots(user UserID) []pathmap.ContainerPath {
+	r.mu.RLock()
+	roots, known := r.appRoots[user]
+	r.mu.RUnlock()
+	if known {
+		return roots
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, box := range r.sandboxes {
+		if box.User == user && box.AppID != "" {
+			roots = append(roots, box.permissions().AppRoot())
+		}
+	}
+	slices.SortFunc(roots, func(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) })
+	roots = slices.Compact(roots)
+	r.appRoots[user] = roots
+	return roots
 }
 
 // Get finds a sandbox.
@@ -154,7 +252,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
 	if !ok {
-		return Sandbox{}, notFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
+		return Sandbox{}, fault.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
 	}
 	return s, nil
 }
@@ -164,12 +262,13 @@ func (r *Registry) Delete(id ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.sandboxes[id]; !ok {
-		return notFound("sandbox %q is not registered", id)
+		return fault.NotFound("sandbox %q is not registered", id)
 	}
 	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
 	}
 	delete(r.sandboxes, id)
+	clear(r.appRoots)
 	return nil
 }
 

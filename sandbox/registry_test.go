@@ -118,7 +118,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 		{"empty", ""},
 		{"no JSON", "hello"},
 		{"no object", "[]"},
-		{"a version that is not known", `{"version":2,"id":"bad","userId":"alice","workingDir":"/home"}`},
+		{"a version that is not known", `{"version":3,"id":"bad","userId":"alice","workingDir":"/home"}`},
 		{"no version", `{"id":"bad","userId":"alice","workingDir":"/home"}`},
 		{"about another", `{"version":1,"id":"other","userId":"alice","workingDir":"/home"}`},
 		{"bad user", `{"version":1,"id":"bad","userId":"../root","workingDir":"/home"}`},

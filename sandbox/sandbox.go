@@ -1,20 +1,20 @@
 // Package sandbox is the facade: what an engine registers, and what its calls do. It is the one
 // place that fixes the order of checks before anything runs.
 //
-// registry.go keeps the sandboxes, platform.go knows what settings and host decide, home.go finds a
-// user's home, environment.go builds a command's environment, exec.go runs it.
+// registry.go keeps the sandboxes; subject.go and mounts.go read what an engine registers; platform.go
+// knows what settings and host decide; home.go finds a user's home; plan.go makes a call's container
+// out of policy's decision, and ground.go what that needs on the host; environment.go builds a
+// command's environment, exec.go runs it; files.go, read.go and explain.go answer the other calls.
 package sandbox
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Config is what a Service needs; all fields must be set. A Config that config.Load has accepted
@@ -22,6 +22,10 @@ import (
 type Config struct {
 	// UsersDir holds the users' homes on the host.
 	UsersDir string
+	// AllowedMountRoots are where further mounts and skills may be on the host; none for nowhere.
+	AllowedMountRoots []string
+	// EventsSocket is the engine's control socket on the host; empty for none.
+	EventsSocket string
 	// HomeUID and HomeGID own a home that the service makes.
 	HomeUID, HomeGID uint32
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
@@ -36,6 +40,7 @@ type Config struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
+	Tmp(ctx context.Context, spec dockerexec.Spec, create bool) (dir string, release func(), err error)
 }
 
 // Service does what calls ask for. It is safe for concurrent use.
@@ -68,29 +73,11 @@ type Registration struct {
 
 // Put registers or replaces a sandbox. Nothing is started.
 func (s *Service) Put(id string, r Registration) (_ Sandbox, created bool, _ error) {
-	user, err := ParseUserID(r.UserID)
+	box, err := s.parseRegistration(id, r)
 	if err != nil {
 		return Sandbox{}, false, err
 	}
-	parsed, err := ParseID(id)
-	if err != nil {
-		return Sandbox{}, false, err
-	}
-	if r.WorkingDir == "" {
-		r.WorkingDir = containerHome
-	}
-	home, err := pathmap.ParseContainer(containerHome)
-	if err != nil {
-		return Sandbox{}, false, err
-	}
-	dir, err := s.containerPath(user, home, r.WorkingDir)
-	if err != nil {
-		return Sandbox{}, false, invalid("permissions.workingDir: %v", err)
-	}
-	if !dir.Within(home) {
-		return Sandbox{}, false, denied("permissions.workingDir %q is outside of %s", dir, home)
-	}
-	return s.registry.Put(Sandbox{ID: parsed, User: user, WorkingDir: dir}, time.Now().UTC())
+	return s.registry.Put(box, time.Now().UTC())
 }
 
 // Get finds a sandbox.
@@ -135,36 +122,4 @@ func (s *Service) Health(ctx context.Context) Health {
 		return Health{Problem: err.Error()}
 	}
 	return Health{Engine: present.engine, Runtime: present.Runtime, Image: present.ImageID, ImageVersion: present.version}
-}
-
-// paths maps between the host and a user's containers.
-func (s *Service) paths(user UserID) (pathmap.Map, error) {
-	host, err := pathmap.ParseHost(s.cfg.UsersDir + "/" + user.id + "/home")
-	if err != nil {
-		return pathmap.Map{}, err
-	}
-	inside, err := pathmap.ParseContainer(containerHome)
-	if err != nil {
-		return pathmap.Map{}, err
-	}
-	return pathmap.New(pathmap.Mount{Host: host, Container: inside})
-}
-
-// containerPath reads what a caller wrote: a path relative to base, a container path, or a host path
-// in the user's home, which means the same place.
-func (s *Service) containerPath(user UserID, base pathmap.ContainerPath, written string) (pathmap.ContainerPath, error) {
-	if host, err := pathmap.ParseHost(written); err == nil {
-		paths, err := s.paths(user)
-		if err != nil {
-			return pathmap.ContainerPath{}, err
-		}
-		if inside, err := paths.ToContainer(host); err == nil {
-			return inside, nil
-		}
-	}
-	path, err := base.Resolve(written)
-	if err != nil {
-		return pathmap.ContainerPath{}, fmt.Errorf("%q is not a path: %w", written, err)
-	}
-	return path, nil
 }

@@ -69,11 +69,17 @@ engine_up() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 # A question that docker answers with a template; empty when there is no answer.
 engine_says() { docker info --format "$1" 2>/dev/null || true; }
 
+has_runtimes() {
+	local known
+	known=$(engine_says '{{json .Runtimes}}')
+	[[ $known == *'"runsc"'* && $known == *'"runsc-events"'* ]]
+}
+
 require_known_system() {
 	local missing=()
 	engine_up || missing+=("a Docker engine, 20.10 or newer, reachable by this user")
-	[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] ||
-		missing+=("gVisor's runsc, registered as the runtime \"runsc\" (https://gvisor.dev/docs/user_guide/install/)")
+	has_runtimes ||
+		missing+=("gVisor's runsc, registered as the runtimes \"runsc\" and, with --host-uds=open, \"runsc-events\" (https://gvisor.dev/docs/user_guide/install/)")
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if [ "$(id -u)" != 0 ]; then
 		die "this has to run as root, or else these must be there first:" "${missing[@]/#/- }" "then run it again"
@@ -121,7 +127,7 @@ reload_engine() {
 
 setup_runsc() {
 	step "gVisor (runsc)"
-	if [[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]]; then
+	if has_runtimes; then
 		say "already registered with the engine"
 		return
 	fi
@@ -132,15 +138,17 @@ setup_runsc() {
 	fi
 	# runsc keeps what is in the file and leaves the old one beside it, named daemon.json~.
 	run "registering it in $DAEMON_JSON" "$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc
+	# The second one may open a Unix socket of the host; it is for calls with @events alone.
+	run "registering it for calls with @events" \
+		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-events -- --host-uds=open
 	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
 	reload_engine
 	for _ in $(seq 40); do
-		[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] && break
+		has_runtimes && break
 		sleep 0.25
 	done
-	[[ $(engine_says '{{json .Runtimes}}') == *'"runsc"'* ]] ||
-		die "the engine does not list runsc after a reload" "look at $DAEMON_JSON and at the engine's log"
-	say "the engine knows it now, without a restart"
+	has_runtimes || die "the engine does not list runsc after a reload" "look at $DAEMON_JSON and at the engine's log"
+	say "the engine knows them now, without a restart"
 }
 
 setup_binaries() {

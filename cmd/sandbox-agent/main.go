@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
-// process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout. It
-// is started by sandboxd alone.
+// process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
+// `sandbox-agent witness` says what is mounted. It is started by sandboxd alone.
 package main
 
 import (
@@ -32,10 +32,12 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("usage: sandbox-agent init | session (run by sandboxd inside a container)")
+	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
+		return fmt.Errorf("usage: sandbox-agent init | session | witness PATH... (run by sandboxd inside a container)")
 	}
 	switch args[0] {
+	case "witness":
+		return agent.Witness(os.Stdout, args[1:])
 	case "init":
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 		defer stop()

@@ -62,18 +62,22 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := makeMask(cfg.DataDir); err != nil {
+		return err
+	}
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:      data.instance,
 		IdleTimeout:   time.Duration(cfg.IdleTimeout),
 		Platform:      platforms.Current,
+		Grounds:       sandbox.NewGround(cfg.UsersDir, log),
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})
 	executor.Start(ctx)
 	defer executor.Shutdown()
 	service := sandbox.New(sandbox.Config{
-		UsersDir: cfg.UsersDir,
-		HomeUID:  cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
+		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
+		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
 	}, registry, platforms, executor, log)
@@ -148,9 +152,10 @@ func listen(ctx context.Context, socket string) (net.Listener, error) {
 // platformSettings is the part of a container that the settings decide.
 func platformSettings(cfg config.Config, instance, agent string) dockerexec.Platform {
 	return dockerexec.Platform{
-		Instance:     instance,
-		Agent:        agent,
-		Runtime:      cfg.Docker.Runtime,
+		Instance: instance,
+		Agent:    agent,
+		Runtime:  cfg.Docker.Runtime, EventsRuntime: cfg.Docker.EventsRuntime,
+		MaskFile:     maskFile(cfg.DataDir),
 		ReadOnlyRoot: cfg.Docker.ReadOnly,
 		Unconfined:   cfg.Docker.UnconfinedSecurity,
 		CapDrop:      cfg.Docker.CapDrop,
@@ -165,6 +170,17 @@ func platformSettings(cfg config.Config, instance, agent string) dockerexec.Plat
 			VarTmp:   int64(cfg.Limits.VarTmp),
 		},
 	}
+}
+
+// maskFile is what hides files: an empty one that nobody may open.
+func maskFile(dataDir string) string { return filepath.Join(dataDir, "mask") }
+
+func makeMask(dataDir string) error {
+	file, err := os.OpenFile(maskFile(dataDir), os.O_RDONLY|os.O_CREATE, 0)
+	if err != nil {
+		return fmt.Errorf("cannot make the file that hides others: %w", err)
+	}
+	return errors.Join(file.Chmod(0), file.Close())
 }
 
 func installAgent(cfg config.Config) (string, error) {

@@ -1,0 +1,135 @@
+package dockerexec
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Ground is what a container needs on the host beyond its Spec, as it is when the container is made.
+type Ground struct {
+	Mounts []Mount
+	Masks  []Mask
+}
+
+// Grounds prepares the host for containers.
+type Grounds interface {
+	// Lay makes what a Spec's masks are put on, and says what else has to be mounted. Each Lay that
+	// succeeds is followed by one Clear.
+	Lay(Spec) (Ground, error)
+	// Clear takes away what no other container needs.
+	Clear(Spec)
+}
+
+// verify makes sure that the container has mounted the files that were meant. The engine takes names,
+// and a tenant may exchange a directory for a link to anywhere between our look at the name and the
+// engine's. No command of the tenant's has run in this container yet, so its agent can be asked: each
+// file is given an access time that nobody can guess, and the agent has to see it at the mount's place.
+func (e *Executor) verify(ctx context.Context, w *warm, ground Ground) error {
+	var mounts []Mount
+	for _, m := range slices.Concat(w.spec.Mounts, ground.Mounts) {
+		if m.Verify {
+			mounts = append(mounts, m)
+		}
+	}
+	if len(mounts) == 0 {
+		return nil
+	}
+	e.verifying.Lock() // two containers may have one directory
+	defer e.verifying.Unlock()
+	argv := []string{AgentPath, "witness"}
+	want := []string{}
+	for _, m := range mounts {
+		secret, restore, err := challenge(m)
+		if err != nil {
+			return err
+		}
+		if restore == nil {
+			continue // nobody can have exchanged anything there
+		}
+		defer restore()
+		argv, want = append(argv, m.Target), append(want, secret)
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	seen, err := witness(ctx, w.sess, argv)
+	if err != nil {
+		return err
+	}
+	for i, secret := range want {
+		if i >= len(seen) || seen[i] != secret {
+			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", argv[i+2])
+		}
+	}
+	return nil
+}
+
+// challenge gives a mount's source an access time, and returns it and how to undo that. restore is nil
+// where the file system is read-only.
+func challenge(m Mount) (secret string, restore func(), err error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	}
+	defer func() {
+		if restore == nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	}
+	if (FileID{Dev: uint64(st.Dev), Ino: st.Ino}) != m.ID {
+		return "", nil, fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
+	}
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	number := binary.LittleEndian.Uint64(random[:])
+	// In the future: the kernel sets an access time that is older than a change or than a day.
+	at := unix.Timespec{Sec: time.Now().Unix() + 3600 + int64(number>>32%3600), Nsec: int64(number & 0xffffffff % 1e9)}
+	name := fmt.Sprintf("/proc/self/fd/%d", fd)
+	set := func(at unix.Timespec) error {
+		return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, {Nsec: unix.UTIME_OMIT}}, 0)
+	}
+	if err := set(at); errors.Is(err, unix.EROFS) {
+		return "", nil, nil
+	} else if err != nil {
+		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	}
+	return fmt.Sprintf("%d.%09d", at.Sec, at.Nsec), func() {
+		_ = set(st.Atim)
+		_ = unix.Close(fd)
+	}, nil
+}
+
+// witness asks the agent for the access times of paths.
+func witness(ctx context.Context, s *session, argv []string) ([]string, error) {
+	var stdout, stderr bytes.Buffer
+	result, err := s.run(ctx, Command{Argv: argv, Cwd: "/", Timeout: creationLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
+		if stream == Stdout {
+			stdout.Write(data)
+		} else {
+			stderr.Write(data)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot verify the mounts: %w", err)
+	}
+	if result.ExitCode != 0 || result.Signal != 0 {
+		return nil, fmt.Errorf("cannot verify the mounts: %s%s", result.CommandFault, stderr.String())
+	}
+	return strings.Fields(stdout.String()), nil
+}

@@ -1,0 +1,103 @@
+package dockerexec
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/api/types/volume"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// A user's /tmp is a volume of the engine's: a tmpfs that exists from the start of the user's first
+// container to the end of the last, so it is shared, bounded, and empty when nobody uses it.
+
+// tmpName is the volume's name. Another size is another volume: a volume's size is fixed.
+func (s Spec) tmpName() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.Platform.Instance, s.Platform.Limits.Tmp))
+	return "daycare-sandbox-" + s.User + "-tmp-" + hex.EncodeToString(sum[:6])
+}
+
+// tmpVolume is the mount of /tmp; the engine makes the volume with the container.
+func (s Spec) tmpVolume() mount.Mount {
+	return mount.Mount{
+		Type: mount.TypeVolume, Source: s.tmpName(), Target: "/tmp",
+		VolumeOptions: &mount.VolumeOptions{
+			NoCopy: true,
+			Labels: map[string]string{labelInstance: s.Platform.Instance, labelUser: s.User},
+			DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
+				"type": "tmpfs", "device": "tmpfs",
+				"o": fmt.Sprintf("nosuid,nodev,size=%d,mode=1777", s.Platform.Limits.Tmp),
+			}},
+		},
+	}
+}
+
+// Tmp is where the user's /tmp is on the engine's host. There is one while the user has a container, so
+// one is held, until release: any of the user's, or that of the Spec, which is made when create says so;
+// otherwise without one the error is errdefs.ErrNotFound. It blocks while a container is being made.
+func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
+	w := e.hold(spec)
+	if w == nil {
+		if !create {
+			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
+		}
+		if w, _, err = e.acquire(ctx, spec); err != nil {
+			return "", nil, err
+		}
+	}
+	found, err := e.docker.VolumeInspect(ctx, w.spec.tmpName())
+	if err != nil {
+		e.release(w)
+		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, engine.Explain(e.docker, err))
+	}
+	return found.Mountpoint, func() { e.release(w) }, nil
+}
+
+// hold takes a container that is ready and has the Spec's /tmp; nil when there is none.
+func (e *Executor) hold(spec Spec) *warm {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil
+	}
+	for _, w := range e.containers {
+		if w.isReady() && w.spec.User == spec.User && w.spec.tmpName() == spec.tmpName() {
+			w.users++
+			return w
+		}
+	}
+	return nil
+}
+
+// removeTmp removes a volume that no container has any more. One in use is left to its last user.
+func (e *Executor) removeTmp(ctx context.Context, name string) error {
+	err := e.docker.VolumeRemove(ctx, name, false)
+	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("cannot remove the volume %s: %w", name, err)
+}
+
+// removeUnusedTmp removes the volumes of this instance that no container has: those of an earlier
+// service.
+func (e *Executor) removeUnusedTmp(ctx context.Context) error {
+	found, err := e.docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
+		filters.Arg("label", labelInstance+"="+e.cfg.Instance),
+		filters.Arg("dangling", "true"),
+	)})
+	if err != nil {
+		return engine.Explain(e.docker, err)
+	}
+	for _, v := range found.Volumes {
+		if err := e.removeTmp(ctx, v.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,130 @@
+package hostfs
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// beneath makes openat2 refuse a symbolic link as any component (ELOOP) and any mount on the way
+	// (EXDEV). Names have no "..", so EXDEV means nothing else.
+	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+
+	// asEntry opens whatever is there, a symbolic link itself too, without any effect on it.
+	asEntry = unix.O_PATH | unix.O_NOFOLLOW
+	// asParent opens a directory for lookups. Without O_NOFOLLOW, which would make it ENOTDIR, a link is
+	// ELOOP.
+	asParent = unix.O_PATH | unix.O_DIRECTORY
+	// asList opens a directory for its entries. The kernel looks at O_DIRECTORY before it opens anything,
+	// so this does not block on a FIFO or touch a device.
+	asList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
+)
+
+// retry repeats a system call that was disturbed, though not forever: whoever owns the files may be
+// able to disturb it each time.
+func retry(call func() error) error {
+	const attempts = 64
+	var err error
+	for range attempts {
+		if err = call(); !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+	}
+	return err
+}
+
+// openBeneath is the only place that opens something by name. The caller closes the descriptor. The
+// error is a bare errno.
+func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: mode, Resolve: beneath}
+	fd := -1
+	err := retry(func() (err error) {
+		fd, err = unix.Openat2(dir, name, &how)
+		return err
+	})
+	return fd, err
+}
+
+// pin opens name, whatever it is, and describes it. What is at name may be another file already; the
+// description is that of the descriptor. The caller closes it. The error is a bare errno.
+func pin(dir int, name string) (int, Info, error) {
+	fd, err := openBeneath(dir, name, asEntry, 0)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	info, err := inspect(fd, "")
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, Info{}, err
+	}
+	_, info.Name = split(name)
+	return fd, info, nil
+}
+
+// look is pin for those who want the description alone.
+func look(dir int, name string) (Info, error) {
+	fd, info, err := pin(dir, name)
+	if err != nil {
+		return Info{}, err
+	}
+	return info, unix.Close(fd)
+}
+
+// openParent opens the directory that holds name. The caller closes the descriptor.
+func (r *Root) openParent(name string) (dir int, leaf string, err error) {
+	parent, leaf := split(name)
+	dir, err = openBeneath(r.dir, parent, asParent, 0)
+	if err != nil {
+		return -1, "", r.fail(parent, err)
+	}
+	return dir, leaf, nil
+}
+
+// fail is classify for an errno that came of resolving name: where it can, it names the component.
+func (r *Root) fail(name string, err error) error {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EXDEV) {
+		if found := r.obstacle(name); found != nil {
+			return found
+		}
+	}
+	return classify(name, err)
+}
+
+// obstacle looks at the components of name one by one, and returns an error that names the first which
+// does not lead on. It looks after the fact, so it may find another one than stopped the operation, or
+// nil. It follows nothing.
+func (r *Root) obstacle(name string) error {
+	dir := r.dir
+	for end := 0; end < len(name); end++ {
+		part, _, _ := strings.Cut(name[end:], "/")
+		end += len(part)
+		fd, info, err := pin(dir, part)
+		if dir != r.dir {
+			_ = unix.Close(dir)
+		}
+		if err != nil {
+			if errors.Is(err, unix.EXDEV) {
+				return classify(name[:end], err)
+			}
+			return nil
+		}
+		if info.Type == Directory {
+			dir = fd
+			continue
+		}
+		_ = unix.Close(fd)
+		if info.Type == Symlink {
+			return notRegular(name[:end], Symlink)
+		}
+		if end < len(name) {
+			return classify(name[:end], unix.ENOTDIR)
+		}
+		return nil
+	}
+	if dir != r.dir {
+		_ = unix.Close(dir)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package policy
+
+import "github.com/daycare-run/sandbox/pathmap"
+
+// denied is a path that no call may read or write ("Filesystem deny-list"). Its names are few enough to
+// be read in one go; a row says why it is there.
+type denied struct {
+	path string // relative to the home in homeDenied, absolute in systemDenied
+	why  string
+	file bool // in systemDenied: it is a file; what a home has is looked at
+}
+
+// homeDenied are the secrets of a home. The first rows are those of the documents, the others their
+// equivalents: what holds a credential that works elsewhere, and that no tool needs to run here.
+// .npmrc and .cargo, say, hold tokens for some, but settings that tools need for all.
+var homeDenied = []denied{
+	{path: ".ssh", why: "SSH keys"},
+	{path: ".gnupg", why: "GnuPG keys"},
+	{path: ".aws", why: "AWS credentials"},
+	{path: ".kube", why: "Kubernetes credentials"},
+	{path: ".docker", why: "registry credentials"},
+	{path: ".netrc", why: "passwords for hosts"},
+	{path: "Library/Keychains", why: "macOS keychains"},
+	{path: "Library/Application Support/com.apple.TCC", why: "macOS privacy grants"},
+
+	{path: ".azure", why: "Azure credentials, like .aws"},
+	{path: ".oci", why: "Oracle cloud keys, like .aws"},
+	{path: ".config/gcloud", why: "Google cloud credentials, like .aws"},
+	{path: ".config/gh", why: "GitHub tokens, like .netrc"},
+	{path: ".boto", why: "cloud storage keys, like .aws"},
+	{path: ".s3cfg", why: "cloud storage keys, like .aws"},
+	{path: ".git-credentials", why: "passwords for hosts, like .netrc"},
+	{path: ".pgpass", why: "database passwords, like .netrc"},
+	{path: ".my.cnf", why: "database passwords, like .netrc"},
+	{path: ".pypirc", why: "upload passwords, like .netrc"},
+	{path: ".vault-token", why: "a token for secrets, like .netrc"},
+	{path: ".password-store", why: "passwords, like .gnupg"},
+}
+
+// systemDenied are the secrets of the system that the image brings.
+var systemDenied = []denied{
+	{path: "/etc/ssh", why: "SSH host keys"},
+	{path: "/etc/sudoers", why: "who may become root", file: true},
+	{path: "/etc/shadow", why: "password hashes", file: true},
+	{path: "/etc/ssl/private", why: "private keys"},
+
+	{path: "/etc/gshadow", why: "password hashes, like /etc/shadow", file: true},
+	{path: "/etc/sudoers.d", why: "who may become root, like /etc/sudoers"},
+}
+
+// DeniedInHome are the denied paths of a home, relative to it.
+func DeniedInHome() []string {
+	names := make([]string, len(homeDenied))
+	for i, row := range homeDenied {
+		names[i] = row.path
+	}
+	return names
+}
+
+// deniedRegions are the rows as regions, made once.
+var deniedRegions = func() []Region {
+	var regions []Region
+	for _, row := range homeDenied {
+		regions = append(regions, row.region(child(Home, row.path)))
+	}
+	for _, row := range systemDenied {
+		regions = append(regions, row.region(mustPath(row.path)))
+	}
+	return regions
+}()
+
+func (d denied) region(path pathmap.ContainerPath) Region {
+	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why}
+}

@@ -1,0 +1,278 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/hostfs"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// Ground makes what a container's masks and pins stand on in a home, and takes it away when no
+// container needs it. It is a dockerexec.Grounds.
+type Ground struct {
+	usersDir string
+	log      zerolog.Logger
+
+	mu sync.Mutex
+	// needed counts, for each path of the host, the containers that need it; made are the directories
+	// that were made here.
+	needed map[string]int
+	made   map[string]bool
+}
+
+// NewGround makes a Ground for the homes in usersDir.
+func NewGround(usersDir string, log zerolog.Logger) *Ground {
+	return &Ground{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}}
+}
+
+// places are the paths in the home that a Spec needs.
+func places(spec dockerexec.Spec) []string {
+	var all []string
+	for _, pin := range spec.Pins {
+		all = append(all, pin.Place)
+	}
+	for _, m := range spec.Masks {
+		if m.Place != "" {
+			all = append(all, m.Place)
+		}
+	}
+	return all
+}
+
+// Lay makes the places of a Spec's masks and pins and finds the further names of hidden files.
+func (g *Ground) Lay(spec dockerexec.Spec) (_ dockerexec.Ground, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	site, err := g.open(spec)
+	if err != nil {
+		return dockerexec.Ground{}, err
+	}
+	defer site.close()
+	for _, place := range places(spec) {
+		g.needed[place]++
+	}
+	defer func() {
+		if err != nil {
+			g.clear(site, spec)
+		}
+	}()
+	var ground dockerexec.Ground
+	for _, pin := range spec.Pins {
+		mount, err := g.pin(site, pin)
+		if err != nil {
+			return ground, err
+		}
+		ground.Mounts = append(ground.Mounts, mount)
+	}
+	for _, m := range spec.Masks {
+		if m.Place == "" {
+			continue
+		}
+		if err := g.makePlace(site, m); err != nil {
+			return ground, fmt.Errorf("cannot hide %s: %w", m.Target, err)
+		}
+	}
+	return ground, g.hideLinks(site, spec, &ground)
+}
+
+// Clear takes away what no container needs any more.
+func (g *Ground) Clear(spec dockerexec.Spec) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	site, err := g.open(spec)
+	if err != nil {
+		g.log.Warn().Err(err).Str("user", spec.User).Msg("cannot take the places of masks away")
+		for _, place := range places(spec) {
+			g.release(place)
+		}
+		return
+	}
+	defer site.close()
+	g.clear(site, spec)
+}
+
+func (g *Ground) clear(site *site, spec dockerexec.Spec) {
+	all := places(spec)
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // what is inside first
+	for _, place := range all {
+		if g.release(place) {
+			g.removePlace(site, place)
+		}
+	}
+}
+
+// release says that nobody needs a place any more.
+func (g *Ground) release(place string) bool {
+	g.needed[place]--
+	if g.needed[place] > 0 {
+		return false
+	}
+	delete(g.needed, place)
+	return true
+}
+
+// site is the home that a Spec's places are in.
+type site struct {
+	dir  string
+	fd   int
+	root *hostfs.Root
+}
+
+func (g *Ground) open(spec dockerexec.Spec) (*site, error) {
+	dir := filepath.Join(g.usersDir, spec.User, "home")
+	root, err := openHomeRoot(dir, spec.UID, spec.GID)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &site{dir: dir, fd: fd, root: root}, nil
+}
+
+func (s *site) close() {
+	_ = s.root.Close()
+	_ = unix.Close(s.fd)
+}
+
+func (s *site) rel(place string) string { return strings.TrimPrefix(place, s.dir+"/") }
+
+// pin makes a directory that is to be pinned and says how it is mounted.
+func (g *Ground) pin(site *site, pin dockerexec.Pin) (dockerexec.Mount, error) {
+	rel := site.rel(pin.Place)
+	if err := g.makeDirs(site, rel); err != nil {
+		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
+	}
+	info, err := site.root.Stat(rel)
+	if err == nil && info.Type != hostfs.Directory {
+		err = fmt.Errorf("it is a %s, and what is hidden below its name could not be kept so: remove or rename it", info.Type)
+	}
+	if err != nil {
+		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
+	}
+	return dockerexec.Mount{
+		Source: pin.Place, Target: pin.Target, Verify: true, ID: dockerexec.FileID{Dev: info.Dev, Ino: info.Ino},
+	}, nil
+}
+
+// makeDirs makes the directories of a path as the home's owner, and remembers which were not there.
+func (g *Ground) makeDirs(site *site, rel string) error {
+	for i := range len(rel) + 1 {
+		if i < len(rel) && rel[i] != '/' {
+			continue
+		}
+		err := site.root.Mkdir(rel[:i], false)
+		if err == nil {
+			g.made[filepath.Join(site.dir, rel[:i])] = true
+		} else if info, statErr := site.root.Stat(rel[:i]); statErr != nil || info.Type == hostfs.Symlink {
+			return err
+		}
+	}
+	return nil
+}
+
+// makePlace makes what a mask is put on, where there is nothing: a directory of root's that is closed
+// to everyone, or, for a mask that may be looked into, an ordinary one.
+func (g *Ground) makePlace(site *site, m dockerexec.Mask) error {
+	rel := site.rel(m.Place)
+	if dir := path.Dir(rel); dir != "." {
+		if err := g.makeDirs(site, dir); err != nil {
+			return err
+		}
+	}
+	if m.Listable {
+		return g.makeDirs(site, rel)
+	}
+	dir, leaf, err := parentOf(site.fd, rel)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if err := unix.Mkdirat(dir, leaf, 0); !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// removePlace takes away what makePlace or makeDirs has made, if it is still empty. A directory that is
+// closed and root's was made here, by this service or an earlier one.
+func (g *Ground) removePlace(site *site, place string) {
+	for rel := site.rel(place); rel != "."; rel = path.Dir(rel) {
+		name := filepath.Join(site.dir, rel)
+		dir, leaf, err := parentOf(site.fd, rel)
+		if err != nil {
+			return
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(dir, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		ours := g.made[name] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)
+		if err == nil && ours && g.needed[name] == 0 {
+			err = unix.Unlinkat(dir, leaf, unix.AT_REMOVEDIR)
+			delete(g.made, name)
+		}
+		_ = unix.Close(dir)
+		if err != nil || !ours {
+			return
+		}
+	}
+}
+
+// hideLinks adds masks for the further names of hidden files, and pins for the directories that hold
+// those names where they could be renamed.
+func (g *Ground) hideLinks(site *site, spec dockerexec.Spec, ground *dockerexec.Ground) error {
+	if len(spec.Links) == 0 {
+		return nil
+	}
+	ids := make([]hostfs.ID, len(spec.Links))
+	for i, link := range spec.Links {
+		ids[i] = hostfs.ID{Dev: link.Dev, Ino: link.Ino}
+	}
+	names, err := site.root.FindNames(ids, maxLinkNames)
+	if err != nil {
+		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
+	}
+	pinned := map[string]bool{}
+	for _, m := range slices.Concat(spec.Mounts, ground.Mounts) {
+		pinned[m.Target] = true
+	}
+	for _, name := range names {
+		target := path.Join(policy.Home.String(), name)
+		ground.Masks = append(ground.Masks, dockerexec.Mask{Target: target, File: true})
+		for dir := path.Dir(target); writable(spec, dir) && !pinned[dir]; dir = path.Dir(dir) {
+			pinned[dir] = true
+			mount, err := g.pin(site, dockerexec.Pin{
+				Place: filepath.Join(site.dir, strings.TrimPrefix(dir, policy.Home.String()+"/")), Target: dir,
+			})
+			if err != nil {
+				return err
+			}
+			ground.Mounts = append(ground.Mounts, mount)
+		}
+	}
+	return nil
+}
+
+// maxLinkNames is how many further names of hidden files are looked for.
+const maxLinkNames = 1000
+
+// writable says whether the nearest mount of a Spec that holds a path can be written.
+func writable(spec dockerexec.Spec, target string) bool {
+	var nearest dockerexec.Mount
+	for _, m := range spec.Mounts {
+		if within(target, m.Target) && len(m.Target) > len(nearest.Target) {
+			nearest = m
+		}
+	}
+	return nearest.Target != "" && !nearest.ReadOnly
+}

@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"errors"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/fault"
+)
+
+// found is what stands at a path that is to be hidden.
+type found struct {
+	// exists says that there is something, file that it is no directory.
+	exists, file bool
+	// empty says that there is nothing in it to hide; id is zero then.
+	empty bool
+	id    dockerexec.FileID
+}
+
+// beneath resolves a name below a directory's descriptor without following any link.
+func beneath(fd int, name string, flags uint64) (int, error) {
+	for {
+		got, err := unix.Openat2(fd, name, &unix.OpenHow{
+			Flags:   flags | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return got, err
+		}
+	}
+}
+
+// parentOf opens the directory that holds a name, and returns the last component.
+func parentOf(fd int, name string) (dir int, leaf string, err error) {
+	dir, err = beneath(fd, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
+	return dir, path.Base(name), err
+}
+
+// lookAt finds what is at a name of the home, as root and without following any link. A link is an
+// error: what is put over one lands elsewhere, and the link itself stays free to be replaced.
+func (h home) lookAt(name string) (found, error) {
+	dir, leaf := h.fd, name
+	if strings.Contains(name, "/") {
+		var err error
+		dir, leaf, err = parentOf(h.fd, name)
+		if err != nil {
+			return found{}, lookError(err)
+		}
+		defer unix.Close(dir)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return found{}, lookError(err)
+	}
+	it := found{exists: true, id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return found{}, lookError(unix.ELOOP)
+	case unix.S_IFDIR:
+		it.empty = emptyDirectory(dir, leaf)
+	default:
+		it.file = true
+		it.empty = st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0
+	}
+	if it.empty {
+		it.id = dockerexec.FileID{}
+	}
+	return it, nil
+}
+
+// lookError is nil for a path that is not there, also when what should be a directory is none: nothing
+// can be below it.
+func lookError(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
+		return nil
+	case errors.Is(err, unix.ELOOP):
+		return fault.Denied("it is, or is behind, a symbolic link, which cannot be hidden: make it a directory or a file")
+	}
+	return err
+}
+
+// emptyDirectory reads a directory's first entries; what cannot be read is not empty.
+func emptyDirectory(dir int, name string) bool {
+	fd, err := beneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 1024)
+	for {
+		n, err := unix.ReadDirent(fd, buffer)
+		if err != nil {
+			return false
+		}
+		if n == 0 {
+			return true
+		}
+		if _, _, names := unix.ParseDirent(buffer[:n], -1, nil); len(names) > 0 {
+			return false
+		}
+	}
+}
+
+// identify says which file a path of the operator's is.
+func identify(name string) (dockerexec.FileID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return dockerexec.FileID{}, err
+	}
+	return dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, nil
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// maxMounts is how many further mounts a sandbox may have: each is a mount in every container that
+// was granted it.
+const maxMounts = 64
+
+// taken are the places inside that belong to the container; a further mount is neither in them nor
+// around them.
+var taken = []string{
+	"/.daycare", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc",
+	"/root", "/run", "/sbin", "/shared/skills", "/sys", "/tmp", "/usr", "/var",
+}
+
+// parseMounts reads the further mounts and the skills.
+func (s *Service) parseMounts(box *Sandbox, r Registration) error {
+	if len(r.Mounts) > maxMounts {
+		return fault.Invalid("mounts: there are %d, more than %d", len(r.Mounts), maxMounts)
+	}
+	for i, m := range r.Mounts {
+		field := fmt.Sprintf("mounts[%d]", i)
+		source, err := s.mountSource(field+".source", m.Source)
+		if err != nil {
+			return err
+		}
+		target, err := pathmap.ParseContainer(m.Target)
+		if err != nil {
+			return fault.Invalid("%s.target: %v", field, err)
+		}
+		for _, name := range taken {
+			if own, err := pathmap.ParseContainer(name); err == nil && (target.Within(own) || own.Within(target)) {
+				return fault.Invalid("%s.target: %q is not free: %s is the container's; take a place such as /mnt/data", field, target, name)
+			}
+		}
+		for _, other := range box.Mounts {
+			if target.Within(other.Target) || other.Target.Within(target) {
+				return fault.Invalid("%s.target: %q and %q lie in one another", field, target, other.Target)
+			}
+		}
+		box.Mounts = append(box.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+	}
+	if r.SkillsDir != "" {
+		source, err := s.mountSource("skillsDir", r.SkillsDir)
+		if err != nil {
+			return err
+		}
+		box.SkillsDir = source.String()
+	}
+	return nil
+}
+
+// mountSource reads a path of the host that a caller wants to have mounted: in one of the roots, and
+// nothing by which a home would be seen at a place where its secrets are not hidden.
+func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
+	source, err := pathmap.ParseHost(written)
+	if err != nil {
+		return source, fault.Invalid("%s: %v", field, err)
+	}
+	allowed := false
+	for _, root := range s.cfg.AllowedMountRoots {
+		allowed = allowed || within(written, root)
+	}
+	if !allowed {
+		return source, fault.Denied("%s: not in allowedMountRoots; the operator may add it to the settings", field)
+	}
+	if within(s.cfg.UsersDir, written) {
+		return source, fault.Denied("%s: it holds the homes of users, whose secrets would be seen", field)
+	}
+	rest, ok := strings.CutPrefix(written, s.cfg.UsersDir+"/")
+	if !ok {
+		return source, nil
+	}
+	_, inUser, _ := strings.Cut(rest, "/")
+	if inUser == "" || inUser == "home" {
+		return source, fault.Denied("%s: it holds a user's home, whose secrets would be seen; mount a directory in it", field)
+	}
+	inHome, ok := strings.CutPrefix(inUser, "home/")
+	if !ok {
+		return source, nil
+	}
+	for _, name := range append(policy.DeniedInHome(), "apps") {
+		if within(inHome, name) || within(name, inHome) {
+			return source, fault.Denied("%s: it holds, or is in, %s of a home, which is hidden from every call", field, name)
+		}
+	}
+	return source, nil
+}
+
+// within says that a clean path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}

@@ -1,0 +1,282 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"unicode/utf8"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/hostfs"
+	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// EventsPath is where a call with @events finds the engine's control socket.
+const EventsPath = "/run/daycare/control.sock"
+
+// plan is what a call gets: policy's decision made concrete for this host.
+type plan struct {
+	decision policy.Decision
+	spec     dockerexec.Spec
+	platform platform
+	// home is where HOME points and homeWhy the reason; tmp is where TMPDIR does.
+	home, homeWhy, tmp string
+}
+
+// ask is the part of a call that decides about its container.
+type ask struct {
+	tags []string
+	home string
+	// look leaves everything as it is: directories that the call may write to are not made.
+	look bool
+}
+
+// plan decides about a call and finds on the host what its container is made of. Directories that the
+// call may write to are made.
+func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
+	paths, err := s.paths(box)
+	if err != nil {
+		return plan{}, err
+	}
+	grants, err := policy.ParseTags(a.tags, func(written string) (pathmap.ContainerPath, error) { return place(paths, written) })
+	if err != nil {
+		return plan{}, err
+	}
+	subject := s.subject(box)
+	decision, err := subject.Decide(grants)
+	if err != nil {
+		return plan{}, err
+	}
+	if decision.Network && !a.look {
+		return plan{}, fault.Denied("permissions: @network needs a domain to reach, and this version lets calls name none")
+	}
+	p := plan{decision: decision}
+	if p.platform, err = s.platforms.current(ctx); err != nil {
+		return plan{}, err
+	}
+	h, err := s.openHome(box.User)
+	if err != nil {
+		return plan{}, err
+	}
+	defer h.close()
+	if decision.Events && !slices.Contains(p.platform.runtimes, p.platform.EventsRuntime) {
+		return plan{}, fmt.Errorf("cannot grant @events: the engine does not know the runtime %q: register it (scripts/setup.sh does that), or set docker.eventsRuntime", p.platform.EventsRuntime)
+	}
+	if !a.look {
+		if err := h.makeWorkingDir(paths, box); err != nil {
+			return plan{}, err
+		}
+	}
+	b := builder{service: s, paths: paths, home: h, look: a.look, gvisor: p.platform.gvisor(decision.Events)}
+	if p.spec, err = b.spec(box, p.platform.Platform, decision); err != nil {
+		return plan{}, err
+	}
+	err = b.homeVariables(&p, paths, a.home)
+	return p, err
+}
+
+// makeWorkingDir makes a working directory that is not there, so that commands can start.
+func (h home) makeWorkingDir(paths pathmap.Map, box Sandbox) error {
+	_, rest, err := paths.Locate(box.WorkingDir)
+	if err != nil || rest == "." {
+		return err
+	}
+	if err := h.root.Mkdir(rest, true); err != nil {
+		return fault.Invalid("permissions.workingDir: cannot make %q: %v", box.WorkingDir, err)
+	}
+	return nil
+}
+
+// builder puts a Spec together.
+type builder struct {
+	service *Service
+	paths   pathmap.Map
+	home    home
+	look    bool
+	gvisor  bool
+	secrets bool // there is something to hide in the home
+}
+
+func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decision) (dockerexec.Spec, error) {
+	spec := dockerexec.Spec{
+		Platform: platform,
+		User:     box.User.id,
+		UID:      b.home.uid,
+		GID:      b.home.gid,
+		SpoolDir: filepath.Dir(b.home.path.String()),
+		Events:   d.Events,
+	}
+	for _, r := range d.View.Regions() {
+		if err := b.region(&spec, d.View, r); err != nil {
+			return spec, err
+		}
+	}
+	for _, pin := range d.View.Pinned() {
+		if host, err := b.paths.ToHost(pin); err == nil {
+			spec.Pins = append(spec.Pins, dockerexec.Pin{Place: host.String(), Target: pin.String()})
+		}
+	}
+	if b.secrets {
+		links, err := b.home.root.DeniedLinks()
+		if err != nil {
+			return spec, err
+		}
+		for _, link := range links {
+			spec.Links = append(spec.Links, dockerexec.FileID{Dev: link.Dev, Ino: link.Ino})
+		}
+	}
+	if d.Events {
+		return spec, b.events(&spec)
+	}
+	return spec, nil
+}
+
+// region adds what a region is in the container.
+func (b *builder) region(spec *dockerexec.Spec, v policy.View, r policy.Region) error {
+	if !utf8.ValidString(r.Path.String()) {
+		return fault.Invalid("permissions: %q is not UTF-8, and the engine mounts no such path", r.Path)
+	}
+	switch {
+	case r.Path == policy.Tmp:
+		return nil // every container has it
+	case r.Mode >= policy.ReadOnly:
+		mount, err := b.mount(r)
+		spec.Mounts = append(spec.Mounts, mount)
+		return err
+	default:
+		mask, err := b.mask(v, r)
+		spec.Masks = append(spec.Masks, mask)
+		return err
+	}
+}
+
+// mount finds what is to be mounted for a region. What may be written to is made if it is not there.
+func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
+	m := dockerexec.Mount{Target: r.Path.String(), ReadOnly: r.Mode != policy.Writable}
+	at, rest, err := b.paths.Locate(r.Path)
+	if err != nil {
+		return m, err
+	}
+	m.Source = filepath.Join(at.Host.String(), rest)
+	if at.Container == policy.Home && rest == "." {
+		m.ID = b.home.id
+		return m, nil
+	}
+	m.Verify = true
+	root := b.home.root
+	if at.Container != policy.Home {
+		if root, err = b.service.openMount(at.Host, b.home); err != nil {
+			return m, fault.Invalid("cannot mount %q: %v", at.Container, pathless(err))
+		}
+		defer root.Close()
+	}
+	info, err := root.Stat(rest)
+	if cerrdefs.IsNotFound(err) && !b.look && at.Container == policy.Home {
+		// Also what is only read: an app's directory is there from the start.
+		if err = root.Mkdir(rest, true); err == nil {
+			info, err = root.Stat(rest)
+		}
+	}
+	if b.look && cerrdefs.IsNotFound(err) {
+		return m, nil
+	}
+	if err != nil {
+		return m, fault.Invalid("cannot grant %q: %v", r.Path, err)
+	}
+	if info.Type != hostfs.Directory && info.Type != hostfs.Regular {
+		return m, fault.Invalid("cannot grant %q: it is a %s, neither a directory nor a file", r.Path, info.Type)
+	}
+	m.ID = dockerexec.FileID{Dev: info.Dev, Ino: info.Ino}
+	return m, nil
+}
+
+// mask finds what a region hides. In a home something has to be at the place where the mask is put:
+// gVisor does without where nothing can be written, and nothing is left on the host then.
+func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) {
+	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty}
+	if !r.Path.Within(policy.Home) {
+		m.File = r.File
+		return m, nil
+	}
+	_, rest, err := b.paths.Locate(r.Path)
+	if err != nil {
+		return m, err
+	}
+	around, _ := v.Around(r.Path)
+	if !b.gvisor || around.Mode == policy.Writable {
+		m.Place = filepath.Join(b.home.path.String(), rest)
+	}
+	there, err := b.home.lookAt(rest)
+	if err != nil {
+		return m, fault.Denied("cannot hide %q: %v", r.Path, err)
+	}
+	m.File, m.ID = there.file, there.id
+	b.secrets = b.secrets || (there.exists && !there.empty)
+	return m, nil
+}
+
+// events adds the engine's control socket.
+func (b *builder) events(spec *dockerexec.Spec) error {
+	socket := b.service.cfg.EventsSocket
+	if socket == "" {
+		return fault.Denied("permissions: @events is not available: the operator has set no eventsSocket")
+	}
+	id, err := identify(socket)
+	if err != nil {
+		return fault.NotFound("permissions: @events: the engine's control socket is not there: %v", pathless(err))
+	}
+	spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: id})
+	return nil
+}
+
+// homeVariables decides where HOME and TMPDIR point ("Home remapping").
+func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error {
+	p.home, p.homeWhy, p.tmp = policy.Tmp.String(), "the home is read-only for this call", policy.Tmp.String()
+	switch {
+	case asked != "":
+		path, err := place(paths, asked)
+		if err != nil {
+			return fault.Invalid("home: %v", err)
+		}
+		at, ok := p.decision.View.At(path)
+		if !ok || at.Mode != policy.Writable {
+			return fault.Denied("home: this call may not write to %q; ask for @workspace, or for @write: of a directory that holds it", path)
+		}
+		p.home, p.homeWhy = path.String(), "asked for"
+	case p.decision.View.HomeWritable():
+		p.home, p.homeWhy = policy.Home.String(), "the home is writable for this call"
+	}
+	home, err := pathmap.ParseContainer(p.home)
+	if err != nil {
+		return err
+	}
+	if at, rest, err := b.paths.Locate(home); err == nil && at.Container == policy.Home && !b.look {
+		// What a tool keeps for the moment belongs to its home, too, if it can be put there.
+		if asked != "" {
+			if err := b.home.root.Mkdir(rest, true); err != nil {
+				return fault.Invalid("home: cannot make %q: %v", p.home, err)
+			}
+		}
+		if b.home.root.Mkdir(filepath.Join(rest, homeTmp), true) == nil {
+			p.tmp = filepath.Join(p.home, homeTmp)
+		}
+	}
+	return nil
+}
+
+// homeTmp is where TMPDIR points in a home that can be written.
+const homeTmp = ".cache/tmp"
+
+// gvisor says whether the runtime of a call is gVisor, which needs nothing on the host to put a mask on.
+func (p platform) gvisor(events bool) bool {
+	runtime := p.Runtime
+	if events {
+		runtime = p.EventsRuntime
+	}
+	return slices.Contains(p.gvisors, runtime)
+}

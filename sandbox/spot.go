@@ -1,0 +1,205 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/hostfs"
+	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// ErrNoSpace is the class of an error that comes from a full disk or quota.
+var ErrNoSpace = hostfs.ErrNoSpace
+
+// spot is a path that a file call names: allowed by policy and found on the host, but not looked at
+// yet. What looks at it goes by root and name.
+type spot struct {
+	path pathmap.ContainerPath
+	view policy.View
+	at   policy.Region
+	root *hostfs.Root
+	name string // below root
+	host string // of root
+	free func() // gives back what holds root's place
+}
+
+func (t spot) close() {
+	_ = t.root.Close()
+	t.free()
+}
+
+// resolved is the path on the host.
+func (t spot) resolved() string { return filepath.Join(t.host, t.name) }
+
+// display is the path as agents name it: ~/… in the home.
+func display(path pathmap.ContainerPath) string {
+	if rest, ok := strings.CutPrefix(path.String(), policy.Home.String()+"/"); ok {
+		return "~/" + rest
+	}
+	if path == policy.Home {
+		return "~"
+	}
+	return path.String()
+}
+
+// want is what a file call wants of a path.
+type want struct {
+	doing string      // as in "cannot read"
+	mode  policy.Mode // the least that will do
+	// absolute refuses a relative path; whole a path that the view has something of its own below.
+	absolute, whole bool
+}
+
+// locate finds a path that a caller wrote. What the sandbox holds decides, as a view: the file calls
+// have no tags.
+func (s *Service) locate(ctx context.Context, box Sandbox, field, written string, w want) (spot, error) {
+	paths, err := s.paths(box)
+	if err != nil {
+		return spot{}, err
+	}
+	if written == "" {
+		return spot{}, fault.Invalid("%s is empty", field)
+	}
+	if w.absolute && !strings.HasPrefix(written, "/") && !strings.HasPrefix(written, "~/") {
+		return spot{}, fault.Invalid("%s %q is not absolute; it begins with / or ~/", field, written)
+	}
+	path, err := resolve(paths, box.WorkingDir, written)
+	if err != nil {
+		return spot{}, fault.Invalid("%s: %v", field, err)
+	}
+	t := spot{path: path, view: s.subject(box).Held(), free: func() {}}
+	if err := t.allow(w); err != nil {
+		return spot{}, err
+	}
+	if path.Within(policy.Tmp) {
+		return t, s.openTmp(ctx, box, &t, w.mode == policy.Writable)
+	}
+	return t, s.openIn(box, paths, &t)
+}
+
+// allow holds a path against the view.
+func (t *spot) allow(w want) error {
+	shown := display(t.path)
+	at, ok := t.view.At(t.path)
+	t.at = at
+	switch {
+	case !ok && w.mode == policy.Writable:
+		return fault.Denied("cannot %s %q: it is in no place that this sandbox may write to", w.doing, shown)
+	case !ok:
+		return fault.NotFound("cannot %s %q: it is in no mount of this sandbox; what belongs to the image can be seen with exec", w.doing, shown)
+	case at.Mode == policy.Empty && t.path == at.Path && w.mode == policy.ReadOnly:
+		return nil // a directory with nothing in it
+	case at.Mode < policy.ReadOnly:
+		return fault.Denied("cannot %s %q: %s", w.doing, shown, at.Why)
+	case at.Mode < w.mode:
+		return fault.Denied("cannot %s %q: this sandbox may not write there (%s)", w.doing, shown, readOnlyWhy(at))
+	}
+	if inner, held := t.view.Holds(t.path); w.whole && (held || at.Path == t.path) {
+		if !held {
+			inner = at
+		}
+		return fault.Denied("cannot %s %q: the place %q has to stay (%s)", w.doing, shown, display(inner.Path), inner.Why)
+	}
+	return nil
+}
+
+func readOnlyWhy(at policy.Region) string {
+	if at.Path == policy.Home {
+		return "it writes to its working directory and to permissions.writeDirs"
+	}
+	return at.Why
+}
+
+// openIn opens the mount that shows a path.
+func (s *Service) openIn(box Sandbox, paths pathmap.Map, t *spot) error {
+	at, rest, err := paths.Locate(t.path)
+	if err != nil {
+		return fault.NotFound("%v", err)
+	}
+	h, err := s.openHome(box.User)
+	if err != nil {
+		return err
+	}
+	t.name, t.host = rest, at.Host.String()
+	if at.Container == policy.Home {
+		_ = unix.Close(h.fd)
+		t.root = h.root
+		return nil
+	}
+	defer h.close()
+	if t.root, err = s.openMount(at.Host, h); err != nil {
+		return fault.NotFound("cannot open the mount %q: %v", at.Container, pathless(err))
+	}
+	return nil
+}
+
+// openTmp opens the user's /tmp, which is there while a container is: to write makes one.
+func (s *Service) openTmp(ctx context.Context, box Sandbox, t *spot, create bool) error {
+	p, err := s.plan(ctx, box, ask{})
+	if err != nil {
+		return err
+	}
+	dir, free, err := s.executor.Tmp(ctx, p.spec, create)
+	if cerrdefs.IsNotFound(err) {
+		return fault.NotFound("%q is not there: /tmp is empty when the user's last container has gone", t.path)
+	}
+	if err != nil {
+		return err
+	}
+	t.free, t.host = free, dir
+	if t.root, err = openTmpRoot(dir, p.spec.UID, p.spec.GID); err != nil {
+		free()
+		return s.hidden("cannot open /tmp", err)
+	}
+	t.name = "."
+	if t.path != policy.Tmp {
+		t.name = strings.TrimPrefix(t.path.String(), policy.Tmp.String()+"/")
+	}
+	return nil
+}
+
+// openTmpRoot opens a /tmp and makes sure that it is the tmpfs which the engine has mounted: where the
+// service does not see the engine's mounts, there is only an ordinary directory.
+func openTmpRoot(dir string, uid, gid uint32) (*hostfs.Root, error) {
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uid, GID: gid})
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Statfs_t
+	err = unix.Statfs(dir, &st)
+	if err == nil && st.Type != unix.TMPFS_MAGIC {
+		err = errors.New("the service does not see the engine's mount of it; where sandboxd is in a container, bind the engine's volumes into it with propagation rslave")
+	}
+	if err == nil {
+		var here, there hostfs.Info
+		if here, err = root.Stat("."); err == nil {
+			var again unix.Stat_t
+			if err = unix.Stat(dir, &again); err == nil {
+				there.Dev, there.Ino = uint64(again.Dev), again.Ino
+			}
+			if err == nil && (here.Dev != there.Dev || here.Ino != there.Ino) {
+				err = errors.New("it went away just now; try again")
+			}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+// doing says what a file call could not do. Errors of hostfs name the path below the root only.
+func (t spot) failed(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cannot %s %q: %w", doing, display(t.path), err)
+}
