@@ -209,6 +209,25 @@ func (e *Executor) forget(w *warm) {
 	}
 }
 
+// Expel gives up a container with all that runs in it. It blocks while the container is being made.
+func (e *Executor) Expel(fingerprint Fingerprint) {
+	e.mu.Lock()
+	w := e.containers[fingerprint]
+	e.mu.Unlock()
+	if w == nil {
+		return
+	}
+	select {
+	case <-w.ready:
+	case <-e.ctx.Done():
+		return
+	}
+	if w.err == nil {
+		w.sess.close()
+		e.forget(w)
+	}
+}
+
 // discard removes a container in the background.
 func (e *Executor) discard(w *warm) {
 	e.work.Go(func() {

@@ -27,10 +27,22 @@ type lab struct {
 	serviceIsRoot bool
 }
 
-func newLab(t testing.TB, denied ...string) *lab { return newLabIn(t, t.TempDir(), denied...) }
+func newLab(t testing.TB, denied ...string) *lab {
+	t.Helper()
+	return newLabIn(t, openTempDir(t), denied...)
+}
+
+// openTempDir is a temporary directory that the owner can reach, from the root and by any link out of it.
+func openTempDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)))
+	return dir
+}
 
 func newLabIn(t testing.TB, base string, denied ...string) *lab {
 	t.Helper()
+	before := descriptors(t)
 	l := &lab{t: t, dir: filepath.Join(base, "root"), outside: filepath.Join(base, "outside")}
 	l.uid, l.gid, l.serviceIsRoot = os.Getuid(), os.Getgid(), os.Getuid() == 0
 	if l.serviceIsRoot {
@@ -43,8 +55,24 @@ func newLabIn(t testing.TB, base string, denied ...string) *lab {
 	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Denied: denied})
 	must(t, err)
 	l.root = root
-	t.Cleanup(func() { must(t, root.Close()) })
+	t.Cleanup(func() {
+		must(t, root.Close())
+		if after := descriptors(t); after != before {
+			t.Errorf("%d descriptors were open before and %d are after", before, after)
+		}
+	})
 	return l
+}
+
+// descriptors counts what is open, so that every test of a lab also finds what was left open.
+func descriptors(t testing.TB) int {
+	t.Helper()
+	// The first pipe makes the runtime open what it polls with, and keep it.
+	r, w, err := os.Pipe()
+	must(t, errors.Join(err, r.Close(), w.Close()))
+	open, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(open)
 }
 
 func (l *lab) needsRoot() {
@@ -163,6 +191,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "nobody"},
 	}
 	for _, tt := range tests {
+		if tt.cfg.UID == 0 {
+			tt.cfg.UID, tt.cfg.GID = uint32(os.Getuid()), uint32(os.Getgid())
+		}
 		root, err := hostfs.Open(tt.cfg)
 		if !errors.Is(err, tt.class) || !strings.Contains(err.Error(), tt.says) || root != nil {
 			t.Errorf("%s: %v, want %q of class %q", tt.name, err, tt.says, tt.class)

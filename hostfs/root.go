@@ -32,8 +32,9 @@ type Config struct {
 	// Dir is the absolute, clean path of the root on the host. Its own components belong to the
 	// operator and are trusted.
 	Dir string
-	// UID and GID own the files: every operation is done with these, and without a capability. When
-	// they are not those of the service itself, the service must be root.
+	// UID and GID own the files: every operation is done with these, and without a capability, for
+	// which the service must be root. When they are those of the service itself, nothing changes: root
+	// that works for root keeps its capabilities.
 	UID, GID uint32
 	// Denied lists names beneath the root, files and directories. The regular files there are reached
 	// by no other name: not by a hard link elsewhere, and not by moving them. The names themselves are

@@ -78,15 +78,23 @@ func (s Subject) check(g Grants) error {
 	held := s.Held()
 	for _, path := range g.Write {
 		if at, ok := held.At(path); !ok || at.Mode != Writable {
-			return s.notHeld(tagWrite+path.String(), at.Why)
+			return s.notHeld(tagWrite+path.String(), whyNot(at))
 		}
 	}
 	for _, path := range g.Read {
 		if at, ok := held.At(path); !ok || at.Mode < ReadOnly {
-			return s.notHeld(tagRead+path.String(), at.Why)
+			return s.notHeld(tagRead+path.String(), whyNot(at))
 		}
 	}
 	return nil
+}
+
+// whyNot is the reason when there is a particular one.
+func whyNot(at Region) string {
+	if at.Path == Home {
+		return ""
+	}
+	return at.Why
 }
 
 func (s Subject) notHeld(tag, why string) error {

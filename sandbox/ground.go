@@ -28,11 +28,14 @@ type Ground struct {
 	// that were made here.
 	needed map[string]int
 	made   map[string]bool
+	// laid are the Specs that have a container.
+	laid    map[dockerexec.Fingerprint]dockerexec.Spec
+	watched watch
 }
 
 // NewGround makes a Ground for the homes in usersDir.
 func NewGround(usersDir string, log zerolog.Logger) *Ground {
-	return &Ground{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}}
+	return &Ground{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, laid: map[dockerexec.Fingerprint]dockerexec.Spec{}}
 }
 
 // places are the paths in the home that a Spec needs.
@@ -82,13 +85,20 @@ func (g *Ground) Lay(spec dockerexec.Spec) (_ dockerexec.Ground, err error) {
 			return ground, fmt.Errorf("cannot hide %s: %w", m.Target, err)
 		}
 	}
-	return ground, g.hideLinks(site, spec, &ground)
+	if err := g.hideLinks(site, spec, &ground); err != nil {
+		return ground, err
+	}
+	g.laid[spec.Fingerprint()] = spec
+	g.watchHome(spec)
+	return ground, nil
 }
 
 // Clear takes away what no container needs any more.
 func (g *Ground) Clear(spec dockerexec.Spec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	delete(g.laid, spec.Fingerprint())
+	g.forgetHome(spec.User)
 	site, err := g.open(spec)
 	if err != nil {
 		g.log.Warn().Err(err).Str("user", spec.User).Msg("cannot take the places of masks away")

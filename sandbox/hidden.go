@@ -18,6 +18,8 @@ type found struct {
 	// empty says that there is nothing in it to hide; id is zero then.
 	empty bool
 	id    dockerexec.FileID
+	// closed says that it is a directory that nobody but root may enter: what is in it stays hidden.
+	closed bool
 }
 
 // beneath resolves a name below a directory's descriptor without following any link.
@@ -61,6 +63,7 @@ func (h home) lookAt(name string) (found, error) {
 		return found{}, lookError(unix.ELOOP)
 	case unix.S_IFDIR:
 		it.empty = emptyDirectory(dir, leaf)
+		it.closed = st.Uid == 0 && st.Mode&0o777 == 0
 	default:
 		it.file = true
 		it.empty = st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -65,16 +66,26 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	if err := makeMask(cfg.DataDir); err != nil {
 		return err
 	}
+	ground := sandbox.NewGround(cfg.UsersDir, log)
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:      data.instance,
 		IdleTimeout:   time.Duration(cfg.IdleTimeout),
 		Platform:      platforms.Current,
-		Grounds:       sandbox.NewGround(cfg.UsersDir, log),
+		Grounds:       ground,
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})
 	executor.Start(ctx)
 	defer executor.Shutdown()
+	watching, stopWatching := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if err := ground.Watch(watching, executor.Expel); err != nil {
+			log.Error().Err(err).Msg("what appears at hidden paths goes unseen by commands that are running")
+		}
+	})
+	defer watch.Wait()
+	defer stopWatching()
 	service := sandbox.New(sandbox.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
