@@ -30,7 +30,7 @@ var mayImport = map[string]string{
 	"agent/spawn":  "",
 	"config":       "",
 	"pathmap":      "",
-	"hostfs":       "",
+	"hostfs":       "fault",
 	"version":      "",
 }
 

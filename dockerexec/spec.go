@@ -9,8 +9,6 @@ package dockerexec
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -127,27 +125,23 @@ func (p Platform) equal(other Platform) bool {
 	return Spec{Platform: p}.Fingerprint() == Spec{Platform: other}.Fingerprint()
 }
 
-// canonical is the Spec as JSON, with what has no order in one order and nil as empty.
-func (s Spec) canonical() []byte {
-	s.Mounts = slices.SortedFunc(slices.Values(s.Mounts), func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
-	s.Masks = slices.SortedFunc(slices.Values(s.Masks), func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
-	s.Pins = slices.SortedFunc(slices.Values(s.Pins), func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
-	s.Links = slices.SortedFunc(slices.Values(s.Links), func(a, b FileID) int {
-		return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino))
-	})
-	s.Platform.CapDrop = slices.Sorted(slices.Values(s.Platform.CapDrop))
-	s.Platform.CapAdd = slices.Sorted(slices.Values(s.Platform.CapAdd))
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("a Spec holds nothing that JSON lacks: %v", err))
-	}
-	return text
+// ordered is the Spec with what has no order in one order.
+func (s Spec) ordered() Spec {
+	s.Mounts = sorted(s.Mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
+	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
+	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
+	s.Links = sorted(s.Links, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
+	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
+	return s
 }
 
-// Fingerprint computes the Spec's identity, in some microseconds.
-func (s Spec) Fingerprint() Fingerprint {
-	sum := sha256.Sum256(s.canonical())
-	return Fingerprint(hex.EncodeToString(sum[:]))
+// sorted leaves its argument as it is, and copies it only if it has to.
+func sorted[T any](list []T, compare func(a, b T) int) []T {
+	if slices.IsSortedFunc(list, compare) {
+		return list
+	}
+	return slices.SortedFunc(slices.Values(list), compare)
 }
 
 // The labels by which a container describes itself.
@@ -158,12 +152,21 @@ const (
 	labelSpec        = "run.daycare.sandbox.spec"
 )
 
+// text is the Spec as JSON, by which a container describes itself.
+func (s Spec) text() string {
+	text, err := json.Marshal(s.ordered())
+	if err != nil {
+		panic(fmt.Sprintf("a Spec holds nothing that JSON lacks: %v", err))
+	}
+	return string(text)
+}
+
 func (s Spec) labels() map[string]string {
 	return map[string]string{
 		labelInstance:    s.Platform.Instance,
 		labelUser:        s.User,
 		labelFingerprint: string(s.Fingerprint()),
-		labelSpec:        string(s.canonical()),
+		labelSpec:        s.text(),
 	}
 }
 

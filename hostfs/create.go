@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // How says what Create does about a file that exists.
@@ -50,7 +52,7 @@ func (r *Root) Create(name string, how How) (*Writer, error) {
 		return nil, err
 	}
 	if how < Replace || how > Exclusive {
-		return nil, invalid("%d is no way to write a file", how)
+		return nil, fault.Invalid("%d is no way to write a file", how)
 	}
 	w := &Writer{root: r, name: name, how: how, file: -1}
 	w.parent, w.leaf = split(name)

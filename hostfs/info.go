@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Type is what an entry of a directory is.
@@ -86,11 +88,11 @@ func notRegular(name string, is Type) error {
 	at := shown(name)
 	switch is {
 	case Symlink:
-		return denied("%s is a symbolic link", at)
+		return fault.Denied("%s is a symbolic link", at)
 	case Directory:
-		return invalid("%s is a directory", at)
+		return fault.Invalid("%s is a directory", at)
 	case FIFO:
-		return invalid("%s is a FIFO, not a regular file", at)
+		return fault.Invalid("%s is a FIFO, not a regular file", at)
 	}
-	return invalid("%s is a %s, not a regular file", at, is)
+	return fault.Invalid("%s is a %s, not a regular file", at, is)
 }

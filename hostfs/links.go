@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // refuseLink returns an error of class ErrPermissionDenied when info is a file with several names, one
@@ -24,7 +26,7 @@ func (r *Root) deniedName(id ID, name string) error {
 	for _, where := range r.denied {
 		err := r.scan(where, left, nil, func(path string, info Info) error {
 			if left--; info.ID == id {
-				return denied("%s is another name of %s", shown(name), shown(path))
+				return fault.Denied("%s is another name of %s", shown(name), shown(path))
 			}
 			return nil
 		})
@@ -83,7 +85,7 @@ func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
 		})
 	})
 	if errors.Is(err, errTooManyNames) {
-		return nil, denied("denied files have more than %d other names", most)
+		return nil, fault.Denied("denied files have more than %d other names", most)
 	}
 	if err != nil {
 		return nil, err

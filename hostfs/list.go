@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Stat describes the entry name itself: a symbolic link is a Symlink, wherever it leads. It needs no
@@ -36,7 +38,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 		return nil, false, err
 	}
 	if most < 1 {
-		return nil, false, invalid("a list of at most %d entries is none", most)
+		return nil, false, fault.Invalid("a list of at most %d entries is none", most)
 	}
 	err = r.asOwner(func() error {
 		fd, err := openBeneath(r.dir, name, asList, 0)

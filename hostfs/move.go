@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Move renames a file or directory within the root. Without replace it is of class ErrConflict when to
@@ -15,11 +17,11 @@ func (r *Root) Move(from, to string, replace bool) error {
 		return err
 	}
 	if within(to, from) {
-		return invalid("%s cannot be moved into itself", shown(from))
+		return fault.Invalid("%s cannot be moved into itself", shown(from))
 	}
 	for _, name := range r.denied {
 		if within(name, from) || within(from, name) {
-			return denied("%s would give %s another name", shown(from), shown(name))
+			return fault.Denied("%s would give %s another name", shown(from), shown(name))
 		}
 	}
 	return r.asOwner(func() error { return r.move(from, to, replace) })

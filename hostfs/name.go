@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // maxName is the length in bytes of the longest name.
@@ -14,17 +16,17 @@ const maxName = 4096
 func checkName(name string) error {
 	switch {
 	case name == "":
-		return invalid("the name is empty")
+		return fault.Invalid("the name is empty")
 	case len(name) > maxName:
-		return invalid("the name has %d bytes, more than %d", len(name), maxName)
+		return fault.Invalid("the name has %d bytes, more than %d", len(name), maxName)
 	case strings.Contains(name, "\x00"):
-		return invalid("%s holds a NUL byte", shown(name))
+		return fault.Invalid("%s holds a NUL byte", shown(name))
 	case name[0] == '/':
-		return invalid("%s is not relative to the root", shown(name))
+		return fault.Invalid("%s is not relative to the root", shown(name))
 	case name == ".." || strings.HasPrefix(name, "../"):
-		return invalid("%s leads out of the root", shown(name))
+		return fault.Invalid("%s leads out of the root", shown(name))
 	case path.Clean(name) != name:
-		return invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, shown(name))
+		return fault.Invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, shown(name))
 	}
 	return nil
 }
@@ -32,7 +34,7 @@ func checkName(name string) error {
 // checkEntry is checkName for what needs an entry in a directory, which the root itself is not.
 func checkEntry(name string) error {
 	if name == "." {
-		return invalid(`"." is the root directory itself`)
+		return fault.Invalid(`"." is the root directory itself`)
 	}
 	return checkName(name)
 }

@@ -6,8 +6,9 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // owner is the identity with which a thread touches files: user, group, no supplementary group and no
@@ -27,7 +28,7 @@ type capabilities [2]unix.CapUserData
 
 func newOwner(uid, gid uint32) (owner, error) {
 	if uid == ^uint32(0) || gid == ^uint32(0) {
-		return owner{}, invalid("uid or gid -1 is nobody")
+		return owner{}, fault.Invalid("uid or gid -1 is nobody")
 	}
 	o := owner{uid: int(uid), gid: int(gid)}
 	if o.uid == os.Geteuid() && o.gid == os.Getegid() {
@@ -68,7 +69,7 @@ func (o *owner) do(work func() error) (err error) {
 func (o *owner) enter() error {
 	if len(o.groups) > 0 {
 		if err := unix.Setgroups(nil); err != nil {
-			return fmt.Errorf("the service may not act as the owner: setgroups: %w", classed{errdefs.ErrPermissionDenied})
+			return fault.Denied("the service may not act as the owner: setgroups")
 		}
 	}
 	if err := setIDs(o.uid, o.gid); err != nil {
@@ -106,7 +107,7 @@ func setIDs(uid, gid int) error {
 	isGID, _ := unix.SetfsgidRetGid(-1)
 	isUID, _ := unix.SetfsuidRetUid(-1)
 	if isUID != uid || isGID != gid {
-		return denied("the service may not act as the owner %d:%d", uid, gid)
+		return fault.Denied("the service may not act as the owner %d:%d", uid, gid)
 	}
 	return nil
 }

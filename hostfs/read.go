@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // File is a regular file that is open for reading. Its owner may change it meanwhile, so more or fewer
@@ -65,7 +67,7 @@ func (r *Root) reopen(entry int, info Info, name string, flags int) (int, Info, 
 	case err != nil:
 		err = classify(name, err)
 	case now.ID != info.ID || now.Type != Regular:
-		err = conflict("%s changed while it was opened", shown(name))
+		err = fault.Conflict("%s changed while it was opened", shown(name))
 	default:
 		now.Name = info.Name
 		return fd, now, nil

@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Remove removes an entry: of a symbolic link the link itself. A directory, even an empty one, is of
@@ -27,7 +29,7 @@ func (r *Root) Remove(name string, recursive bool) error {
 		case info.Type != Directory:
 			return classify(name, unix.Unlinkat(dir, leaf, 0))
 		case !recursive:
-			return invalid("%s is a directory; set recursive", shown(name))
+			return fault.Invalid("%s is a directory; set recursive", shown(name))
 		}
 		return removeAll(dir, leaf, name)
 	})

@@ -25,6 +25,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Config says what Open opens. No field has a default.
@@ -74,7 +76,7 @@ func Open(cfg Config) (*Root, error) {
 func (cfg Config) validate() error {
 	var faults []error
 	if !filepath.IsAbs(cfg.Dir) || filepath.Clean(cfg.Dir) != cfg.Dir || strings.Contains(cfg.Dir, "\x00") {
-		faults = append(faults, invalid("the root directory is not an absolute, clean path"))
+		faults = append(faults, fault.Invalid("the root directory is not an absolute, clean path"))
 	}
 	for _, name := range cfg.Denied {
 		if err := checkEntry(name); err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 const (
@@ -41,7 +43,7 @@ func (t *tree) top() *level { return t.levels[len(t.levels)-1] }
 // enter goes into the directory leaf of parent. The error may be a bare errno.
 func (t *tree) enter(parent int, leaf, path string) error {
 	if len(t.levels) == maxDepth {
-		return invalid("%s is nested deeper than %d directories", shown(path), maxDepth)
+		return fault.Invalid("%s is nested deeper than %d directories", shown(path), maxDepth)
 	}
 	fd, err := openBeneath(parent, leaf, asList, 0)
 	if err != nil {
@@ -65,7 +67,7 @@ func (t *tree) next() (string, error) {
 		at.names = names
 	}
 	if t.left--; t.left < 0 {
-		return "", denied("there are too many entries to look at")
+		return "", fault.Denied("there are too many entries to look at")
 	}
 	name := at.names[0]
 	at.names = at.names[1:]

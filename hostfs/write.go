@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // Write writes all of p or returns an error, of class ErrNoSpace when the disk or the quota is full.
@@ -102,7 +104,7 @@ func (w *Writer) inPlace() error {
 	written, err3 := inspect(w.file, "")
 	named, err4 := inspect(dir, w.temp)
 	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID || written.ID != named.ID {
-		return conflict("the directory of %s changed while the file was written", shown(w.name))
+		return fault.Conflict("the directory of %s changed while the file was written", shown(w.name))
 	}
 	return nil
 }

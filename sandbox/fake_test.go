@@ -16,7 +16,7 @@ import (
 
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.
 type fakeExecutor struct {
-	t   *testing.T
+	t   testing.TB
 	run func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 }
 
@@ -54,7 +54,7 @@ const testUID, testGID = 4321, 1234
 
 // newService makes a Service over temporary folders, with sandbox "agent" of alice in workingDir. Its
 // limits are those of config's defaults.
-func newService(t *testing.T, executor *fakeExecutor, workingDir string) *Service {
+func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Service {
 	t.Helper()
 	if executor == nil {
 		executor = &fakeExecutor{}

@@ -43,7 +43,7 @@ func parentOf(fd int, name string) (dir int, leaf string, err error) {
 
 // lookAt finds what is at a name of the home, as root and without following any link. A link is an
 // error: what is put over one lands elsewhere, and the link itself stays free to be replaced.
-func (h home) lookAt(name string) (found, error) {
+func (h *home) lookAt(name string) (found, error) {
 	dir, leaf := h.fd, name
 	if strings.Contains(name, "/") {
 		var err error
@@ -108,11 +108,28 @@ func emptyDirectory(dir int, name string) bool {
 	}
 }
 
-// identify says which file a path of the operator's is.
-func identify(name string) (dockerexec.FileID, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return dockerexec.FileID{}, err
+// identified is which file a path of the host is.
+type identified struct {
+	id   dockerexec.FileID
+	mode uint32 // with the type
+}
+
+// identify follows no link, so that nobody who may put one there has a say in what is mounted.
+func identify(name string) (identified, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return identified{}, err
 	}
-	return dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, nil
+	defer unix.Close(fd)
+	return identifyOpen(fd)
+}
+
+func identifyOpen(fd int) (identified, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return identified{}, err
+	}
+	return identified{id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, mode: st.Mode}, nil
 }

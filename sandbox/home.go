@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,13 +21,35 @@ type home struct {
 	path     pathmap.HostPath
 	uid, gid uint32
 	id       dockerexec.FileID
-	fd       int // the directory, for what is looked at as root
-	root     *hostfs.Root
+	fd       int          // the directory, for what is looked at as root
+	opened   *hostfs.Root // by root
 }
 
-func (h home) close() {
+func (h *home) close() {
 	_ = unix.Close(h.fd)
-	_ = h.root.Close()
+	if h.opened != nil {
+		_ = h.opened.Close()
+	}
+}
+
+// root is the home for what is done as its owner. It is closed with h.
+func (h *home) root() (_ *hostfs.Root, err error) {
+	if h.opened == nil {
+		h.opened, err = openHomeRoot(h.path.String(), h.uid, h.gid)
+	}
+	return h.opened, err
+}
+
+// makeDir makes a directory, with those above it, as the home's owner, if it is not there.
+func (h *home) makeDir(name string) error {
+	if fd, err := beneath(h.fd, name, unix.O_PATH|unix.O_DIRECTORY); err == nil {
+		return unix.Close(fd)
+	}
+	root, err := h.root()
+	if err != nil {
+		return err
+	}
+	return root.Mkdir(name, true)
 }
 
 // openHomeRoot opens a home for its owner.
@@ -41,16 +62,9 @@ var deniedInHome = policy.DeniedInHome()
 
 // openMount opens a further mount for a home's owner. Its components may be a tenant's, so none may be
 // a link.
-func (s *Service) openMount(dir pathmap.HostPath, h home) (*hostfs.Root, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, dir.String(), &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
+func (s *Service) openMount(dir pathmap.HostPath, h *home) (*hostfs.Root, error) {
+	meant, err := identify(dir.String())
 	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
 	root, err := hostfs.Open(hostfs.Config{Dir: dir.String(), UID: h.uid, GID: h.gid})
@@ -58,7 +72,7 @@ func (s *Service) openMount(dir pathmap.HostPath, h home) (*hostfs.Root, error) 
 		return nil, err
 	}
 	info, err := root.Stat(".")
-	if err == nil && (info.Dev != uint64(st.Dev) || info.Ino != st.Ino) {
+	if err == nil && (dockerexec.FileID{Dev: info.Dev, Ino: info.Ino}) != meant.id {
 		err = errors.New("it was exchanged just now")
 	}
 	if err != nil {
@@ -69,54 +83,59 @@ func (s *Service) openMount(dir pathmap.HostPath, h home) (*hostfs.Root, error) 
 
 // openHome finds a user's home, makes it if there is none, and opens it; the caller closes it. Every step is taken below usersDir
 // without following a link that leads out of it.
-func (s *Service) openHome(user UserID) (home, error) {
+func (s *Service) openHome(user UserID) (*home, error) {
 	path, err := s.homePath(user)
 	if err != nil {
-		return home{}, errors.New("cannot name the user's home")
+		return nil, errors.New("cannot name the user's home")
 	}
-	users, err := os.OpenRoot(s.cfg.UsersDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(s.cfg.UsersDir, 0o755); err == nil {
-			users, err = os.OpenRoot(s.cfg.UsersDir)
+	h := &home{path: path}
+	if h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home")); errors.Is(err, unix.ENOENT) {
+		if err = s.makeHome(user); err == nil {
+			h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home"))
 		}
 	}
-	if err != nil {
-		return home{}, s.hidden("cannot open the folder of the users' homes", err)
-	}
-	defer users.Close()
-	name := filepath.Join(user.id, "home")
-	info, err := users.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.makeHome(users, user); err == nil {
-			info, err = users.Lstat(name)
-		}
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
 	}
 	if err != nil {
-		return home{}, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
+		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() {
-		return home{}, fmt.Errorf("cannot use the home of user %q: it is not a directory", user)
+	var st unix.Stat_t
+	if err := unix.Fstat(h.fd, &st); err != nil {
+		h.close()
+		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
-	if stat.Uid == 0 {
-		return home{}, fmt.Errorf("cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user", user)
+	if st.Uid == 0 {
+		h.close()
+		return nil, fmt.Errorf("cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user", user)
 	}
-	h := home{path: path, uid: stat.Uid, gid: stat.Gid, id: dockerexec.FileID{Dev: uint64(stat.Dev), Ino: stat.Ino}}
-	if h.fd, err = unix.Open(path.String(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
-		return home{}, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
-	}
-	if h.root, err = openHomeRoot(path.String(), h.uid, h.gid); err != nil {
-		_ = unix.Close(h.fd)
-		return home{}, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
-	}
+	h.uid, h.gid, h.id = st.Uid, st.Gid, dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}
 	return h, nil
+}
+
+// openBelow opens a directory, for its descriptor alone, without following a link below root.
+func openBelow(root, name string) (int, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	return beneath(fd, name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // makeHome makes a user's home unless another call has just done it: to make it twice would replace
 // the one that a container may have mounted by then.
-func (s *Service) makeHome(users *os.Root, user UserID) error {
+func (s *Service) makeHome(user UserID) error {
 	s.makingHome.Lock()
 	defer s.makingHome.Unlock()
+	if err := os.MkdirAll(s.cfg.UsersDir, 0o755); err != nil {
+		return err
+	}
+	users, err := os.OpenRoot(s.cfg.UsersDir)
+	if err != nil {
+		return err
+	}
+	defer users.Close()
 	name := filepath.Join(user.id, "home")
 	if _, err := users.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -129,7 +148,7 @@ func (s *Service) makeHome(users *os.Root, user UserID) error {
 	if err := users.Mkdir(temporary, 0o700); err != nil {
 		return err
 	}
-	err := errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg.HomeUID), int(s.cfg.HomeGID)))
+	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg.HomeUID), int(s.cfg.HomeGID)))
 	if err == nil {
 		err = users.Rename(temporary, name)
 	}

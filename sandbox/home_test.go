@@ -81,13 +81,13 @@ func TestHomesThatAreRefused(t *testing.T) {
 		{"is a broken link", "not a directory", func(users, _ string) error {
 			return firstError(os.MkdirAll(users+"/bob", 0o755), os.Symlink("nowhere", users+"/bob/home"))
 		}},
-		{"is below a link that leads out", "cannot open the home", func(users, elsewhere string) error {
+		{"is below a link that leads out", "behind a symbolic link", func(users, elsewhere string) error {
 			return os.Symlink(filepath.Dir(elsewhere), users+"/bob")
 		}},
-		{"would be below a link that leads out", "cannot open the home", func(users, elsewhere string) error {
+		{"would be below a link that leads out", "behind a symbolic link", func(users, elsewhere string) error {
 			return os.Symlink(filepath.Dir(filepath.Dir(elsewhere)), users+"/bob")
 		}},
-		{"would be below a file", "cannot open the home", func(users, _ string) error { return os.WriteFile(users+"/bob", nil, 0o644) }},
+		{"would be below a file", "not a directory", func(users, _ string) error { return os.WriteFile(users+"/bob", nil, 0o644) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newService(t, nil, "")

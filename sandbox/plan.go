@@ -2,16 +2,16 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
-	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/fault"
-	"github.com/daycare-run/sandbox/hostfs"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/policy"
 )
@@ -81,12 +81,12 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 }
 
 // makeWorkingDir makes a working directory that is not there, so that commands can start.
-func (h home) makeWorkingDir(paths pathmap.Map, box Sandbox) error {
+func (h *home) makeWorkingDir(paths pathmap.Map, box Sandbox) error {
 	_, rest, err := paths.Locate(box.WorkingDir)
 	if err != nil || rest == "." {
 		return err
 	}
-	if err := h.root.Mkdir(rest, true); err != nil {
+	if err := h.makeDir(rest); err != nil {
 		return fault.Invalid("permissions.workingDir: cannot make %q: %v", box.WorkingDir, err)
 	}
 	return nil
@@ -96,7 +96,7 @@ func (h home) makeWorkingDir(paths pathmap.Map, box Sandbox) error {
 type builder struct {
 	service *Service
 	paths   pathmap.Map
-	home    home
+	home    *home
 	look    bool
 	gvisor  bool
 	secrets bool // there is something to hide in the home
@@ -122,7 +122,11 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 		}
 	}
 	if b.secrets {
-		links, err := b.home.root.DeniedLinks()
+		root, err := b.home.root()
+		if err != nil {
+			return spec, err
+		}
+		links, err := root.DeniedLinks()
 		if err != nil {
 			return spec, err
 		}
@@ -168,31 +172,41 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 		return m, nil
 	}
 	m.Verify = true
-	root := b.home.root
-	if at.Container != policy.Home {
-		if root, err = b.service.openMount(at.Host, b.home); err != nil {
-			return m, fault.Invalid("cannot mount %q: %v", at.Container, pathless(err))
-		}
-		defer root.Close()
-	}
-	info, err := root.Stat(rest)
-	if cerrdefs.IsNotFound(err) && !b.look && at.Container == policy.Home {
+	it, err := b.identify(at, rest)
+	if errors.Is(err, unix.ENOENT) && at.Container == policy.Home && !b.look {
 		// Also what is only read: an app's directory is there from the start.
-		if err = root.Mkdir(rest, true); err == nil {
-			info, err = root.Stat(rest)
+		if err := b.home.makeDir(rest); err != nil {
+			return m, fault.Invalid("cannot grant %q: %v", r.Path, err)
 		}
+		it, err = b.identify(at, rest)
 	}
-	if b.look && cerrdefs.IsNotFound(err) {
-		return m, nil
-	}
-	if err != nil {
+	kind := it.mode & unix.S_IFMT
+	switch {
+	case errors.Is(err, unix.ENOENT) && b.look:
+	case errors.Is(err, unix.ENOENT):
+		return m, fault.NotFound("cannot grant %q: it is not there", r.Path)
+	case errors.Is(err, unix.ELOOP):
+		return m, fault.Denied("cannot grant %q: it is, or is behind, a symbolic link", r.Path)
+	case err != nil:
 		return m, fault.Invalid("cannot grant %q: %v", r.Path, err)
+	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
+		return m, fault.Invalid("cannot grant %q: it is neither a directory nor a file", r.Path)
 	}
-	if info.Type != hostfs.Directory && info.Type != hostfs.Regular {
-		return m, fault.Invalid("cannot grant %q: it is a %s, neither a directory nor a file", r.Path, info.Type)
-	}
-	m.ID = dockerexec.FileID{Dev: info.Dev, Ino: info.Ino}
+	m.ID = it.id
 	return m, nil
+}
+
+// identify says which file is to be mounted.
+func (b *builder) identify(at pathmap.Mount, rest string) (identified, error) {
+	if at.Container != policy.Home {
+		return identify(filepath.Join(at.Host.String(), rest))
+	}
+	fd, err := beneath(b.home.fd, rest, unix.O_PATH)
+	if err != nil {
+		return identified{}, err
+	}
+	defer unix.Close(fd)
+	return identifyOpen(fd)
 }
 
 // mask finds what a region hides. In a home something has to be at the place where the mask is put:
@@ -226,11 +240,11 @@ func (b *builder) events(spec *dockerexec.Spec) error {
 	if socket == "" {
 		return fault.Denied("permissions: @events is not available: the operator has set no eventsSocket")
 	}
-	id, err := identify(socket)
+	it, err := identify(socket)
 	if err != nil {
 		return fault.NotFound("permissions: @events: the engine's control socket is not there: %v", pathless(err))
 	}
-	spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: id})
+	spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: it.id})
 	return nil
 }
 
@@ -258,11 +272,11 @@ func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error 
 	if at, rest, err := b.paths.Locate(home); err == nil && at.Container == policy.Home && !b.look {
 		// What a tool keeps for the moment belongs to its home, too, if it can be put there.
 		if asked != "" {
-			if err := b.home.root.Mkdir(rest, true); err != nil {
+			if err := b.home.makeDir(rest); err != nil {
 				return fault.Invalid("home: cannot make %q: %v", p.home, err)
 			}
 		}
-		if b.home.root.Mkdir(filepath.Join(rest, homeTmp), true) == nil {
+		if b.home.makeDir(filepath.Join(rest, homeTmp)) == nil {
 			p.tmp = filepath.Join(p.home, homeTmp)
 		}
 	}

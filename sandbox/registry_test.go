@@ -36,7 +36,7 @@ func box(t *testing.T, id, user, dir string) Sandbox {
 	return s
 }
 
-func open(t *testing.T, dir string) *Registry {
+func open(t testing.TB, dir string) *Registry {
 	t.Helper()
 	r, err := OpenRegistry(dir, zerolog.Nop())
 	if err != nil {

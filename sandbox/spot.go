@@ -130,9 +130,9 @@ func (s *Service) openIn(box Sandbox, paths pathmap.Map, t *spot) error {
 	}
 	t.name, t.host = rest, at.Host.String()
 	if at.Container == policy.Home {
+		t.root, err = h.root()
 		_ = unix.Close(h.fd)
-		t.root = h.root
-		return nil
+		return err
 	}
 	defer h.close()
 	if t.root, err = s.openMount(at.Host, h); err != nil {

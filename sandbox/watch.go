@@ -171,7 +171,7 @@ func (g *Ground) holds(spec dockerexec.Spec) bool {
 		if !ok {
 			continue
 		}
-		there, err := home{fd: site.fd}.lookAt(rest)
+		there, err := (&home{fd: site.fd}).lookAt(rest)
 		if err != nil || there.id != m.ID {
 			return false
 		}

@@ -1,0 +1,74 @@
+package dockerexec
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// Fingerprint computes the Spec's identity. Every call does it, so the canonical form is written by
+// hand and not by reflection; a test changes each field in turn and looks for another fingerprint.
+func (s Spec) Fingerprint() Fingerprint {
+	sum := sha256.Sum256(canonical(make([]byte, 0, 8<<10)).spec(s.ordered()))
+	return Fingerprint(hex.EncodeToString(sum[:]))
+}
+
+// canonical is a form in which two different Specs are two different texts: each string and each list
+// has its length in front.
+type canonical []byte
+
+func (c canonical) number(n uint64) canonical { return binary.LittleEndian.AppendUint64(c, n) }
+
+func (c canonical) text(s string) canonical { return append(c.number(uint64(len(s))), s...) }
+
+func (c canonical) flags(flags ...bool) canonical {
+	for _, flag := range flags {
+		if flag {
+			c = append(c, 1)
+		} else {
+			c = append(c, 0)
+		}
+	}
+	return c
+}
+
+func (c canonical) texts(list []string) canonical {
+	c = c.number(uint64(len(list)))
+	for _, s := range list {
+		c = c.text(s)
+	}
+	return c
+}
+
+func (c canonical) id(id FileID) canonical { return c.number(id.Dev).number(id.Ino) }
+
+func (c canonical) spec(s Spec) canonical {
+	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.SpoolDir).flags(s.Events)
+	c = c.number(uint64(len(s.Mounts)))
+	for _, m := range s.Mounts {
+		c = c.text(m.Source).text(m.Target).flags(m.ReadOnly, m.Verify).id(m.ID)
+	}
+	c = c.number(uint64(len(s.Masks)))
+	for _, m := range s.Masks {
+		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable).id(m.ID)
+	}
+	c = c.number(uint64(len(s.Pins)))
+	for _, p := range s.Pins {
+		c = c.text(p.Place).text(p.Target)
+	}
+	c = c.number(uint64(len(s.Links)))
+	for _, id := range s.Links {
+		c = c.id(id)
+	}
+	return c
+}
+
+func (c canonical) platform(p Platform) canonical {
+	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskFile)
+	c = c.flags(p.ReadOnlyRoot, p.Unconfined).texts(p.CapDrop).texts(p.CapAdd)
+	l := p.Limits
+	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.Shm, l.Tmp, l.Run, l.VarTmp} {
+		c = c.number(uint64(n))
+	}
+	return c
+}

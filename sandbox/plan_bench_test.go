@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// BenchmarkPlan is what a call pays before its container is asked: policy, the look at the home, and
+// the fingerprint.
+func BenchmarkPlan(b *testing.B) {
+	for _, tt := range []struct {
+		name string
+		tags []string
+	}{
+		{"no grants", nil},
+		{"workspace", []string{"@workspace"}},
+		{"a directory", []string{"@write:/home/out"}},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			s := newService(b, nil, "")
+			box, err := s.Get("agent")
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				p, err := s.plan(b.Context(), box, ask{tags: tt.tags})
+				if err != nil {
+					b.Fatal(err)
+				}
+				p.spec.Fingerprint()
+			}
+		})
+	}
+}
+
+// BenchmarkView is a decision about many mounts and tags, with its fingerprint.
+func BenchmarkView(b *testing.B) {
+	s := newService(b, nil, "")
+	r := Registration{UserID: "alice"}
+	var tags []string
+	s.cfg.AllowedMountRoots = []string{"/"}
+	shared := b.TempDir()
+	for i := range 20 {
+		name := fmt.Sprintf("d%d", i)
+		if err := os.MkdirAll(filepath.Join(shared, name), 0o755); err != nil {
+			b.Fatal(err)
+		}
+		r.Mounts = append(r.Mounts, MountRequest{Source: filepath.Join(shared, name), Target: "/mnt/" + name})
+		r.ReadDirs = append(r.ReadDirs, "/mnt/"+name)
+		tags = append(tags, "@read:/mnt/"+name)
+	}
+	for i := range 30 {
+		tags = append(tags, fmt.Sprintf("@write:/home/a/%d", i))
+	}
+	if _, _, err := s.Put("many", r); err != nil {
+		b.Fatal(err)
+	}
+	box, err := s.Get("many")
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, err := s.plan(b.Context(), box, ask{tags: tags})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("fingerprint", func(b *testing.B) {
+		for b.Loop() {
+			p.spec.Fingerprint()
+		}
+	})
+	b.Run("plan", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.plan(b.Context(), box, ask{tags: tags}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
