@@ -38,7 +38,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				l.sh(t, "bystander", "true")
 				other := l.containersOf("bystander")[0].ID
-				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Command: command, TimeoutMs: &timeout})
+				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				t.Logf("the attack ended with %+v, %v", out.Result, err)
 				if err == nil && !out.Failed {
 					t.Error("the attack succeeded")
@@ -64,14 +64,14 @@ func TestFloodsDoNotGrowTheDaemon(t *testing.T) {
 		l.register(t, "flood")
 		l.sh(t, "flood", "true")
 		before := residentKiB(t, l)
-		out := l.run(t, "flood", apitypes.Exec{Command: "cat /dev/zero & cat /dev/zero >&2", TimeoutMs: &timeout})
+		out := l.run(t, "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero & cat /dev/zero >&2", TimeoutMs: &timeout})
 		if !out.Truncated || !out.TimedOut {
 			t.Errorf("got %+v", out.Result)
 		}
 		stuck := make(chan struct{})
 		first := make(chan struct{})
 		go func() {
-			_, _ = l.client.Attach(t.Context(), "flood", apitypes.Exec{Command: "cat /dev/zero"},
+			_, _ = l.client.Attach(t.Context(), "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero"},
 				client.Streams{Stdout: &stuckWriter{first: first, stuck: stuck}})
 		}()
 		<-first

@@ -22,6 +22,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
 	docker "github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
@@ -87,7 +88,7 @@ func missing() error {
 	if err != nil {
 		return err
 	}
-	for _, runtime := range runtimes {
+	for _, runtime := range append(runtimes, "runsc-events") {
 		if _, ok := info.Runtimes[runtime]; !ok {
 			return fmt.Errorf("the engine does not know the runtime %s", runtime)
 		}
@@ -112,7 +113,7 @@ type lab struct {
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
 func newLab(t *testing.T, runtime string, settings ...string) *lab {
 	t.Helper()
-	l, err := openLab(t.Name(), engineSocket, append([]string{"SANDBOXD_DOCKER_RUNTIME=" + runtime}, settings...))
+	l, err := openLab(t.Name(), engineSocket, append(runtimeSettings(runtime), settings...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +124,14 @@ func newLab(t *testing.T, runtime string, settings ...string) *lab {
 		}
 	})
 	return l
+}
+
+func runtimeSettings(runtime string) []string {
+	events := runtime
+	if runtime == "runsc" {
+		events = "runsc-events"
+	}
+	return []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_EVENTS_RUNTIME=" + events}
 }
 
 func openLab(name, socket string, settings []string) (*lab, error) {
@@ -203,6 +212,9 @@ func (l *lab) close() {
 	for _, found := range l.containers() {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
+	for _, name := range l.volumes() {
+		_ = l.engine.VolumeRemove(context.Background(), name, true)
+	}
 	_ = l.engine.Close()
 	_ = os.RemoveAll(l.dir)
 }
@@ -220,6 +232,25 @@ func (l *lab) containers() []container.Summary {
 	return list
 }
 
+// volumes are the names of those that the engine has for this lab.
+func (l *lab) volumes() []string {
+	instance, err := os.ReadFile(l.path("data/instance"))
+	if err != nil {
+		return nil
+	}
+	list, err := l.engine.VolumeList(context.Background(), volume.ListOptions{
+		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+strings.TrimSpace(string(instance)))),
+	})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, v := range list.Volumes {
+		names = append(names, v.Name)
+	}
+	return names
+}
+
 // containersOf are a user's.
 func (l *lab) containersOf(user string) []container.Summary {
 	return slices.DeleteFunc(l.containers(), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
@@ -233,9 +264,16 @@ func (l *lab) register(t *testing.T, user string) {
 	}
 }
 
-// run executes and expects the service not to fail.
+// workspace is the grant of the stories that are not about grants.
+var workspace = []string{"@workspace"}
+
+// run executes and expects the service not to fail. A call that says nothing of permissions has
+// @workspace; an empty list is none.
 func (l *lab) run(t *testing.T, user string, e apitypes.Exec) apitypes.Output {
 	t.Helper()
+	if e.Permissions == nil {
+		e.Permissions = workspace
+	}
 	out, err := l.client.Exec(context.Background(), user, e)
 	if err != nil {
 		t.Fatalf("exec %.200q %.200q: %v", e.Command, e.Argv, err)
@@ -289,7 +327,7 @@ func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
 			l := sharedLabs[runtime]
 			if l == nil {
 				var err error
-				if l, err = openLab("shared", engineSocket, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime}); err != nil {
+				if l, err = openLab("shared", engineSocket, runtimeSettings(runtime)); err != nil {
 					sharedMu.Unlock()
 					t.Fatal(err)
 				}

@@ -47,7 +47,7 @@ func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.client.Attach(context.Background(), "daemons",
-				apitypes.Exec{Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
+				apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
 				client.Streams{Stdin: stdin, Stdout: printed})
 			done <- err
 		}()
@@ -80,7 +80,7 @@ func TestThreadsAreNotLeftovers(t *testing.T) {
 		var result apitypes.Result
 		go func() {
 			var err error
-			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Argv: []string{"python3", "-c", `
+			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", `
 import sys, threading, time
 for i in range(4): threading.Thread(target=time.sleep, args=(7008,), daemon=True).start()
 print("ready", flush=True)
@@ -112,7 +112,7 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 			"ignores termination": "trap '' TERM; (trap '' TERM; setsid sleep 7004 &); while :; do sleep 7004; done",
 		} {
 			t.Run(name, func(t *testing.T) {
-				out := l.run(t, "timeout", apitypes.Exec{Command: command, TimeoutMs: &timeout})
+				out := l.run(t, "timeout", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				if !out.TimedOut || !out.Failed {
 					t.Errorf("got %+v", out.Result)
 				}
@@ -122,7 +122,7 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 			})
 		}
 		t.Run("has time to clean up", func(t *testing.T) {
-			out := l.run(t, "timeout", apitypes.Exec{Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
+			out := l.run(t, "timeout", apitypes.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
 			if out.Stdout != "begun\ncleaned\n" || !out.TimedOut || out.ExitCode == nil || *out.ExitCode != 3 {
 				t.Errorf("got %q %+v", out.Stdout, out.Result)
 			}
@@ -134,7 +134,7 @@ func TestACancelledCallEndsTheTree(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "cancel")
 		l.sh(t, "cancel", "true")
-		command := apitypes.Exec{Command: "(setsid sleep 7005 &); echo begun; sleep 7005"}
+		command := apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7005 &); echo begun; sleep 7005"}
 		calls := map[string]func(ctx context.Context, begun chan<- struct{}) error{
 			"buffered": func(ctx context.Context, begun chan<- struct{}) error {
 				close(begun)
@@ -179,7 +179,7 @@ func TestSignals(t *testing.T) {
 		go func() {
 			var err error
 			result, err = l.client.Attach(context.Background(), "signals",
-				apitypes.Exec{Command: "trap 'echo got INT; exit 7' INT; echo ready; while :; do sleep 0.05; done"},
+				apitypes.Exec{Permissions: workspace, Command: "trap 'echo got INT; exit 7' INT; echo ready; while :; do sleep 0.05; done"},
 				client.Streams{Stdin: endless{}, Stdout: printed, Signals: signals})
 			_ = printed.Close()
 			done <- err
@@ -215,7 +215,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 		for i := range 64 {
 			go func() {
 				want := strings.Repeat("x", i)
-				out, err := l.client.Exec(context.Background(), "many", apitypes.Exec{Command: "(setsid sleep 7006 &); printf %s " + want})
+				out, err := l.client.Exec(context.Background(), "many", apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7006 &); printf %s " + want})
 				if err == nil && out.Stdout != want {
 					err = errors.New("got " + out.Stdout)
 				}
@@ -242,7 +242,8 @@ func TestAForkBombEndsWithItsCommand(t *testing.T) {
 			l.register(t, "bomb")
 			begun := time.Now()
 			_, err := l.client.Exec(context.Background(), "bomb", apitypes.Exec{
-				Command: "f() { (setsid sleep 7007 &) ; f & f & }; f; wait", TimeoutMs: &timeout,
+				Permissions: workspace,
+				Command:     "f() { (setsid sleep 7007 &) ; f & f & }; f; wait", TimeoutMs: &timeout,
 			})
 			t.Logf("ended after %v with %v", time.Since(begun), err)
 			if left := sleeping(t, l, "bomb", "7007"); left != "" {

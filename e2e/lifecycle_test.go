@@ -24,7 +24,7 @@ func TestManyFirstCallsMakeOneContainer(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 100 {
 			calls.Go(func() {
-				if out, err := l.client.Exec(t.Context(), "first", apitypes.Exec{Argv: []string{"true"}}); err != nil || out.Failed {
+				if out, err := l.client.Exec(t.Context(), "first", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}}); err != nil || out.Failed {
 					t.Errorf("%+v, %v", out.Result, err)
 				}
 			})
@@ -47,7 +47,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 		l.sh(t, "killed", "true")
 		lost := make(chan error, 1)
 		go func() {
-			_, err := l.client.Exec(context.Background(), "killed", apitypes.Exec{Command: "(setsid sleep 7300 &) ; trap '' TERM; sleep 7300"})
+			_, err := l.client.Exec(context.Background(), "killed", apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7300 &) ; trap '' TERM; sleep 7300"})
 			lost <- err
 		}()
 		eventually(t, "the command runs", func() bool { return strings.Count(sleeping(t, l, "killed", "7300"), "sleep") == 2 })
@@ -62,7 +62,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
-		out := l.run(t, "killed", apitypes.Exec{Argv: []string{"true"}})
+		out := l.run(t, "killed", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
 		if after := l.containersOf("killed"); len(after) != 1 || after[0].ID != before {
 			t.Errorf("the container was not adopted: %+v", after)
 		}
@@ -121,7 +121,7 @@ func TestOthersContainersAreLeftAlone(t *testing.T) {
 	if err := l.start(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.client.Exec(t.Context(), "others", apitypes.Exec{Argv: []string{"true"}})
+	_, err = l.client.Exec(t.Context(), "others", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
 	if err == nil || !strings.Contains(err.Error(), "is not this service's") {
 		t.Errorf("got %v", err)
 	}
@@ -175,7 +175,7 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 		}
 		long := make(chan apitypes.Output, 1)
 		go func() {
-			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
+			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
 			long <- out
 		}()
 		eventually(t, "the long command runs", func() bool {
@@ -273,7 +273,7 @@ func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
 func TestMissingImage(t *testing.T) {
 	l := newLab(t, "runsc", "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-missing")
 	l.register(t, "missing")
-	_, err := l.client.Exec(t.Context(), "missing", apitypes.Exec{Argv: []string{"true"}})
+	_, err := l.client.Exec(t.Context(), "missing", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
 	var failure *client.Error
 	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || !strings.Contains(failure.Message, "sandboxd image build") {
 		t.Fatalf("got %v", err)
@@ -294,7 +294,7 @@ func TestStopEndsRunningCommands(t *testing.T) {
 	l.register(t, "stop")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := l.client.Exec(context.Background(), "stop", apitypes.Exec{Command: "sleep 7301"})
+		_, err := l.client.Exec(context.Background(), "stop", apitypes.Exec{Permissions: workspace, Command: "sleep 7301"})
 		ended <- err
 	}()
 	eventually(t, "the command runs", func() bool { return sleeping(t, l, "stop", "7301") != "" })
