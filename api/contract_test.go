@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type exchange struct {
 	name, route string
 	service     fakeService
 	body        string // of the request; empty for none
+	kind        string // the body's Content-Type, when it is not JSON
 	accept      string
 	status      int
 	// breaks says that the request is one that the contract forbids.
@@ -31,7 +33,7 @@ type exchange struct {
 // directions against openapi.yaml.
 func TestExchangesKeepToTheContract(t *testing.T) {
 	rules := readContract(t)
-	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t)} {
+	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), fileExchanges(), otherExchanges(), transferExchanges(t)} {
 		for _, x := range exchanges {
 			t.Run(x.route+" "+x.name, func(t *testing.T) {
 				rules.hold(t, serveFake(t, &x.service).URL, x)
@@ -80,10 +82,14 @@ func sandboxExchanges(t *testing.T) []exchange {
 	}
 	const put, get, remove = "PUT /v1/sandboxes/agent-7", "GET /v1/sandboxes/agent-7", "DELETE /v1/sandboxes/agent-7"
 	const alice = `{"userId":"alice","permissions":{"workingDir":"/home/project"}}`
+	const all = `{"userId":"alice","permissions":{"workingDir":"/home/project","writeDirs":["/mnt/data"],"readDirs":[],"network":true,"events":true,"appId":"crm"},
+		"mounts":[{"source":"/data/users/alice/data","target":"/mnt/data"}],"skillsDir":"/data/users/alice/skills"}`
 	large := `{"userId":"alice","permissions":{"workingDir":"` + strings.Repeat("a", testMaxRequest) + `"}}`
 	disk := fmt.Errorf("cannot record sandbox: no space left on device")
 	return []exchange{
 		{name: "new", route: put, body: alice, service: puts(true, nil), status: 201},
+		{name: "everything", route: put, body: all, service: puts(true, nil), status: 201},
+		{name: "mount without a target", route: put, body: `{"userId":"alice","mounts":[{"source":"/a"}]}`, service: puts(false, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "again", route: put, body: `{"userId":"alice"}`, service: puts(false, nil), status: 200},
 		{name: "upper case", route: put, body: `{"userId":"Alice"}`, service: puts(false, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "no user", route: put, body: `{}`, service: puts(false, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
@@ -115,7 +121,7 @@ func execExchanges(*testing.T) []exchange {
 		}}
 	}
 	const exec, attach = "POST /v1/sandboxes/agent-7/exec", "GET /v1/sandboxes/agent-7/exec"
-	const shell = `{"command":"ls","login":true,"cwd":"src","env":{"A":"1"},"secrets":{"B":""},"timeoutMs":1}`
+	const shell = `{"command":"ls","permissions":["@workspace","@write:/mnt/data"],"home":"/mnt/data","login":true,"cwd":"src","env":{"A":"1"},"secrets":{"B":""},"timeoutMs":1}`
 	const stdin = `{"argv":["cat","-"],"stdin":"AP8=","stdinEncoding":"base64"}`
 	lost := dockerexec.Result{Cold: true} // fails after the start
 	return []exchange{
@@ -134,6 +140,7 @@ func execExchanges(*testing.T) []exchange {
 		{name: "no form", route: exec, body: `{}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "timeout 0", route: exec, body: `{"command":"ls","timeoutMs":0}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "name with =", route: exec, body: `{"command":"ls","env":{"A=B":""}}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
+		{name: "unknown tag", route: exec, body: `{"command":"ls","permissions":["@root"]}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "unknown encoding", route: exec, body: `{"command":"ls","stdinEncoding":"hex"}`, status: 400, breaks: true},
 		{name: "unknown key", route: exec, body: `{"command":"ls","Cwd":"/"}`, status: 400, breaks: true},
 		{name: "truncated", route: exec, body: `{"command":"ls"`, status: 400, breaks: true},
@@ -176,7 +183,7 @@ func (x exchange) request(t *testing.T, url string) *http.Request {
 		t.Fatal(err)
 	}
 	if x.body != "" {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", cmp.Or(x.kind, "application/json"))
 	}
 	if x.accept != "" {
 		req.Header.Set("Accept", x.accept)

@@ -29,7 +29,7 @@ func TestBadRequests(t *testing.T) {
 		message                 string // a part of it
 	}{
 		{"unknown key", exec, "", `{"command":"ls","comand":1}`, 400, "unknown key comand"},
-		{"unknown nested key", put, "", `{"userId":"a","permissions":{"network":true}}`, 400, "unknown key permissions.network"},
+		{"unknown nested key", put, "", `{"userId":"a","permissions":{"root":true}}`, 400, "unknown key permissions.root"},
 		{"key in another case", exec, "", `{"Command":"ls"}`, 400, "unknown key Command"},
 		{"duplicate key", exec, "", `{"command":"ls","command":"rm"}`, 400, "key command is given twice"},
 		{"duplicate nested key", exec, "", `{"command":"ls","env":{"A":"1","A":"2"}}`, 400, "key env.A is given twice"},
@@ -123,6 +123,9 @@ func TestClassesOfErrors(t *testing.T) {
 		{cerrdefs.ErrNotFound, apitypes.NotFound, 404},
 		{cerrdefs.ErrConflict, apitypes.Conflict, 409},
 		{&http.MaxBytesError{Limit: 1}, apitypes.TooLarge, 413},
+		{sandbox.ErrNoSpace, apitypes.TooLarge, 507},
+		{errBeyond, apitypes.Invalid, 416},
+		{errChanged, apitypes.Conflict, 412},
 		{cerrdefs.ErrResourceExhausted, apitypes.Busy, 429},
 		{cerrdefs.ErrUnavailable, apitypes.Unavailable, 503},
 		{errors.New("dial unix: connection refused"), apitypes.Engine, 502},

@@ -22,6 +22,8 @@ type fakeService struct {
 	exec       func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	containers func() []dockerexec.Container
 	health     func(context.Context) sandbox.Health
+	explain    func(sandbox.ExplainRequest) (sandbox.Explanation, error)
+	fakeFiles
 }
 
 func (f *fakeService) Put(id string, r sandbox.Registration) (sandbox.Sandbox, bool, error) {
@@ -34,6 +36,48 @@ func (f *fakeService) Containers() []dockerexec.Container        { return f.cont
 func (f *fakeService) Health(ctx context.Context) sandbox.Health { return f.health(ctx) }
 func (f *fakeService) Exec(ctx context.Context, id string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 	return f.exec(ctx, id, r, out)
+}
+func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+	return f.explain(r)
+}
+
+// fakeFiles is the part of a fakeService for files. None of its functions needs to know the sandbox.
+type fakeFiles struct {
+	read     func(sandbox.ReadRequest) (sandbox.ReadResult, error)
+	write    func(sandbox.WriteRequest) (sandbox.Written, error)
+	upload   func(sandbox.UploadRequest) (sandbox.Written, error)
+	download func(path string) (sandbox.Download, error)
+	listDir  func(path string) (sandbox.Listing, error)
+	stat     func(path string) (sandbox.Entry, error)
+	mkdir    func(path string, parents bool) error
+	move     func(sandbox.MoveRequest) error
+	remove   func(path string, recursive bool) error
+}
+
+func (f *fakeFiles) Read(_ context.Context, _ string, r sandbox.ReadRequest) (sandbox.ReadResult, error) {
+	return f.read(r)
+}
+func (f *fakeFiles) Write(_ context.Context, _ string, r sandbox.WriteRequest) (sandbox.Written, error) {
+	return f.write(r)
+}
+func (f *fakeFiles) Upload(_ context.Context, _ string, r sandbox.UploadRequest) (sandbox.Written, error) {
+	return f.upload(r)
+}
+func (f *fakeFiles) Download(_ context.Context, _, path string) (sandbox.Download, error) {
+	return f.download(path)
+}
+func (f *fakeFiles) ListDir(_ context.Context, _, path string) (sandbox.Listing, error) {
+	return f.listDir(path)
+}
+func (f *fakeFiles) Stat(_ context.Context, _, path string) (sandbox.Entry, error) {
+	return f.stat(path)
+}
+func (f *fakeFiles) Mkdir(_ context.Context, _, path string, parents bool) error {
+	return f.mkdir(path, parents)
+}
+func (f *fakeFiles) Move(_ context.Context, _ string, r sandbox.MoveRequest) error { return f.move(r) }
+func (f *fakeFiles) Remove(_ context.Context, _, path string, recursive bool) error {
+	return f.remove(path, recursive)
 }
 
 // The limits of the servers in these tests, in bytes.
@@ -81,6 +125,17 @@ func testBox(t *testing.T) sandbox.Sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
+	data, err := pathmap.ParseContainer("/mnt/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := pathmap.ParseHost("/data/users/alice/data")
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	return sandbox.Sandbox{ID: id, User: user, WorkingDir: dir, CreatedAt: at, UpdatedAt: at.Add(time.Hour)}
+	return sandbox.Sandbox{
+		ID: id, User: user, WorkingDir: dir, WriteDirs: []pathmap.ContainerPath{data}, Network: true, AppID: "crm",
+		Mounts: []sandbox.Mount{{Source: source, Target: data}}, CreatedAt: at, UpdatedAt: at.Add(time.Hour),
+	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
@@ -37,9 +38,7 @@ func (s *server) put(w http.ResponseWriter, req *http.Request) error {
 	if err := decode(req, &r); err != nil {
 		return err
 	}
-	box, created, err := s.service.Put(req.PathValue("id"), sandbox.Registration{
-		UserID: r.UserID, WorkingDir: r.Permissions.WorkingDir,
-	})
+	box, created, err := s.service.Put(req.PathValue("id"), registration(r))
 	if err != nil {
 		return err
 	}
@@ -77,10 +76,33 @@ func (s *server) list(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func describe(box sandbox.Sandbox) apitypes.Sandbox {
-	return apitypes.Sandbox{
-		ID: box.ID.String(), UserID: box.User.String(),
-		Permissions: apitypes.Permissions{WorkingDir: box.WorkingDir.String()},
-		CreatedAt:   box.CreatedAt, UpdatedAt: box.UpdatedAt,
+// call makes the handler of a route that answers a body of JSON with another.
+func call[Body, Answer any](do func(context.Context, Service, string, Body) (Answer, error)) handler {
+	return func(s *server, w http.ResponseWriter, req *http.Request) error {
+		var body Body
+		if err := decode(req, &body); err != nil {
+			return err
+		}
+		answer, err := do(req.Context(), s.service, req.PathValue("id"), body)
+		if err != nil {
+			return err
+		}
+		s.answer(w, http.StatusOK, answer)
+		return nil
 	}
+}
+
+func explain(ctx context.Context, service Service, id string, body apitypes.Explain) (apitypes.Explanation, error) {
+	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{Permissions: body.Permissions, Home: body.Home})
+	if err != nil {
+		return apitypes.Explanation{}, err
+	}
+	places := make([]apitypes.Place, len(e.Places))
+	for i, place := range e.Places {
+		places[i] = apitypes.Place(place)
+	}
+	return apitypes.Explanation{
+		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
+		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm,
+	}, nil
 }

@@ -1,12 +1,15 @@
-// Package client speaks the API: register a sandbox, run commands in it, see what there is.
+// Package client speaks the API: register a sandbox, run commands in it, read and write its files, see
+// what there is.
 //
-// client.go has the plain calls, attach.go the exec with stdin, signals and output as it comes.
+// client.go has the plain calls, files.go those on files, attach.go the exec with stdin, signals and
+// output as it comes.
 package client
 
 import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,6 +46,8 @@ func New(socket string) *Client {
 		},
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     time.Minute,
+		// An upload waits this long for the service to take or refuse it.
+		ExpectContinueTimeout: time.Minute,
 	}
 	return &Client{socket: socket, http: &http.Client{Transport: transport}}
 }
@@ -115,10 +120,35 @@ func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id
 
 // call sends a body, if there is one, and reads the answer into what it is for.
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
-	response, err := c.send(ctx, method, path, body, "application/json")
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("cannot encode the request: %w", err)
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := newRequest(ctx, method, path, content)
 	if err != nil {
 		return err
 	}
+	request.Header.Set("Accept", "application/json")
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.do(request)
+	if err != nil {
+		return err
+	}
+	return readAnswer(response, into)
+}
+
+func newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
+	return http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, body)
+}
+
+// readAnswer reads a response into what it is for, which may be nil, and closes it.
+func readAnswer(response *http.Response, into any) error {
 	defer response.Body.Close()
 	if into == nil {
 		return nil
@@ -129,24 +159,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// send returns the response of a call that succeeded; the caller closes its body.
-func (c *Client) send(ctx context.Context, method, path string, body any, accept string) (*http.Response, error) {
-	var content io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, fmt.Errorf("cannot encode the request: %w", err)
-		}
-		content = bytes.NewReader(text)
-	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, content)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", accept)
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
+// do returns the response of a call that succeeded; the caller closes its body.
+func (c *Client) do(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, c.unreachable(err)
@@ -162,6 +176,15 @@ func (c *Client) send(ctx context.Context, method, path string, body any, accept
 	return nil, &Error{Kind: failure.Error.Kind, Message: failure.Error.Message}
 }
 
+// unreachable says what became of a call that has no answer.
 func (c *Client) unreachable(err error) error {
-	return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.socket, err)
+	var call *url.Error
+	if errors.As(err, &call) {
+		err = call.Err // what it adds is an address that means nothing
+	}
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op == "dial" {
+		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.socket, err)
+	}
+	return fmt.Errorf("the call was cut short: %w", err)
 }

@@ -24,6 +24,7 @@ import (
 
 // fakeService answers with what a test sets.
 type fakeService struct {
+	api.Files
 	box  sandbox.Sandbox
 	err  error
 	exec func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
@@ -41,6 +42,10 @@ func (f *fakeService) Containers() []dockerexec.Container {
 func (f *fakeService) Health(context.Context) sandbox.Health { return sandbox.Health{Runtime: "runsc"} }
 func (f *fakeService) Exec(ctx context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 	return f.exec(ctx, r, out)
+}
+
+func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+	return sandbox.Explanation{Home: r.Home, Places: []sandbox.Place{{Path: "/home", Why: strings.Join(r.Permissions, " ")}}}, f.err
 }
 
 // dial serves the real API with a fake behind it on a Unix socket, and returns a client of it.
@@ -88,8 +93,9 @@ func TestPlainCalls(t *testing.T) {
 	c := dial(t, &fakeService{box: box(t)})
 	ctx := t.Context()
 	want := apitypes.Sandbox{
-		ID: "agent-7", UserID: "alice", Permissions: apitypes.Permissions{WorkingDir: "/home/project"},
-		CreatedAt: box(t).CreatedAt, UpdatedAt: box(t).UpdatedAt,
+		ID: "agent-7", UserID: "alice", Mounts: []apitypes.Mount{},
+		Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{}, ReadDirs: []string{}},
+		CreatedAt:   box(t).CreatedAt, UpdatedAt: box(t).UpdatedAt,
 	}
 	put, putErr := c.Put(ctx, "agent-7", apitypes.Registration{UserID: "alice"})
 	got, getErr := c.Get(ctx, "agent-7")

@@ -9,12 +9,32 @@ type Registration struct {
 	// UserID is the tenant: [a-z0-9][a-z0-9_.-]{0,62}.
 	UserID      string      `json:"userId"`
 	Permissions Permissions `json:"permissions,omitzero"`
+	// Mounts are further directories of the host. Calls see them by grant.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// SkillsDir is the host's directory that calls see, read-only, as /shared/skills; empty for none.
+	SkillsDir string `json:"skillsDir,omitempty"`
 }
 
-// Permissions are what a sandbox holds.
+// Permissions are what a sandbox holds, and a call may be granted. Paths are container paths, or host
+// paths under a mount.
 type Permissions struct {
-	// WorkingDir is a container path, or a host path in the user's home. Default /home.
+	// WorkingDir is in the user's home. Default /home.
 	WorkingDir string `json:"workingDir,omitempty"`
+	// WriteDirs and ReadDirs are what @write: and @read: may name, or anything below.
+	WriteDirs []string `json:"writeDirs"`
+	ReadDirs  []string `json:"readDirs"`
+	// Network and Events are what @network and @events need.
+	Network bool `json:"network"`
+	Events  bool `json:"events"`
+	// AppID makes the sandbox an app's; empty for none.
+	AppID string `json:"appId,omitempty"`
+}
+
+// Mount is a directory of the host at a path inside.
+type Mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
 }
 
 // Sandbox is a registered sandbox.
@@ -22,6 +42,8 @@ type Sandbox struct {
 	ID          string      `json:"id"`
 	UserID      string      `json:"userId"`
 	Permissions Permissions `json:"permissions"`
+	Mounts      []Mount     `json:"mounts"`
+	SkillsDir   string      `json:"skillsDir,omitempty"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`
 }
@@ -38,6 +60,10 @@ type Exec struct {
 	Argv    []string `json:"argv,omitempty"`
 	// Login makes the shell a login shell.
 	Login bool `json:"login,omitzero"`
+	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
+	Permissions []string `json:"permissions,omitempty"`
+	// Home is where HOME and the like point: a directory that the call may write to.
+	Home string `json:"home,omitempty"`
 	// Cwd is relative to the working directory, or absolute and in it.
 	Cwd string `json:"cwd,omitempty"`
 	// Env and Secrets are added to the environment; secrets are never logged.
@@ -174,29 +200,3 @@ type Health struct {
 	ImageVersion string `json:"imageVersion,omitempty"`
 	Problem      string `json:"problem,omitempty"`
 }
-
-// Failure is the body of every answer that is not a success.
-type Failure struct {
-	Error Error `json:"error"`
-}
-
-// Error is what went wrong.
-type Error struct {
-	Kind    Kind   `json:"kind"`
-	Message string `json:"message"`
-}
-
-// Kind is a class of errors.
-type Kind string
-
-// The kinds and their HTTP status.
-const (
-	Invalid     Kind = "invalid"     // 400
-	Denied      Kind = "denied"      // 403
-	NotFound    Kind = "notFound"    // 404
-	Conflict    Kind = "conflict"    // 409
-	TooLarge    Kind = "tooLarge"    // 413
-	Busy        Kind = "busy"        // 429
-	Engine      Kind = "engine"      // 502
-	Unavailable Kind = "unavailable" // 503
-)

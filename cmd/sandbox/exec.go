@@ -21,11 +21,13 @@ import (
 
 // execFlags are what `sandbox exec` takes.
 type execFlags struct {
-	user, sandbox, cwd string
-	env                []string
-	timeout            time.Duration
-	login, stdin       bool
-	stats              bool
+	target
+	grants       []string
+	home, cwd    string
+	env          []string
+	timeout      time.Duration
+	login, stdin bool
+	stats        bool
 }
 
 func execCommand(a *app) *cobra.Command {
@@ -36,11 +38,16 @@ func execCommand(a *app) *cobra.Command {
 		Long: `exec runs a command in a user's sandbox and streams what it prints.
 
 One argument is a command line for the shell; several are a program and its arguments, passed on
-as they are. The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
+as they are. It reads the home and writes to /tmp; what else it may do is granted with --grant: write
+to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path,
+reach the network with @network. "sandbox explain" shows what a call with the same grants would see.
+
+The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
 its time was up, and 125 that it could not be run. Ctrl-C goes to the command; the third one
 cuts the connection, which ends it.`,
 		Example: `  sandbox exec --user alice -- 'python3 -c "print(6*7)"'
   sandbox exec --user alice -- ls -l /home
+  sandbox exec --user alice --grant @workspace -- 'echo hello > notes.txt'
   sandbox exec --user alice -i -- 'wc -l' < access.log
   sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,
 		Args: cobra.MinimumNArgs(1),
@@ -50,27 +57,14 @@ cuts the connection, which ends it.`,
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVarP(&f.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
-	flags.StringVar(&f.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
+	f.target.flags(a, cmd)
+	grantFlags(cmd, &f.grants, &f.home)
 	flags.StringVarP(&f.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
 	flags.DurationVarP(&f.timeout, "timeout", "t", 0, "end the command after this time (default: the service's, 30s)")
 	flags.BoolVarP(&f.login, "login", "l", false, "use a login shell")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
-	cmd.MarkFlagsOneRequired("user", "sandbox")
-	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		boxes, err := a.client().List(cmd.Context())
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var ids []string
-		for _, box := range boxes {
-			ids = append(ids, box.ID)
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	})
 	return cmd
 }
 
@@ -83,13 +77,9 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	signals := relaySignals(ctx, cancel)
-	id := f.sandbox
-	if id == "" {
-		// A name of its own: the engine's registrations are not touched.
-		id = "cli-" + f.user
-		if _, err := c.Put(ctx, id, apitypes.Registration{UserID: f.user}); err != nil {
-			return err
-		}
+	id, err := f.register(ctx, c, f.grants)
+	if err != nil {
+		return err
 	}
 	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals}
 	if f.stdin {
@@ -110,7 +100,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 
 // exec turns the flags into what the API takes.
 func (f execFlags) exec(args []string) (apitypes.Exec, error) {
-	e := apitypes.Exec{Cwd: f.cwd, Login: f.login, Env: map[string]string{}}
+	e := apitypes.Exec{Permissions: f.grants, Home: f.home, Cwd: f.cwd, Login: f.login, Env: map[string]string{}}
 	if len(args) == 1 {
 		e.Command = args[0]
 	} else {

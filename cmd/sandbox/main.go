@@ -1,5 +1,7 @@
-// Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox and shows what
-// the service has.
+// Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox, reads and writes
+// its files, and shows what the service has.
+//
+// root.go has the commands that need no sandbox, target.go how the others find theirs.
 package main
 
 import (

@@ -27,7 +27,8 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandbox",
 		Short: "Run commands in gVisor sandboxes",
-		Long: `sandbox runs commands in a user's gVisor sandbox, through the service sandboxd.
+		Long: `sandbox runs commands in a user's gVisor sandbox, and reads and writes its files, through the
+service sandboxd.
 
 The service is found at --socket, or $SANDBOX_SOCKET.`,
 		SilenceUsage:  true,
@@ -38,7 +39,7 @@ The service is found at --socket, or $SANDBOX_SOCKET.`,
 		socket = defaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "the service's socket")
-	root.AddCommand(execCommand(a), psCommand(a), healthCommand(a), versionCommand(a))
+	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), healthCommand(a), versionCommand(a))
 	return root
 }
 
@@ -67,7 +68,7 @@ func psCommand(a *app) *cobra.Command {
 			return table.Flush()
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -100,7 +101,7 @@ func healthCommand(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -121,6 +122,10 @@ func versionCommand(a *app) *cobra.Command {
 			return nil
 		},
 	}
+}
+
+func jsonFlag(cmd *cobra.Command, asJSON *bool) {
+	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
 func printJSON(out io.Writer, value any) error {

@@ -1,0 +1,27 @@
+package apitypes
+
+// Failure is the body of every answer that is not a success.
+type Failure struct {
+	Error Error `json:"error"`
+}
+
+// Error is what went wrong.
+type Error struct {
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"`
+}
+
+// Kind is a class of errors.
+type Kind string
+
+// The kinds and their HTTP status.
+const (
+	Invalid     Kind = "invalid"     // 400, or 416 for a Range beyond the end
+	Denied      Kind = "denied"      // 403
+	NotFound    Kind = "notFound"    // 404
+	Conflict    Kind = "conflict"    // 409
+	TooLarge    Kind = "tooLarge"    // 413 for a request, or 507 for a disk or quota that is full
+	Busy        Kind = "busy"        // 429
+	Engine      Kind = "engine"      // 502
+	Unavailable Kind = "unavailable" // 503
+)

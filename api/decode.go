@@ -1,0 +1,109 @@
+package api
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
+// value are the caller's faults.
+func decode(req *http.Request, into any) error {
+	if kind := req.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
+			return fmt.Errorf("the body has Content-Type %q, not application/json: %w", kind, cerrdefs.ErrInvalidArgument)
+		}
+	}
+	body, err := io.ReadAll(req.Body)
+	if isTooLarge(err) {
+		return fmt.Errorf("the body is larger than the limit: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("the body was cut short: %v: %w", err, cerrdefs.ErrInvalidArgument)
+	}
+	return decodeJSON(body, into)
+}
+
+func decodeJSON(text []byte, into any) error {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)
+	}
+	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
+	var semantic *json.SemanticError
+	var syntactic *jsontext.SyntacticError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
+		return fmt.Errorf("unknown key %s: %w", field(semantic.JSONPointer), cerrdefs.ErrInvalidArgument)
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
+		return fmt.Errorf("key %s is given twice: %w", field(syntactic.JSONPointer), cerrdefs.ErrInvalidArgument)
+	case errors.As(err, &semantic):
+		return fmt.Errorf("%s cannot be a JSON %s: %w", field(semantic.JSONPointer), kindName(semantic.JSONKind), cerrdefs.ErrInvalidArgument)
+	default:
+		return fmt.Errorf("the body is not JSON: %v: %w", err, cerrdefs.ErrInvalidArgument)
+	}
+}
+
+// field is a JSON pointer in the dotted form that messages use.
+func field(pointer jsontext.Pointer) string {
+	name := ""
+	for token := range pointer.Tokens() {
+		if name != "" {
+			name += "."
+		}
+		name += token
+	}
+	if name == "" {
+		return "the body"
+	}
+	return name
+}
+
+func kindName(kind jsontext.Kind) string {
+	if kind == 0 {
+		return "value of this form"
+	}
+	return kind.String()
+}
+
+// pathOf is a path that a body names in one of two ways.
+func pathOf(key, plain, encoded string) (string, error) {
+	switch {
+	case plain != "" && encoded != "":
+		return "", fmt.Errorf("%s and %sBase64 are both set; give one: %w", key, key, cerrdefs.ErrInvalidArgument)
+	case encoded != "":
+		path, err := decodeBytes(key+"Base64", encoded, apitypes.Base64)
+		return string(path), err
+	case plain == "":
+		return "", fmt.Errorf("%s is empty: %w", key, cerrdefs.ErrInvalidArgument)
+	default:
+		return plain, nil
+	}
+}
+
+// decodeBytes reads a string of bytes; key is for the message.
+func decodeBytes(key, text string, encoding apitypes.Encoding) ([]byte, error) {
+	switch encoding {
+	case apitypes.Text:
+		return []byte(text), nil
+	case apitypes.Base64:
+		data, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s is not base64: %v: %w", key, err, cerrdefs.ErrInvalidArgument)
+		}
+		return data, nil
+	default:
+		return nil, fmt.Errorf("the encoding %q of %s is not base64: %w", encoding, key, cerrdefs.ErrInvalidArgument)
+	}
+}

@@ -1,0 +1,45 @@
+package api
+
+import (
+	"fmt"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// registration turns a registration's JSON into the facade's.
+func registration(r apitypes.Registration) sandbox.Registration {
+	p := r.Permissions
+	out := sandbox.Registration{
+		UserID: r.UserID, WorkingDir: p.WorkingDir, WriteDirs: p.WriteDirs, ReadDirs: p.ReadDirs,
+		Network: p.Network, Events: p.Events, AppID: p.AppID, SkillsDir: r.SkillsDir,
+	}
+	for _, m := range r.Mounts {
+		out.Mounts = append(out.Mounts, sandbox.MountRequest(m))
+	}
+	return out
+}
+
+// describe is a sandbox as JSON.
+func describe(box sandbox.Sandbox) apitypes.Sandbox {
+	mounts := make([]apitypes.Mount, len(box.Mounts))
+	for i, m := range box.Mounts {
+		mounts[i] = apitypes.Mount{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly}
+	}
+	return apitypes.Sandbox{
+		ID: box.ID.String(), UserID: box.User.String(),
+		Permissions: apitypes.Permissions{
+			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs), ReadDirs: names(box.ReadDirs),
+			Network: box.Network, Events: box.Events, AppID: box.AppID,
+		},
+		Mounts: mounts, SkillsDir: box.SkillsDir, CreatedAt: box.CreatedAt, UpdatedAt: box.UpdatedAt,
+	}
+}
+
+func names[Path fmt.Stringer](paths []Path) []string {
+	list := make([]string, len(paths))
+	for i, path := range paths {
+		list[i] = path.String()
+	}
+	return list
+}

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// octets is the media type of a file's bytes.
+const octets = "application/octet-stream"
+
+// upload writes the body to a file as it comes.
+func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
+	query, err := query(req, "path", "exclusive")
+	if err != nil {
+		return err
+	}
+	exclusive := false
+	if given, ok := query["exclusive"]; ok {
+		if exclusive = given == "true"; !exclusive && given != "false" {
+			return fmt.Errorf("exclusive %q is neither true nor false: %w", given, cerrdefs.ErrInvalidArgument)
+		}
+	}
+	if kind := req.Header.Get("Content-Type"); kind != "" {
+		if media, _, err := mime.ParseMediaType(kind); err != nil || media != octets {
+			return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, octets, cerrdefs.ErrInvalidArgument)
+		}
+	}
+	body := &uploadBody{from: req.Body}
+	written, err := s.service.Upload(req.Context(), req.PathValue("id"), sandbox.UploadRequest{
+		Path: query["path"], Exclusive: exclusive, Body: body,
+	})
+	if body.fault != nil {
+		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, apitypes.Written(written))
+	return nil
+}
+
+// query reads parameters, each at most once, and path among them.
+func query(req *http.Request, known ...string) (map[string]string, error) {
+	given, err := url.ParseQuery(req.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("the query cannot be read: %v: %w", err, cerrdefs.ErrInvalidArgument)
+	}
+	values := map[string]string{}
+	for _, name := range known {
+		if list := given[name]; len(list) > 1 {
+			return nil, fmt.Errorf("parameter %s is given %d times: %w", name, len(list), cerrdefs.ErrInvalidArgument)
+		} else if len(list) == 1 {
+			values[name] = list[0]
+		}
+		delete(given, name)
+	}
+	for name := range given {
+		return nil, fmt.Errorf("unknown parameter %.200q; there are %s: %w", name, strings.Join(known, ", "), cerrdefs.ErrInvalidArgument)
+	}
+	if values["path"] == "" {
+		return nil, fmt.Errorf("the parameter path is missing or empty: %w", cerrdefs.ErrInvalidArgument)
+	}
+	return values, nil
+}
+
+// uploadBody is a request's body on its way to a file. There is no buffer between the two: a reader
+// with a large one gets as much at once as the socket holds.
+type uploadBody struct {
+	from  io.Reader
+	fault error // why it could not be read to its end
+}
+
+func (b *uploadBody) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.fault = err
+	}
+	return n, err
+}
+
+// download sends a file, or the range of it that was asked for.
+func (s *server) download(w http.ResponseWriter, req *http.Request) error {
+	query, err := query(req, "path")
+	if err != nil {
+		return err
+	}
+	file, err := s.service.Download(req.Context(), req.PathValue("id"), query["path"])
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	head := w.Header()
+	head.Set("Content-Type", octets)
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
+		"filename": strings.ToValidUTF8(file.Name, "\uFFFD"),
+	}))
+	out := &contentWriter{ResponseWriter: w}
+	http.ServeContent(out, req, "", file.ModTime, file.ReadSeekCloser)
+	if out.refused != 0 {
+		head.Del("Content-Disposition")
+	}
+	switch out.refused {
+	case 0:
+		return nil
+	case http.StatusRequestedRangeNotSatisfiable:
+		return fmt.Errorf("the range %.200q is not in the file, which has %d bytes: %w", req.Header.Get("Range"), file.Size, errBeyond)
+	case http.StatusPreconditionFailed:
+		return fmt.Errorf("the file was changed at %s: %w", file.ModTime.UTC().Format(http.TimeFormat), errChanged)
+	default:
+		return errors.New("cannot read the file")
+	}
+}
+
+// contentWriter keeps http.ServeContent from answering a failure in plain text.
+type contentWriter struct {
+	http.ResponseWriter
+	refused int // the failure's status
+}
+
+func (w *contentWriter) WriteHeader(status int) {
+	if status >= http.StatusBadRequest {
+		w.refused = status
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *contentWriter) Write(p []byte) (int, error) {
+	if w.refused != 0 {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom lets net/http copy in the way that suits the connection.
+func (w *contentWriter) ReadFrom(from io.Reader) (int64, error) {
+	return io.Copy(w.ResponseWriter, from)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+func cpCommand(a *app) *cobra.Command {
+	var t target
+	cmd := &cobra.Command{
+		Use:   "cp --user USER SRC DST",
+		Short: "Copy a file into a sandbox, or out of it",
+		Long: `cp copies one file between here and a sandbox. The side that begins with a colon is in the sandbox:
+relative to the working directory (which is the home with --user), absolute, or from the home as ':~/…'.
+A file here whose name begins with a colon is written as ./:name.
+
+Where DST is a directory, the file keeps its name. What was there is replaced once the copy is whole: a
+copy that fails, or is interrupted, leaves it as it was.`,
+		Example: `  sandbox cp --user alice ./data.csv :data.csv
+  sandbox cp --user alice :out.bin .
+  sandbox cp --sandbox agent-7 ./report.pdf :/tmp/`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ends, err := parseEnds(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			c := a.client()
+			defer c.Close()
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			defer stop()
+			id, err := t.register(ctx, c, nil)
+			if err == nil {
+				if ends.upload {
+					err = upload(ctx, c, id, ends, cmd.ErrOrStderr())
+				} else {
+					err = download(ctx, c, id, ends, cmd.ErrOrStderr())
+				}
+			}
+			if err != nil && ctx.Err() != nil {
+				return exitCode(128 + int(unix.SIGINT))
+			}
+			return err
+		},
+	}
+	t.flags(a, cmd)
+	return cmd
+}
+
+// ends are the two sides of a copy.
+type ends struct {
+	local, remote string
+	upload        bool
+}
+
+func parseEnds(from, to string) (ends, error) {
+	source, out := strings.CutPrefix(from, ":")
+	destination, in := strings.CutPrefix(to, ":")
+	switch {
+	case out == in:
+		return ends{}, errors.New("one of SRC and DST has to begin with a colon, which says that it is in the sandbox")
+	case from == "" || to == "":
+		return ends{}, errors.New("SRC or DST is empty")
+	case in:
+		return ends{local: source, remote: destination, upload: true}, nil
+	}
+	if name := path.Base(source); source == "" || strings.HasSuffix(source, "/") || name == "." || name == ".." {
+		return ends{}, fmt.Errorf(":%s is not the name of a file", source)
+	}
+	return ends{local: destination, remote: source}, nil
+}
+
+func upload(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
+	file, err := os.Open(e.local)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s is a directory; cp copies one file", e.local)
+	}
+	remote := e.remote
+	if isDirectory(ctx, c, id, remote) {
+		remote = path.Join(remote, filepath.Base(e.local))
+	}
+	if remote, err = absolute(ctx, c, id, remote); err != nil {
+		return err
+	}
+	body, finish := watch(file, terminal, info.Name(), info.Size())
+	defer finish()
+	_, err = c.Upload(ctx, id, remote, body, false)
+	return err
+}
+
+// isDirectory says whether a path in the sandbox is one, or is to be.
+func isDirectory(ctx context.Context, c *client.Client, id, remote string) bool {
+	if remote == "" || strings.HasSuffix(remote, "/") {
+		return true
+	}
+	entry, err := c.Stat(ctx, id, remote)
+	return err == nil && entry.Type == "directory" // after an error the upload says what is wrong
+}
+
+func download(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
+	local := e.local
+	if info, err := os.Stat(local); err == nil && info.IsDir() || strings.HasSuffix(local, "/") {
+		local = filepath.Join(local, path.Base(e.remote))
+	}
+	file, err := c.Download(ctx, id, e.remote, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	body, finish := watch(file, terminal, path.Base(e.remote), file.Size)
+	defer finish()
+	return save(local, body)
+}
+
+// copyBuffer is about what a Unix socket holds.
+const copyBuffer = 256 << 10
+
+// save makes a file of a stream, or replaces one, which keeps its mode. The name has the old file or the
+// new one, never a part.
+func save(name string, from io.Reader) (err error) {
+	mode := fs.FileMode(0o666) // and the umask
+	old, err := os.Stat(name)
+	switch {
+	case err == nil && !old.Mode().IsRegular():
+		return pour(name, from)
+	case err == nil:
+		mode = old.Mode().Perm()
+		if name, err = filepath.EvalSymlinks(name); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	part := filepath.Join(filepath.Dir(name), ".sandbox-cp-"+rand.Text())
+	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(part)
+		}
+	}()
+	_, err = io.CopyBuffer(struct{ io.Writer }{file}, from, make([]byte, copyBuffer))
+	if err == nil && old != nil {
+		err = file.Chmod(mode) // without the umask
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(part, name)
+}
+
+// pour writes into what cannot be replaced, such as a pipe.
+func pour(name string, from io.Reader) error {
+	file, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{file}, from, make([]byte, copyBuffer))
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+func writeFile(t *testing.T, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantFile(t *testing.T, name, content string) {
+	t.Helper()
+	if got, err := os.ReadFile(name); err != nil || string(got) != content {
+		t.Errorf("%s: %.100q, want %.100q (%v)", name, got, content, err)
+	}
+}
+
+func TestReadAndWrite(t *testing.T) {
+	l := newLab(t)
+	if got := l.ok("", "write", "-u", "alice", "notes.txt", "buy milk\n"); got != "/home/notes.txt: 9 bytes written\n" {
+		t.Errorf("%q", got)
+	}
+	l.ok("and \xff", "write", "-u", "alice", "--append", "~/notes.txt", "-")
+	if got := l.ok("", "read", "-u", "alice", "--binary", "notes.txt"); got != "buy milk\nand \xff" {
+		t.Errorf("%q", got)
+	}
+	large := strings.Repeat("x", 20<<20) // more than a body of JSON may have
+	l.ok(large, "write", "-u", "alice", "/home/caf\xe9", "-")
+	wantFile(t, l.file("/home/caf\xe9"), large)
+	stdout, stderr, err := l.run(t.Context(), "", "read", "-u", "alice", "--limit", "1", "notes.txt")
+	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 9 lines; --raw prints all of them\n" {
+		t.Errorf("%q %q %v", stdout, stderr, err)
+	}
+	if _, _, err := l.run(t.Context(), "", "read", "-u", "alice", "--offset", "0", "notes.txt"); err == nil || !strings.Contains(err.Error(), "offset 0") {
+		t.Error(err)
+	}
+	if got := l.ok("", "read", "-u", "alice", "--json", "notes.txt"); !strings.Contains(got, `"totalLines": 9`) {
+		t.Error(got)
+	}
+}
+
+func TestList(t *testing.T) {
+	l := newLab(t)
+	for _, name := range []string{"b", "a\x1b[31m", "caf\xe9"} {
+		writeFile(t, l.file(name), "123")
+	}
+	if err := os.Mkdir(l.file("dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.ok("", "ls", "-u", "alice"), "\"a\\x1b[31m\"\nb\n\"caf\\xe9\"\ndir/\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := l.ok("", "ls", "-u", "alice", "-l", "/home"); !strings.Contains(got, "file       0600  3 ") || !strings.Contains(got, "  dir/\n") {
+		t.Error(got)
+	}
+	if got := l.ok("", "ls", "-u", "alice", "--json"); !strings.Contains(got, `"nameBase64": "Y2Fm6Q=="`) {
+		t.Error(got)
+	}
+}
+
+func TestCopyIn(t *testing.T) {
+	l := newLab(t)
+	here := filepath.Join(t.TempDir(), "data.csv")
+	writeFile(t, here, "a,b\n")
+	for _, dir := range []string{"dir", "project"} {
+		if err := os.Mkdir(l.file(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ flag, value, to, arrives string }{
+		{"-u", "alice", ":", "data.csv"},
+		{"-u", "alice", ":x", "x"},
+		{"-u", "alice", ":~/y", "y"},
+		{"-u", "alice", ":/home/z", "z"},
+		{"-u", "alice", ":dir", "dir/data.csv"},
+		{"-u", "alice", ":dir/", "dir/data.csv"},
+		{"-u", "alice", ":~", "data.csv"},
+		{"--sandbox", "agent-7", ":x", "project/x"},
+	} {
+		if stdout := l.ok("", "cp", tt.flag, tt.value, here, tt.to); stdout != "" {
+			t.Errorf("%s: printed %q", tt.to, stdout)
+		}
+		wantFile(t, l.file(tt.arrives), "a,b\n")
+		if err := os.Remove(l.file(tt.arrives)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCopyOut(t *testing.T) {
+	l := newLab(t)
+	writeFile(t, l.file("out.bin"), "\x00\xff")
+	dir := t.TempDir()
+	there, link := filepath.Join(dir, "there"), filepath.Join(dir, "link")
+	writeFile(t, there, "old")
+	if err := errors.Join(os.Chmod(there, 0o751), os.Symlink("there", link)); err != nil {
+		t.Fatal(err)
+	}
+	for to, arrives := range map[string]string{dir: "out.bin", dir + "/": "out.bin", filepath.Join(dir, "new"): "new", link: "there"} {
+		l.ok("", "cp", "-u", "alice", ":out.bin", to)
+		wantFile(t, filepath.Join(dir, arrives), "\x00\xff")
+	}
+	l.ok("", "cp", "-u", "alice", ":out.bin", os.DevNull)
+	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
+		t.Fatal("the null device was replaced")
+	}
+	if info, err := os.Stat(there); err != nil || info.Mode().Perm() != 0o751 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if names, err := filepath.Glob(filepath.Join(dir, ".sandbox-cp-*")); err != nil || len(names) > 0 {
+		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+func TestCopiesThatFail(t *testing.T) {
+	l := newLab(t)
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old")
+	writeFile(t, old, "old")
+	for _, tt := range []struct{ from, to, message string }{
+		{"a", "b", "begin with a colon"},
+		{":a", ":b", "begin with a colon"},
+		{"", ":b", "is empty"},
+		{":a", "", "is empty"},
+		{":", old, "not the name of a file"},
+		{":dir/", old, "not the name of a file"},
+		{":..", old, "not the name of a file"},
+		{dir, ":x", "is a directory"},
+		{filepath.Join(dir, "none"), ":x", "no such file"},
+		{":none", old, "not found"},
+		{":none", filepath.Join(dir, "no", "dir"), "not found"},
+	} {
+		if _, _, err := l.run(t.Context(), "", "cp", "-u", "alice", tt.from, tt.to); err == nil || !strings.Contains(err.Error(), tt.message) {
+			t.Errorf("%s %s: %v", tt.from, tt.to, err)
+		}
+	}
+	wantFile(t, old, "old")
+}
+
+// An interrupt in the middle of a download leaves what was there, and nothing else.
+func TestInterruptedCopyLeavesNothing(t *testing.T) {
+	l := newLab(t)
+	l.stall = make(chan struct{})
+	writeFile(t, l.file("large"), strings.Repeat("x", 4<<20))
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "large"), "old")
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() {
+		<-l.stall
+		interrupt()
+	}()
+	_, _, err := l.run(ctx, "", "cp", "-u", "alice", ":large", dir)
+	var exit exitCode
+	if !errors.As(err, &exit) || exit != 130 {
+		t.Errorf("%v", err)
+	}
+	wantFile(t, filepath.Join(dir, "large"), "old")
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestRefusalsAreTold(t *testing.T) {
+	l := newLab(t)
+	_, _, err := l.run(t.Context(), "", "read", "-u", "alice", "none")
+	var failure *client.Error
+	if !errors.As(err, &failure) || failure.Kind != "notFound" {
+		t.Errorf("%#v", err)
+	}
+	for _, command := range []string{"read", "ls"} {
+		if _, _, err := l.run(t.Context(), "", command, "x"); err == nil || !strings.Contains(err.Error(), "[user sandbox]") {
+			t.Errorf("%s without a sandbox: %v", command, err)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func lsCommand(a *app) *cobra.Command {
+	var t target
+	var long, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls --user USER [flags] [PATH]",
+		Short: "List a directory of a sandbox",
+		Long: `ls lists a directory: by default the working directory. PATH is relative to that, absolute inside, or
+from the home as '~/…' (quoted: the shell would put your own home there).
+
+Directories end with a slash. Names that a terminal cannot show are quoted; --json has them as they
+are.`,
+		Example: `  sandbox ls --user alice
+  sandbox ls --user alice -l /tmp`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := a.client()
+			defer c.Close()
+			path := "."
+			if len(args) == 1 {
+				path = args[0]
+			}
+			id, err := t.register(cmd.Context(), c, nil)
+			if err != nil {
+				return err
+			}
+			list, err := c.ListDir(cmd.Context(), id, path)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return printListing(cmd, list, long)
+		},
+	}
+	t.flags(a, cmd)
+	cmd.Flags().BoolVarP(&long, "long", "l", false, "print type, mode, size and time too")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func printListing(cmd *cobra.Command, list apitypes.Listing, long bool) error {
+	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	for _, e := range list.Entries {
+		name, err := client.Name(e)
+		if err != nil {
+			return fmt.Errorf("cannot read the service's answer: %w", err)
+		}
+		name = printable(name)
+		if e.Type == "directory" {
+			name += "/"
+		}
+		if long {
+			name = fmt.Sprintf("%s\t%s\t%d\t%s\t%s", e.Type, e.Mode, e.Size, e.Mtime.Local().Format(time.DateTime), name)
+		}
+		fmt.Fprintln(table, name)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if list.Truncated {
+		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: these are the first %d entries; there are more\n", len(list.Entries))
+	}
+	return nil
+}

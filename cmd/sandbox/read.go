@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func readCommand(a *app) *cobra.Command {
+	var t target
+	var r apitypes.Read
+	var offset, limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "read --user USER [flags] PATH",
+		Short: "Print a file of a sandbox",
+		Long: `read prints a file, as an agent would read it. PATH is relative to the working directory, absolute
+inside, or from the home as '~/…' (quoted: the shell would put your own home there).
+
+A long text is cut, and ends with a notice that says how to go on; --raw prints it whole. An image,
+or any file with --binary, is printed as its bytes. To copy a file as it is, use "sandbox cp".`,
+		Example: `  sandbox read --user alice notes.txt
+  sandbox read --user alice --offset 2001 --limit 500 '~/logs/build.log'
+  sandbox read --user alice --binary model.bin | sha256sum`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := a.client()
+			defer c.Close()
+			if cmd.Flags().Changed("offset") {
+				r.Offset = &offset
+			}
+			if cmd.Flags().Changed("limit") {
+				r.Limit = &limit
+			}
+			r.Target = client.Target(args[0])
+			id, err := t.register(cmd.Context(), c, nil)
+			if err != nil {
+				return err
+			}
+			result, err := c.Read(cmd.Context(), id, r)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), result)
+			}
+			return printContent(cmd, result)
+		},
+	}
+	t.flags(a, cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&offset, "offset", 1, "first line to print, from 1")
+	flags.IntVar(&limit, "limit", 0, "how many lines to print (default: as many as fit)")
+	flags.BoolVar(&r.Raw, "raw", false, "print a text whole, without a cut")
+	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func printContent(cmd *cobra.Command, r apitypes.ReadResult) error {
+	content, err := client.Content(r)
+	if err != nil {
+		return fmt.Errorf("cannot read the service's answer: %w", err)
+	}
+	if r.Type != apitypes.ReadText && width(cmd.OutOrStdout()) > 0 {
+		return fmt.Errorf("this is %s of %s; to print its bytes here would do no good: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
+	}
+	if _, err := cmd.OutOrStdout().Write(content); err != nil {
+		return err
+	}
+	if r.Lines != nil && r.Truncated {
+		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d of %d lines; --raw prints all of them\n", r.OutputLines, r.TotalLines)
+	}
+	return nil
+}
+
+func describeType(r apitypes.ReadResult) string {
+	if r.Type == apitypes.ReadImage {
+		return "an image (" + r.MimeType + ")"
+	}
+	return "a binary file"
+}
+
+func writeCommand(a *app) *cobra.Command {
+	var t target
+	var w apitypes.Write
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "write --user USER [flags] PATH CONTENT|-",
+		Short: "Write a file of a sandbox",
+		Long: `write makes a file of CONTENT, or of stdin when that is -. What was there is replaced as a whole, or
+added to with --append. PATH is absolute inside, from the home as '~/…' (quoted: the shell would put
+your own home there), or relative to the working directory, which is the home with --user.`,
+		Example: `  sandbox write --user alice notes.txt 'buy milk'
+  sandbox write --user alice --append log.txt "$(date)"
+  make 2>&1 | sandbox write --user alice /tmp/build.log -`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := a.client()
+			defer c.Close()
+			id, err := t.register(cmd.Context(), c, nil)
+			if err != nil {
+				return err
+			}
+			path, err := absolute(cmd.Context(), c, id, args[0])
+			if err != nil {
+				return err
+			}
+			written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return printJSON(cmd.OutOrStdout(), written)
+			default:
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
+				return err
+			}
+		},
+	}
+	t.flags(a, cmd)
+	cmd.Flags().BoolVar(&w.Append, "append", false, "add to the end of the file")
+	cmd.Flags().BoolVar(&w.Exclusive, "exclusive", false, "refuse a file that exists")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// errTooMuch says that a body of JSON is no way for so much.
+var errTooMuch = errors.New("--append takes 8 MiB at most from stdin")
+
+const appendLimit = 8 << 20
+
+// writeContent writes an argument, or stdin as a stream. There is no stream for appending.
+func writeContent(ctx context.Context, c *client.Client, id, path string, w apitypes.Write, content string, stdin io.Reader) (apitypes.Written, error) {
+	if content == "-" && !w.Append {
+		return c.Upload(ctx, id, path, stdin, w.Exclusive)
+	}
+	data := []byte(content)
+	if content == "-" {
+		var err error
+		if data, err = io.ReadAll(io.LimitReader(stdin, appendLimit+1)); err != nil {
+			return apitypes.Written{}, fmt.Errorf("cannot read stdin: %w", err)
+		}
+		if len(data) > appendLimit {
+			return apitypes.Written{}, errTooMuch
+		}
+	}
+	w.Target, w.Content = client.Target(path), string(data)
+	if !utf8.Valid(data) {
+		w.Content, w.Encoding = base64.StdEncoding.EncodeToString(data), apitypes.Base64
+	}
+	return c.Write(ctx, id, w)
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// target says whose sandbox a command is for.
+type target struct{ user, sandbox string }
+
+func (t *target) flags(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
+	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
+	cmd.MarkFlagsOneRequired("user", "sandbox")
+	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		boxes, err := a.client().List(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var ids []string
+		for _, box := range boxes {
+			ids = append(ids, box.ID)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// register finds the sandbox's id. That of a user is registered with what the grants need.
+func (t target) register(ctx context.Context, c *client.Client, grants []string) (string, error) {
+	if t.sandbox != "" {
+		return t.sandbox, nil
+	}
+	id, permissions := needs(t.user, grants)
+	_, err := c.Put(ctx, id, apitypes.Registration{UserID: t.user, Permissions: permissions})
+	return id, err
+}
+
+// needs is what a user's sandbox has to hold for the grants, and its name. The name is the command
+// line's own, so that an engine's registrations are not touched. It depends on the grants, because to
+// register is to replace: with one name for all, a call with fewer grants would take from one that
+// runs beside it what that is about to use.
+func needs(user string, grants []string) (id string, p apitypes.Permissions) {
+	var special []string
+	for _, tag := range grants {
+		kind, path, _ := strings.Cut(tag, ":")
+		switch {
+		case tag == "@network":
+			p.Network = true
+		case tag == "@events":
+			p.Events = true
+		case kind == "@write" && strings.HasPrefix(path, "/"):
+			p.WriteDirs = append(p.WriteDirs, path)
+		case kind == "@read" && strings.HasPrefix(path, "/"):
+			p.ReadDirs = append(p.ReadDirs, path)
+		default:
+			continue // needs nothing, or is no tag: the call says so
+		}
+		special = append(special, tag)
+	}
+	id = "cli-" + user
+	if len(special) == 0 {
+		return id, p
+	}
+	slices.Sort(special)
+	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(special), "\x00")))
+	return id + "-" + hex.EncodeToString(sum[:4]), p
+}
+
+// grantFlags are those that say what a call may do.
+func grantFlags(cmd *cobra.Command, grants *[]string, home *string) {
+	cmd.Flags().StringArrayVar(grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+	cmd.Flags().StringVar(home, "home", "", "directory for HOME and the like, one that the call may write to")
+	tags := []string{"@workspace", "@network", "@events", "@read:", "@write:"}
+	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+// absolute is a path to write to. The service takes no relative one for that, so it is put below the
+// working directory here, where reading looks for it too.
+func absolute(ctx context.Context, c *client.Client, id, name string) (string, error) {
+	if strings.HasPrefix(name, "/") || name == "~" || strings.HasPrefix(name, "~/") {
+		return name, nil
+	}
+	box, err := c.Get(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return path.Join(box.Permissions.WorkingDir, name), nil
+}

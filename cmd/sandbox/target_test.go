@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+func TestNeeds(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		grants []string
+		id     string // its form
+		want   apitypes.Permissions
+	}{
+		{"nothing", nil, "cli-alice", apitypes.Permissions{}},
+		{"what every sandbox holds", []string{"@workspace"}, "cli-alice", apitypes.Permissions{}},
+		{"what the call will refuse", []string{"@root", "@write:", "@read:x", "network"}, "cli-alice", apitypes.Permissions{}},
+		{"network and events", []string{"@network", "@events"}, "cli-alice-????????", apitypes.Permissions{Network: true, Events: true}},
+		{"paths", []string{"@write:/a:b", "@read:/c", "@workspace"}, "cli-alice-????????",
+			apitypes.Permissions{WriteDirs: []string{"/a:b"}, ReadDirs: []string{"/c"}}},
+	} {
+		id, got := needs("alice", tt.grants)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
+		if len(id) != len(tt.id) || !strings.HasPrefix(id, strings.TrimRight(tt.id, "?")) {
+			t.Errorf("%s: id %s", tt.name, id)
+		}
+	}
+	same, _ := needs("alice", []string{"@network", "@read:/a"})
+	again, _ := needs("alice", []string{"@read:/a", "@workspace", "@network", "@network"})
+	other, _ := needs("alice", []string{"@network", "@write:/a"})
+	if same != again || same == other {
+		t.Errorf("%s %s %s", same, again, other)
+	}
+}
+
+func TestUsersSandboxHoldsWhatItsCallsNeed(t *testing.T) {
+	l := newLab(t)
+	l.ok("", "explain", "--user", "alice", "--grant", "@network", "--grant", "@write:/home/x")
+	id, _ := needs("alice", []string{"@network", "@write:/home/x"})
+	want := map[string]sandbox.Registration{id: {UserID: "alice", Network: true, WriteDirs: []string{"/home/x"}, ReadDirs: []string{}}}
+	if diff := cmp.Diff(want, l.put); diff != "" {
+		t.Errorf("want (-), registered (+):\n%s", diff)
+	}
+}
+
+func TestExplanationFitsTheTerminal(t *testing.T) {
+	e := apitypes.Explanation{
+		UserID: "alice", WorkingDir: "/home", Runtime: "runsc", Home: "/tmp", HomeWhy: "the home is read-only", Network: "none", Events: "none",
+		Fingerprint: "9f86d081884c7d65", Warm: true,
+		Places: []apitypes.Place{
+			{Path: "/home", Mode: "readOnly", Why: "the home; no grant lets this call write to all of it"},
+			{Path: "/home/.ssh\n", Mode: "hidden", Why: "on the deny list: SSH keys"},
+		},
+	}
+	const want = `PLACE           MODE      WHY
+/home           readOnly  the home; no…
+"/home/.ssh\n"  hidden    on the deny l…
+
+user       alice, in /home
+home       /tmp: the home is read-only
+network    none
+events     none
+container  9f86d081884c under runsc, warm
+`
+	var out bytes.Buffer
+	if err := printExplanation(&out, e, 40); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	out.Reset()
+	if err := printExplanation(&out, e, 0); err != nil || !strings.Contains(out.String(), "write to all of it\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestProgressIsDrawnAndNotTooOften(t *testing.T) {
+	var out bytes.Buffer
+	at := time.Unix(0, 0)
+	p := &progress{from: strings.NewReader(strings.Repeat("x", 40<<20)), out: &out, name: "a", total: 40 << 20, begun: at, drawn: at}
+	p.now = func() time.Time { at = at.Add(60 * time.Millisecond); return at }
+	buffer := make([]byte, 10<<20)
+	for range 4 {
+		if _, err := p.Read(buffer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := clearLine + "a  50%  20.0 MiB of 40.0 MiB  166.7 MiB/s" + clearLine + "a  100%  40.0 MiB of 40.0 MiB  166.7 MiB/s"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	// Nobody looks at what is no terminal.
+	if from, finish := watch(p.from, &out, "a", 1<<40); from != p.from {
+		finish()
+		t.Error("progress without a terminal")
+	}
+	if _, err := p.Read(buffer); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 bytes", 1023: "1023 bytes", 1024: "1.0 KiB", 1 << 30: "1.0 GiB", 1 << 50: "1024.0 TiB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+	for name, want := range map[string]string{"é ü": "é ü", "a\tb": `"a\tb"`, "\xff": `"\xff"`, "\u202e": `"\u202e"`} {
+		if got := printable(name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// The smallest files of each kind that a browser would take.
+var pictureHeads = map[string]string{
+	"image/png":  "\x89PNG\r\n\x1a\n\x00\x00",
+	"image/jpeg": "\xff\xd8\xff\xe0\x00",
+	"image/gif":  "GIF89a\x01\x00",
+	"image/webp": "RIFF\x00\x00\x00\x00WEBPVP8 ",
+}
+
+func TestWhatAReadFinds(t *testing.T) {
+	s := newService(t, nil, "")
+	ctx := t.Context()
+	write := func(path, content string) {
+		t.Helper()
+		if _, err := s.Write(ctx, "agent", WriteRequest{Path: path, Content: []byte(content)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for mime, head := range pictureHeads {
+		write("~/picture.txt", head) // the name says nothing
+		got, err := s.Read(ctx, "agent", ReadRequest{Path: "picture.txt"})
+		if err != nil || got.Type != ReadImage || got.MimeType != mime || string(got.Content) != head {
+			t.Errorf("%s: %+v, %v", mime, got, err)
+		}
+	}
+	write("~/binary", "a\x00b")
+	if _, err := s.Read(ctx, "agent", ReadRequest{Path: "binary"}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "binary") {
+		t.Error(err)
+	}
+	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "binary", Binary: true}); err != nil || got.Type != ReadBinary || string(got.Content) != "a\x00b" || got.Bytes != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	write("/home/a/b/text", "one\ntwo\n")
+	for _, path := range []string{"a/b/text", "./a/../a/b/text", "~/a/b/text", "/home/a/b/text", "/home/a/b/text/", s.cfg.UsersDir + "/alice/home/a/b/text"} {
+		got, err := s.Read(ctx, "agent", ReadRequest{Path: path})
+		if err != nil || got.Type != ReadText || string(got.Content) != "one\ntwo\n" || got.DisplayPath != "~/a/b/text" ||
+			got.ResolvedPath != s.cfg.UsersDir+"/alice/home/a/b/text" || got.TotalLines != 2 {
+			t.Errorf("%s: %+v, %v", path, got, err)
+		}
+	}
+	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "a/b/text", Raw: true}); err != nil || got.OutputLines != 2 || got.Bytes != 8 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestFileCallsThatAreRefused(t *testing.T) {
+	s := newService(t, nil, "/home/project")
+	ctx := t.Context()
+	home := filepath.Join(s.cfg.UsersDir, "alice/home")
+	if _, err := s.Write(ctx, "agent", WriteRequest{Path: "/home/project/file", Content: []byte("old")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := firstError(os.Mkdir(home+"/.ssh", 0o755), os.WriteFile(home+"/.ssh/id", []byte("secret"), 0o644),
+		os.Symlink(".ssh/id", home+"/project/link"), os.Mkdir(home+"/apps", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	read := func(r ReadRequest) error { _, err := s.Read(ctx, "agent", r); return err }
+	write := func(r WriteRequest) error { _, err := s.Write(ctx, "agent", r); return err }
+	for _, tt := range []struct {
+		name    string
+		err     error
+		class   func(error) bool
+		message string
+	}{
+		{"no path", read(ReadRequest{}), cerrdefs.IsInvalidArgument, "path is empty"},
+		{"not there", read(ReadRequest{Path: "nothing"}), cerrdefs.IsNotFound, "~/project/nothing"},
+		{"a directory", read(ReadRequest{Path: "/home/project"}), cerrdefs.IsInvalidArgument, "directory"},
+		{"denied", read(ReadRequest{Path: "~/.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"denied by another way", read(ReadRequest{Path: "../project/../.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"a link", read(ReadRequest{Path: "link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
+		{"an app", read(ReadRequest{Path: "~/apps/mail/x"}), cerrdefs.IsPermissionDenied, "apps"},
+		{"the image's", read(ReadRequest{Path: "/etc/passwd"}), cerrdefs.IsNotFound, "no mount"},
+		{"NUL", read(ReadRequest{Path: "a\x00"}), cerrdefs.IsInvalidArgument, "path"},
+		{"control character", read(ReadRequest{Path: "a\x01"}), cerrdefs.IsInvalidArgument, "0x01"},
+		{"too long", read(ReadRequest{Path: strings.Repeat("a/", 2049)}), cerrdefs.IsInvalidArgument, "4098"},
+		{"lines of bytes", read(ReadRequest{Path: "file", Binary: true, Offset: 1}), cerrdefs.IsInvalidArgument, "binary"},
+		{"relative", write(WriteRequest{Path: "file"}), cerrdefs.IsInvalidArgument, "not absolute"},
+		{"append and exclusive", write(WriteRequest{Path: "~/project/x", Append: true, Exclusive: true}), cerrdefs.IsInvalidArgument, "append and exclusive"},
+		{"outside", write(WriteRequest{Path: "/etc/x"}), cerrdefs.IsPermissionDenied, "/etc/x"},
+		{"beside the working directory", write(WriteRequest{Path: "~/x"}), cerrdefs.IsPermissionDenied, "writeDirs"},
+		{"denied to write", write(WriteRequest{Path: "~/.ssh/authorized_keys"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"over a link", write(WriteRequest{Path: "~/project/link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
+		{"exists", write(WriteRequest{Path: "~/project/file", Exclusive: true}), cerrdefs.IsConflict, "exists"},
+		{"unknown sandbox", func() error { _, err := s.Read(ctx, "other", ReadRequest{Path: "x"}); return err }(), cerrdefs.IsNotFound, "other"},
+		{"the working directory itself", s.Remove(ctx, "agent", "/home/project", true), cerrdefs.IsPermissionDenied, "has to stay"},
+		{"move out of reach", s.Move(ctx, "agent", MoveRequest{From: "~/project/file", To: "~/file"}), cerrdefs.IsPermissionDenied, "~/file"},
+		{"move what is denied", s.Move(ctx, "agent", MoveRequest{From: "~/.ssh/id", To: "~/project/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"make outside", s.Mkdir(ctx, "agent", "/home/other", true), cerrdefs.IsPermissionDenied, "/other"},
+	} {
+		if !tt.class(tt.err) || !strings.Contains(tt.err.Error(), tt.message) || strings.Contains(tt.err.Error(), s.cfg.UsersDir+"/alice/") {
+			t.Errorf("%s: %v, want %s", tt.name, tt.err, tt.message)
+		}
+	}
+	if got, err := os.ReadFile(home + "/project/file"); err != nil || string(got) != "old" {
+		t.Errorf("%q, %v", got, err)
+	}
+	checkNoLeftovers(t, home, ".ssh", "apps", "project")
+	checkNoLeftovers(t, home+"/project", "file", "link")
+}
+
+func TestUploadsThatAreCutShort(t *testing.T) {
+	s := newService(t, nil, "")
+	broken := errors.New("the caller has gone")
+	for _, exclusive := range []bool{false, true} {
+		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), iotest.ErrReader(broken))
+		if _, err := s.Upload(t.Context(), "agent", UploadRequest{Path: "~/up", Body: body, Exclusive: exclusive}); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+	}
+	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "alice/home"))
+	if w, err := s.Upload(t.Context(), "agent", UploadRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
+		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+func TestListingsHideWhatIsHidden(t *testing.T) {
+	s := newService(t, nil, "")
+	home := filepath.Join(s.cfg.UsersDir, "alice/home")
+	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/a\xff", Content: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := firstError(os.Mkdir(home+"/.ssh", 0o755), os.MkdirAll(home+"/.config/gh", 0o755), os.MkdirAll(home+"/apps/mail", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.ListDir(t.Context(), "agent", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range list.Entries {
+		names = append(names, e.Type+" "+e.Name)
+	}
+	if got := strings.Join(names, ", "); got != "directory .config, directory apps, file a\xff" {
+		t.Errorf("%q", got)
+	}
+	if got, err := s.ListDir(t.Context(), "agent", "~/.config"); err != nil || len(got.Entries) != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := s.ListDir(t.Context(), "agent", "~/apps"); err != nil || len(got.Entries) != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := s.Read(t.Context(), "agent", ReadRequest{Path: "a\xff"}); err != nil || string(got.Content) != "x" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// What a call gets is explained without anything being made, and is what the call gets.
+func TestExplanationsMakeNothing(t *testing.T) {
+	var ran dockerexec.Spec
+	s := newService(t, &fakeExecutor{run: func(spec dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		ran = spec
+		return dockerexec.Result{}, nil
+	}}, "/home/project")
+	e, err := s.Explain(t.Context(), "agent", ExplainRequest{Permissions: []string{"@workspace"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "alice/home"))
+	modes := map[string]string{}
+	for _, p := range e.Places {
+		modes[p.Path] = p.Mode
+		if p.Why == "" {
+			t.Errorf("no reason for %s", p.Path)
+		}
+	}
+	for path, want := range map[string]string{"/home": "readOnly", "/home/project": "writable", "/tmp": "writable", "/home/.ssh": "hidden", "/home/apps": "empty", "/etc/shadow": "hidden"} {
+		if modes[path] != want {
+			t.Errorf("%s is %q, want %q", path, modes[path], want)
+		}
+	}
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Permissions: []string{"@workspace"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Explain(t.Context(), "agent", ExplainRequest{Permissions: []string{"@workspace"}})
+	if err != nil || again.Fingerprint != string(ran.Fingerprint()) {
+		t.Errorf("explained %s, ran %s, %v", again.Fingerprint, ran.Fingerprint(), err)
+	}
+}
