@@ -76,6 +76,9 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 	if err != nil {
 		return Result{}, err
 	}
+	if err := s.makeTmpHome(ctx, p); err != nil {
+		return Result{}, err
+	}
 	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), r.Env, r.Secrets)
 	result, err := s.executor.Run(ctx, p.spec, command, out)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/hostfs"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -147,7 +148,11 @@ func (s *Service) openTmp(ctx context.Context, box Sandbox, t *spot, create bool
 	if err != nil {
 		return err
 	}
-	dir, free, err := s.executor.Tmp(ctx, p.spec, create)
+	return s.openTmpOf(ctx, p.spec, t, create)
+}
+
+func (s *Service) openTmpOf(ctx context.Context, spec dockerexec.Spec, t *spot, create bool) error {
+	dir, free, err := s.executor.Tmp(ctx, spec, create)
 	if cerrdefs.IsNotFound(err) {
 		return fault.NotFound("%q is not there: /tmp is empty when the user's last container has gone", t.path)
 	}
@@ -155,13 +160,30 @@ func (s *Service) openTmp(ctx context.Context, box Sandbox, t *spot, create bool
 		return err
 	}
 	t.free, t.host = free, dir
-	if t.root, err = openTmpRoot(dir, p.spec.UID, p.spec.GID); err != nil {
+	if t.root, err = openTmpRoot(dir, spec.UID, spec.GID); err != nil {
 		free()
 		return s.hidden("cannot open /tmp", err)
 	}
 	t.name = "."
 	if t.path != policy.Tmp {
 		t.name = strings.TrimPrefix(t.path.String(), policy.Tmp.String()+"/")
+	}
+	return nil
+}
+
+// makeTmpHome makes the directory that a call has taken for its home, where that is in /tmp.
+func (s *Service) makeTmpHome(ctx context.Context, p plan) error {
+	path, err := pathmap.ParseContainer(p.home)
+	if err != nil || path == policy.Tmp || !path.Within(policy.Tmp) {
+		return err
+	}
+	t := spot{path: path}
+	if err := s.openTmpOf(ctx, p.spec, &t, true); err != nil {
+		return err
+	}
+	defer t.close()
+	if err := t.root.Mkdir(t.name, true); err != nil {
+		return fault.Invalid("home: cannot make %q: %v", p.home, err)
 	}
 	return nil
 }
@@ -174,20 +196,17 @@ func openTmpRoot(dir string, uid, gid uint32) (*hostfs.Root, error) {
 		return nil, err
 	}
 	var st unix.Statfs_t
-	err = unix.Statfs(dir, &st)
-	if err == nil && st.Type != unix.TMPFS_MAGIC {
+	if err = unix.Statfs(dir, &st); err == nil && st.Type != unix.TMPFS_MAGIC {
 		err = errors.New("the service does not see the engine's mount of it; where sandboxd is in a container, bind the engine's volumes into it with propagation rslave")
 	}
-	if err == nil {
-		var here, there hostfs.Info
-		if here, err = root.Stat("."); err == nil {
-			var again unix.Stat_t
-			if err = unix.Stat(dir, &again); err == nil {
-				there.Dev, there.Ino = uint64(again.Dev), again.Ino
-			}
-			if err == nil && (here.Dev != there.Dev || here.Ino != there.Ino) {
-				err = errors.New("it went away just now; try again")
-			}
+	// The look at the file system was by name: it has to be the one that was opened.
+	if it, here := (identified{}), (hostfs.Info{}); err == nil {
+		it, err = identify(dir)
+		if err == nil {
+			here, err = root.Stat(".")
+		}
+		if err == nil && it.id != (dockerexec.FileID{Dev: here.Dev, Ino: here.Ino}) {
+			err = errors.New("it went away just now; try again")
 		}
 	}
 	if err != nil {

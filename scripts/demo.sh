@@ -37,6 +37,14 @@ remove_containers() {
 	[ -z "$containers" ] || xargs docker rm -f <<<"$containers" >/dev/null
 }
 
+# The users' /tmp: volumes that the engine still has.
+remove_volumes() {
+	local volumes
+	[ -r "$DATA/instance" ] || return 0
+	volumes=$(docker volume ls -q --filter "label=run.daycare.sandbox.instance=$(cat "$DATA/instance")")
+	[ -z "$volumes" ] || xargs docker volume rm <<<"$volumes" >/dev/null
+}
+
 stop() {
 	if [ -r "$PIDFILE" ]; then
 		local pid exe
@@ -50,6 +58,7 @@ stop() {
 		fi
 		rm -f "$PIDFILE"
 		remove_containers
+		remove_volumes
 		say "left in place: $DATA and /data/users"
 	fi
 }
@@ -88,9 +97,8 @@ step "A first command: a container has to be made (cold)"
 remove_containers --filter "label=run.daycare.sandbox.user=$USER_ID"
 show bin/sandbox exec --stats --user $USER_ID -- 'uname -a'
 
-step "A real file goes in through stdin, and Python counts its words under gVisor"
-say "\$ bin/sandbox exec --user $USER_ID -i -- 'cat > README.md' < README.md"
-bin/sandbox exec --user $USER_ID -i -- 'cat > README.md' <README.md 2>&1 | indent
+step "A real file goes in, and Python counts its words under gVisor"
+show bin/sandbox cp --user $USER_ID README.md :README.md
 show bin/sandbox exec --stats --user $USER_ID -- \
 	'python3 -c "import collections,re; w = re.findall(r\"[a-z]+\", open(\"README.md\").read().lower()); print(len(w), \"words;\", collections.Counter(w).most_common(3))"'
 
@@ -105,8 +113,10 @@ bin/sandbox exec --user $USER_ID -- 'exit 42' || code=$?
 say "exit code: $code"
 [ "$code" = 42 ]
 
-step "What it may not do"
-show bin/sandbox exec --user $USER_ID -- 'touch /etc/x; id; grep CapEff /proc/self/status; ls /sys/class/net' || true
+step "What it may not do: not even write to its home, unless the call is granted that"
+show bin/sandbox exec --user $USER_ID -- 'touch /etc/x /home/x; id; grep CapEff /proc/self/status; ls /sys/class/net; ls /home/.ssh' || true
+show bin/sandbox exec --user $USER_ID --grant @workspace -- 'echo "written by the call" > /home/note'
+show bin/sandbox read --user $USER_ID note
 
 cat <<TXT
 
