@@ -114,8 +114,17 @@ type identified struct {
 	mode uint32 // with the type
 }
 
-// identify follows no link, so that nobody who may put one there has a say in what is mounted.
+// identify follows links: the path is the operator's.
 func identify(name string) (identified, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return identified{}, err
+	}
+	return identified{id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, mode: st.Mode}, nil
+}
+
+// identifyExactly follows no link, so that nobody who may put one there has a say in what is mounted.
+func identifyExactly(name string) (identified, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})

@@ -18,7 +18,7 @@ import (
 
 // home is a user's open home on the host, and who owns it.
 type home struct {
-	path     pathmap.HostPath
+	dir      string // where it really is
 	uid, gid uint32
 	id       dockerexec.FileID
 	fd       int          // the directory, for what is looked at as root
@@ -35,7 +35,7 @@ func (h *home) close() {
 // root is the home for what is done as its owner. It is closed with h.
 func (h *home) root() (_ *hostfs.Root, err error) {
 	if h.opened == nil {
-		h.opened, err = openHomeRoot(h.path.String(), h.uid, h.gid)
+		h.opened, err = openHomeRoot(h.dir, h.uid, h.gid)
 	}
 	return h.opened, err
 }
@@ -63,11 +63,11 @@ var deniedInHome = policy.DeniedInHome()
 // openMount opens a further mount for a home's owner. Its components may be a tenant's, so none may be
 // a link.
 func (s *Service) openMount(dir pathmap.HostPath, h *home) (*hostfs.Root, error) {
-	meant, err := identify(dir.String())
+	meant, err := identifyExactly(s.real(dir))
 	if err != nil {
 		return nil, err
 	}
-	root, err := hostfs.Open(hostfs.Config{Dir: dir.String(), UID: h.uid, GID: h.gid})
+	root, err := hostfs.Open(hostfs.Config{Dir: s.real(dir), UID: h.uid, GID: h.gid})
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *Service) openHome(user UserID) (*home, error) {
 	if err != nil {
 		return nil, errors.New("cannot name the user's home")
 	}
-	h := &home{path: path}
+	h := &home{dir: s.real(path)}
 	if h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home")); errors.Is(err, unix.ENOENT) {
 		if err = s.makeHome(user); err == nil {
 			h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home"))

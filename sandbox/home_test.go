@@ -18,7 +18,7 @@ func TestHomeIsMadeForItsOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := filepath.Join(s.cfg.UsersDir, "bob", "home"); h.path.String() != want || h.uid != testUID || h.gid != testGID {
+		if want := filepath.Join(s.cfg.UsersDir, "bob", "home"); h.dir != want || h.uid != testUID || h.gid != testGID {
 			t.Errorf("%+v, want %s", h, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestHomeIsMadeOnce(t *testing.T) {
 				return
 			}
 			var stat syscall.Stat_t
-			if err := syscall.Lstat(h.path.String(), &stat); err != nil {
+			if err := syscall.Lstat(h.dir, &stat); err != nil {
 				t.Error(err)
 			}
 			inodes[i] = stat.Ino

@@ -71,10 +71,15 @@ func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
 	if !allowed {
 		return source, fault.Denied("%s: not in allowedMountRoots; the operator may add it to the settings", field)
 	}
-	if within(s.cfg.UsersDir, written) {
+	// By where they really are, lest a link of the operator's makes another name for a home.
+	users, err := pathmap.ParseHost(s.cfg.UsersDir)
+	if err != nil {
+		return source, err
+	}
+	if within(s.real(users), s.real(source)) {
 		return source, fault.Denied("%s: it holds the homes of users, whose secrets would be seen", field)
 	}
-	rest, ok := strings.CutPrefix(written, s.cfg.UsersDir+"/")
+	rest, ok := strings.CutPrefix(s.real(source), s.real(users)+"/")
 	if !ok {
 		return source, nil
 	}

@@ -108,7 +108,7 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 		User:     box.User.id,
 		UID:      b.home.uid,
 		GID:      b.home.gid,
-		SpoolDir: filepath.Dir(b.home.path.String()),
+		SpoolDir: filepath.Dir(b.home.dir),
 		Events:   d.Events,
 	}
 	for _, r := range d.View.Regions() {
@@ -117,8 +117,8 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 		}
 	}
 	for _, pin := range d.View.Pinned() {
-		if host, err := b.paths.ToHost(pin); err == nil {
-			spec.Pins = append(spec.Pins, dockerexec.Pin{Place: host.String(), Target: pin.String()})
+		if at, rest, err := b.paths.Locate(pin); err == nil && at.Container == policy.Home {
+			spec.Pins = append(spec.Pins, dockerexec.Pin{Place: filepath.Join(b.home.dir, rest), Target: pin.String()})
 		}
 	}
 	if b.secrets {
@@ -166,7 +166,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	if err != nil {
 		return m, err
 	}
-	m.Source = filepath.Join(at.Host.String(), rest)
+	m.Source = filepath.Join(b.service.real(at.Host), rest)
 	if at.Container == policy.Home && rest == "." {
 		m.ID = b.home.id
 		return m, nil
@@ -199,7 +199,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 // identify says which file is to be mounted.
 func (b *builder) identify(at pathmap.Mount, rest string) (identified, error) {
 	if at.Container != policy.Home {
-		return identify(filepath.Join(at.Host.String(), rest))
+		return identifyExactly(filepath.Join(b.service.real(at.Host), rest))
 	}
 	fd, err := beneath(b.home.fd, rest, unix.O_PATH)
 	if err != nil {
@@ -223,7 +223,7 @@ func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) 
 	}
 	around, _ := v.Around(r.Path)
 	if !b.gvisor || around.Mode == policy.Writable {
-		m.Place = filepath.Join(b.home.path.String(), rest)
+		m.Place = filepath.Join(b.home.dir, rest)
 	}
 	there, err := b.home.lookAt(rest)
 	if err != nil {

@@ -9,12 +9,15 @@ package sandbox
 
 import (
 	"context"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Config is what a Service needs; all fields must be set. A Config that config.Load has accepted
@@ -51,12 +54,35 @@ type Service struct {
 	executor  Executor
 	log       zerolog.Logger
 
+	roots []root // what the operator calls its directories, and where they are
+
 	makingHome sync.Mutex // held while a home is looked for again and made
 }
 
-// New puts a Service together; it owns none of its parts.
+// root is a directory of the operator's, whose own path may lead over links.
+type root struct{ named, real string }
+
+// New puts a Service together; it owns none of its parts. Links in UsersDir and AllowedMountRoots are
+// resolved once, here: below them none is followed.
 func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor, log zerolog.Logger) *Service {
-	return &Service{cfg: cfg, registry: registry, platforms: platforms, executor: executor, log: log}
+	s := &Service{cfg: cfg, registry: registry, platforms: platforms, executor: executor, log: log}
+	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
+		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
+			s.roots = append(s.roots, root{named, real})
+		}
+	}
+	return s
+}
+
+// real is a path in one of the operator's directories without the links that lead to that.
+func (s *Service) real(path pathmap.HostPath) string {
+	name := path.String()
+	for _, r := range s.roots {
+		if within(name, r.named) {
+			return filepath.Join(r.real, strings.TrimPrefix(name, r.named))
+		}
+	}
+	return name
 }
 
 // Registration is what an engine says of a sandbox, as it came.

@@ -66,7 +66,10 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	if err := makeMask(cfg.DataDir); err != nil {
 		return err
 	}
-	ground := sandbox.NewGround(cfg.UsersDir, log)
+	ground, err := openGround(cfg.UsersDir, log)
+	if err != nil {
+		return err
+	}
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:      data.instance,
 		IdleTimeout:   time.Duration(cfg.IdleTimeout),
@@ -77,15 +80,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	})
 	executor.Start(ctx)
 	defer executor.Shutdown()
-	watching, stopWatching := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		if err := ground.Watch(watching, executor.Expel); err != nil {
-			log.Error().Err(err).Msg("what appears at hidden paths goes unseen by commands that are running")
-		}
-	})
-	defer watch.Wait()
-	defer stopWatching()
+	defer watchGround(ctx, ground, executor, log)()
 	service := sandbox.New(sandbox.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
@@ -95,6 +90,33 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	return answer(ctx, cfg, api.New(service, api.Config{
 		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
 	}), log)
+}
+
+// openGround makes usersDir, whose own path may lead over links.
+func openGround(usersDir string, log zerolog.Logger) (*sandbox.Ground, error) {
+	if err := os.MkdirAll(usersDir, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make usersDir: %w", err)
+	}
+	dir, err := filepath.EvalSymlinks(usersDir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open usersDir: %w", err)
+	}
+	return sandbox.NewGround(dir, log), nil
+}
+
+// watchGround expels containers in which something hidden would be seen, until stop is called.
+func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerexec.Executor, log zerolog.Logger) (stop func()) {
+	watching, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if err := ground.Watch(watching, executor.Expel); err != nil {
+			log.Error().Err(err).Msg("what appears at hidden paths goes unseen by commands that are running")
+		}
+	})
+	return func() {
+		cancel()
+		watch.Wait()
+	}
 }
 
 // answer serves HTTP on the socket until ctx ends.

@@ -1,0 +1,92 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/rs/zerolog"
+)
+
+func TestFurtherMountsThatAreRefused(t *testing.T) {
+	s := newService(t, nil, "")
+	users := s.cfg.UsersDir
+	s.cfg.AllowedMountRoots = []string{users, "/srv/data"}
+	for _, tt := range []struct {
+		name, source, target string
+		class                func(error) bool
+		message              string
+	}{
+		{"a good one", users + "/alice/home/shared", "/mnt/shared", nil, ""},
+		{"a folder beside homes", users + "/alice/skills", "/mnt/shared", nil, ""},
+		{"a root itself", "/srv/data", "/mnt/data", nil, ""},
+		{"outside of the roots", "/etc", "/mnt/etc", cerrdefs.IsPermissionDenied, "allowedMountRoots"},
+		{"a root whose name begins alike", "/srv/data2", "/mnt/data", cerrdefs.IsPermissionDenied, "allowedMountRoots"},
+		{"all homes", users, "/mnt/users", cerrdefs.IsPermissionDenied, "homes of users"},
+		{"a user's folder", users + "/bob", "/mnt/bob", cerrdefs.IsPermissionDenied, "a user's home"},
+		{"a home", users + "/bob/home", "/mnt/bob", cerrdefs.IsPermissionDenied, "a user's home"},
+		{"secrets", users + "/bob/home/.ssh", "/mnt/bob", cerrdefs.IsPermissionDenied, ".ssh"},
+		{"in secrets", users + "/bob/home/.ssh/keys", "/mnt/bob", cerrdefs.IsPermissionDenied, ".ssh"},
+		{"what holds secrets", users + "/bob/home/.config", "/mnt/bob", cerrdefs.IsPermissionDenied, ".config/"},
+		{"apps", users + "/bob/home/apps/mail", "/mnt/bob", cerrdefs.IsPermissionDenied, "apps"},
+		{"relative", "srv/data", "/mnt/data", cerrdefs.IsInvalidArgument, "not absolute"},
+		{"unclean", "/srv/data/../../etc", "/mnt/data", cerrdefs.IsInvalidArgument, "not clean"},
+		{"target in the home", "/srv/data", "/home/data", cerrdefs.IsInvalidArgument, "/home"},
+		{"target around the home", "/srv/data", "/", cerrdefs.IsInvalidArgument, "not free"},
+		{"target in the system", "/srv/data", "/usr/lib/x", cerrdefs.IsInvalidArgument, "/usr"},
+		{"target of the agent", "/srv/data", "/.daycare/agent", cerrdefs.IsInvalidArgument, "/.daycare"},
+		{"target relative", "/srv/data", "mnt", cerrdefs.IsInvalidArgument, "target"},
+	} {
+		_, _, err := s.Put("mounts", Registration{UserID: "alice", Mounts: []MountRequest{{Source: tt.source, Target: tt.target}}})
+		switch {
+		case tt.class == nil && err != nil, tt.class != nil && (!tt.class(err) || !strings.Contains(err.Error(), tt.message)):
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.message)
+		}
+		if err != nil && strings.Contains(err.Error(), users) {
+			t.Errorf("%s: a host path in the message: %v", tt.name, err)
+		}
+	}
+	if _, _, err := s.Put("mounts", Registration{UserID: "alice", SkillsDir: users + "/bob/home"}); !cerrdefs.IsPermissionDenied(err) {
+		t.Errorf("skills: %v", err)
+	}
+	s.cfg.AllowedMountRoots = []string{}
+	if _, _, err := s.Put("mounts", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/data", Target: "/mnt/d"}}}); !cerrdefs.IsPermissionDenied(err) {
+		t.Errorf("no roots are not all roots: %v", err)
+	}
+}
+
+// The operator may reach usersDir over a link; it makes no other name for a home.
+func TestLinksOfTheOperators(t *testing.T) {
+	dir := t.TempDir()
+	real, named := filepath.Join(dir, "disk"), filepath.Join(dir, "data")
+	if err := firstError(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
+		t.Fatal(err)
+	}
+	old := newService(t, nil, "")
+	cfg := old.cfg
+	cfg.UsersDir, cfg.AllowedMountRoots = named+"/users", []string{real}
+	s := New(cfg, old.registry, old.platforms, old.executor, zerolog.Nop())
+	if _, _, err := s.Put("agent", Registration{UserID: "alice", Mounts: []MountRequest{{Source: real + "/users/bob/home/.ssh", Target: "/mnt/x"}}}); !cerrdefs.IsPermissionDenied(err) {
+		t.Errorf("another name for a home: %v", err)
+	}
+	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/x", Content: []byte("x")}); err != nil {
+		t.Error(err)
+	}
+	box, err := s.Get("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.plan(t.Context(), box, ask{tags: []string{"@write:" + named + "/users/alice/home/sub"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range p.spec.Mounts {
+		if !strings.HasPrefix(m.Source, real+"/users/alice/home") {
+			t.Errorf("%s is mounted from %s, behind a link", m.Target, m.Source)
+		}
+	}
+	checkNoLeftovers(t, real+"/users/alice/home", "sub", "x")
+}
