@@ -70,5 +70,5 @@ var deniedRegions = func() []Region {
 }()
 
 func (d denied) region(path pathmap.ContainerPath) Region {
-	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why}
+	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why, from: ruled}
 }

@@ -70,16 +70,8 @@ func (s Subject) appRoots() []pathmap.ContainerPath {
 
 // holdsWorkspace says whether @workspace may be granted. An app agent writes to its data alone unless
 // its writeDirs say more.
-func (p Permissions) holdsWorkspace() bool {
-	if p.AppID.IsZero() || p.WorkingDir.Within(p.appData()) {
-		return true
-	}
-	for _, dir := range p.WriteDirs {
-		if p.WorkingDir.Within(dir) {
-			return true
-		}
-	}
-	return false
+func (s Subject) holdsWorkspace() bool {
+	return s.Held().allows(s.WorkingDir, Writable)
 }
 
 // Check says what cannot be held: a working directory or a grantable path that no view could show so.
@@ -88,30 +80,37 @@ func (s Subject) Check() error {
 	held := s.Held()
 	faults := []error{}
 	if at, ok := held.At(s.WorkingDir); !ok || !s.WorkingDir.Within(Home) || at.Mode < ReadOnly {
-		faults = append(faults, outside("permissions.workingDir", s.WorkingDir, at, ok))
+		faults = append(faults, s.outside("permissions.workingDir", s.WorkingDir, at, ok))
 	}
 	for _, dir := range s.WriteDirs {
 		if at, ok := held.At(dir); !ok || at.Mode != Writable {
-			faults = append(faults, outside("permissions.writeDirs", dir, at, ok))
+			faults = append(faults, s.outside("permissions.writeDirs", dir, at, ok))
 		}
 	}
 	for _, dir := range s.ReadDirs {
 		if at, ok := held.At(dir); !ok || at.Mode < ReadOnly {
-			faults = append(faults, outside("permissions.readDirs", dir, at, ok))
+			faults = append(faults, s.outside("permissions.readDirs", dir, at, ok))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-func outside(field string, path pathmap.ContainerPath, at Region, shown bool) error {
+func (s Subject) outside(field string, path pathmap.ContainerPath, at Region, shown bool) error {
 	switch {
 	case shown && at.Mode != Writable && at.Path != Home:
 		return fault.Denied("%s: %q cannot be granted: %s", field, path, at.Why)
 	case field == "permissions.workingDir":
 		return fault.Denied("%s %q is outside of %s", field, path, Home)
+	case s.inMount(path):
+		return fault.Denied("%s: %q is in a mount that is read-only", field, path)
 	default:
 		return fault.Denied("%s: %q is in no mount", field, path)
 	}
+}
+
+func (s Subject) inMount(path pathmap.ContainerPath) bool {
+	_, ok := s.mountOf(path)
+	return ok
 }
 
 // holds is the permissions as tags, for a person.

@@ -2,7 +2,7 @@
 // for, and the view of the file system that follows. It is pure: no I/O and no logging.
 //
 // permissions.go has what a sandbox holds, tags.go what a call asks for, deny.go the paths that nobody
-// sees, view.go the regions that all of it comes to.
+// sees, regions.go how all of it comes to regions, view.go what is read off them.
 //
 // The rules are those of the documents Permissions and Sandboxes; each place below names its own.
 package policy
@@ -43,19 +43,20 @@ type Decision struct {
 // Decide checks a call's grants against what the sandbox holds. A grant that goes beyond is
 // errdefs.ErrPermissionDenied; the message names it and what is held.
 func (s Subject) Decide(g Grants) (Decision, error) {
-	if err := s.check(g); err != nil {
+	view := s.view(g)
+	if err := s.check(g, view); err != nil {
 		return Decision{}, err
 	}
-	return Decision{View: s.view(g), Network: g.Network, Events: g.Events}, nil
+	return Decision{View: view, Network: g.Network, Events: g.Events}, nil
 }
 
 // Held is the view with all that the sandbox holds: what the file calls, which have no tags, go by.
 func (s Subject) Held() View { return s.view(s.everything()) }
 
-// everything is what the sandbox holds, as grants.
+// everything is what the sandbox holds, as grants. An app's data needs none.
 func (s Subject) everything() Grants {
 	return Grants{
-		Workspace: s.holdsWorkspace(),
+		Workspace: s.AppID.IsZero(),
 		Write:     s.WriteDirs,
 		Read:      s.ReadDirs,
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/daycare-run/sandbox/fault"
@@ -61,36 +62,52 @@ func appendTag(faults []error, tag string, err error) []error {
 	return append(faults, fault.Invalid("permissions: tag %.200q: %v", tag, err))
 }
 
-// check refuses what the sandbox does not hold.
-func (s Subject) check(g Grants) error {
+// check refuses what the sandbox does not hold. v is the view that the grants come to: what lies in a
+// directory that is held may still be hidden, an app's or on a mount that is read-only.
+func (s Subject) check(g Grants, v View) error {
 	if g.Network && !s.Network {
 		return s.notHeld(TagNetwork, "")
 	}
 	if g.Events && !s.Events {
 		return s.notHeld(TagEvents, "")
 	}
-	if g.Workspace && !s.holdsWorkspace() {
-		return s.notHeld(TagWorkspace, "an app writes to "+s.appData().String()+" alone")
+	held := s.everything()
+	if g.Workspace && !(s.writes(held, s.WorkingDir) && v.allows(s.WorkingDir, Writable)) {
+		return s.notHeld(TagWorkspace, s.whyNoWorkspace())
 	}
-	if len(g.Write)+len(g.Read) == 0 {
-		return nil
-	}
-	held := s.Held()
 	for _, path := range g.Write {
-		if at, ok := held.At(path); !ok || at.Mode != Writable {
-			return s.notHeld(tagWrite+path.String(), whyNot(at))
+		if !(s.writes(held, path) && v.allows(path, Writable)) {
+			return s.notHeld(tagWrite+path.String(), s.whyNot(path))
 		}
 	}
 	for _, path := range g.Read {
-		if at, ok := held.At(path); !ok || at.Mode < ReadOnly {
-			return s.notHeld(tagRead+path.String(), whyNot(at))
+		if !(s.reads(held, path) && v.allows(path, ReadOnly)) {
+			return s.notHeld(tagRead+path.String(), s.whyNot(path))
 		}
 	}
 	return nil
 }
 
+// writes and reads say whether a path lies in a place that is held; what every call has is held, too.
+func (s Subject) writes(held Grants, path pathmap.ContainerPath) bool {
+	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) || slices.ContainsFunc(held.Write, path.Within) ||
+		(!s.AppID.IsZero() && path.Within(s.appData()))
+}
+
+func (s Subject) reads(held Grants, path pathmap.ContainerPath) bool {
+	return path.Within(Home) || (s.HasSkills && path.Within(Skills)) || slices.ContainsFunc(held.Read, path.Within) || s.writes(held, path)
+}
+
+func (s Subject) whyNoWorkspace() string {
+	if !s.AppID.IsZero() {
+		return "an app writes to " + s.appData().String() + " alone"
+	}
+	return s.whyNot(s.WorkingDir)
+}
+
 // whyNot is the reason when there is a particular one.
-func whyNot(at Region) string {
+func (s Subject) whyNot(path pathmap.ContainerPath) string {
+	at, _ := s.Held().At(path)
 	if at.Path == Home {
 		return ""
 	}
