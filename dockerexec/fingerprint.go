@@ -40,7 +40,9 @@ func (c canonical) texts(list []string) canonical {
 	return c
 }
 
-func (c canonical) id(id FileID) canonical { return c.number(id.Dev).number(id.Ino) }
+func (c canonical) id(id FileID) canonical {
+	return c.number(id.Dev).number(id.Ino).number(uint64(id.Since))
+}
 
 func (c canonical) spec(s Spec) canonical {
 	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.SpoolDir).flags(s.Events)
@@ -57,8 +59,8 @@ func (c canonical) spec(s Spec) canonical {
 		c = c.text(p.Place).text(p.Target)
 	}
 	c = c.number(uint64(len(s.Links)))
-	for _, id := range s.Links {
-		c = c.id(id)
+	for _, l := range s.Links {
+		c = c.text(l.Target).id(l.ID)
 	}
 	return c
 }

@@ -91,7 +91,7 @@ func challenge(m Mount) (secret string, restore func(), err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
 	}
-	if (FileID{Dev: uint64(st.Dev), Ino: st.Ino}) != m.ID {
+	if !m.ID.Same(FileID{Dev: uint64(st.Dev), Ino: st.Ino}) {
 		return "", nil, fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
 	}
 	var random [8]byte

@@ -8,7 +8,6 @@
 package dockerexec
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,8 +32,9 @@ type Spec struct {
 	Masks  []Mask  `json:"masks"`
 	// Pins are directories that commands must not rename, because a mask or a mount is below them.
 	Pins []Pin `json:"pins"`
-	// Links are hidden files that have further names. Those in the home are hidden, too.
-	Links []FileID `json:"links"`
+	// Links are the further names of hidden files. They are hidden, too; another name is another Spec,
+	// because a container has masks for those that it was made with.
+	Links []Link `json:"links"`
 	// Events takes Platform.EventsRuntime instead of Runtime.
 	Events bool `json:"events"`
 }
@@ -97,6 +97,18 @@ type Pin struct {
 type FileID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
+	// Since is a time in nanoseconds that tells it from earlier and later ones: a file system gives the
+	// number of a file that is gone to the next. 0 is not known.
+	Since int64 `json:"since"`
+}
+
+// Same says whether two files that are there at the same time are one.
+func (id FileID) Same(other FileID) bool { return id.Dev == other.Dev && id.Ino == other.Ino }
+
+// Link is a further name of a hidden file.
+type Link struct {
+	Target string `json:"target"`
+	ID     FileID `json:"id"`
 }
 
 // Mask hides what is at Target, now and later.
@@ -130,7 +142,7 @@ func (s Spec) ordered() Spec {
 	s.Mounts = sorted(s.Mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
 	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
 	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
-	s.Links = sorted(s.Links, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
 	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
 	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
 	return s

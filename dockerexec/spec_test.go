@@ -22,11 +22,11 @@ func fullSpec() Spec {
 		User: "alice", UID: 1000, GID: 1001, SpoolDir: "/data/users/alice",
 		Mounts: []Mount{
 			{Source: "/data/users/alice/home", Target: "/home"},
-			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, ID: FileID{Dev: 1, Ino: 2}, Verify: true},
+			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, ID: FileID{Dev: 1, Ino: 2, Since: 3}, Verify: true},
 		},
-		Masks: []Mask{{Target: "/home/.netrc", File: true}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3}}},
+		Masks: []Mask{{Target: "/home/.netrc", File: true}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3, Since: 4}}},
 		Pins:  []Pin{{Place: "/data/users/alice/home/.config", Target: "/home/.config"}},
-		Links: []FileID{{Dev: 1, Ino: 4}},
+		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
 	}
 }
 

@@ -228,8 +228,10 @@ func (g *Ground) removePlace(site *site, place string) {
 		err = unix.Fstatat(dir, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 		ours := g.made[name] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)
 		if err == nil && ours && g.needed[name] == 0 {
-			err = unix.Unlinkat(dir, leaf, unix.AT_REMOVEDIR)
-			delete(g.made, name)
+			// What another container still has something in stays, and is ours to remove then.
+			if err = unix.Unlinkat(dir, leaf, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
+				delete(g.made, name)
+			}
 		}
 		_ = unix.Close(dir)
 		if err != nil || !ours {
@@ -241,23 +243,12 @@ func (g *Ground) removePlace(site *site, place string) {
 // hideLinks adds masks for the further names of hidden files, and pins for the directories that hold
 // those names where they could be renamed.
 func (g *Ground) hideLinks(site *site, spec dockerexec.Spec, ground *dockerexec.Ground) error {
-	if len(spec.Links) == 0 {
-		return nil
-	}
-	ids := make([]hostfs.ID, len(spec.Links))
-	for i, link := range spec.Links {
-		ids[i] = hostfs.ID{Dev: link.Dev, Ino: link.Ino}
-	}
-	names, err := site.root.FindNames(ids, maxLinkNames)
-	if err != nil {
-		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
-	}
 	pinned := map[string]bool{}
 	for _, m := range slices.Concat(spec.Mounts, ground.Mounts) {
 		pinned[m.Target] = true
 	}
-	for _, name := range names {
-		target := path.Join(policy.Home.String(), name)
+	for _, link := range spec.Links {
+		target := link.Target
 		ground.Masks = append(ground.Masks, dockerexec.Mask{Target: target, File: true})
 		for dir := path.Dir(target); writable(spec, dir) && !pinned[dir]; dir = path.Dir(dir) {
 			pinned[dir] = true
@@ -272,9 +263,6 @@ func (g *Ground) hideLinks(site *site, spec dockerexec.Spec, ground *dockerexec.
 	}
 	return nil
 }
-
-// maxLinkNames is how many further names of hidden files are looked for.
-const maxLinkNames = 1000
 
 // writable says whether the nearest mount of a Spec that holds a path can be written.
 func writable(spec dockerexec.Spec, target string) bool {

@@ -15,7 +15,7 @@ import (
 type found struct {
 	// exists says that there is something, file that it is no directory.
 	exists, file bool
-	// empty says that there is nothing in it to hide; id is zero then.
+	// empty says that there is nothing in it to hide.
 	empty bool
 	id    dockerexec.FileID
 	// closed says that it is a directory that nobody but root may enter: what is in it stays hidden.
@@ -53,25 +53,34 @@ func (h *home) lookAt(name string) (found, error) {
 		}
 		defer unix.Close(dir)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, leaf, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	st, err := identifyAt(dir, leaf, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
 		return found{}, lookError(err)
 	}
-	it := found{exists: true, id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}}
-	switch st.Mode & unix.S_IFMT {
+	it := found{exists: true, id: st.id}
+	switch st.mode & unix.S_IFMT {
 	case unix.S_IFLNK:
 		return found{}, lookError(unix.ELOOP)
 	case unix.S_IFDIR:
 		it.empty = emptyDirectory(dir, leaf)
-		it.closed = st.Uid == 0 && st.Mode&0o777 == 0
+		it.closed = st.uid == 0 && st.mode&0o777 == 0
 	default:
 		it.file = true
-		it.empty = st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0
-	}
-	if it.empty {
-		it.id = dockerexec.FileID{}
+		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
+		// A file may go and come back by another of its names, which the mask does not survive; that
+		// changes it.
+		it.id.Since = st.changed
 	}
 	return it, nil
+}
+
+// hiddenBy is what a mask is put on: nothing where there is nothing, or only what masks stand on, which
+// comes and goes with them.
+func (f found) hiddenBy(m dockerexec.Mask) dockerexec.FileID {
+	if !f.exists || (f.empty && !f.file && (f.closed || m.Listable)) {
+		return dockerexec.FileID{}
+	}
+	return f.id
 }
 
 // lookError is nil for a path that is not there, also when what should be a directory is none: nothing
@@ -108,20 +117,17 @@ func emptyDirectory(dir int, name string) bool {
 	}
 }
 
-// identified is which file a path of the host is.
+// identified is which file a path of the host is. Its id has the time of its birth.
 type identified struct {
-	id   dockerexec.FileID
-	mode uint32 // with the type
+	id       dockerexec.FileID
+	mode     uint32 // with the type
+	uid, gid uint32
+	size     uint64
+	changed  int64 // when its content or anything else about it has changed
 }
 
 // identify follows links: the path is the operator's.
-func identify(name string) (identified, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return identified{}, err
-	}
-	return identified{id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, mode: st.Mode}, nil
-}
+func identify(name string) (identified, error) { return identifyAt(unix.AT_FDCWD, name, 0) }
 
 // identifyExactly follows no link, so that nobody who may put one there has a say in what is mounted.
 func identifyExactly(name string) (identified, error) {
@@ -135,10 +141,20 @@ func identifyExactly(name string) (identified, error) {
 	return identifyOpen(fd)
 }
 
-func identifyOpen(fd int) (identified, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+func identifyOpen(fd int) (identified, error) { return identifyAt(fd, "", unix.AT_EMPTY_PATH) }
+
+func identifyAt(dir int, name string, flags int) (identified, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(dir, name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
 		return identified{}, err
 	}
-	return identified{id: dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}, mode: st.Mode}, nil
+	it := identified{
+		id:   dockerexec.FileID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},
+		mode: uint32(st.Mode), uid: st.Uid, gid: st.Gid, size: st.Size,
+		changed: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec),
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		it.id.Since = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return it, nil
 }

@@ -72,7 +72,7 @@ func (s *Service) openMount(dir pathmap.HostPath, h *home) (*hostfs.Root, error)
 		return nil, err
 	}
 	info, err := root.Stat(".")
-	if err == nil && (dockerexec.FileID{Dev: info.Dev, Ino: info.Ino}) != meant.id {
+	if err == nil && !meant.id.Same(dockerexec.FileID{Dev: info.Dev, Ino: info.Ino}) {
 		err = errors.New("it was exchanged just now")
 	}
 	if err != nil {
@@ -100,16 +100,16 @@ func (s *Service) openHome(user UserID) (*home, error) {
 	if err != nil {
 		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(h.fd, &st); err != nil {
+	it, err := identifyOpen(h.fd)
+	if err != nil {
 		h.close()
 		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
-	if st.Uid == 0 {
+	if it.uid == 0 {
 		h.close()
 		return nil, fmt.Errorf("cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user", user)
 	}
-	h.uid, h.gid, h.id = st.Uid, st.Gid, dockerexec.FileID{Dev: uint64(st.Dev), Ino: st.Ino}
+	h.uid, h.gid, h.id = it.uid, it.gid, it.id
 	return h, nil
 }
 

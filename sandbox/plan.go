@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
 	"unicode/utf8"
@@ -122,22 +123,41 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 		}
 	}
 	if b.secrets {
-		root, err := b.home.root()
-		if err != nil {
+		if err := b.links(&spec); err != nil {
 			return spec, err
-		}
-		links, err := root.DeniedLinks()
-		if err != nil {
-			return spec, err
-		}
-		for _, link := range links {
-			spec.Links = append(spec.Links, dockerexec.FileID{Dev: link.Dev, Ino: link.Ino})
 		}
 	}
 	if d.Events {
 		return spec, b.events(&spec)
 	}
 	return spec, nil
+}
+
+// maxLinkNames is how many further names of hidden files are looked for.
+const maxLinkNames = 1000
+
+// links finds the further names of hidden files. Only where there are any does it visit the whole home.
+func (b *builder) links(spec *dockerexec.Spec) error {
+	root, err := b.home.root()
+	if err != nil {
+		return err
+	}
+	links, err := root.DeniedLinks()
+	if err != nil {
+		return err
+	}
+	names, err := root.FindNames(links, maxLinkNames)
+	if err != nil {
+		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
+	}
+	for _, name := range names {
+		there, err := b.home.lookAt(name)
+		if err != nil {
+			return fault.Denied("cannot hide %q: %v", name, err)
+		}
+		spec.Links = append(spec.Links, dockerexec.Link{Target: path.Join(policy.Home.String(), name), ID: there.id})
+	}
+	return nil
 }
 
 // region adds what a region is in the container.
@@ -229,7 +249,7 @@ func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) 
 	if err != nil {
 		return m, fault.Denied("cannot hide %q: %v", r.Path, err)
 	}
-	m.File, m.ID = there.file, there.id
+	m.File, m.ID = there.file, there.hiddenBy(m)
 	b.secrets = b.secrets || (there.exists && !there.empty)
 	return m, nil
 }

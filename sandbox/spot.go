@@ -205,7 +205,7 @@ func openTmpRoot(dir string, uid, gid uint32) (*hostfs.Root, error) {
 		if err == nil {
 			here, err = root.Stat(".")
 		}
-		if err == nil && it.id != (dockerexec.FileID{Dev: here.Dev, Ino: here.Ino}) {
+		if err == nil && !it.id.Same(dockerexec.FileID{Dev: here.Dev, Ino: here.Ino}) {
 			err = errors.New("it went away just now; try again")
 		}
 	}

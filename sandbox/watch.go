@@ -21,8 +21,8 @@ import (
 // place while commands are running, those commands would see it. The next call finds another Spec;
 // the watch is for those that are running: their containers are expelled as soon as it happens.
 
-// appears are the events that can put something under a name.
-const appears = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
+// changes are the events that put something under a name, or take away what a mask was put on.
+const changes = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
 // watch is the homes that are looked at.
 type watch struct {
@@ -83,7 +83,7 @@ func (g *Ground) watchHome(spec dockerexec.Spec) {
 	}
 	for dir := range dirs {
 		// What is no directory, or not there, has nothing in it; its own appearance is an event above.
-		wd, err := unix.InotifyAddWatch(g.watched.fd, dir, appears|unix.IN_DONT_FOLLOW)
+		wd, err := unix.InotifyAddWatch(g.watched.fd, dir, changes|unix.IN_DONT_FOLLOW)
 		if err == nil {
 			g.watched.dirs[wd] = dir
 		}
@@ -172,11 +172,7 @@ func (g *Ground) holds(spec dockerexec.Spec) bool {
 			continue
 		}
 		there, err := (&home{fd: site.fd}).lookAt(rest)
-		if err != nil || there.id != m.ID {
-			return false
-		}
-		// A mask with nothing under it goes when something comes, even if that is still empty.
-		if m.Place == "" && m.ID == (dockerexec.FileID{}) && there.exists && !there.closed && !m.Listable {
+		if err != nil || there.hiddenBy(m) != m.ID || (m.Place != "" && !there.exists) {
 			return false
 		}
 	}

@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// poll reads denied paths as fast as it can and prints what it gets.
+const poll = `
+import os, time
+print("polling", flush=True)
+end = time.monotonic() + 20
+while time.monotonic() < end and not os.path.exists("/tmp/enough"):
+    for name in ("/home/.ssh/id", "/home/.netrc", "/home/.config/gh/hosts.yml", "/home/.ssh"):
+        try:
+            got = repr(os.listdir(name) if os.path.isdir(name) else open(name).read())
+            open("/tmp/stolen", "a").write(got)
+            print("got", got, flush=True)
+        except OSError:
+            pass
+print("ended", flush=True)
+`
+
+// polling runs it; the channel gets its end.
+func (l *lab) polling(t *testing.T, user string, grants []string) (*lockedBuffer, <-chan error) {
+	t.Helper()
+	out, ended := &lockedBuffer{}, make(chan error, 1)
+	go func() {
+		_, err := l.client.Attach(context.Background(), user, apitypes.Exec{Permissions: grants, Argv: []string{"python3", "-c", poll}}, client.Streams{Stdout: out, Stderr: out})
+		ended <- err
+	}()
+	eventually(t, "the command polls", func() bool { return strings.Contains(out.String(), "polling") })
+	return out, ended
+}
+
+// While a command polls denied paths, they appear on the host: the command never has what is in them.
+// It goes on without, or it ends.
+func TestWhatAppearsWhileACommandRuns(t *testing.T) {
+	appearances := map[string]func(l *lab, user string) error{
+		"made in place": func(l *lab, user string) error {
+			if err := os.Mkdir(l.at(user, ".ssh"), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+			return os.WriteFile(l.at(user, ".ssh/id"), []byte(secret), 0o644)
+		},
+		"renamed into place": func(l *lab, user string) error {
+			return errors.Join(os.MkdirAll(l.path(user+"/new"), 0o755), os.WriteFile(l.path(user+"/new/id"), []byte(secret), 0o644),
+				syscall.Rename(l.path(user+"/new"), l.at(user, ".ssh")))
+		},
+		"a parent renamed into place": func(l *lab, user string) error {
+			// Where the parent was made for the mask, it has to go first.
+			_ = os.Rename(l.at(user, ".config"), l.path(user+"-old"))
+			return errors.Join(os.MkdirAll(l.path(user+"/new/gh"), 0o755), os.WriteFile(l.path(user+"/new/gh/hosts.yml"), []byte(secret), 0o644),
+				os.Rename(l.path(user+"/new"), l.at(user, ".config")))
+		},
+		"a file": func(l *lab, user string) error {
+			_ = os.Remove(l.at(user, ".netrc"))
+			return os.WriteFile(l.at(user, ".netrc"), []byte(secret), 0o644)
+		},
+		"another in its place": func(l *lab, user string) error {
+			return errors.Join(os.MkdirAll(l.at(user, ".ssh"), 0o755), os.MkdirAll(l.path(user+"/new"), 0o755), os.WriteFile(l.path(user+"/new/id"), []byte(secret), 0o644),
+				os.Rename(l.at(user, ".ssh"), l.path(user+"/old")), syscall.Rename(l.path(user+"/new"), l.at(user, ".ssh")))
+		},
+	}
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for name, appear := range appearances {
+			for i, grants := range [][]string{none, workspace} {
+				t.Run(name+" "+strings.Join(grants, ""), func(t *testing.T) {
+					user := "appear-" + strings.ReplaceAll(name, " ", "") + []string{"", "-w"}[i]
+					l.put(t, user, "plain", "plain")
+					if name == "another in its place" {
+						l.put(t, user, ".ssh/id", secret)
+					}
+					l.register(t, user)
+					out, ended := l.polling(t, user, grants)
+					if err := appear(l, user); err != nil {
+						t.Fatal(err)
+					}
+					// The next call has another container, and neither has the secret.
+					if got := l.bash(t, user, grants, "cat /home/.ssh/id /home/.netrc /home/.config/gh/hosts.yml 2>/dev/null; cat plain; touch /tmp/enough"); got != "plain" {
+						t.Errorf("the next call: %q", got)
+					}
+					err := <-ended
+					if strings.Contains(out.String(), secret) {
+						t.Errorf("%d times the command got it, and ended with %v", strings.Count(out.String(), secret), err)
+					}
+					// What the host makes at once open to all can be seen for the moment that it takes to end the
+					// command, which then can leave it where later calls find it (SECURITY.md).
+					kept := strings.Count(l.bash(t, user, grants, "cat /tmp/stolen 2>/dev/null"), secret)
+					if kept > 0 && name == "made in place" && strings.Contains(t.Name(), "runc") {
+						t.Errorf("a mask that stands on something was passed %d times", kept)
+					}
+					t.Logf("read %d times before the command was ended (%v)", kept, err)
+				})
+			}
+		}
+	})
+}
+
+// A file system gives the number of a file that is gone to the next one, and a file may go and come back
+// by another of its names: the next call has a container that hides it all the same.
+func TestAMaskedFileMadeAgain(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "again", "plain", "plain")
+		l.put(t, "again", ".netrc", secret)
+		l.put(t, "again", ".ssh/id", secret)
+		l.hardLink(t, "again", ".ssh/id", "notes")
+		l.register(t, "again")
+		netrc, notes := l.at("again", ".netrc"), l.at("again", "notes")
+		same := 0
+		for name, change := range map[string]func() error{
+			"removed and made": func() error {
+				before := inode(t, netrc)
+				if err := os.Remove(netrc); err != nil {
+					return err
+				}
+				for i := range 1000 { // until a new file gets the old one's number
+					name := l.path(fmt.Sprintf("new-%d", i))
+					if err := os.WriteFile(name, []byte(secret), 0o644); err != nil {
+						return err
+					}
+					if inode(t, name) == before {
+						same++
+						return os.Rename(name, netrc)
+					}
+				}
+				return os.WriteFile(netrc, []byte(secret), 0o644)
+			},
+			"by another name": func() error {
+				return errors.Join(os.Link(netrc, netrc+"2"), os.Remove(netrc), os.Rename(netrc+"2", netrc))
+			},
+			"moved and back": func() error { return errors.Join(os.Rename(netrc, netrc+"2"), os.Rename(netrc+"2", netrc)) },
+			"the link again": func() error { return errors.Join(os.Remove(notes), os.Link(l.at("again", ".ssh/id"), notes)) },
+			"a directory again": func() error {
+				return errors.Join(os.RemoveAll(l.at("again", ".ssh")), os.Mkdir(l.at("again", ".ssh"), 0o755), os.WriteFile(l.at("again", ".ssh/id"), []byte(secret), 0o644))
+			},
+		} {
+			for _, grants := range [][]string{none, workspace} {
+				l.bash(t, "again", grants, "true")
+			}
+			if err := change(); err != nil {
+				t.Fatal(name, err)
+			}
+			for _, grants := range [][]string{none, workspace} {
+				if got := l.bash(t, "again", grants, "cat .netrc .netrc2 .ssh/id notes plain 2>/dev/null"); got != "plain" && !(name == "a directory again" && got == secret+"plain") {
+					t.Errorf("%s, with %v: %q", name, grants, got)
+				}
+			}
+			if name == "a directory again" { // the link is none any more
+				_ = os.Remove(notes)
+				l.hardLink(t, "again", ".ssh/id", "notes")
+			}
+		}
+		t.Logf("the new file had the old one's number %d times", same)
+	})
+}
+
+func inode(t *testing.T, name string) uint64 {
+	t.Helper()
+	info, err := os.Lstat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+// Masks leave nothing on the host: under gVisor a call without grants not even while it runs, and with
+// any runtime and grants nothing when the user's last container has gone.
+func TestMasksLeaveNothing(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		gvisor := strings.HasSuffix(t.Name(), "runsc")
+		before := []string{".gnupg", ".gnupg/key", "plain", "plain/file"}
+		l.put(t, "trace", "plain/file", "plain")
+		l.put(t, "trace", ".gnupg/key", secret)
+		l.registerAs(t, "trace", apitypes.Registration{UserID: "trace", Permissions: apitypes.Permissions{WriteDirs: []string{"/home/plain"}}})
+		out, ended := l.polling(t, "trace", none)
+		during := below(t, l.home("trace"))
+		if gvisor && !slices.Equal(during, before) {
+			t.Errorf("while a call without grants runs there is %v", during)
+		}
+		t.Logf("while a call without grants runs there is %v", during)
+		l.bash(t, "trace", none, "touch /tmp/enough")
+		if err := <-ended; err != nil || !strings.Contains(out.String(), "ended") {
+			t.Errorf("the call ended with %v: %s", err, out.String())
+		}
+		for _, grants := range [][]string{none, workspace, {"@write:/home/plain"}} {
+			l.bash(t, "trace", grants, "true")
+		}
+		l.sh(t, "trace", "mkdir -p .config/mine && touch .config/mine/file Library/mine") // what somebody uses stays
+		eventually(t, "all containers have gone", func() bool { return len(l.containers()) == 0 })
+		before = append(before, ".cache", ".cache/tmp", ".config", ".config/mine", ".config/mine/file", "Library", "Library/mine")
+		slices.Sort(before)
+		defer func() { t.Logf("in the end there is %v", below(t, l.home("trace"))) }()
+		eventually(t, "nothing of the masks is left", func() bool { return slices.Equal(below(t, l.home("trace")), before) })
+		if got := holds(l.at("trace", ".gnupg/key")); got != secret {
+			t.Errorf("what was hidden: %q", got)
+		}
+	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+}
+
+// The same when the service was killed meanwhile: the next one clears up.
+func TestMasksOfAKilledServiceLeaveNothing(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "trace", "plain/file", "plain")
+		l.register(t, "trace")
+		for _, grants := range [][]string{none, workspace} {
+			l.bash(t, "trace", grants, "true")
+		}
+		l.stop(syscall.SIGKILL)
+		l.environ = append(l.environ, "SANDBOXD_IDLE_TIMEOUT=1s")
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "all containers have gone", func() bool { return len(l.containers()) == 0 })
+		allowed := []string{".cache", ".cache/tmp", ".config", "Library", "Library/Application Support", "apps", "plain", "plain/file"}
+		eventually(t, "nothing that is closed is left", func() bool {
+			return !slices.ContainsFunc(below(t, l.home("trace")), func(name string) bool { return !slices.Contains(allowed, name) })
+		})
+		t.Logf("left: %v", below(t, l.home("trace")))
+	})
+}

@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// What stories about files do on the host, as root, past our service.
+
+// none is the grants of a call without any; nil would be @workspace.
+var none = []string{}
+
+// at is a path in a user's home on the host.
+func (l *lab) at(user, name string) string { return filepath.Join(l.home(user), name) }
+
+// registerAs makes a sandbox of any kind.
+func (l *lab) registerAs(t *testing.T, id string, r apitypes.Registration) {
+	t.Helper()
+	if _, err := l.client.Put(t.Context(), id, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mkdir makes a directory on the host, with those above it, for the homes' owner.
+func mkdir(t *testing.T, name string) {
+	t.Helper()
+	if _, err := os.Lstat(name); err == nil {
+		return
+	}
+	mkdir(t, filepath.Dir(name))
+	if err := errors.Join(os.Mkdir(name, 0o755), os.Chown(name, ownerUID, ownerUID)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// put makes a file in a user's home, with its directories, that all may read.
+func (l *lab) put(t *testing.T, user, name, content string) {
+	t.Helper()
+	mkdir(t, l.home(user))
+	putFile(t, l.at(user, name), content)
+}
+
+func putFile(t *testing.T, name, content string) {
+	t.Helper()
+	mkdir(t, filepath.Dir(name))
+	if err := errors.Join(os.WriteFile(name, []byte(content), 0o644), os.Chown(name, ownerUID, ownerUID)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holds is what a file of the host has; what cannot be read has nothing.
+func holds(name string) string {
+	content, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return string(content)
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
+// below lists all that is below a directory of the host, sorted.
+func below(t *testing.T, dir string) []string {
+	t.Helper()
+	names := []string{}
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		if rest, err := filepath.Rel(dir, name); err == nil && rest != "." {
+			names = append(names, rest)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// ownedBy says whether a file of the host is the homes' owner's.
+func owned(name string) bool {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return false
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	return stat.Uid == ownerUID && stat.Gid == ownerUID
+}
+
+// kindOf is the kind of a refusal, or empty.
+func kindOf(err error) apitypes.Kind {
+	var failure *client.Error
+	if errors.As(err, &failure) {
+		return failure.Kind
+	}
+	return ""
+}
+
+// cool removes a user's containers behind the service's back and waits until it knows.
+func (l *lab) cool(t *testing.T, user string) {
+	t.Helper()
+	for _, found := range l.containersOf(user) {
+		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true})
+	}
+	eventually(t, "the service knows that "+user+" has no container", func() bool { return l.warm(user) == 0 && len(l.containersOf(user)) == 0 })
+}
+
+// warm is how many containers the service has for a user.
+func (l *lab) warm(user string) int {
+	list, err := l.client.Containers(context.Background())
+	if err != nil {
+		return -1
+	}
+	n := 0
+	for _, c := range list {
+		if c.UserID == user {
+			n++
+		}
+	}
+	return n
+}
+
+// read is a text that the API has to give.
+func (l *lab) read(t *testing.T, id, path string) string {
+	t.Helper()
+	got, err := l.client.Read(t.Context(), id, apitypes.Read{Target: client.Target(path)})
+	if err != nil {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	return got.Content
+}
+
+// write is a write that the API has to do.
+func (l *lab) write(t *testing.T, id, path, content string) apitypes.Written {
+	t.Helper()
+	got, err := l.client.Write(t.Context(), id, apitypes.Write{Target: client.Target(path), Content: content})
+	if err != nil {
+		t.Fatalf("write %s: %v", path, err)
+	}
+	return got
+}
+
+// bash runs a script with grants and returns what it has printed, whatever its end.
+func (l *lab) bash(t *testing.T, id string, grants []string, script string) string {
+	t.Helper()
+	out := l.run(t, id, apitypes.Exec{Permissions: grants, Command: script})
+	return strings.TrimSpace(out.Stdout + out.Stderr)
+}
+
+// fileCalls are all calls of the API on a path that would read or change it.
+func (l *lab) fileCalls(id, path string) map[string]func(ctx context.Context) (string, error) {
+	file := client.Target(path)
+	spare := "~/spare"
+	return map[string]func(ctx context.Context) (string, error){
+		"read": func(ctx context.Context) (string, error) {
+			r, err := l.client.Read(ctx, id, apitypes.Read{Target: file})
+			return r.Content, err
+		},
+		"read binary": func(ctx context.Context) (string, error) {
+			r, err := l.client.Read(ctx, id, apitypes.Read{Target: file, Binary: true})
+			if err != nil {
+				return "", err
+			}
+			content, err := client.Content(r)
+			return string(content), err
+		},
+		"download": func(ctx context.Context) (string, error) {
+			d, err := l.client.Download(ctx, id, path, 0)
+			if err != nil {
+				return "", err
+			}
+			defer d.Close()
+			var content strings.Builder
+			_, err = io.Copy(&content, d)
+			return content.String(), err
+		},
+		"write": func(ctx context.Context) (string, error) {
+			_, err := l.client.Write(ctx, id, apitypes.Write{Target: file, Content: "planted"})
+			return "", err
+		},
+		"append": func(ctx context.Context) (string, error) {
+			_, err := l.client.Write(ctx, id, apitypes.Write{Target: file, Content: "planted", Append: true})
+			return "", err
+		},
+		"upload": func(ctx context.Context) (string, error) {
+			_, err := l.client.Upload(ctx, id, path, strings.NewReader("planted"), false)
+			return "", err
+		},
+		"mkdir":     func(ctx context.Context) (string, error) { return "", l.client.Mkdir(ctx, id, path, false) },
+		"move from": func(ctx context.Context) (string, error) { return "", l.client.Move(ctx, id, path, spare, true) },
+		"move to": func(ctx context.Context) (string, error) {
+			return "", l.client.Move(ctx, id, "~/plain/spare", path, true)
+		},
+		"remove": func(ctx context.Context) (string, error) { return "", l.client.Remove(ctx, id, path, true) },
+	}
+}

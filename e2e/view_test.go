@@ -1,0 +1,149 @@
+package e2e
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// tryPlaces prints those of the places in which a file could be made.
+func (l *lab) tryPlaces(t *testing.T, id string, e apitypes.Exec, places ...string) string {
+	t.Helper()
+	e.Command = `for p in ` + strings.Join(places, " ") + `; do if touch "$p/probe" 2>/dev/null; then rm "$p/probe"; echo "$p"; fi; done`
+	return strings.Join(strings.Fields(l.run(t, id, e).Stdout), " ")
+}
+
+// What a call may write to is what it was granted, and nothing beside it.
+func TestWhatAGrantOpens(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "opens", "notes.txt", "notes")
+		l.put(t, "opens", "list.txt", "list\n")
+		l.put(t, "opens", "project/src/file", "source")
+		mkdir(t, l.at("opens", "other"))
+		l.registerAs(t, "opens", apitypes.Registration{UserID: "opens", Permissions: apitypes.Permissions{
+			WorkingDir: "/home/project", WriteDirs: []string{"/home/out", "/home/other", "/home/list.txt", "/home/deep/er/est"},
+		}})
+		places := []string{"/home", "/home/project", "/home/project/src", "/home/out", "/home/outer", "/home/other", "/home/deep", "/home/deep/er/est", "/tmp", "/var/tmp", "/dev/shm", "/etc", "/usr/bin", "/shared"}
+		always := "/tmp /var/tmp /dev/shm"
+		for _, c := range []struct {
+			grants []string
+			want   string
+		}{
+			{none, always},
+			{workspace, "/home/project /home/project/src " + always},
+			{[]string{"@write:/home/out"}, "/home/out " + always}, // which was not there
+			{[]string{"@write:/home/other"}, "/home/other " + always},
+			{[]string{"@write:/home/project/src"}, "/home/project/src " + always},
+			{[]string{"@write:/home/deep/er/est"}, "/home/deep/er/est " + always},
+			{[]string{"@workspace", "@write:/home/out"}, "/home/project /home/project/src /home/out " + always},
+			{[]string{"@write:" + l.at("opens", "other")}, "/home/other " + always}, // by its path on the host
+			{[]string{"@read:/home", "@read:/home/project"}, always},
+		} {
+			if got := l.tryPlaces(t, "opens", apitypes.Exec{Permissions: c.grants}, places...); got != c.want {
+				t.Errorf("%v: %q, want %q", c.grants, got, c.want)
+			}
+		}
+		if !owned(l.at("opens", "out")) || !owned(l.at("opens", "deep/er/est")) {
+			t.Error("what was made for a grant is not the owner's")
+		}
+		// A file alone may be granted, too.
+		got := l.bash(t, "opens", []string{"@write:/home/list.txt"}, "cat ../list.txt ../notes.txt; echo more >> ../list.txt; cat ../list.txt; touch ../probe 2>/dev/null || echo refused")
+		if got != "list\nnoteslist\nmore\nrefused" || holds(l.at("opens", "list.txt")) != "list\nmore\n" {
+			t.Errorf("a file: %q; it holds %q", got, holds(l.at("opens", "list.txt")))
+		}
+		// All of it can be read, and nothing was left.
+		if got := l.bash(t, "opens", none, "cat /home/notes.txt /home/project/src/file; pwd"); got != "notessource/home/project" {
+			t.Errorf("reading: %q", got)
+		}
+		if exists(l.at("opens", "probe")) || exists(l.at("opens", "outer")) {
+			t.Errorf("the home has %v", below(t, l.home("opens")))
+		}
+	})
+}
+
+// Grants beyond what the sandbox holds are refused, and the refusal says what is held.
+func TestGrantsBeyondThePermissions(t *testing.T) {
+	l := newLab(t, "runsc")
+	l.put(t, "beyond", "project/file", "x")
+	l.registerAs(t, "beyond", apitypes.Registration{UserID: "beyond", Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
+	for _, tag := range []string{
+		"@network", "@events", "@write:/home", "@write:/home/outer", "@write:/home/other", "@write:/etc", "@write:/", "@read:/etc", "@read:/shared/skills",
+		"@write:/proc", "@write:" + l.home("beyond"), // the lab is below /tmp, which all calls have inside
+	} {
+		_, err := l.client.Exec(t.Context(), "beyond", apitypes.Exec{Permissions: []string{tag}, Command: "true"})
+		if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "it holds @workspace, @write:/home/out") {
+			t.Errorf("%s: %v", tag, err)
+		}
+	}
+	if n := len(l.containers()); n != 0 {
+		t.Errorf("%d containers were made", n)
+	}
+}
+
+// Home variables point into the home where it can be written, else into /tmp, or where the call says.
+func TestHomeVariables(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for user, dir := range map[string]string{"vars": "", "vars-project": "/home/project"} {
+			l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{WorkingDir: dir, WriteDirs: []string{"/home/out"}}})
+		}
+		for name, c := range map[string]struct {
+			user      string
+			grants    []string
+			home      string
+			want, tmp string
+		}{
+			"no grant":                    {"vars", none, "", "/tmp", "/tmp"},
+			"the home":                    {"vars", workspace, "", "/home", "/home/.cache/tmp"},
+			"a working directory":         {"vars-project", workspace, "", "/tmp", "/tmp"},
+			"a directory":                 {"vars", []string{"@write:/home/out"}, "", "/tmp", "/tmp"},
+			"asked for":                   {"vars", []string{"@write:/home/out"}, "/home/out/agent", "/home/out/agent", "/home/out/agent/.cache/tmp"},
+			"asked for by its host path":  {"vars", []string{"@write:/home/out"}, l.at("vars", "out"), "/home/out", "/home/out/.cache/tmp"},
+			"asked for, in the workspace": {"vars-project", workspace, "/home/project/h", "/home/project/h", "/home/project/h/.cache/tmp"},
+			"asked for in /tmp":           {"vars", none, "/tmp/h", "/tmp/h", "/tmp"},
+		} {
+			out := l.run(t, c.user, apitypes.Exec{Permissions: c.grants, Home: c.home, Command: `printf '%s\n' $HOME $USERPROFILE $XDG_CONFIG_HOME $XDG_CACHE_HOME $XDG_DATA_HOME $npm_config_cache $CARGO_HOME $GOPATH $PIP_CACHE_DIR $TMPDIR $TMP $TEMP
+				for v in HOME TMPDIR XDG_CACHE_HOME CARGO_HOME npm_config_cache PIP_CACHE_DIR GOPATH; do mkdir -p "${!v}" && touch "${!v}/$v" || echo cannot $v; done; mktemp >/dev/null`})
+			h := c.want
+			want := []string{h, h, h + "/.config", h + "/.cache", h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", h + "/.cache/pip", c.tmp, c.tmp, c.tmp}
+			if got := strings.Fields(out.Stdout); !slices.Equal(got, want) || out.Failed {
+				t.Errorf("%s: got %v, want %v (%s)", name, got, want, out.Stderr)
+			}
+		}
+		for _, home := range []string{"/home/elsewhere", "/etc", "/home/.ssh", "relative", "/home/out/../x", "/home/apps"} {
+			_, err := l.client.Exec(context.Background(), "vars", apitypes.Exec{Permissions: []string{"@write:/home/out"}, Home: home, Command: "true"})
+			if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid {
+				t.Errorf("home %q: %v", home, err)
+			}
+		}
+	})
+}
+
+// Tools work where the home is read-only.
+func TestToolsInAReadOnlyHome(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "tools")
+		tools := map[string]string{
+			"git":         "git init -q /tmp/x && cd /tmp/x && git config --global user.email a@b.c && git config --global user.name a && git commit -q --allow-empty -m x && git log --oneline | wc -l",
+			"npm":         "npm --version > /dev/null && npm cache verify > /dev/null && echo 1",
+			"python":      "python3 -c 'import tempfile; tempfile.mkdtemp(); print(1)'",
+			"venv":        "python3 -m venv --without-pip /tmp/venv && /tmp/venv/bin/python -c 'print(1)'",
+			"pip":         "pip cache dir | grep -c ^/tmp/",
+			"the shell":   "cat <<< 1",
+			"a compiler":  "echo 'int main(){return 0;}' > /tmp/a.c && gcc -o /tmp/a /tmp/a.c && /tmp/a && echo 1",
+			"login shell": "bash -lc 'echo 1'",
+		}
+		for _, name := range slices.Sorted(maps.Keys(tools)) {
+			out := l.run(t, "tools", apitypes.Exec{Permissions: none, Command: tools[name]})
+			if out.Failed || strings.TrimSpace(out.Stdout) != "1" {
+				t.Errorf("%s: %q %q", name, out.Stdout, out.Stderr)
+			}
+		}
+		if got := below(t, l.home("tools")); slices.Contains(got, ".npm") || slices.Contains(got, ".gitconfig") {
+			t.Errorf("the home has %v", got)
+		}
+	})
+}
