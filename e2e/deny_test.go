@@ -188,7 +188,7 @@ func TestTheAttemptsAreReal(t *testing.T) {
 		outcome := l.try(t, "deny-not", workspace, []string{"/home/open"})
 		for _, want := range []string{
 			"READ directly /home/open/key b'" + secret, "LISTED directly", "READ alias /proc/self/root/home", "READ link ../open", "READ descriptor of /home",
-			"READ entered", "WRITE key", "MADE below", "HARD LINKED /home/open/key", "CHMOD", "RENAMED /home/open to /home/plain/moved",
+			"READ entered", "WRITE key", "MADE with parents", "HARD LINKED /home/open/key", "CHMOD", "RENAMED /home/open to /home/plain/moved",
 		} {
 			if !strings.Contains(outcome, want) {
 				t.Errorf("%s is missing in\n%.2000s", want, outcome)
