@@ -15,6 +15,7 @@ import (
 type findings struct {
 	settings settings
 	machine  machine
+	deciding deciding
 	runtimes []runtimeFindings
 }
 
@@ -28,6 +29,9 @@ type runtimeFindings struct {
 	slow     slowReader
 	flood    flood
 	memory   memory
+	reading  reading
+	large    large
+	grants   grants
 }
 
 // errLeft marks an error that has left something behind.
@@ -58,6 +62,10 @@ func measure(ctx context.Context, cfg settings, progress io.Writer) (_ findings,
 	found := findings{settings: cfg}
 	if found.machine, err = inspectMachine(ctx, l.docker, cfg.runtimes); err != nil {
 		return findings{}, err
+	}
+	l.say("deciding")
+	if found.deciding, err = l.measureDeciding(); err != nil {
+		return findings{}, fmt.Errorf("deciding: %w", err)
 	}
 	for _, runtime := range cfg.runtimes {
 		one, err := l.measureRuntime(ctx, runtime, &found.machine)
@@ -111,7 +119,8 @@ func (l *lab) measureRuntime(ctx context.Context, runtime string, m *machine) (_
 		return found, err
 	}
 	m.image = health.ImageVersion
-	// Memory comes first, while the service is fresh, and once more at the end.
+	// Memory comes first, while the service is fresh, and once more when all of that container has been
+	// measured. Grants make further containers, and large files keep the disk busy, so they come last.
 	steps := []struct {
 		name string
 		run  func() error
@@ -124,6 +133,9 @@ func (l *lab) measureRuntime(ctx context.Context, runtime string, m *machine) (_
 		{"a slow reader", func() (err error) { found.slow, err = s.measureSlowReader(ctx, found.streams); return }},
 		{"a flood", func() (err error) { found.flood, err = s.measureFlood(ctx); return }},
 		{"memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
+		{"reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
+		{"grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
+		{"large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
 	}
 	for _, step := range steps {
 		l.say("%s: %s", runtime, step.name)

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
@@ -182,6 +183,20 @@ func removeAll(ctx context.Context, docker *client.Client, label string) error {
 			empty = 0
 		}
 		time.Sleep(200 * time.Millisecond)
+	}
+	return nil
+}
+
+// removeVolumes removes the volumes with a label, which no container has any more.
+func removeVolumes(ctx context.Context, docker *client.Client, label string) error {
+	found, err := docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
+	if err != nil {
+		return fmt.Errorf("cannot remove the volumes with the label %s: %w", label, err)
+	}
+	for _, v := range found.Volumes {
+		if err := docker.VolumeRemove(ctx, v.Name, false); err != nil && !cerrdefs.IsNotFound(err) {
+			return fmt.Errorf("cannot remove the volume %s: %w", v.Name, err)
+		}
 	}
 	return nil
 }

@@ -3,8 +3,8 @@
 // removes everything that it has made.
 //
 // bench.go fixes what is measured in which order; latency.go, floor.go, cold.go, together.go, stream.go,
-// slow.go, flood.go and memory.go measure; service.go and docker.go are the two sides; report.go, sections.go
-// and plot.go tell.
+// slow.go, flood.go, memory.go, reading.go, grants.go, large.go and deciding.go measure; service.go and
+// docker.go are the two sides; report.go, sections.go, filesections.go, grantsections.go and plot.go tell.
 package main
 
 import (
@@ -77,20 +77,20 @@ type settings struct {
 	// quick says that the numbers are too few to mean much.
 	quick bool
 	// warm, cold, flood, rounds and streams count samples of their kind.
-	warm, cold, flood, rounds, streams int
-	// streamBytes is how much one stream carries.
-	streamBytes int64
+	warm, cold, flood, rounds, streams, reads, decisions int
+	// streamBytes is how much one stream carries, and largeBytes a large file's size.
+	streamBytes, largeBytes int64
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3}
+	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3, reads: 2000, decisions: 5000, largeBytes: 1 << 30}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&cfg.warm, "n", 300, "samples of a warm exec, each way")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
 	flags.StringVar(&cfg.out, "out", "bench", "folder for RESULTS.md and "+pictureName)
 	flags.StringVar(&cfg.bin, "bin", "bin", "folder of sandboxd and sandbox-agent")
-	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams; without --out it prints the report and writes no file")
+	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "1GiB", "what one stream carries")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -99,6 +99,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	if cfg.quick {
 		cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
+		cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
 		if !given["n"] {
 			cfg.warm = 30
 		}

@@ -42,10 +42,16 @@ func atLeast(runtime, what string, measured, target float64) verdict {
 	return verdict{runtime, what, times(measured), fmt.Sprintf("at least %g×", target), measured >= target}
 }
 
+// below judges a time in microseconds.
+func below(runtime, what string, measured, target time.Duration) verdict {
+	return verdict{runtime, what, micros(measured) + " µs", fmt.Sprintf("under %d µs", target.Microseconds()), measured < target}
+}
+
 // report is RESULTS.md.
 func report(f findings) string {
 	sections := []section{
 		warmSection(f), coldSection(f), togetherSection(f), streamSection(f), slowSection(f), floodSection(f), memorySection(f),
+		readingSection(f), largeSection(f), decidingSection(f), grantsSection(f),
 	}
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
@@ -53,7 +59,8 @@ func report(f findings) string {
 		b.WriteString("**A smoke run: the samples are too few for these numbers to mean much.**\n\n")
 	}
 	b.WriteString("Written by `make bench`, which measures the service and `docker exec` or `docker run` side by side:\n" +
-		"same engine, same image, same container, taking turns in one run. Times are in milliseconds,\n" +
+		"same engine, same image, same container, taking turns in one run; what it does with files, beside what the\n" +
+		"system does with them. Times are in milliseconds unless a table says otherwise,\n" +
 		"MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n")
 	writeMachine(&b, f.machine)
 	writeSummary(&b, sections)
@@ -133,6 +140,9 @@ func millis(d time.Duration) string {
 	}
 }
 
+// micros is for what is far below a millisecond.
+func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
+
 func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 
 func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
@@ -140,6 +150,8 @@ func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<
 func megabytes(perSecond float64) string { return fmt.Sprintf("%.0f", perSecond/1e6) }
 
 // percentiles is a row's end: n, p50, p95, p99.
-func percentiles(s sample) []string {
-	return []string{fmt.Sprint(len(s)), millis(s.percentile(50)), millis(s.percentile(95)), millis(s.percentile(99))}
+func percentiles(s sample) []string { return percentilesIn(s, millis) }
+
+func percentilesIn(s sample, unit func(time.Duration) string) []string {
+	return []string{fmt.Sprint(len(s)), unit(s.percentile(50)), unit(s.percentile(95)), unit(s.percentile(99))}
 }

@@ -82,6 +82,9 @@ func (l *lab) startService(ctx context.Context, runtime string) (_ *service, err
 
 func (s *service) path(name string) string { return filepath.Join(s.dir, name) }
 
+// inHome is where a file of the warm sandbox's home is on the host.
+func (s *service) inHome(name string) string { return s.path("users/" + boxID + "/home/" + name) }
+
 // launch starts the daemon, away from our terminal's signals, with no settings but ours.
 func (s *service) launch() error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -177,7 +180,7 @@ func (s *service) warmUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(s.path("users/"+boxID+"/home/floor"), program, 0o755)
+	return os.WriteFile(s.inHome("floor"), program, 0o755)
 }
 
 // register makes a sandbox for a user of the same name.
@@ -188,8 +191,13 @@ func (s *service) register(ctx context.Context, user string) error {
 
 // exec runs a command through the API; one that does not succeed is an error.
 func (s *service) exec(ctx context.Context, id string, argv ...string) (apitypes.Output, error) {
+	return s.execGranted(ctx, id, nil, argv...)
+}
+
+// execGranted is exec with grants.
+func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (apitypes.Output, error) {
 	timeout := longest
-	out, err := s.api.Exec(ctx, id, apitypes.Exec{Argv: argv, TimeoutMs: &timeout})
+	out, err := s.api.Exec(ctx, id, apitypes.Exec{Argv: argv, TimeoutMs: &timeout, Permissions: tags})
 	if err == nil && out.Failed {
 		err = fmt.Errorf("%s failed in the sandbox: %s%s", argv[0], out.Stdout, out.Stderr)
 	}
@@ -206,7 +214,7 @@ func (s *service) explain(err error) error {
 	return fmt.Errorf("%w; sandboxd's last lines:\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// close stops the daemon and removes its containers and ours.
+// close stops the daemon and removes its containers and ours, and the volumes of its users' /tmp.
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()
@@ -229,6 +237,9 @@ func (s *service) close() error {
 		if err := removeAll(ctx, s.docker, label+"="+s.instance); err != nil {
 			return fmt.Errorf("%w: %w", errLeft, err)
 		}
+	}
+	if err := removeVolumes(ctx, s.docker, labelInstance+"="+s.instance); err != nil {
+		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	return nil
 }

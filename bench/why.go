@@ -16,6 +16,9 @@ const why = `## Where the time goes
   1 MiB little is lost there. Our commands write into a pipe inside the sandbox, which the agent
   empties into the shared file: one copy more inside gVisor. With ordinary writes of a few KiB that copy
   is what saves the time.
+- **Downloads.** cp lets the kernel copy from file to file (copy_file_range), in one process. A download is
+  copied into a socket, out of it, and into the new file, by two processes. As nothing is synced, this
+  is the speed of memory and not that of the disk; the line with an fsync has the disk in it.
 - **The agent's memory under runsc.** The same program has 3.5 MiB under runc. gVisor gives memory out,
   and counts it, in pieces of up to 2 MiB for each region that is touched, and Go's runtime has
   about ten such regions.

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// What files must reach: the service's own time for a small one, and the speed of a large one against cp.
+const (
+	readTarget  = 500 * time.Microsecond
+	largeTarget = 0.6
+)
+
+func readingSection(f findings) section {
+	s := section{
+		title: "Reading a file",
+		how: fmt.Sprintf("`read` of a text of %d bytes in the home, through the API on the Unix socket with the Go client, on a kept\n", readBytes) +
+			"connection, until the answer is decoded. Beside it `GET /v1/health` over the same socket with the same\n" +
+			"client, which is what HTTP itself costs, and `os.ReadFile` of the same file in the benchmark's own process,\n" +
+			"which is the floor. They take turns in rows of ten. Own time is the median of the read less that of\n" +
+			"health. Times of this table are in microseconds. No container has a part in it.",
+		head: row([]string{"runtime", "way, µs"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		one := r.reading
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "read"}, percentilesIn(one.api, micros)),
+			row([]string{r.runtime, "health"}, percentilesIn(one.health, micros)),
+			row([]string{r.runtime, "`os.ReadFile`"}, percentilesIn(one.floor, micros)))
+		s.verdicts = append(s.verdicts,
+			below(r.runtime, "p50 of read", one.api.median(), readTarget),
+			below(r.runtime, "own time: p50 of read − p50 of health", one.own(), readTarget))
+	}
+	return s
+}
+
+func largeSection(f findings) section {
+	s := section{
+		title: "Large files",
+		how: fmt.Sprintf("A file of %s of random bytes, between a folder of ours and the home, on the same disk. Upload: through\n", mib(f.settings.largeBytes)) +
+			"the API with the Go client, until the answer, which comes when the file is synced to the disk and has its\n" +
+			"name; beside it `cp` of the same file to the same name in the home, and the same fsync. Download: through\n" +
+			"the API into a new file; beside it `cp` of the same file to the same name. Nothing is synced then, so this\n" +
+			"compares memory; once more, both are followed by an fsync, which has no target. Both ways go\n" +
+			fmt.Sprintf("%d times, each round begins with the other one, and the table has the medians;\n", largeRounds) +
+			"what arrived is compared with what was sent, and deleted, before the next. The source is in the page cache.\n" +
+			"Resident memory of sandboxd before, and its peaks (VmHWM, reset before) during all uploads and during all\n" +
+			"downloads. Bounded means that a peak is at most " + mib(boundedTarget) + ", however large the file.",
+		head: []string{"runtime", "disk", "size", "way", "API, MB/s", "cp, MB/s", "ratio", "memory before", "peak"},
+	}
+	for _, r := range f.runtimes {
+		one := r.large
+		if one.bytes < f.settings.largeBytes {
+			s.after = "**Little was free on the disk: a file has had the size in the table, and not the one that is asked for.**"
+		}
+		for _, way := range []struct {
+			name     string
+			ours, cp speeds
+			peak     int64
+			cpName   string
+			judged   bool
+		}{
+			{"upload", one.upload, one.uploadCopy, one.uploadPeak, "cp and fsync", true},
+			{"download", one.download, one.downloadCopy, one.downloadPeak, "cp", true},
+			{"download and fsync", one.synced, one.syncedCopy, one.downloadPeak, "cp and fsync", false},
+		} {
+			speed := 0.0
+			if cp := way.cp.median(); cp > 0 {
+				speed = way.ours.median() / cp
+			}
+			s.rows = append(s.rows, []string{
+				r.runtime, one.disk, mib(one.bytes), way.name, megabytes(way.ours.median()), megabytes(way.cp.median()),
+				times(speed), mib(one.before), mib(way.peak),
+			})
+			if !way.judged {
+				continue
+			}
+			s.verdicts = append(s.verdicts,
+				atLeast(r.runtime, way.name+", speed of API ÷ "+way.cpName, speed, largeTarget),
+				verdict{r.runtime, way.name + ", peak", mib(way.peak), "at most " + mib(boundedTarget), way.peak <= boundedTarget})
+		}
+	}
+	return s
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// What a decision may take, and how much longer than a call without grants one with grants.
+const (
+	decidingTarget = 50 * time.Microsecond
+	grantsTarget   = 1.05
+)
+
+func decidingSection(f findings) section {
+	d := f.deciding
+	return section{
+		title: "Deciding",
+		how: fmt.Sprintf("What a call of a sandbox with %d mounts is to see, for a call with %d tags: policy's decision, the Spec that it\n", decidingMounts, decidingTags) +
+			"comes to (a mount for each region that can be read, a mask for each that is hidden, and the pins), and the\n" +
+			"Spec's fingerprint, by which the container is found. Each is timed by itself in the benchmark's own process;\n" +
+			"the host is not looked at. Beside it the sum for a call without tags to the same sandbox, in turn, and what\n" +
+			"reading the tags takes, which is not in the sum. Times of this table are in microseconds.",
+		head: row([]string{"what, µs"}, percentileColumns),
+		rows: [][]string{
+			row([]string{"reading the tags"}, percentilesIn(d.tags, micros)),
+			row([]string{"decision"}, percentilesIn(d.decide, micros)),
+			row([]string{"Spec"}, percentilesIn(d.spec, micros)),
+			row([]string{"fingerprint"}, percentilesIn(d.fingerprint, micros)),
+			row([]string{"decision, Spec and fingerprint"}, percentilesIn(d.all, micros)),
+			row([]string{"the same without tags"}, percentilesIn(d.bare, micros)),
+		},
+		verdicts: []verdict{below("any", "p50 of decision, Spec and fingerprint", d.all.median(), decidingTarget)},
+	}
+}
+
+func grantsSection(f findings) section {
+	s := section{
+		title: "Grants",
+		how: "A warm exec of `true` through the API, by what it is granted: calls without grants, calls with `@workspace`,\n" +
+			"and calls that ask for nothing, `@workspace` and `@write:/home/out` in turn, so that each goes to another\n" +
+			"container than the one before. All three containers were used before the first call that counts. The ways\n" +
+			"take turns in rows of ten, and each turn begins with another one. A cold call is one\n" +
+			"that found no container.",
+		head: row([]string{"runtime", "grants"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		g := r.grants
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "none"}, percentiles(g.none)),
+			row([]string{r.runtime, "`@workspace`"}, percentiles(g.workspace)),
+			row([]string{r.runtime, "alternating"}, percentiles(g.alternating)))
+		s.verdicts = append(s.verdicts,
+			verdict{r.runtime, "calls that count and were cold", fmt.Sprint(g.cold), "0", g.cold == 0},
+			atMost(r.runtime, "p50 of `@workspace` ÷ none", ratio(g.workspace.median(), g.none.median()), grantsTarget),
+			atMost(r.runtime, "p50 of alternating ÷ none", ratio(g.alternating.median(), g.none.median()), grantsTarget))
+	}
+	return s
+}

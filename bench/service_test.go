@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// fakeExecutor has a container for each Spec that it has seen, in which every command succeeds.
+type fakeExecutor struct {
+	mu   sync.Mutex
+	seen map[dockerexec.Fingerprint]bool
+	// forgetful makes every call cold.
+	forgetful bool
+}
+
+func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	cold := !f.seen[spec.Fingerprint()]
+	f.seen[spec.Fingerprint()] = !f.forgetful
+	return dockerexec.Result{Cold: cold}, nil
+}
+
+func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
+
+func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+	return "", nil, errors.New("no /tmp here")
+}
+
+// newService is a real service in this process, without containers, and measures as little as it can.
+func newService(t *testing.T, executor *fakeExecutor) *service {
+	t.Helper()
+	executor.seen = map[dockerexec.Fingerprint]bool{}
+	s := &service{
+		lab: &lab{
+			settings: settings{warm: 20, reads: 20, decisions: 20, largeBytes: 3<<20 + 5},
+			progress: io.Discard, begun: time.Now(),
+		},
+		runtime: "runsc", dir: t.TempDir(), process: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}},
+	}
+	if err := os.Chmod(s.dir, 0o700); err != nil { // as the real one
+		t.Fatal(err)
+	}
+	s.api = client.New(s.path("socket"))
+	registry, err := sandbox.OpenRegistry(s.path("data"), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
+	if uid == 0 { // whose homes are refused
+		uid, gid = 1000, 1000
+	}
+	inside := sandbox.New(sandbox.Config{
+		UsersDir: s.path("users"), HomeUID: uid, HomeGID: gid,
+		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, KillGrace: time.Second, MaxOutput: 1000,
+	}, registry, sandbox.NewPlatforms(fakePlatform()), executor, zerolog.Nop())
+	listener, err := net.Listen("unix", s.path("socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(api.New(inside, api.Config{Version: "test", MaxRequest: 1 << 20, MaxOutput: 1000, Log: zerolog.Nop()}))
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	t.Cleanup(s.api.Close)
+	if err := s.register(t.Context(), boxID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.exec(t.Context(), boxID, "true"); err != nil { // makes the home
+		t.Fatal(err)
+	}
+	return s
+}
+
+func fakePlatform() sandbox.PlatformConfig {
+	return sandbox.PlatformConfig{
+		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 1e9}},
+		Find: func(context.Context) (images.Image, error) {
+			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil
+		},
+		Forget: func() {},
+		Inspect: func(context.Context) (engine.Info, error) {
+			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
+		},
+		Log: zerolog.Nop(),
+	}
+}
+
+// left are the files of the folder and of the home.
+func (s *service) left(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob(s.path("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, err := filepath.Glob(s.inHome("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, home...)
+}

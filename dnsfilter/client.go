@@ -1,0 +1,63 @@
+package dnsfilter
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Client is who asks. It is made when a container is registered, together with its policy, and stays
+// as it is until it is dropped: what it may ask never changes under it.
+type Client struct {
+	// ID is what decisions call it.
+	ID string
+
+	// Profile names the profile of its answers, whichever address it asks at.
+	Profile string
+
+	// Open says that it may ask for any name; Allows is not called then.
+	Open bool
+
+	// Allows reports whether it may ask for a name: letters, digits, '-', '_' and dots, in lower case
+	// and without a trailing dot. It runs for each question, on several goroutines, and must not
+	// block. None means that nothing is allowed.
+	Allows func(name string) bool
+
+	rate    bucket
+	lookups slots
+	conns   slots
+}
+
+func (c *Client) allows(name string) bool {
+	return c.Open || c.Allows != nil && name != "" && c.Allows(name)
+}
+
+// bucket is a token bucket without a lock: it holds the time at which it will be full again, in
+// nanoseconds since 1970, as in the generic cell rate algorithm.
+type bucket struct{ full atomic.Int64 }
+
+// take takes a token if there is one. A token comes back each interval; there are at most burst.
+func (b *bucket) take(now int64, interval time.Duration, burst int) bool {
+	for {
+		full := b.full.Load()
+		next := max(full, now) + int64(interval)
+		if next-now > int64(interval)*int64(burst) {
+			return false
+		}
+		if b.full.CompareAndSwap(full, next) {
+			return true
+		}
+	}
+}
+
+// slots counts what is in use at once.
+type slots struct{ used atomic.Int64 }
+
+func (s *slots) take(limit int) bool {
+	if s.used.Add(1) > int64(limit) {
+		s.used.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *slots) free() { s.used.Add(-1) }

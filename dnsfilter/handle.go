@@ -1,0 +1,172 @@
+package dnsfilter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// unknownPerSecond bounds how often, over all of them, unknown sources are told that they are.
+const unknownPerSecond = 10
+
+// pending is a question that upstreams have to be asked about.
+type pending struct {
+	client  *Client
+	profile *profile
+	name    string
+}
+
+// handle answers a packet from source into out, without waiting for anybody. If an upstream has to be
+// asked, it returns that instead, and the caller goes on with resolve. An empty reply is not sent. Over
+// a stream answers may be large, and nothing is dropped, because there a loss is none.
+func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stream bool) ([]byte, *pending) {
+	now := s.config.Now()
+	client := s.config.Client(source.Unmap())
+	var p *profile
+	if client != nil {
+		p = s.profiles[client.Profile]
+	}
+	if p == nil {
+		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, unknownPerSecond) || q.parse(packet) != nil {
+			s.decided("", "", 0, Refused, reasonUnknown, now)
+			return nil, nil
+		}
+		s.decided("", "", q.qtype, Refused, reasonUnknown, now)
+		return answerUnknown.appendTo(out, q), nil
+	}
+	fast := client.rate.take(now.UnixNano(), s.interval, s.config.Burst)
+	if !fast && !stream {
+		s.decided(client.ID, "", 0, Limited, reasonRate, now)
+		return nil, nil
+	}
+	if err := q.parse(packet); err != nil {
+		return s.malformed(q, err, out), nil
+	}
+	if stream {
+		q.limit = dns.MaxMsgSize
+	}
+	if !fast {
+		return s.say(&answerRate, client, "", now, q, out), nil
+	}
+	return s.decide(q, client, p, now, out)
+}
+
+// malformed answers what holds no question, if that may be answered at all.
+func (s *Server) malformed(q *question, err error, out []byte) []byte {
+	s.counters.malformed.Add(1)
+	a := answer{}
+	switch {
+	case errors.Is(err, errForm):
+		q.name = nil
+		a.rcode = dns.RcodeFormatError
+	case errors.Is(err, errOpcode):
+		a.rcode = dns.RcodeNotImplemented
+	case errors.Is(err, errVersion):
+		a.rcode = dns.RcodeBadVers
+	default:
+		return nil
+	}
+	return a.appendTo(out, q)
+}
+
+// decide is where a name is allowed or not.
+func (s *Server) decide(q *question, c *Client, p *profile, now time.Time, out []byte) ([]byte, *pending) {
+	if q.class != dns.ClassINET {
+		return s.say(&answerForm, c, "", now, q, out), nil
+	}
+	if !q.host {
+		return s.say(&answerNotHost, c, "", now, q, out), nil
+	}
+	// The cache is asked first because it has the name as a string, which spares making one. What it
+	// has is used only if the name is allowed.
+	nanos := now.UnixNano()
+	e := s.cache.get(q.setKey(p.index), nanos)
+	var name string
+	if e != nil {
+		name = e.name()
+	} else {
+		name = string(q.text())
+	}
+	if a := s.local(q, c, name); a != nil {
+		return s.say(a, c, name, now, q, out), nil
+	}
+	if e == nil {
+		return nil, &pending{client: c, profile: p, name: name}
+	}
+	a := e.answer(nanos)
+	s.answered(c, e, name, nanos)
+	return s.say(&a, c, name, now, q, out), nil
+}
+
+// local returns what is answered without an upstream, or nil.
+func (s *Server) local(q *question, c *Client, name string) *answer {
+	switch {
+	case isMeta(q.qtype):
+		return &answerMetaType
+	case !c.Open && isReverse(name):
+		// Programs ask for the names of addresses by themselves: this is no attempt to get out.
+		return &answerReverse
+	case !c.allows(name):
+		return &answerDenied
+	case !s.forwards(q.qtype, c.Open):
+		return &answerType
+	}
+	return nil
+}
+
+// forwards reports whether upstreams are asked for a type of record. For who is filtered it is
+// addresses alone: another type has nothing that a connection needs, and TXT and NULL carry data in.
+// HTTPS and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which name
+// is meant. Not to have them is an ordinary answer, after which programs use A.
+func (s *Server) forwards(qtype uint16, open bool) bool {
+	switch qtype {
+	case dns.TypeA:
+		return true
+	case dns.TypeAAAA:
+		return s.config.IPv6
+	case dns.TypeNS, dns.TypeCNAME, dns.TypeSOA, dns.TypePTR, dns.TypeMX, dns.TypeTXT, dns.TypeSRV,
+		dns.TypeNAPTR, dns.TypeDS, dns.TypeDNSKEY, dns.TypeTLSA, dns.TypeSSHFP, dns.TypeCAA:
+		return open
+	}
+	return false
+}
+
+// isMeta reports whether a type is no record's: ANY, AXFR, OPT and the like.
+func isMeta(qtype uint16) bool {
+	return qtype == 0 || qtype == dns.TypeOPT || 128 <= qtype && qtype <= 255
+}
+
+func isReverse(name string) bool {
+	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
+}
+
+// say reports what is answered and writes it.
+func (s *Server) say(a *answer, c *Client, name string, now time.Time, q *question, out []byte) []byte {
+	s.decided(c.ID, name, q.qtype, a.verdict, a.reason, now)
+	return a.appendTo(out, q)
+}
+
+// resolve answers a question from upstreams. The lookup was taken for it, and is freed.
+func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
+	defer s.freeLookup(ask.client)
+	e, err := s.fetch(ctx, ask.client, ask.profile, string(q.setKey(ask.profile.index)), q.qtype)
+	if err != nil {
+		return nil // the server ends
+	}
+	now := s.config.Now()
+	a := e.answer(now.UnixNano())
+	s.answered(ask.client, e, ask.name, now.UnixNano())
+	return s.say(&a, ask.client, ask.name, now, q, out)
+}
+
+// detach returns a copy that shares nothing with the packet that the question was read from.
+func (q *question) detach() *question {
+	own := *q
+	own.name = bytes.Clone(q.name)
+	return &own
+}

@@ -1,0 +1,150 @@
+package dnsfilter_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/netrange"
+)
+
+func TestTCP(t *testing.T) {
+	l := newLab(t, func(c *dnsfilter.Config) { c.MaxConns, c.IdleTimeout = 16, time.Second }, newFake(t, nil).addr)
+	conn, err := l.client(filtered, "tcp").Dial(l.addr)
+	must(t, err)
+	defer conn.Close()
+	for _, name := range []string{"example.org.", "other.test.", "WWW.example.org."} {
+		must(t, conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeA)))
+		reply, err := conn.ReadMsg()
+		must(t, err)
+		if reply.Question[0].Name != name || (reply.Rcode == dns.RcodeSuccess) != (name != "other.test.") {
+			t.Errorf("answered\n%s", reply)
+		}
+	}
+	second, err := l.client(filtered, "tcp").Dial(l.addr)
+	must(t, err)
+	defer second.Close()
+	must(t, second.WriteMsg(new(dns.Msg).SetQuestion("example.org.", dns.TypeA)))
+	_, err = second.ReadMsg()
+	must(t, err)
+	third, err := l.client(filtered, "tcp").Dial(l.addr)
+	must(t, err)
+	defer third.Close()
+	if _, err := third.Conn.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("a third connection of one client: %v", err)
+	}
+	_, err = conn.Conn.Write([]byte{0xff, 0xff}) // more than a question can be
+	must(t, err)
+	for _, c := range []*dns.Conn{conn, second} { // and one that is idle
+		if _, err := c.Conn.Read(make([]byte, 1)); err != io.EOF && !strings.Contains(fmt.Sprint(err), "reset") {
+			t.Errorf("the connection is left: %v", err)
+		}
+	}
+}
+
+func TestShutdownLeavesNothing(t *testing.T) {
+	upstream := newFake(t, nil)
+	before := runtime.NumGoroutine()
+	l := newLab(t, nil, upstream.addr)
+	if err := l.Start(t.Context()); err == nil {
+		t.Error("started twice")
+	}
+	other, err := dnsfilter.New(func() dnsfilter.Config {
+		c := config(l, upstream.addr)
+		c.Listen = l.Addrs()
+		return c
+	}())
+	must(t, err)
+	if err := other.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second server at the same address: %v", err)
+	}
+	must(t, other.Shutdown(t.Context()))
+	conn, err := l.client(filtered, "tcp").Dial(l.addr)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.WriteMsg(new(dns.Msg).SetQuestion("example.org.", dns.TypeA)))
+	_, err = conn.ReadMsg()
+	must(t, err)
+	must(t, l.Shutdown(t.Context()))
+	must(t, l.Shutdown(t.Context()))
+	if _, err := conn.ReadMsg(); err == nil {
+		t.Error("a connection is left")
+	}
+	// What the upstream's server had going ends by itself.
+	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, before %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
+		}
+	}
+	if _, err := l.Resolve(context.Background(), &dnsfilter.Client{Profile: "isolated"}, "new.example.org"); err == nil {
+		t.Error("resolved after the end")
+	}
+}
+
+// TestBindsBeforeTheBridge binds an address that no interface has.
+func TestBindsBeforeTheBridge(t *testing.T) {
+	at := netip.MustParseAddrPort("192.0.2.53:0")
+	l := newLab(t, func(c *dnsfilter.Config) { c.Listen = append(c.Listen, at) }, newFake(t, nil).addr)
+	got := l.Addrs()
+	if len(got) != 2 || got[1].Addr() != at.Addr() || got[1].Port() == 0 {
+		t.Errorf("bound %v", got)
+	}
+}
+
+func TestConfigFaults(t *testing.T) {
+	err := dnsfilter.Config{
+		Listen:  []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:53")},
+		Timeout: time.Hour, CacheSize: 1,
+		Profiles: []dnsfilter.Profile{
+			{Name: "a", Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"}},
+			{Name: "a", Admits: netrange.Public},
+		},
+	}.Validate()
+	if err == nil {
+		t.Fatal("there are none")
+	}
+	for _, want := range []string{
+		"Listen: 0.0.0.0:53", "Client is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
+		`"https://`, "empty or taken", "Upstreams is empty",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not among\n%s", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "tls://dns.google") {
+		t.Errorf("a good upstream is among\n%s", err)
+	}
+	names := []string{}
+	for v := dnsfilter.Allowed; v <= dnsfilter.Refused+1; v++ {
+		names = append(names, v.String())
+	}
+	if want := strings.Fields("allowed denied noData failed limited refused unknown"); !slices.Equal(names, want) {
+		t.Errorf("verdicts are %q", names)
+	}
+}
+
+func TestShutdownGivesUpLookups(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	upstream := newFake(t, func(dns.ResponseWriter, *dns.Msg) { asked <- struct{}{} })
+	l := newLab(t, func(c *dnsfilter.Config) { c.Timeout, c.TryTimeout = time.Minute, time.Minute }, upstream.addr)
+	resolved := make(chan error)
+	go func() {
+		_, err := l.Resolve(context.Background(), &dnsfilter.Client{Profile: "isolated"}, "example.org")
+		resolved <- err
+	}()
+	<-asked
+	must(t, l.Shutdown(t.Context()))
+	if err := <-resolved; err == nil {
+		t.Error("resolved by nobody")
+	}
+}

@@ -1,0 +1,142 @@
+package dnsfilter_test
+
+import (
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+)
+
+func TestRate(t *testing.T) {
+	l := newLab(t, func(c *dnsfilter.Config) { c.QueriesPerSecond, c.Burst = 10, 3 }, newFake(t, nil).addr)
+	patient, impatient := l.client(filtered, "udp"), l.client(filtered, "udp")
+	impatient.Timeout = 50 * time.Millisecond
+	answered := func(client *dns.Client) bool {
+		reply, _, err := client.Exchange(new(dns.Msg).SetQuestion("example.org.", dns.TypeA), l.addr)
+		if err != nil && !isTimeout(err) {
+			t.Fatal(err)
+		}
+		return err == nil && reply.Rcode == dns.RcodeSuccess
+	}
+	for i, step := range []struct {
+		pass time.Duration
+		want bool
+	}{
+		{0, true}, {0, true}, {0, true}, {0, false}, {99 * time.Millisecond, false}, {time.Millisecond, true}, {0, false},
+		{time.Hour, true}, {0, true}, {0, true}, {0, false},
+	} {
+		l.clock.advance(step.pass)
+		client := impatient
+		if step.want {
+			client = patient
+		}
+		if got := answered(client); got != step.want {
+			t.Errorf("step %d: answered %t", i, got)
+		}
+	}
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "rate" || d.Client != "filtered" {
+		t.Errorf("decided %+v", d)
+	}
+	// By TCP it is told, and others have a rate of their own.
+	reply, _, err := l.client(filtered, "tcp").Exchange(new(dns.Msg).SetQuestion("example.org.", dns.TypeA), l.addr)
+	must(t, err)
+	if reply.Rcode != dns.RcodeRefused {
+		t.Errorf("by TCP:\n%s", reply)
+	}
+	l.wantSaid(local, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+	if s := l.Stats(); s.Limited != 5 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+func TestStrangersAreToldSeldom(t *testing.T) {
+	l := newLab(t, nil, newFake(t, nil).addr)
+	dialer := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(stranger)}}
+	conn, err := dialer.Dial("udp", l.addr)
+	must(t, err)
+	defer conn.Close()
+	packed, _ := new(dns.Msg).SetQuestion("example.org.", dns.TypeA).Pack()
+	for range 30 {
+		_, err := conn.Write(packed)
+		must(t, err)
+	}
+	for range 10 {
+		_, err := conn.Read(make([]byte, 512))
+		must(t, err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); l.Stats().Refused < 30; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("counted %+v", l.Stats())
+		}
+	}
+	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+	if _, err := conn.Read(make([]byte, 512)); !isTimeout(err) {
+		t.Errorf("an eleventh answer came: %v", err)
+	}
+	// A stranger's connection is closed at once.
+	tcp := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(stranger)}}
+	stream, err := tcp.Dial("tcp", l.addr)
+	must(t, err)
+	defer stream.Close()
+	if _, err := stream.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("a stranger's connection: %v", err)
+	}
+}
+
+// TestCoalescing has many ask the same at once; the upstream answers when all of them have asked.
+func TestCoalescing(t *testing.T) {
+	const askers = 20
+	gate := make(chan struct{})
+	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		<-gate
+		_ = w.WriteMsg(good(q))
+	})
+	var asked atomic.Int64
+	l := newLab(t, func(c *dnsfilter.Config) {
+		client := c.Client
+		c.Client = func(a netip.Addr) *dnsfilter.Client {
+			if asked.Add(1) == askers {
+				close(gate)
+			}
+			return client(a)
+		}
+	}, upstream.addr)
+	var wg sync.WaitGroup
+	for range askers {
+		wg.Go(func() { l.wantSaid(filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
+	}
+	wg.Wait()
+	if got := upstream.asked(); len(got) != 1 {
+		t.Errorf("the upstream was asked %d times", len(got))
+	}
+}
+
+// TestLookupsAreBounded has one client with an eighth of eight lookups.
+func TestLookupsAreBounded(t *testing.T) {
+	gate, asked := make(chan struct{}), make(chan struct{}, 9)
+	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked <- struct{}{}
+		<-gate
+		_ = w.WriteMsg(good(q))
+	})
+	l := newLab(t, func(c *dnsfilter.Config) { c.MaxLookups = 8 }, upstream.addr)
+	var first sync.WaitGroup
+	first.Go(func() { l.wantSaid(filtered, "a.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
+	<-asked
+	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "SERVFAIL")
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "busy" {
+		t.Errorf("decided %+v", d)
+	}
+	first.Go(func() { l.wantSaid(local, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
+	<-asked
+	close(gate)
+	first.Wait()
+	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+}

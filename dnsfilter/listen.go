@@ -1,0 +1,86 @@
+package dnsfilter
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is what answers at one address.
+type socket struct {
+	tcp *net.TCPListener
+	udp []*net.UDPConn
+}
+
+func closeAll(sockets []socket) {
+	for _, s := range sockets {
+		if s.tcp != nil {
+			s.tcp.Close()
+		}
+		for _, conn := range s.udp {
+			conn.Close()
+		}
+	}
+}
+
+// listen binds an address, which need not exist yet, by TCP and by UDP. There is a UDP socket for each
+// processor: the kernel spreads clients over them. TCP comes first because its address is not shared:
+// a second server at the same address fails there, and does not take questions from the first.
+func listen(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
+	for range 10 { // a free port for TCP may be in use for UDP
+		if bound, err = bind(ctx, at); err == nil || at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
+			return bound, err
+		}
+	}
+	return bound, err
+}
+
+func bind(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
+	defer func() {
+		if err != nil {
+			closeAll([]socket{bound})
+			bound = socket{}
+		}
+	}()
+	free := net.ListenConfig{Control: control(freeBind), KeepAlive: -1}
+	listener, err := free.Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return bound, err
+	}
+	bound.tcp = listener.(*net.TCPListener)
+	at = bound.tcp.Addr().(*net.TCPAddr).AddrPort()
+	shared := net.ListenConfig{Control: control(freeBind, sharePort)}
+	for range runtime.GOMAXPROCS(0) {
+		conn, err := shared.ListenPacket(ctx, "udp", at.String())
+		if err != nil {
+			return bound, err
+		}
+		bound.udp = append(bound.udp, conn.(*net.UDPConn))
+	}
+	return bound, nil
+}
+
+// option is one that is switched on before a socket is bound.
+type option struct{ level, name int }
+
+var (
+	freeBind  = option{unix.SOL_IP, unix.IP_FREEBIND} // for IPv6 sockets too
+	sharePort = option{unix.SOL_SOCKET, unix.SO_REUSEPORT}
+)
+
+func control(options ...option) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) (err error) {
+		for _, o := range options {
+			failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), o.level, o.name, 1) })
+			if err := errors.Join(failed, err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,106 @@
+package dnsfilter
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/miekg/dns"
+)
+
+// questionFor returns the question for a name as Resolve takes it.
+func questionFor(name string, qtype uint16) (*question, error) {
+	q := &question{qtype: qtype, class: dns.ClassINET}
+	wire := make([]byte, 2+maxName)
+	n, err := dns.PackDomainName(dns.Fqdn(name), wire, 0, nil, false)
+	if err != nil {
+		return nil, fmt.Errorf("it is no name: %w", errdefs.ErrInvalidArgument)
+	}
+	if _, ok := q.parseName(wire[:n]); !ok || !q.host || string(q.text()) != name || name == "" {
+		return nil, fmt.Errorf("it is no host name in lower case: %w", errdefs.ErrInvalidArgument)
+	}
+	return q, nil
+}
+
+// find returns the entry for a question from the cache, or else from upstreams, for which it waits.
+func (s *Server) find(ctx context.Context, c *Client, p *profile, q *question) (*entry, error) {
+	key := q.setKey(p.index)
+	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
+		return e, nil
+	}
+	if !s.takeLookup(c) {
+		return nil, errBusy
+	}
+	defer s.freeLookup(c)
+	return s.fetch(ctx, c, p, string(key), q.qtype)
+}
+
+// takeLookup takes the right to wait for an upstream, of which there are so many for all and for each.
+func (s *Server) takeLookup(c *Client) bool {
+	if !c.lookups.take(s.config.MaxLookups / share) {
+		return false
+	}
+	if !s.lookups.take(s.config.MaxLookups) {
+		c.lookups.free()
+		return false
+	}
+	return true
+}
+
+func (s *Server) freeLookup(c *Client) {
+	s.lookups.free()
+	c.lookups.free()
+}
+
+// fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
+func (s *Server) fetch(ctx context.Context, c *Client, p *profile, key string, qtype uint16) (*entry, error) {
+	owner := c.ID
+	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
+		// Who looked in the cache just before another lookup ended finds here what that one found.
+		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {
+			return e
+		}
+		f, err := p.resolver.lookup(ctx, key[keyPrefix:], qtype)
+		e := &entry{key: key, owner: owner}
+		if err == nil {
+			e.records, err = pack(f.records)
+		}
+		now := s.config.Now().UnixNano()
+		if err != nil {
+			// RFC 9520 wants failures kept too: not for long, but long enough to spare who is down.
+			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, s.config.MinTTL
+		} else {
+			e.rcode, e.count, e.struck = f.rcode, len(f.records), f.struck
+			e.ttl = s.lifetime(f)
+			for _, rr := range f.records {
+				if addr, isAddr := addrOf(rr); isAddr {
+					e.addrs = append(e.addrs, addr)
+				}
+			}
+			e.addrs = slices.Clip(e.addrs)
+		}
+		e.expires = now + int64(e.ttl)
+		if ctx.Err() != context.Canceled { // by Shutdown: it says nothing about the name
+			s.cache.put(e)
+		}
+		return e
+	})
+}
+
+// lifetime bounds how long an answer is kept.
+func (s *Server) lifetime(f found) time.Duration {
+	most := s.config.MaxTTL
+	if len(f.records) == 0 {
+		most = s.config.MaxNegativeTTL
+	}
+	return min(max(time.Duration(f.ttl)*time.Second, s.config.MinTTL), most)
+}
+
+// answered tells of the addresses that a client is about to learn.
+func (s *Server) answered(c *Client, e *entry, name string, now int64) {
+	if s.config.Answered != nil && len(e.addrs) > 0 {
+		s.config.Answered(c.ID, name, e.addrs, time.Duration(e.left(now))*time.Second)
+	}
+}

@@ -1,0 +1,225 @@
+package dnsfilter_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+)
+
+// questions are rows of the policy: who asks for what, what is said, and what an upstream hears.
+var questions = []struct {
+	from, name string
+	qtype      uint16
+	said       string
+	verdict    dnsfilter.Verdict
+	reason     string
+	forwarded  string
+}{
+	{filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4", dnsfilter.Allowed, "", "example.org. A"},
+	{filtered, "www.Example.ORG.", dns.TypeA, "NOERROR 1.2.3.4", dnsfilter.Allowed, "", "www.example.org. A"},
+	{filtered, "no.example.org.", dns.TypeA, "NXDOMAIN SOA", dnsfilter.Allowed, "", "no.example.org. A"},
+	{filtered, "other.test.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, "other.test.", dns.TypeAAAA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, "secret.data.other.test.", dns.TypeTXT, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, "evilexample.org.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, ".", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, "org.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, "name", ""},
+	{filtered, "example.org.", dns.TypeAAAA, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeSVCB, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeTXT, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeMX, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeCNAME, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "data.example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", 65280, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeANY, "NOTIMP", dnsfilter.NoData, "type", ""},
+	{filtered, "example.org.", dns.TypeAXFR, "NOTIMP", dnsfilter.NoData, "type", ""},
+	{filtered, "4.3.2.1.in-addr.arpa.", dns.TypePTR, "NXDOMAIN SOA", dnsfilter.NoData, "reverse", ""},
+	{filtered, "1.0.0.0.ip6.arpa.", dns.TypePTR, "NXDOMAIN SOA", dnsfilter.NoData, "reverse", ""},
+	// One label with a dot in it is not two labels.
+	{filtered, `www\.example.org.`, dns.TypeA, "", dnsfilter.Denied, "form", ""},
+	{filtered, `a\000.example.org.`, dns.TypeA, "", dnsfilter.Denied, "form", ""},
+	{filtered, `*.example.org.`, dns.TypeA, "", dnsfilter.Denied, "form", ""},
+	{filtered, `_tcp.example.org.`, dns.TypeA, "NXDOMAIN SOA", dnsfilter.Allowed, "", "_tcp.example.org. A"},
+	{open, "other.test.", dns.TypeA, "NOERROR 5.6.7.8", dnsfilter.Allowed, "", "other.test. A"},
+	{open, "example.org.", dns.TypeTXT, `NOERROR "hello"`, dnsfilter.Allowed, "", "example.org. TXT"},
+	{open, "example.org.", dns.TypeMX, "NOERROR 5 mail.example.org.", dnsfilter.Allowed, "", "example.org. MX"},
+	{open, "1.1.1.1.in-addr.arpa.", dns.TypePTR, "NXDOMAIN SOA", dnsfilter.Allowed, "", "1.1.1.1.in-addr.arpa. PTR"},
+	{open, "example.org.", dns.TypeAAAA, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{open, "example.org.", dns.TypeHTTPS, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{open, "example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.NoData, "type", ""},
+	{open, "example.org.", dns.TypeANY, "NOTIMP", dnsfilter.NoData, "type", ""},
+	{stranger, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Refused, "unknown", ""},
+	{lost, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Refused, "unknown", ""},
+}
+
+func TestWhoMayAskWhat(t *testing.T) {
+	for _, row := range questions {
+		t.Run(row.from+" "+row.name+" "+dns.TypeToString[row.qtype], func(t *testing.T) {
+			if row.said == "" {
+				row.said = "NXDOMAIN SOA EDE Filtered"
+			}
+			upstream := newFake(t, nil)
+			l := newLab(t, nil, upstream.addr)
+			reply := l.ask(row.from, row.name, row.qtype)
+			if got := said(reply); got != row.said {
+				t.Errorf("said %s, want %s", got, row.said)
+			}
+			if reply.Question[0].Name != row.name || !reply.RecursionAvailable || !reply.RecursionDesired || reply.IsEdns0() == nil {
+				t.Errorf("the answer is\n%s", reply)
+			}
+			for _, rr := range reply.Answer {
+				if rr.Header().Name != row.name {
+					t.Errorf("the record is %s", rr)
+				}
+			}
+			if d := l.lastDecision(); d.Verdict != row.verdict || d.Reason != row.reason {
+				t.Errorf("decided %s %q, want %s %q", d.Verdict, d.Reason, row.verdict, row.reason)
+			}
+			var want []string
+			if row.forwarded != "" {
+				want = []string{row.forwarded}
+			}
+			if got := upstream.asked(); !slices.Equal(got, want) {
+				t.Errorf("the upstream was asked %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestOtherClassesAndOpcodes(t *testing.T) {
+	upstream := newFake(t, nil)
+	l := newLab(t, nil, upstream.addr)
+	for name, row := range map[string]struct {
+		change func(q *dns.Msg)
+		rcode  int
+	}{
+		"chaos":         {func(q *dns.Msg) { q.Question[0].Qclass = dns.ClassCHAOS }, dns.RcodeRefused},
+		"any class":     {func(q *dns.Msg) { q.Question[0].Qclass = dns.ClassANY }, dns.RcodeRefused},
+		"no question":   {func(q *dns.Msg) { q.Question = nil }, dns.RcodeFormatError},
+		"two questions": {func(q *dns.Msg) { q.Question = append(q.Question, q.Question[0]) }, dns.RcodeFormatError},
+		"update":        {func(q *dns.Msg) { q.Opcode = dns.OpcodeUpdate }, dns.RcodeNotImplemented},
+		"notify":        {func(q *dns.Msg) { q.Opcode = dns.OpcodeNotify }, dns.RcodeNotImplemented},
+		"EDNS 1":        {func(q *dns.Msg) { q.SetEdns0(1232, false).IsEdns0().SetVersion(1) }, dns.RcodeBadVers},
+		"an answer in it": {func(q *dns.Msg) {
+			rr, _ := dns.NewRR("example.org. 1 A 1.2.3.4")
+			q.Answer = append(q.Answer, rr)
+		}, dns.RcodeFormatError},
+	} {
+		q := new(dns.Msg).SetQuestion("example.org.", dns.TypeA)
+		row.change(q)
+		reply, _, err := l.client(open, "udp").Exchange(q, l.addr)
+		must(t, err)
+		if reply.Rcode != row.rcode {
+			t.Errorf("%s: %s, want %s", name, dns.RcodeToString[reply.Rcode], dns.RcodeToString[row.rcode])
+		}
+	}
+	if got := upstream.asked(); len(got) > 0 {
+		t.Errorf("the upstream was asked %q", got)
+	}
+}
+
+func TestGarbageIsDropped(t *testing.T) {
+	upstream := newFake(t, nil)
+	l := newLab(t, nil, upstream.addr)
+	answer, _ := new(dns.Msg).SetReply(new(dns.Msg).SetQuestion("example.org.", dns.TypeA)).Pack()
+	conn, err := net.Dial("udp", l.addr)
+	must(t, err)
+	defer conn.Close()
+	for _, packet := range [][]byte{{0}, make([]byte, 11), answer} {
+		_, err := conn.Write(packet)
+		must(t, err)
+	}
+	// A loop of compression, then a good question: the first answers are FORMERR, for the loop, and the
+	// good one's.
+	_, err = conn.Write([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0, 12, 0, 1, 0, 1})
+	must(t, err)
+	good, _ := new(dns.Msg).SetQuestion("example.org.", dns.TypeA).Pack()
+	_, err = conn.Write(good)
+	must(t, err)
+	for _, want := range []int{dns.RcodeFormatError, dns.RcodeSuccess} {
+		reply, err := (&dns.Conn{Conn: conn}).ReadMsg()
+		must(t, err)
+		if reply.Rcode != want {
+			t.Errorf("answered\n%s", reply)
+		}
+	}
+	if s := l.Stats(); s.Malformed != 4 || s.Allowed != 1 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+func TestWithoutEDNS(t *testing.T) {
+	l := newLab(t, nil, newFake(t, nil).addr)
+	q := new(dns.Msg).SetQuestion("other.test.", dns.TypeA)
+	reply, _, err := l.client(filtered, "udp").Exchange(q, l.addr)
+	must(t, err)
+	if reply.IsEdns0() != nil || said(reply) != "NXDOMAIN SOA" {
+		t.Errorf("answered\n%s", reply)
+	}
+}
+
+func TestNoteOfAnswers(t *testing.T) {
+	l := newLab(t, nil, newFake(t, nil).addr)
+	l.ask(filtered, "www.example.org.", dns.TypeA)
+	l.clock.advance(100 * time.Second)
+	l.ask(open, "WWW.example.org.", dns.TypeA)
+	l.ask(filtered, "other.test.", dns.TypeA)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	want := []string{"filtered www.example.org 1.2.3.4 5m0s", "open www.example.org 1.2.3.4 3m20s"}
+	if !slices.Equal(l.answers, want) {
+		t.Errorf("told %q, want %q", l.answers, want)
+	}
+	if s := l.Stats(); s.Allowed != 2 || s.Denied != 1 || s.Forwarded != 1 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	upstream := newFake(t, zone("example.org. 300 A 1.2.3.4\nexample.org. 300 A 10.0.0.1\ninner.example.org. 9 A 10.0.0.1"))
+	l := newLab(t, nil, upstream.addr)
+	for _, row := range []struct {
+		profile, name, want string
+		failed              func(error) bool
+	}{
+		{"isolated", "example.org", "1.2.3.4", nil},
+		{"local", "example.org", "1.2.3.4 10.0.0.1", nil},
+		{"isolated", "inner.example.org", "", errdefs.IsNotFound},
+		{"isolated", "none.example.org", "", errdefs.IsNotFound},
+		{"isolated", "Example.org", "", errdefs.IsInvalidArgument},
+		{"isolated", "example.org.", "", errdefs.IsInvalidArgument},
+		{"isolated", "", "", errdefs.IsInvalidArgument},
+		{"isolated", `a\.b.org`, "", errdefs.IsInvalidArgument},
+		{"nowhere", "example.org", "", errdefs.IsInvalidArgument},
+	} {
+		client := &dnsfilter.Client{ID: "guarded", Profile: row.profile}
+		addrs, err := l.Resolve(t.Context(), client, row.name)
+		var got string
+		for i, a := range addrs {
+			if i > 0 {
+				got += " "
+			}
+			got += a.String()
+		}
+		if got != row.want || (err != nil) != (row.failed != nil) || err != nil && !row.failed(err) {
+			t.Errorf("%s in %s: %q, %v", row.name, row.profile, got, err)
+		}
+	}
+	l.ask(filtered, "example.org.", dns.TypeA)
+	if n := len(upstream.asked()); n != 4 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Resolve(ctx, &dnsfilter.Client{Profile: "local"}, "new.example.org"); err == nil {
+		t.Error("resolved although the context had ended")
+	}
+}

@@ -1,0 +1,191 @@
+// Package dnsfilter is the DNS server that containers ask. It answers for the names that their policy
+// allows, and for no others: those are denied at once and never forwarded, so that a question carries
+// nothing out. Who asks is known by the source address.
+//
+// A packet is read in question.go, decided in handle.go, and answered there from the cache or, by a
+// goroutine of its own, from upstream resolvers: flight.go has one lookup for those who ask the same,
+// chain.go follows aliases and strikes out addresses, resolver.go chooses among upstreams.
+package dnsfilter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/miekg/dns"
+)
+
+// Server answers DNS questions from New's configuration, between Start and Shutdown.
+type Server struct {
+	config   Config
+	interval time.Duration // in which a client may ask once
+	profiles map[string]*profile
+	cache    *cache
+	flights  flights
+	counters counters
+	unknown  bucket // the rate of all that nobody is registered for
+	lookups  slots
+	conns    slots
+
+	mu      sync.Mutex // of what follows
+	started bool
+	cancel  context.CancelFunc
+	sockets []socket
+	wg      sync.WaitGroup
+}
+
+// profile is a Profile in use.
+type profile struct {
+	index    uint8 // in cache keys
+	resolver resolver
+}
+
+var (
+	errClosed = errors.New("the DNS filter is shut down")
+	errBusy   = errors.New("too many lookups wait for an upstream")
+)
+
+// New returns a server, or all faults of its configuration.
+func New(config Config) (*Server, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("cannot make a DNS filter: %w", err)
+	}
+	config = config.withDefaults()
+	s := &Server{
+		config:   config,
+		interval: time.Second / time.Duration(config.QueriesPerSecond),
+		profiles: map[string]*profile{},
+		cache:    newCache(config.CacheSize),
+		flights:  flights{byKey: map[string]*flight{}},
+	}
+	for i, p := range config.Profiles {
+		upstreams := make([]*upstream, len(p.Upstreams))
+		for j, spec := range p.Upstreams {
+			u, err := parseUpstream(spec)
+			if err != nil {
+				return nil, err
+			}
+			if u.tls != nil {
+				u.tls.RootCAs = config.RootCAs
+			}
+			upstreams[j] = u
+		}
+		s.profiles[p.Name] = &profile{index: uint8(i), resolver: resolver{
+			upstreams: upstreams,
+			admits:    p.Admits,
+			perTry:    config.TryTimeout,
+			now:       config.Now,
+			forwarded: &s.counters.forwarded,
+			log:       config.Log.With().Str("profile", p.Name).Logger(),
+		}}
+	}
+	return s, nil
+}
+
+// Start binds the addresses and answers from then on, until Shutdown; ctx bounds the binding alone.
+// Either all addresses are bound or none. A server starts once, and not after
+// Shutdown.
+func (s *Server) Start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started {
+		return errors.New("cannot start the DNS filter: it was started before")
+	}
+	for _, at := range s.config.Listen {
+		bound, err := listen(ctx, at)
+		if err != nil {
+			closeAll(s.sockets)
+			s.sockets = nil
+			return fmt.Errorf("cannot answer DNS at %s: %w", at, err)
+		}
+		s.sockets = append(s.sockets, bound)
+	}
+	s.started = true
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for _, bound := range s.sockets {
+		for _, conn := range bound.udp {
+			s.wg.Go(func() { s.serveUDP(ctx, conn) })
+		}
+		s.wg.Go(func() { s.serveTCP(ctx, bound.tcp) })
+	}
+	return nil
+}
+
+// Shutdown ends the server: it stops answering, gives up lookups, and waits until all goroutines have
+// ended, or ctx has. Called again it waits again.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.started = true
+	if s.cancel != nil {
+		s.cancel()
+	}
+	closeAll(s.sockets)
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	go func() {
+		s.flights.close()
+		s.wg.Wait()
+		for _, p := range s.profiles {
+			p.resolver.close()
+		}
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the DNS filter to end: %w", context.Cause(ctx))
+	}
+}
+
+// Addrs returns the addresses at which the server answers, by UDP and TCP, in Listen's order.
+func (s *Server) Addrs() []netip.AddrPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addrs := make([]netip.AddrPort, len(s.sockets))
+	for i, bound := range s.sockets {
+		addrs[i] = bound.tcp.Addr().(*net.TCPAddr).AddrPort()
+	}
+	return addrs
+}
+
+// Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
+// question of the client, and those alone that its profile admits. It does not ask whether the client
+// may have the name, and it is no question that is counted or reported. The name is in lower case and
+// without a trailing dot. Without any address the error is of class NotFound; if that cannot be known
+// now, Unavailable. The caller must not change the addresses.
+func (s *Server) Resolve(ctx context.Context, client *Client, name string) ([]netip.Addr, error) {
+	p := s.profiles[client.Profile]
+	if p == nil {
+		return nil, fmt.Errorf("cannot resolve %q: no profile %q: %w", name, client.Profile, errdefs.ErrInvalidArgument)
+	}
+	q, err := questionFor(name, dns.TypeA)
+	if err != nil {
+		return nil, fmt.Errorf("cannot resolve %q: %w", name, err)
+	}
+	e, err := s.find(ctx, client, p, q)
+	if err != nil {
+		return nil, fmt.Errorf("cannot resolve %q: %w: %w", name, err, errdefs.ErrUnavailable)
+	}
+	addrs := e.addrs
+	if s.config.IPv6 && !e.failed {
+		q.qtype = dns.TypeAAAA
+		if six, err := s.find(ctx, client, p, q); err == nil {
+			addrs = append(addrs[:len(addrs):len(addrs)], six.addrs...)
+		}
+	}
+	switch {
+	case len(addrs) > 0:
+		return addrs, nil
+	case e.failed:
+		return nil, fmt.Errorf("cannot resolve %q: no upstream resolver has an answer: %w", name, errdefs.ErrUnavailable)
+	case e.struck:
+		return nil, fmt.Errorf("cannot resolve %q: it has private addresses only: %w", name, errdefs.ErrNotFound)
+	}
+	return nil, fmt.Errorf("cannot resolve %q: it has no address: %w", name, errdefs.ErrNotFound)
+}

@@ -1,0 +1,163 @@
+package dnsfilter_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/netrange"
+)
+
+// Who asks, by address.
+const (
+	filtered = "127.0.0.1" // example.org and what is below it, profile isolated
+	open     = "127.0.0.2" // anything, profile isolated
+	local    = "127.0.0.3" // as filtered, profile local
+	stranger = "127.0.0.4"
+	lost     = "127.0.0.5" // registered with a profile that does not exist
+)
+
+// lab is a server on loopback with the clients above.
+type lab struct {
+	testing.TB
+	*dnsfilter.Server
+	addr  string
+	clock *clock
+
+	mu        sync.Mutex
+	decisions []dnsfilter.Decision
+	answers   []string
+}
+
+type clock struct{ nanos atomic.Int64 }
+
+func (c *clock) now() time.Time           { return time.Unix(0, c.nanos.Load()) }
+func (c *clock) advance(by time.Duration) { c.nanos.Add(int64(by)) }
+
+func below(apex string) func(string) bool {
+	return func(name string) bool { return name == apex || strings.HasSuffix(name, "."+apex) }
+}
+
+func config(l *lab, upstreams ...string) dnsfilter.Config {
+	clients := map[string]*dnsfilter.Client{
+		filtered: {ID: "filtered", Profile: "isolated", Allows: below("example.org")},
+		open:     {ID: "open", Profile: "isolated", Open: true},
+		local:    {ID: "local", Profile: "local", Allows: below("example.org")},
+		lost:     {ID: "lost", Profile: "nowhere", Open: true},
+	}
+	return dnsfilter.Config{
+		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
+		Profiles: []dnsfilter.Profile{
+			{Name: "isolated", Upstreams: upstreams, Admits: netrange.Filter{}.Admits},
+			{Name: "local", Upstreams: upstreams, Admits: netrange.Filter{Private: true}.Admits},
+		},
+		Client: func(a netip.Addr) *dnsfilter.Client { return clients[a.String()] },
+		Now:    l.clock.now,
+		Decided: func(d dnsfilter.Decision) {
+			l.mu.Lock()
+			l.decisions = append(l.decisions, d)
+			l.mu.Unlock()
+		},
+		Answered: func(client, name string, addrs []netip.Addr, ttl time.Duration) {
+			l.mu.Lock()
+			for _, a := range addrs {
+				l.answers = append(l.answers, client+" "+name+" "+a.String()+" "+ttl.String())
+			}
+			l.mu.Unlock()
+		},
+		Log: zerolog.Nop(),
+	}
+}
+
+// newLab starts a server in front of upstreams; change may be nil.
+func newLab(t testing.TB, change func(*dnsfilter.Config), upstreams ...string) *lab {
+	t.Helper()
+	l := &lab{TB: t, clock: new(clock)}
+	l.clock.advance(1000 * time.Hour)
+	c := config(l, upstreams...)
+	if change != nil {
+		change(&c)
+	}
+	var err error
+	l.Server, err = dnsfilter.New(c)
+	must(t, err)
+	must(t, l.Start(t.Context()))
+	t.Cleanup(func() { must(t, l.Shutdown(context.Background())) })
+	l.addr = l.Addrs()[0].String()
+	return l
+}
+
+func (l *lab) client(from, network string) *dns.Client {
+	var at net.Addr = &net.UDPAddr{IP: net.ParseIP(from)}
+	if network == "tcp" {
+		at = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	return &dns.Client{Net: network, Dialer: &net.Dialer{LocalAddr: at}, Timeout: 5 * time.Second, UDPSize: 4096}
+}
+
+// ask asks one question with EDNS by UDP.
+func (l *lab) ask(from, name string, qtype uint16) *dns.Msg {
+	l.Helper()
+	q := new(dns.Msg).SetQuestion(name, qtype).SetEdns0(1232, false)
+	reply, _, err := l.client(from, "udp").Exchange(q, l.addr)
+	must(l, err)
+	return reply
+}
+
+// said tells what an answer says in a line: rcode, addresses or records, and the extended error.
+func said(m *dns.Msg) string {
+	parts := []string{dns.RcodeToString[m.Rcode]}
+	for _, rr := range m.Answer {
+		parts = append(parts, strings.TrimPrefix(rr.String(), rr.Header().String()))
+	}
+	if len(m.Ns) == 1 && m.Ns[0].Header().Rrtype == dns.TypeSOA {
+		parts = append(parts, "SOA")
+	}
+	if opt := m.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok {
+				parts = append(parts, "EDE", dns.ExtendedErrorCodeToString[e.InfoCode])
+			}
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// wantSaid asks and compares.
+func (l *lab) wantSaid(from, name string, qtype uint16, want string) {
+	l.Helper()
+	if got := said(l.ask(from, name, qtype)); got != want {
+		l.Errorf("%s asks for %s %s: %s, want %s", from, name, dns.TypeToString[qtype], got, want)
+	}
+}
+
+func (l *lab) lastDecision() dnsfilter.Decision {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.decisions) == 0 {
+		l.Fatal("nothing was decided")
+	}
+	return l.decisions[len(l.decisions)-1]
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}

@@ -1,0 +1,90 @@
+package dnsfilter
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// serveTCP takes connections until the listener is closed.
+func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			s.config.Log.Warn().Err(err).Msg("cannot accept a DNS connection")
+			pause(ctx)
+			continue
+		}
+		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		client := s.config.Client(source)
+		if !s.takeConn(client) {
+			conn.Close()
+			continue
+		}
+		s.wg.Go(func() {
+			defer s.freeConn(client)
+			defer conn.Close()
+			defer hangUp(ctx, conn)()
+			s.serveConn(ctx, conn, source)
+		})
+	}
+}
+
+// takeConn takes the right to a connection. One that is known nowhere has none: by UDP it is told so.
+func (s *Server) takeConn(c *Client) bool {
+	if c == nil || !c.conns.take(s.config.MaxConns/share) {
+		return false
+	}
+	if !s.conns.take(s.config.MaxConns) {
+		c.conns.free()
+		return false
+	}
+	return true
+}
+
+func (s *Server) freeConn(c *Client) {
+	s.conns.free()
+	c.conns.free()
+}
+
+// serveConn answers one question after the other until the client closes, is idle, or sends what is no
+// question.
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr) {
+	var q question
+	packet := make([]byte, maxQuery)
+	var out []byte
+	for {
+		_ = conn.SetDeadline(time.Now().Add(s.config.IdleTimeout))
+		if _, err := io.ReadFull(conn, packet[:2]); err != nil {
+			return
+		}
+		size := int(binary.BigEndian.Uint16(packet))
+		if size > len(packet) {
+			return
+		}
+		if _, err := io.ReadFull(conn, packet[:size]); err != nil {
+			return
+		}
+		reply, ask := s.handle(&q, source, packet[:size], out, true)
+		if ask != nil && s.takeLookup(ask.client) {
+			reply = s.resolve(ctx, &q, ask, out)
+		} else if ask != nil {
+			reply = s.say(&answerBusy, ask.client, ask.name, s.config.Now(), &q, out)
+		}
+		if len(reply) == 0 {
+			return
+		}
+		out = reply[:0]
+		framed := net.Buffers{binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply}
+		_ = conn.SetWriteDeadline(time.Now().Add(s.config.IdleTimeout))
+		if _, err := framed.WriteTo(conn); err != nil {
+			return
+		}
+	}
+}

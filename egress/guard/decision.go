@@ -1,0 +1,122 @@
+package guard
+
+import (
+	"net/netip"
+	"sync/atomic"
+)
+
+// Verdict is what became of one TLS connection or one HTTP request.
+type Verdict string
+
+const (
+	// Allowed means that the guard connected to the name and passed the request on.
+	Allowed Verdict = "allowed"
+	// Denied means that the policy forbids it.
+	Denied Verdict = "denied"
+	// Malformed means that no name could be read from what the program sent.
+	Malformed Verdict = "malformed"
+	// Failed means that the name is allowed but could not be reached.
+	Failed Verdict = "failed"
+	// Limited means that the client has too many connections.
+	Limited Verdict = "limited"
+)
+
+// Reasons are the same words for every case of a kind, so that they can be counted.
+const (
+	reasonAllowed     = "the name is allowed"
+	reasonNotAllowed  = "the name is not allowed for this call"
+	reasonNoName      = "no name was asked for, only an address"
+	reasonAddress     = "an address was asked for instead of a name"
+	reasonBadName     = "what was asked for is not a host name"
+	reasonBadPort     = "the request names another port than the one it was sent to"
+	reasonConnect     = "CONNECT is not allowed: there is no proxy to ask"
+	reasonDirect      = "the guard itself was dialled"
+	reasonNotPublic   = "the name has no address that this call may reach"
+	reasonOtherName   = "the second ClientHello asks for another name"
+	reasonNotTLS      = "what was sent to the TLS port is not TLS"
+	reasonBadHello    = "the ClientHello is malformed"
+	reasonBadRequest  = "what was sent is not a valid HTTP request"
+	reasonTooLarge    = "the ClientHello is too large"
+	reasonTooSlow     = "the ClientHello did not come in time"
+	reasonCutShort    = "the ClientHello was cut short"
+	reasonUnresolved  = "the name could not be resolved"
+	reasonUnreachable = "no address of the name could be connected to"
+	reasonUpstream    = "the server did not answer properly"
+	reasonTooMany     = "too many connections are open"
+)
+
+// Decision tells of one verdict.
+type Decision struct {
+	// Client and Source are who asked.
+	Client Client
+	Source netip.Addr
+	// Name is what was asked for in canonical form; it is empty when no name could be read.
+	Name string
+	// Port is 443 for TLS and 80 for HTTP, unless the Config says otherwise.
+	Port    uint16
+	Verdict Verdict
+	// Reason is one of a fixed set of sentences.
+	Reason string
+	// Err is the cause where there is one. It is for a log.
+	Err error
+}
+
+// refusal is an error that is a decision.
+type refusal struct {
+	verdict Verdict
+	reason  string
+	err     error
+}
+
+func (r *refusal) Error() string {
+	if r.err != nil {
+		return r.reason + ": " + r.err.Error()
+	}
+	return r.reason
+}
+
+func (r *refusal) Unwrap() error { return r.err }
+
+// Stats counts decisions by verdict, since the start.
+type Stats struct {
+	Allowed, Denied, Malformed, Failed, Limited uint64
+	// Unknown counts the connections of sources that are no clients. They are no decisions.
+	Unknown uint64
+	// Open is how many connections of clients are open now.
+	Open int64
+}
+
+type counts struct {
+	allowed, denied, malformed, failed, limited, unknown atomic.Uint64
+	open                                                 atomic.Int64
+}
+
+// Stats may be called at any time.
+func (g *Guard) Stats() Stats {
+	c := &g.counts
+	return Stats{
+		Allowed: c.allowed.Load(), Denied: c.denied.Load(), Malformed: c.malformed.Load(), Failed: c.failed.Load(),
+		Limited: c.limited.Load(), Unknown: c.unknown.Load(), Open: c.open.Load(),
+	}
+}
+
+// decide counts and tells.
+func (f *flow) decide(name string, r refusal) {
+	c := &f.guard.counts
+	switch r.verdict {
+	case Allowed:
+		c.allowed.Add(1)
+	case Denied:
+		c.denied.Add(1)
+	case Malformed:
+		c.malformed.Add(1)
+	case Failed:
+		c.failed.Add(1)
+	case Limited:
+		c.limited.Add(1)
+	}
+	f.guard.cfg.Decided(Decision{
+		Client: f.client, Source: f.who.source, Name: name, Port: f.port,
+		Verdict: r.verdict, Reason: r.reason, Err: r.err,
+	})
+}

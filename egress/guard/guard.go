@@ -1,0 +1,146 @@
+// Package guard is the transparent proxy that checks the name on every outbound TCP connection of
+// a filtered container. nftables redirects the container's ports 443 and 80 to it; it reads the name
+// that the program asks for, and connects to that name by itself. Which address the program dialled
+// does not matter, so a shared address, a spoofed hosts file or a stale answer buys nothing.
+//
+// TLS is not decrypted. The ClientHello is parsed here, with cryptobyte, rather than by crypto/tls:
+// the guard must find exactly the name that the server will find or none at all, so it refuses what
+// a lenient parser would pass over (two names, an extension given twice, bytes behind the hello),
+// and it needs the bytes as they came in order to send them on. crypto/tls is the oracle in the
+// tests. A server may answer with a HelloRetryRequest; the second hello is then held to the first
+// one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
+// allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
+//
+// After that the bytes are spliced in the kernel. The loop is our own because io.Copy keeps a pipe
+// (two descriptors and 16 KiB of kernel memory) for each direction of a connection that is idle;
+// ours takes a pipe when there is something to move.
+//
+// HTTP is parsed by net/http's server and written anew by net/http's transport, through
+// httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
+// was checked, so the two cannot disagree about where a request ends, and every request of a kept
+// connection is checked. A client's connection has a transport of its own: no origin connection is
+// shared between clients or outlives the client's connection. Of upgrades only WebSocket passes: h2c
+// or TLS inside would carry further requests that nobody checks.
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+)
+
+// Guard accepts the redirected connections. Make one with New.
+type Guard struct {
+	cfg     Config
+	clients clients
+	pipes   pipes
+	counts  counts
+	web     *http.Server
+	proxy   *httputil.ReverseProxy
+
+	listeners []net.Listener
+	stop      context.CancelFunc
+	running   sync.WaitGroup
+}
+
+// New checks cfg and makes a guard that does nothing until Start.
+func New(cfg Config) (*Guard, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("cannot make the guard: %w", err)
+	}
+	g := &Guard{cfg: cfg.withDefaults()}
+	g.clients.active = map[identity]*tenant{}
+	g.proxy = g.newProxy()
+	g.web = g.newServer()
+	return g, nil
+}
+
+// Start listens and returns; it is called once. Connections are served until Shutdown, or until ctx
+// ends, after which Shutdown must still be called.
+func (g *Guard) Start(ctx context.Context) error {
+	ctx, g.stop = context.WithCancel(ctx)
+	var faults []error
+	for _, at := range []Endpoint{g.cfg.TLS, g.cfg.HTTP} {
+		l, err := at.listen(ctx)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		g.listeners = append(g.listeners, l)
+	}
+	if len(faults) > 0 {
+		g.stop()
+		g.closeListeners()
+		return fmt.Errorf("cannot start the guard: %w", errors.Join(faults...))
+	}
+	secure := &door{Listener: g.listeners[0], guard: g, port: g.cfg.TLS.Port}
+	plain := &door{Listener: g.listeners[1], guard: g, port: g.cfg.HTTP.Port, plain: true}
+	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
+	g.running.Go(func() { g.acceptTLS(ctx, secure) })
+	g.running.Go(func() {
+		if err := g.web.Serve(plain); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+			g.cfg.Logger.Error().Err(err).Msg("guard stopped accepting HTTP")
+		}
+	})
+	g.running.Go(func() {
+		<-ctx.Done()
+		g.closeListeners()
+		_ = g.web.Close()
+		g.clients.abortAll()
+	})
+	return nil
+}
+
+// Shutdown stops listening, ends every connection and waits, at most until ctx ends, for all that
+// the guard started.
+func (g *Guard) Shutdown(ctx context.Context) error {
+	if g.stop == nil {
+		return nil
+	}
+	g.stop()
+	done := make(chan struct{})
+	go func() {
+		g.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		g.pipes.close()
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("cannot wait for the guard's connections to end: %w", ctx.Err())
+	}
+}
+
+func (g *Guard) closeListeners() {
+	for _, l := range g.listeners {
+		_ = l.Close()
+	}
+}
+
+// acceptTLS serves each connection in a goroutine of its own.
+func (g *Guard) acceptTLS(ctx context.Context, from *door) {
+	for pause := time.Duration(0); ; {
+		c, err := from.Accept()
+		if err == nil {
+			pause = 0
+			g.running.Go(func() { g.serveTLS(ctx, c.(*conn)) })
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		// Out of descriptors, most likely: connections that end will bring some back.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		g.cfg.Logger.Error().Err(err).Dur("pause", pause).Msg("guard cannot accept a TLS connection")
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}

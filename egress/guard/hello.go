@@ -1,0 +1,163 @@
+package guard
+
+import (
+	"golang.org/x/crypto/cryptobyte"
+)
+
+// hello takes a ClientHello out of the records that carry it, as the bytes arrive. Each byte is
+// looked at once, whatever the pieces: a client that sends one at a time costs no more.
+type hello struct {
+	// limit bounds the message; with its records' headers it may take twice as much.
+	limit int
+	// raw is everything that was read, and at is where its next record begins.
+	raw []byte
+	at  int
+	// message is what the records carried so far.
+	message []byte
+	// skipsOthers passes over alerts, change_cipher_spec and early data: a second hello may come
+	// after them.
+	skipsOthers bool
+}
+
+const (
+	recordChangeCipher = 20
+	recordAlert        = 21
+	recordHandshake    = 22
+	recordData         = 23
+	recordHeader       = 5
+	recordMost         = 1 << 14
+	// Encrypted records, of which only early data is seen here, may be somewhat larger.
+	recordMostSealed = recordMost + 256
+)
+
+func malformed(reason string) *refusal { return &refusal{verdict: Malformed, reason: reason} }
+
+// next looks at the records that are complete. It reports whether the hello is complete too; it is
+// then in message, and raw[:at] are the records up to its end.
+func (h *hello) next() (bool, *refusal) {
+	for {
+		rest := h.raw[h.at:]
+		if len(rest) > 0 {
+			if r := h.expects(rest); r != nil {
+				return false, r
+			}
+		}
+		if len(rest) < recordHeader {
+			return false, h.tooLarge()
+		}
+		size := int(rest[3])<<8 | int(rest[4])
+		skipped := rest[0] != recordHandshake
+		if size == 0 || size > recordMostSealed || !skipped && size > recordMost {
+			return false, malformed(reasonBadHello)
+		}
+		if len(rest) < recordHeader+size {
+			return false, h.tooLarge()
+		}
+		h.at += recordHeader + size
+		if skipped {
+			continue
+		}
+		fragment := rest[recordHeader : recordHeader+size]
+		if h.message == nil {
+			// No copy of a hello that is in one record. The capacity makes append take one.
+			h.message = fragment[:size:size]
+		} else {
+			h.message = append(h.message, fragment...)
+		}
+		if done, r := h.complete(); done || r != nil {
+			return done, r
+		}
+	}
+}
+
+// expects checks the beginning of a record as far as it has come.
+func (h *hello) expects(rest []byte) *refusal {
+	switch kind := rest[0]; {
+	case kind == recordHandshake:
+	case h.skipsOthers && h.message == nil && (kind == recordChangeCipher || kind == recordAlert || kind == recordData):
+	case len(h.raw) > 0 && h.at == 0:
+		return malformed(reasonNotTLS)
+	default:
+		return malformed(reasonBadHello)
+	}
+	if len(rest) > 1 && rest[1] != 3 {
+		return malformed(reasonNotTLS)
+	}
+	return nil
+}
+
+func (h *hello) complete() (bool, *refusal) {
+	const clientHello, header = 1, 4
+	m := h.message
+	if m[0] != clientHello {
+		return false, malformed(reasonBadHello)
+	}
+	if len(m) < header {
+		return false, nil
+	}
+	size := header + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
+	switch {
+	case size > h.limit:
+		return false, malformed(reasonTooLarge)
+	case len(m) > size:
+		// Another message in the hello's last record would go on unseen.
+		return false, malformed(reasonBadHello)
+	}
+	return len(m) == size, nil
+}
+
+func (h *hello) tooLarge() *refusal {
+	if len(h.raw) >= 2*h.limit {
+		return malformed(reasonTooLarge)
+	}
+	return nil
+}
+
+// serverName finds the one host name in a complete ClientHello message.
+func serverName(message []byte) (string, *refusal) {
+	var (
+		bad                                    = malformed(reasonBadHello)
+		in                                     = cryptobyte.String(message)
+		body, session, suites, methods, extras cryptobyte.String
+	)
+	if !in.Skip(1) || !in.ReadUint24LengthPrefixed(&body) || !in.Empty() ||
+		!body.Skip(2+32) || !body.ReadUint8LengthPrefixed(&session) || len(session) > 32 ||
+		!body.ReadUint16LengthPrefixed(&suites) || len(suites) == 0 || len(suites)%2 != 0 ||
+		!body.ReadUint8LengthPrefixed(&methods) || len(methods) == 0 {
+		return "", bad
+	}
+	if body.Empty() {
+		return "", &refusal{verdict: Denied, reason: reasonNoName}
+	}
+	if !body.ReadUint16LengthPrefixed(&extras) || !body.Empty() {
+		return "", bad
+	}
+	var named cryptobyte.String
+	seen := map[uint16]bool{}
+	for !extras.Empty() {
+		var kind uint16
+		var value cryptobyte.String
+		if !extras.ReadUint16(&kind) || !extras.ReadUint16LengthPrefixed(&value) || seen[kind] {
+			return "", bad
+		}
+		seen[kind] = true
+		if kind == 0 {
+			named = value
+		}
+	}
+	if !seen[0] {
+		return "", &refusal{verdict: Denied, reason: reasonNoName}
+	}
+	return hostName(named)
+}
+
+// hostName reads the server_name extension: a list of exactly one name, of type host_name.
+func hostName(extension cryptobyte.String) (string, *refusal) {
+	var list, name cryptobyte.String
+	var kind uint8
+	if !extension.ReadUint16LengthPrefixed(&list) || !extension.Empty() ||
+		!list.ReadUint8(&kind) || kind != 0 || !list.ReadUint16LengthPrefixed(&name) || !list.Empty() {
+		return "", malformed(reasonBadHello)
+	}
+	return canonicalName(string(name))
+}

@@ -1,0 +1,239 @@
+package guard
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// established is a connection that has been let through: its client's end and its origin's.
+func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn) {
+	r.t.Helper()
+	c := dial(r.t, r.tls)
+	first := records(message(named("allowed.example")), recordMost)
+	_, _ = c.Write(first)
+	o := take(r.t, origin)
+	if _, err := io.ReadFull(o, make([]byte, len(first))); err != nil {
+		r.t.Fatal(err)
+	}
+	_, _ = o.Write([]byte{21, 3, 3, 0, 2, 1, 0})
+	if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
+		r.t.Fatal(err)
+	}
+	return c, o
+}
+
+func TestWhoIsNoClientIsCutOff(t *testing.T) {
+	r, v := newVisited(t, func(c *Config) {
+		c.Client = func(netip.Addr) (Client, bool) { return nil, false }
+	})
+	for _, addr := range []string{r.tls, r.http} {
+		if got := knock(t, addr); got != "" {
+			t.Errorf("answered %q", got)
+		}
+	}
+	eventually(t, "they are not counted", func() bool { return r.Stats().Unknown == 2 })
+	r.undecided()
+	if v.String() != "" {
+		t.Errorf("the origin saw %s", v)
+	}
+}
+
+func TestTheGuardItselfCannotBeDialled(t *testing.T) {
+	for _, dialled := range []func(*net.TCPConn) (netip.AddrPort, error){
+		func(c *net.TCPConn) (netip.AddrPort, error) { return peer(c.LocalAddr()), nil },
+		func(*net.TCPConn) (netip.AddrPort, error) { return netip.AddrPort{}, syscall.ENOENT },
+		func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("203.0.113.9:22"), nil },
+		// No connection here was redirected, so this is what the kernel says of a direct one.
+		originalDst,
+	} {
+		r, v := newVisited(t, func(c *Config) { c.Dialled = dialled })
+		for _, addr := range []string{r.tls, r.http} {
+			if got := knock(t, addr); got != "" {
+				t.Errorf("answered %q", got)
+			}
+			r.decided(Denied, "", reasonDirect)
+		}
+		if v.String() != "" {
+			t.Errorf("the origin saw %s", v)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, port, func(c *Config) {
+		c.Limits.Connections, c.Limits.Undecided, c.Limits.HTTPConnections = 4, 2, 1
+	})
+	cutOff := func(addr string) {
+		t.Helper()
+		if got := knock(t, addr); got != "" {
+			t.Errorf("answered %q", got)
+		}
+		r.decided(Limited, "", reasonTooMany)
+	}
+	open := func(n int64) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d are not open", n), func() bool { return r.Stats().Open == n })
+	}
+	silent := []*net.TCPConn{dial(t, r.tls), dial(t, r.http)}
+	open(2)
+	cutOff(r.tls) // two are undecided
+	_ = silent[0].Close()
+	open(1)
+	cutOff(r.http) // one is HTTP
+	_ = silent[1].Close()
+	open(0)
+	for range 4 {
+		established(r, origin)
+		r.decided(Allowed, "allowed.example", reasonAllowed)
+	}
+	cutOff(r.tls)
+	if s := r.Stats(); s.Limited != 3 || s.Open != 4 {
+		t.Errorf("counted %+v", s)
+	}
+}
+
+func TestRevocationEndsEverything(t *testing.T) {
+	port, origin := rawOrigin(t)
+	resolving := make(chan struct{})
+	r := newRig(t, port, port, func(c *Config) {
+		c.Resolve = func(ctx context.Context, _ Client, name string) ([]netip.Addr, error) {
+			if name == "also.example" {
+				close(resolving)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return []netip.Addr{loopback}, nil
+		}
+	})
+	c, o := established(r, origin)
+	halfway := dial(t, r.tls) // its name is being resolved
+	_, _ = halfway.Write(records(message(named("also.example")), recordMost))
+	<-resolving
+	silent := dial(t, r.tls)
+	kept := dial(t, r.http) // it waits for its next request, and so does its origin
+	_, _ = io.WriteString(kept, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
+	idle := take(t, origin)
+	if _, err := http.ReadRequest(bufio.NewReader(idle)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(idle, "HTTP/1.1 204 No Content\r\n\r\n")
+	if status, _ := answer(t, bufio.NewReader(kept), "GET"); status != 204 {
+		t.Fatal(status)
+	}
+	eventually(t, "four are not open", func() bool { return r.Stats().Open == 4 })
+
+	close(r.client.done)
+	for what, end := range map[string]net.Conn{"client": c, "origin": o, "resolving": halfway, "silent": silent, "kept": kept, "idle origin": idle} {
+		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	eventually(t, "a connection stays", func() bool { return r.Stats().Open == 0 })
+	if got := knock(t, r.tls); got != "" {
+		t.Errorf("a revoked client was answered %q", got)
+	}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// TestAnotherClientTakesTheAddress: what ends with one client does not touch the next.
+func TestAnotherClientTakesTheAddress(t *testing.T) {
+	o := newTLSOrigin(t, echo, nil)
+	before := &fakeClient{id: "before", names: []string{"allowed.example"}, done: make(chan struct{})}
+	after := &fakeClient{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
+	now := make(chan Client, 1)
+	r := newRig(t, o.port, 0, func(c *Config) {
+		c.Client = func(netip.Addr) (Client, bool) {
+			client := <-now
+			return client, true
+		}
+	})
+	now <- before
+	old, err := hands(r, &tls.Config{ServerName: "allowed.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(before.done)
+	now <- after
+	fresh, err := hands(r, &tls.Config{ServerName: "denied.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the old connection: %v", err)
+	}
+	_, _ = fresh.Write([]byte("x"))
+	if _, err := fresh.Read(make([]byte, 1)); err != nil {
+		t.Errorf("the new connection: %v", err)
+	}
+	now <- after
+	if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); err == nil || !strings.Contains(err.Error(), "access denied") {
+		t.Errorf("the old name: %v", err)
+	}
+}
+
+func TestShutdownLeavesNothing(t *testing.T) {
+	port, origin := rawOrigin(t)
+	plain, _ := rawOrigin(t)
+	before := runtime.NumGoroutine()
+	r := newRig(t, port, plain, nil)
+	for range 20 {
+		established(r, origin)
+		_, _ = io.WriteString(dial(t, r.http), "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
+		dial(t, r.tls)
+	}
+	eventually(t, "60 are not open", func() bool { return r.Stats().Open == 60 })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "goroutines stay", func() bool { return runtime.NumGoroutine() <= before })
+	if _, err := net.Dial("tcp", r.tls); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after Shutdown: %v", err)
+	}
+	if err := r.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFaultsAreAllNamed(t *testing.T) {
+	_, err := New(Config{Limits: Limits{Connections: -1, HTTPIdle: -time.Second}})
+	for _, want := range []string{"TLS.Addr", "HTTP.Addr", "Client", "Resolve", "MayConnect", "negative"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	taken := listen(t).Addr().(*net.TCPAddr).AddrPort()
+	g, err := New(Config{
+		TLS: Endpoint{Addr: taken}, HTTP: Endpoint{Addr: netip.MustParseAddrPort("127.0.0.1:0")},
+		Client:     func(netip.Addr) (Client, bool) { return nil, false },
+		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return nil, nil },
+		MayConnect: func(Client, netip.Addr) bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Start(t.Context()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v", err)
+	}
+	if err := g.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,175 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// patience bounds every wait for something that must happen soon.
+const patience = 10 * time.Second
+
+type fakeClient struct {
+	id    string
+	names []string
+	done  chan struct{}
+}
+
+func (c *fakeClient) ID() string              { return c.id }
+func (c *fakeClient) Allows(name string) bool { return slices.Contains(c.names, name) }
+func (c *fakeClient) Done() <-chan struct{}   { return c.done }
+
+// rig is a guard on loopback whose names all live at 127.0.0.1.
+type rig struct {
+	*Guard
+	t         testing.TB
+	client    *fakeClient // the one at 127.0.0.1
+	decisions chan Decision
+	tls, http string
+}
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// newRig starts a guard whose upstream ports are those given.
+func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, decisions: make(chan Decision, 10000),
+		client: &fakeClient{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
+	}
+	cfg := Config{
+		TLS:        Endpoint{Listener: listen(t), Port: max(tlsPort, 1)},
+		HTTP:       Endpoint{Listener: listen(t), Port: max(httpPort, 1)},
+		Client:     func(a netip.Addr) (Client, bool) { return r.client, a == loopback },
+		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
+		MayConnect: func(_ Client, a netip.Addr) bool { return a == loopback },
+		Decided: func(d Decision) {
+			select {
+			case r.decisions <- d:
+			default:
+			}
+		},
+		Logger: zerolog.Nop(),
+	}
+	r.tls, r.http = cfg.TLS.Listener.Addr().String(), cfg.HTTP.Listener.Addr().String()
+	cfg.Dialled = func(c *net.TCPConn) (netip.AddrPort, error) {
+		port := cfg.TLS.Port
+		if c.LocalAddr().String() == r.http {
+			port = cfg.HTTP.Port
+		}
+		return netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), port), nil
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	g, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Guard = g
+	if err := g.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := g.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if open := g.Stats().Open; open != 0 {
+			t.Errorf("%d connections are open after Shutdown", open)
+		}
+	})
+	return r
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func portOf(l net.Listener) uint16 { return peer(l.Addr()).Port() }
+
+// decided waits for the next decision.
+func (r *rig) decided(verdict Verdict, name, reason string) Decision {
+	r.t.Helper()
+	select {
+	case d := <-r.decisions:
+		if d.Verdict != verdict || d.Name != name || d.Reason != reason {
+			r.t.Errorf("decided %s %q (%s; %v), want %s %q (%s)", d.Verdict, d.Name, d.Reason, d.Err, verdict, name, reason)
+		}
+		return d
+	case <-time.After(patience):
+		r.t.Fatalf("nothing was decided, want %s %q (%s)", verdict, name, reason)
+		return Decision{}
+	}
+}
+
+func (r *rig) undecided() {
+	r.t.Helper()
+	select {
+	case d := <-r.decisions:
+		r.t.Errorf("decided %+v, want nothing", d)
+	default:
+	}
+}
+
+// dial connects to an address and closes at the end of the test; it never waits for ever.
+func dial(t testing.TB, addr string) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c.(*net.TCPConn)
+}
+
+// knock connects where it is cut off, and returns what it is told. The reset may come so early that
+// it is connect that fails.
+func knock(t testing.TB, addr string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Error(err)
+		}
+		return ""
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
+	return readAll(c)
+}
+
+// readAll reads until the peer ends the connection, in whatever way.
+func readAll(c net.Conn) string {
+	var all bytes.Buffer
+	_, _ = io.Copy(&all, c)
+	return all.String()
+}
+
+// eventually polls for what has no event of its own.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(what)
+		}
+	}
+}
