@@ -5,6 +5,7 @@
 #
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
+#   scripts/setup.sh tests      only the programs that tests use (ip, nft)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -197,9 +198,25 @@ setup_image() {
 	run "building version $wanted" bin/sandboxd image build --base "$BASE" sandbox-image
 }
 
+setup_test_programs() {
+	step "Programs of the tests"
+	if command -v ip >/dev/null && command -v nft >/dev/null; then
+		say "already there: ip, nft"
+		return
+	fi
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		die "the tests use ip and nft: install iproute2 and nftables, and run it again"
+	fi
+	apt_install iproute2 nftables
+}
+
 require_go
 if [ "${1:-}" = binaries ]; then
 	setup_binaries
+	exit
+fi
+if [ "${1:-}" = tests ]; then
+	setup_test_programs
 	exit
 fi
 require_known_system

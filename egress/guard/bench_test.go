@@ -83,7 +83,7 @@ func BenchmarkHTTP(b *testing.B) {
 	direct := (&net.TCPAddr{IP: loopback.AsSlice(), Port: int(port)}).String()
 	for name, addr := range map[string]string{"direct": direct, "guarded": r.http} {
 		b.Run(name, func(b *testing.B) {
-			client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("tcp", addr) }}}
+			client := &http.Client{Transport: &http.Transport{DialContext: dialing(addr)}}
 			defer client.CloseIdleConnections()
 			for b.Loop() {
 				a, err := client.Get("http://allowed.example/")

@@ -153,7 +153,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	})
 	r := newRig(t, 0, port, nil)
-	client := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("tcp", r.http) }}}
+	client := &http.Client{Transport: &http.Transport{DialContext: dialing(r.http)}}
 	for _, host := range []string{"denied.example", "allowed.example"} {
 		c, _, err := websocket.Dial(t.Context(), "ws://"+host, &websocket.DialOptions{HTTPClient: client})
 		if host == "denied.example" {

@@ -173,3 +173,10 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 	}
 }
+
+// dialing connects to one address, whatever was asked for.
+func dialing(addr string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+}
