@@ -24,6 +24,7 @@ var mayImport = map[string]string{
 	"fault":        "",
 	"dockerexec":   "agent/wire engine",
 	"egress/guard": "",
+	"egress/rules": "",
 	"images":       "engine",
 	"engine":       "",
 	"agent":        "agent/wire agent/spawn",

@@ -1,0 +1,118 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/google/nftables"
+)
+
+// Check compares the kernel's rules, sets and elements with what they were made to be, and says how they
+// differ; nothing if they do not. When no table of the namespace has changed since, it costs one question.
+func (t *Table) Check(ctx context.Context) (drift string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.check(ctx)
+}
+
+// check needs mu.
+func (t *Table) check(ctx context.Context) (string, error) {
+	drift, err := t.compare(ctx)
+	if err != nil {
+		return "", fmt.Errorf("cannot check the egress rules: %w", err)
+	}
+	return drift, nil
+}
+
+func (t *Table) compare(ctx context.Context) (string, error) {
+	if err := t.ready(); err != nil {
+		return "", err
+	}
+	for _, b := range t.cfg.Bridges {
+		if l, err := t.wire.link(b.Name); err == nil && !l.linkLocalUnlearned {
+			return fmt.Sprintf("bridge %q learns from link-local frames", b.Name), nil
+		}
+	}
+	// Others may change their tables while ours are listed; what was listed then may be of two minds.
+	for range 10 {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		before, err := t.wire.generation()
+		if err != nil {
+			return "", errors.Join(err, t.redial())
+		}
+		if before == t.verified {
+			return "", nil
+		}
+		drift, listErr := t.listAndCompare()
+		after, err := t.wire.generation()
+		if err != nil {
+			return "", errors.Join(err, t.redial())
+		}
+		if before != after {
+			continue
+		}
+		if listErr != nil {
+			return "", errors.Join(listErr, t.redial())
+		}
+		if drift == "" {
+			t.verified = after
+		}
+		return drift, nil
+	}
+	return "", errors.New("the rules of this host change faster than they can be listed")
+}
+
+func (t *Table) listAndCompare() (string, error) {
+	if err := t.wire.ruleSock.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	wanted := render(t.cfg, t.want.elements(t.cfg))
+	for _, w := range wanted {
+		lines, flows, err := t.wire.list(w)
+		if err != nil {
+			return "", err
+		}
+		if drift := difference(describe(w), lines); drift != "" {
+			return drift, nil
+		}
+		if w.family == nftables.TableFamilyINet {
+			if drift := t.want.matchFlows(flows); drift != "" {
+				return drift, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// matchFlows sees that nothing is open that Allow did not open, and forgets what has expired.
+func (w *wanted) matchFlows(listed []nftables.SetElement) string {
+	there := map[string]bool{}
+	for _, e := range listed {
+		there[string(e.Key)] = true
+	}
+	for addr, targets := range w.flows {
+		for to, until := range targets {
+			var e elements
+			e.addFlow(addr, to, flowIdle)
+			key := string(e.flows[0].Key)
+			switch {
+			case there[key]:
+				delete(there, key)
+			case time.Until(until) > time.Second: // the kernel's clock and ours, and what is under way
+				return fmt.Sprintf("inet: %v to %v port %d was closed", addr, to.addr, to.port)
+			default:
+				delete(targets, to)
+			}
+		}
+	}
+	for key := range there {
+		from, _ := netip.AddrFromSlice([]byte(key[:4]))
+		return fmt.Sprintf("inet: a flow of %v was opened by someone else", from)
+	}
+	return ""
+}

@@ -1,0 +1,130 @@
+// Package rules holds containers to their egress policy with nftables. It renders all rules in one
+// place, puts them into the kernel in one transaction, changes them container by container, and
+// puts them back when someone else changed them.
+//
+// Three tables of one name share the work. The bridge table binds each port to the addresses of its
+// container and marks the frames that keep to them. The arp and inet tables take nothing from our
+// bridges that has no mark; the inet table then decides by the container's mode. So a port that was
+// not bound, and a container that was not added, reach nothing. All of it stays when the process ends.
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/rs/zerolog"
+)
+
+// Config says what the rules are about. All of it is fixed while a Table is open.
+type Config struct {
+	// Table is the name of our nftables tables: one each of the families inet, bridge and arp.
+	Table string
+	// Bridges are the networks that are ours. Their interfaces need not exist yet.
+	Bridges []Bridge
+	// DNSPort is where the DNS filter listens on each gateway, UDP and TCP. Containers always ask
+	// at port 53; when this is another, their questions are redirected to it.
+	DNSPort uint16
+	// TLSPort and HTTPPort are where the guard listens on each gateway: what filtered containers
+	// send to TCP 443 and 80, whatever the address, arrives there.
+	TLSPort, HTTPPort uint16
+	// Log gets a line whenever Keep had to repair.
+	Log zerolog.Logger
+	// NetNS is a descriptor of the network namespace that the rules are for. Zero: the process's own.
+	NetNS int
+}
+
+// A Bridge is a network of containers.
+type Bridge struct {
+	// Name is the interface's, at most 15 bytes.
+	Name string
+	// Gateway is the host's address on it, and Subnet what it lies in. Only IPv4 is ever let through.
+	Gateway netip.Addr
+	Subnet  netip.Prefix
+	// NonPublic is what open containers of this bridge may not reach, IPv4; prefixes may overlap and
+	// those of IPv6 are left out. It may not be empty: a list that was forgotten would open everything.
+	// The host's own addresses and our other bridges are never reached and need not be in it.
+	NonPublic []netip.Prefix
+}
+
+// Validate returns all faults, joined.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if !isName(c.Table, 31) {
+		fault("table %q: want a letter, then up to 30 letters, digits, - or _", c.Table)
+	}
+	if len(c.Bridges) == 0 {
+		fault("no bridges")
+	}
+	for i, b := range c.Bridges {
+		faults = append(faults, b.faults()...)
+		for _, other := range c.Bridges[:i] {
+			if b.Name == other.Name {
+				fault("bridge %q: named twice", b.Name)
+			}
+			if b.Subnet.IsValid() && other.Subnet.IsValid() && b.Subnet.Overlaps(other.Subnet) {
+				fault("bridge %q: subnet %v overlaps %v of %q", b.Name, b.Subnet, other.Subnet, other.Name)
+			}
+		}
+	}
+	ports := map[uint16]string{}
+	for _, p := range []struct {
+		what string
+		port uint16
+	}{{"DNS", c.DNSPort}, {"TLS", c.TLSPort}, {"HTTP", c.HTTPPort}} {
+		if p.port == 0 {
+			fault("%s port: 0", p.what)
+		} else if other, taken := ports[p.port]; taken {
+			fault("%s port: %d is the %s port", p.what, p.port, other)
+		}
+		ports[p.port] = p.what
+	}
+	return errors.Join(faults...)
+}
+
+func (b Bridge) faults() []error {
+	var faults []error
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("bridge %q: "+format, append([]any{b.Name}, args...)...))
+	}
+	if !isName(b.Name, maxInterfaceName) {
+		fault("want a letter, then up to 14 letters, digits, - or _")
+	}
+	if !b.Subnet.IsValid() || !b.Subnet.Addr().Is4() || b.Subnet != b.Subnet.Masked() {
+		fault("subnet %v: want an IPv4 network without host bits", b.Subnet)
+	} else if !isHost(b.Subnet, b.Gateway) {
+		fault("gateway %v: want a host's address in %v", b.Gateway, b.Subnet)
+	}
+	four := 0
+	for _, p := range b.NonPublic {
+		if !p.IsValid() {
+			fault("non-public: a prefix is not valid")
+		} else if p.Addr().Is4() {
+			four++
+		}
+	}
+	if four == 0 {
+		fault("non-public: no IPv4 prefix: open containers would reach everything")
+	}
+	return faults
+}
+
+const maxInterfaceName = 15 // IFNAMSIZ with its terminator is 16
+
+// isName keeps to what both the kernel and nft's own grammar take without quoting.
+func isName(s string, most int) bool {
+	letter := func(r rune) bool { return r|0x20 >= 'a' && r|0x20 <= 'z' }
+	for i, r := range s {
+		if !letter(r) && (i == 0 || !strings.ContainsRune("0123456789-_", r)) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= most
+}
+
+// isHost tells the addresses of hosts from the network's own and its broadcast address.
+func isHost(subnet netip.Prefix, addr netip.Addr) bool {
+	return addr.Is4() && subnet.Contains(addr) && addr != subnet.Addr() && addr != last(subnet)
+}

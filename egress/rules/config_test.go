@@ -1,0 +1,167 @@
+package rules
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestConfigFaults(t *testing.T) {
+	if err := testConfig().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
+	for want, spoil := range map[string]func(*Config){
+		"table":                   func(c *Config) { c.Table = "" },
+		`table "a b"`:             func(c *Config) { c.Table = "a b" },
+		"no bridges":              func(c *Config) { c.Bridges = nil },
+		"up to 14 letters":        func(c *Config) { c.Bridges[0].Name = "daycare-isolated" },
+		"letter":                  func(c *Config) { c.Bridges[0].Name = "br*" },
+		"named twice":             func(c *Config) { c.Bridges[0].Name = local },
+		"overlaps":                func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.0.0/16") },
+		"host bits":               func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.1.1/24") },
+		"IPv4 network":            func(c *Config) { c.Bridges[0].Subnet = prefix("fd00::/64") },
+		"subnet invalid":          func(c *Config) { c.Bridges[0].Subnet = netip.Prefix{} },
+		"gateway 10.77.1.255":     func(c *Config) { c.Bridges[0].Gateway = addr("10.77.1.255") },
+		"gateway 10.77.2.1":       func(c *Config) { c.Bridges[0].Gateway = addr("10.77.2.1") },
+		"gateway invalid":         func(c *Config) { c.Bridges[0].Gateway = netip.Addr{} },
+		"reach everything":        func(c *Config) { c.Bridges[1].NonPublic = nil },
+		"no IPv4 prefix":          func(c *Config) { c.Bridges[1].NonPublic = []netip.Prefix{prefix("fc00::/7")} },
+		"a prefix is not valid":   func(c *Config) { c.Bridges[1].NonPublic = make([]netip.Prefix, 1) },
+		"DNS port: 0":             func(c *Config) { c.DNSPort = 0 },
+		"port: 8443 is the TLS p": func(c *Config) { c.HTTPPort = c.TLSPort },
+	} {
+		c := testConfig()
+		spoil(&c)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestStateFaults(t *testing.T) {
+	addr := netip.MustParseAddr("10.77.1.11")
+	fine := Binding{Veth: "veth1", MAC: []byte{2, 0, 0, 0, 0, 1}, Addr: addr}
+	other := Container{netip.MustParseAddr("10.77.1.12"), Open}
+	with := func(change func(*Binding)) Binding { b := fine; change(&b); return b }
+	for want, s := range map[string]State{
+		"":                   {[]Container{{addr, Filtered}, other}, []Binding{fine}},
+		"neither filtered":   {[]Container{{addr, 0}}, nil},
+		"given twice":        {[]Container{{addr, Open}, {addr, Filtered}}, nil},
+		"not one that":       {[]Container{{netip.MustParseAddr("10.77.1.1"), Open}}, nil},
+		"10.77.1.255":        {[]Container{{netip.MustParseAddr("10.77.1.255"), Open}}, nil},
+		"192.168.1.1":        {[]Container{{netip.MustParseAddr("192.168.1.1"), Open}}, nil},
+		"invalid IP":         {[]Container{{netip.Addr{}, Open}}, nil},
+		"no container has":   {nil, []Binding{fine}},
+		"bound twice":        {[]Container{{addr, Open}}, []Binding{fine, fine}},
+		"one of them":        {[]Container{{addr, Open}, other}, []Binding{fine, with(func(b *Binding) { b.Addr = other.Addr })}},
+		"that is the bridge": {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.Veth = local })}},
+		"name of an interf":  {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.Veth = "veth*" })}},
+		"hardware address":   {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.MAC = broadcast })}},
+		"no hardware":        {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.MAC = nil })}},
+	} {
+		if err := s.validate(testConfig()); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestIntervals(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.0.0.0/8":                             "10.0.0.0-11.0.0.0",
+		"0.0.0.0/0":                              "0.0.0.0-",
+		"240.0.0.0/4 224.0.0.0/4":                "224.0.0.0-",
+		"10.0.0.0/8 10.1.0.0/16 10.255.255.0/24": "10.0.0.0-11.0.0.0",
+		"10.0.0.0/9 10.128.0.0/9":                "10.0.0.0-11.0.0.0",
+		"192.168.0.0/16 10.0.0.1/32 fc00::/7":    "10.0.0.1-10.0.0.2 192.168.0.0-192.169.0.0",
+		"255.255.255.255/32 127.0.0.0/8":         "127.0.0.0-128.0.0.0 255.255.255.255-",
+	} {
+		var prefixes []netip.Prefix
+		for _, s := range strings.Fields(in) {
+			prefixes = append(prefixes, netip.MustParsePrefix(s))
+		}
+		got := ""
+		for _, e := range intervals(prefixes) {
+			a, _ := netip.AddrFromSlice(e.Key)
+			if e.IntervalEnd {
+				got += a.String()
+			} else {
+				got += " " + a.String() + "-"
+			}
+		}
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
+// testdata/ruleset.nft is what nft makes of the rules in the kernel: for who reads them, and so that a
+// change of them is seen. UPDATE=1 writes it.
+func TestRulesetAsText(t *testing.T) {
+	nft, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("nft is not installed: the text of the rules is not compared (apt-get install nftables); what they do is tested elsewhere")
+	}
+	w := newWorld(t)
+	must(t, w.table.Apply(t.Context(), State{
+		Containers: []Container{{w.i1.addr, Filtered}, {w.i2.addr, Open}, {w.l1.addr, Filtered}},
+		Bindings:   []Binding{w.i1.binding(), w.l1.binding()},
+	}))
+	var text []byte
+	w.host.do(t, func() error {
+		for _, family := range []string{"bridge", "arp", "inet"} {
+			out, err := exec.Command(nft, "-y", "list", "table", family, "daycare").CombinedOutput()
+			if text = append(text, out...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	const golden = "testdata/ruleset.nft"
+	if os.Getenv("UPDATE") != "" {
+		must(t, os.WriteFile(golden, text, 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	must(t, err)
+	// The order of elements is that of a hash; the first of two containers may come second.
+	lines := func(b []byte) []string {
+		all := strings.Fields(strings.ReplaceAll(string(b), ",", " "))
+		slices.Sort(all)
+		return all
+	}
+	if !slices.Equal(lines(want), lines(text)) {
+		t.Errorf("the rules have changed; if they should: UPDATE=1 go test -run %s\n%s", t.Name(), text)
+	}
+}
+
+// The DNS filter may listen elsewhere than containers ask.
+func TestDNSAtAnotherPort(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.DNSPort = 5353
+	table, err := New(w.cfg)
+	must(t, err)
+	defer table.Close()
+	heard := &arrivals{}
+	for _, b := range w.cfg.Bridges {
+		w.host.serveAt(t, heard, netip.AddrPortFrom(b.Gateway, 5353))
+	}
+	w.table = table
+	for _, mode := range []Mode{Filtered, Open} {
+		w.apply(t, mode)
+		inTune(t, table)
+		for _, c := range w.containers() {
+			if !c.udp(c.gateway, 53, "question") || c.tcp(c.gateway, 53) != nil {
+				t.Errorf("%v: no answer at 53", mode)
+			}
+			if c.udp(c.gateway, 5353, "direct") || c.tcp(c.gateway, 5353) == nil {
+				t.Errorf("%v: an answer at the port itself", mode)
+			}
+		}
+	}
+	if heard.has("direct") {
+		t.Error("the port itself was reached")
+	}
+}

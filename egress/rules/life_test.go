@@ -1,0 +1,243 @@
+package rules
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/nftables"
+)
+
+// What is not known reaches nothing; each step opens what it should and no more.
+func TestLifeOfAContainer(t *testing.T) {
+	s := newScene(t)
+	must(t, s.table.Apply(t.Context(), State{}))
+	c := s.i1
+	reaches := func(when string, want bool) {
+		t.Helper()
+		if got := c.udp(c.gateway, 53, "question"); got != want {
+			t.Errorf("%s: DNS %t", when, got)
+		}
+		if err := c.tcp(public, 443); (err == nil) != want {
+			t.Errorf("%s: the guard: %v", when, err)
+		}
+		s.nothingLeft(t, c)
+	}
+	reaches("unknown", false)
+	if err := s.table.Bind(c.binding()); !errors.Is(err, errdefs.ErrNotFound) {
+		t.Errorf("bound before it was added: %v", err)
+	}
+	must(t, s.table.Add(Container{c.addr, Filtered}))
+	must(t, s.table.Add(Container{c.addr, Filtered}))
+	reaches("added, not bound", false)
+	if err := s.table.Add(Container{c.addr, Open}); !errors.Is(err, errdefs.ErrAlreadyExists) {
+		t.Errorf("added twice: %v", err)
+	}
+	wrong := c.binding()
+	for _, veth := range []string{s.l1.veth, "eth0", "missing"} {
+		wrong.Veth = veth
+		if s.table.Bind(wrong) == nil {
+			t.Errorf("bound to %s", veth)
+		}
+	}
+	must(t, s.table.Bind(c.binding()))
+	// The container's kernel asked in vain who the gateway is, and asks again after a second.
+	eventually(t, "an answer once bound", func() bool { return c.udp(c.gateway, 53, "question") })
+	reaches("bound", true)
+	inTune(t, s.table)
+	must(t, s.table.Remove(c.addr))
+	must(t, s.table.Remove(c.addr))
+	reaches("removed", false)
+	inTune(t, s.table)
+}
+
+func inTune(t *testing.T, table *Table) {
+	t.Helper()
+	table.mu.Lock()
+	table.verified = 0 // list, do not count
+	table.mu.Unlock()
+	if drift, err := table.Check(t.Context()); err != nil || drift != "" {
+		t.Errorf("check: %q, %v", drift, err)
+	}
+}
+
+// An unbound port on our bridge reaches neither host nor inet nor, by IPv4, another port.
+func TestUnboundPortIsClosed(t *testing.T) {
+	s := newScene(t)
+	must(t, s.table.Apply(t.Context(), State{Containers: []Container{{s.i1.addr, Open}, {s.i2.addr, Open}, {s.l1.addr, Open}},
+		Bindings: []Binding{s.l1.binding()}}))
+	heard := &arrivals{}
+	s.i2.serve(t, heard, otherPort)
+	s.hostIsShutTo(t, s.i1)
+	if s.i1.tcp(s.i2.addr, otherPort) == nil || s.i1.udp(s.i2.addr, otherPort, "psst") || len(heard.all()) > 0 {
+		t.Errorf("the other unbound port was reached: %q", heard.all())
+	}
+	s.nothingLeft(t, s.i1)
+	if !s.l1.udp(public, otherPort, "out") {
+		t.Error("and the bound one reaches nothing")
+	}
+}
+
+func (s *scene) hostIsShutTo(t *testing.T, c *container) {
+	t.Helper()
+	if c.udp(c.gateway, 53, "q") || c.tcp(c.gateway, 53) == nil || c.udp(hostLAN, otherPort, "q") {
+		t.Errorf("%s reached the host: %q", c.name, s.host.all())
+	}
+}
+
+func TestRemoveEndsFlows(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Open)
+	direct, err := s.i1.dial("tcp", public, otherPort)
+	must(t, err)
+	defer direct.Close()
+	other, err := s.i2.dial("tcp", public, otherPort)
+	must(t, err)
+	defer other.Close()
+	if !echo(direct, "before") || !echo(other, "before") {
+		t.Fatal("no flows to begin with")
+	}
+	must(t, s.table.Remove(s.i1.addr))
+	s.outside.clear()
+	if echo(direct, "after") {
+		t.Error("the flow goes on")
+	}
+	s.nothingLeft(t, s.i1)
+	if !echo(other, "after") {
+		t.Error("another's flow has ended")
+	}
+}
+
+func TestRemoveEndsFlowsToTheGuard(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	c, err := s.i1.dial("tcp", public, 443)
+	must(t, err)
+	defer c.Close()
+	if !echo(c, "before") {
+		t.Fatal("no flow to begin with")
+	}
+	must(t, s.table.Remove(s.i1.addr))
+	if echo(c, "after") {
+		t.Error("the flow goes on")
+	}
+}
+
+// The next owner of an address has nothing of the flows of the one before: not even when it uses the same
+// ports, and not what others still send.
+func TestAddressIsReusedClean(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Open)
+	c := s.i1
+	from := &net.UDPAddr{IP: c.addr.AsSlice(), Port: 5555}
+	var old *net.UDPConn
+	c.do(t, func() (err error) {
+		old, err = net.DialUDP("udp", from, &net.UDPAddr{IP: public.AsSlice(), Port: otherPort})
+		return err
+	})
+	if !echo(old, "first owner") {
+		t.Fatal("no flow to begin with")
+	}
+	old.Close()
+	must(t, s.table.Remove(c.addr))
+	if entries, err := s.table.wire.flowsOf(c.addr); err != nil || len(entries) > 0 {
+		t.Errorf("still tracked: %v %v", entries, err)
+	}
+	must(t, s.table.Add(Container{c.addr, Filtered}))
+	must(t, s.table.Bind(c.binding()))
+	tap := c.tap(t, "eth0")
+	mac, hostMAC := s.world.inet.link(t, "eth0").Attrs().HardwareAddr, s.world.host.link(t, "eth0").Attrs().HardwareAddr
+	late := datagram(public, c.addr, 5555, "late answer")
+	late[20], late[21] = otherPort>>8, otherPort&0xff
+	s.world.inet.send(t, "eth0", ethernet(hostMAC, mac, 0x0800, late))
+	s.outside.clear()
+	if c.udp(public, otherPort, "second owner") {
+		t.Error("the new owner has the old one's flow")
+	}
+	s.nothingLeft(t, c)
+	tap.fence(t, s.world.host, s.bridgeOf(c))
+	if tap.has("late answer") {
+		t.Error("the new owner got the old one's answer")
+	}
+	if !c.udp(c.gateway, 53, "question") {
+		t.Error("and the allowed case fails")
+	}
+}
+
+func TestForgettingSparesOthers(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	for how, forget := range map[string]func(*wire, netip.Addr) error{
+		"by filter": (*wire).forgetFlows, "one by one": (*wire).forgetOneByOne,
+	} {
+		for _, c := range s.containers() {
+			if !c.udp(c.gateway, 53, "question") || c.tcp(public, 443) != nil {
+				t.Fatal("no flows to begin with")
+			}
+		}
+		must(t, forget(s.table.wire, s.i1.addr))
+		for _, c := range s.containers() {
+			entries, err := s.table.wire.flowsOf(c.addr)
+			must(t, err)
+			if (len(entries) == 0) != (c == s.i1) {
+				t.Errorf("%s: %s has %d flows", how, c.name, len(entries))
+			}
+		}
+	}
+}
+
+func TestAllow(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	c := s.i1
+	reaches := func(who *container, port int, want bool) {
+		t.Helper()
+		if err := who.tcp(public, port); (err == nil) != want {
+			t.Errorf("%s: port %d: %v", who.name, port, err)
+		}
+	}
+	reaches(c, 22, false)
+	must(t, s.table.Allow(c.addr, public, 22, 50*time.Millisecond))
+	must(t, s.table.Allow(c.addr, public, 22, time.Minute)) // longer than before
+	reaches(c, 22, true)
+	reaches(c, otherPort, false)
+	reaches(s.i2, 22, false)
+	if c.udp(public, 22, "udp") || c.tcp(private, 22) == nil {
+		t.Error("more than the one port is open")
+	}
+	must(t, s.table.Allow(c.addr, public, otherPort, 300*time.Millisecond))
+	flow, err := c.dial("tcp", public, otherPort)
+	must(t, err)
+	defer flow.Close()
+	must(t, s.table.Allow(c.addr, public, 853, time.Millisecond))
+	eventually(t, "expiry", func() bool { return len(s.flows(t)) == 2 })
+	reaches(c, 853, false)
+	inTune(t, s.table)
+	for range 10 { // past the time to live; each echo would fail if its packets were not let through
+		if !echo(flow, "still in use") {
+			t.Fatal("a flow in use was cut")
+		}
+		time.Sleep(40 * time.Millisecond)
+	}
+	must(t, s.table.Remove(c.addr))
+	must(t, s.table.Add(Container{c.addr, Filtered}))
+	must(t, s.table.Bind(c.binding()))
+	reaches(c, 22, false)
+	if echo(flow, "old") {
+		t.Error("the flow outlived its container")
+	}
+	if err := s.table.Allow(s.l1.addr, public, 22, 0); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		t.Errorf("no time to live: %v", err)
+	}
+}
+
+// flows are the elements of that set, as the kernel has them.
+func (w *world) flows(t testing.TB) []nftables.SetElement {
+	t.Helper()
+	_, flows, err := w.table.wire.list(inetSets(w.cfg, elements{}))
+	must(t, err)
+	return flows
+}

@@ -1,0 +1,248 @@
+package rules
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+)
+
+// scene is a world with services on it: everything that a container might reach and what has come there.
+type scene struct {
+	*world
+	host, inet *arrivals // what came to their services
+	outside    *tap      // what came to inet at all
+}
+
+const otherPort = 9999
+
+func newScene(t testing.TB) *scene {
+	t.Helper()
+	s := &scene{world: newWorld(t), host: &arrivals{}, inet: &arrivals{}}
+	for _, b := range s.cfg.Bridges {
+		for _, port := range []uint16{53, tlsPort, httpPort} {
+			s.world.host.serveAt(t, s.host, netip.AddrPortFrom(b.Gateway, port))
+		}
+	}
+	s.world.host.serve(t, s.host, otherPort)
+	for _, port := range []int{22, 53, 80, 443, 853, otherPort} {
+		s.world.inet.serve(t, s.inet, port)
+	}
+	s.outside = s.world.inet.tap(t, "eth0")
+	return s
+}
+
+// nothingLeft fails if anything of the container has come to inet.
+func (s *scene) nothingLeft(t *testing.T, c *container) {
+	t.Helper()
+	s.outside.fence(t, s.world.host, "eth0")
+	if leaked := s.outside.matching(c.addr.String() + " >"); len(leaked) > 0 {
+		t.Errorf("came to inet: %q", leaked)
+	}
+}
+
+// The host alone lets everything through: so what the other tests see refused is refused by the rules.
+func TestWithoutRulesAllPasses(t *testing.T) {
+	s := newScene(t)
+	for _, c := range s.containers() {
+		for _, to := range []netip.Addr{public, private, cloud, hostLAN, hostOutside, c.gateway} {
+			if err := c.tcp(to, otherPort); err != nil {
+				t.Errorf("%s: tcp to %v: %v", c.name, to, err)
+			}
+			if !c.udp(to, otherPort, "hello") {
+				t.Errorf("%s: udp to %v", c.name, to)
+			}
+		}
+	}
+	if !s.i1.udp(netip.MustParseAddr("fd00:1::1"), otherPort, "six") {
+		t.Error("no IPv6 to the gateway")
+	}
+}
+
+func TestFilteredReachesFilterAndGuard(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	for _, c := range s.containers() {
+		if !c.udp(c.gateway, 53, "question") {
+			t.Errorf("%s: no answer from the DNS filter by UDP", c.name)
+		}
+		if err := c.tcp(c.gateway, 53); err != nil {
+			t.Errorf("%s: DNS filter by TCP: %v", c.name, err)
+		}
+		for dialled, guards := range map[int]string{443: "8443", 80: "8080"} {
+			for _, to := range []netip.Addr{public, private, hostLAN, hostOutside, c.gateway} {
+				s.host.clear()
+				conn, err := c.dial("tcp", to, dialled)
+				if err != nil {
+					t.Errorf("%s: %v port %d: %v", c.name, to, dialled, err)
+					continue
+				}
+				if !echo(conn, "hello") {
+					t.Errorf("%s: %v port %d: no echo", c.name, to, dialled)
+				}
+				conn.Close()
+				want := "tcp " + c.addr.String() + " > " + guards + " original " + netip.AddrPortFrom(to, uint16(dialled)).String()
+				if !s.host.has(want) {
+					t.Errorf("%s: the guard saw %q, not %q", c.name, s.host.all(), want)
+				}
+			}
+		}
+		s.nothingLeft(t, c)
+	}
+}
+
+func TestFilteredReachesNothingElse(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	c := s.i1
+	for _, port := range []int{22, 53, 853, otherPort} {
+		if err := c.tcp(public, port); !errors.Is(err, syscall.ECONNREFUSED) { // at once, not after a while
+			t.Errorf("tcp %d: %v", port, err)
+		}
+	}
+	for _, port := range []int{53, 80, 443, 853, otherPort} {
+		if c.udp(public, port, "out") {
+			t.Errorf("udp %d came through", port)
+		}
+	}
+	c.ping(t, public)
+	s.nothingLeft(t, c)
+	s.hostIsClosedTo(t, c)
+	if len(s.inet.all()) > 0 {
+		t.Errorf("inet was reached: %q", s.inet.all())
+	}
+	if !c.udp(c.gateway, 53, "question") {
+		t.Error("and the allowed case fails")
+	}
+}
+
+// hostIsClosedTo tries all the host's addresses, and the guard's own ports, which only what was redirected
+// may come to.
+func (s *scene) hostIsClosedTo(t *testing.T, c *container) {
+	t.Helper()
+	s.host.clear()
+	other := s.cfg.Bridges[0].Gateway
+	if other == c.gateway {
+		other = s.cfg.Bridges[1].Gateway
+	}
+	for _, to := range []netip.Addr{c.gateway, other, hostLAN, hostOutside} {
+		ports := []int{otherPort, tlsPort, httpPort}
+		if to != c.gateway {
+			ports = append(ports, 53)
+		}
+		for _, port := range ports {
+			if err := c.tcp(to, port); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: tcp to %v port %d: %v", c.name, to, port, err)
+			}
+			if c.udp(to, port, "in") {
+				t.Errorf("%s: udp to %v port %d came through", c.name, to, port)
+			}
+		}
+		c.ping(t, to)
+	}
+	if len(s.host.all()) > 0 {
+		t.Errorf("%s: the host was reached: %q", c.name, s.host.all())
+	}
+	if !c.udp(c.gateway, 53, "question") {
+		t.Errorf("%s: and the allowed case fails", c.name)
+	}
+}
+
+func TestOpenReachesPublicAddresses(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Open)
+	may := func(c *container, to netip.Addr, want bool) {
+		t.Helper()
+		for _, port := range []int{22, 80, 443, otherPort} {
+			if err := c.tcp(to, port); (err == nil) != want {
+				t.Errorf("%s: tcp to %v port %d: %v", c.name, to, port, err)
+			}
+			if c.udp(to, port, "out") != want {
+				t.Errorf("%s: udp to %v port %d: want %t", c.name, to, port, want)
+			}
+		}
+		c.ping(t, to)
+		s.outside.fence(t, s.world.host, "eth0")
+		if s.outside.has(c.addr.String()+" > "+to.String()) != want {
+			t.Errorf("%s: came from it to %v: want %t", c.name, to, want)
+		}
+		if s.outside.has("icmp "+c.addr.String()+" > "+to.String()) != want {
+			t.Errorf("%s: ping to %v: want %t", c.name, to, want)
+		}
+	}
+	may(s.i1, public, true)
+	may(s.i1, private, false)
+	may(s.i1, cloud, false)
+	may(s.l1, public, true)
+	may(s.l1, private, true)
+	may(s.l1, cloud, false)
+	s.hostIsClosedTo(t, s.i1)
+	s.hostIsClosedTo(t, s.l1)
+	if len(s.host.matching("8443")) > 0 {
+		t.Error("open containers were redirected to the guard")
+	}
+	if err := s.i1.tcp(s.i1.gateway, 53); err != nil {
+		t.Errorf("DNS by TCP: %v", err)
+	}
+}
+
+func TestContainersHaveNoNeighbours(t *testing.T) {
+	for _, mode := range []Mode{Filtered, Open} {
+		t.Run(mode.String(), func(t *testing.T) {
+			s := newScene(t)
+			heard := &arrivals{}
+			for _, c := range s.containers() {
+				c.serve(t, heard, otherPort)
+			}
+			if err := s.i1.tcp(s.i2.addr, otherPort); err != nil {
+				t.Fatalf("without rules: %v", err)
+			}
+			eventually(t, "the neighbour hears of it", func() bool { return heard.has("tcp") })
+			s.apply(t, mode)
+			heard.clear()
+			for _, from := range s.containers() {
+				for _, to := range s.containers() {
+					if from == to {
+						continue
+					}
+					tap := to.tap(t, "eth0")
+					if from.tcp(to.addr, otherPort) == nil || from.udp(to.addr, otherPort, "psst") {
+						t.Errorf("%s reached %s", from.name, to.name)
+					}
+					from.ping(t, to.addr)
+					tap.fence(t, s.world.host, s.bridgeOf(to))
+					if got := tap.matching(from.addr.String() + " >"); len(got) > 0 {
+						t.Errorf("came from %s to %s: %q", from.name, to.name, got)
+					}
+				}
+				if !from.udp(from.gateway, 53, "question") {
+					t.Errorf("%s: the allowed case fails", from.name)
+				}
+			}
+			if len(heard.all()) > 0 {
+				t.Errorf("containers heard %q", heard.all())
+			}
+		})
+	}
+}
+
+func (s *scene) bridgeOf(c *container) string { return s.cfg.mustBridgeOf(c.addr).Name }
+
+func TestIPv6IsDropped(t *testing.T) {
+	s := newScene(t)
+	gateway, neighbour := netip.MustParseAddr("fd00:1::1"), netip.MustParseAddr("fd00:1::12")
+	heard := &arrivals{}
+	s.i2.serve(t, heard, otherPort)
+	if !s.i1.udp(gateway, otherPort, "six") || !s.i1.udp(neighbour, otherPort, "six") {
+		t.Fatal("without rules IPv6 does not work")
+	}
+	s.apply(t, Open)
+	s.host.clear()
+	heard.clear()
+	if s.i1.udp(gateway, otherPort, "six") || s.i1.udp(neighbour, otherPort, "six") || len(s.host.all())+len(heard.all()) > 0 {
+		t.Errorf("IPv6 came through: %q %q", s.host.all(), heard.all())
+	}
+	if !s.i1.udp(public, otherPort, "four") {
+		t.Error("and IPv4 does not")
+	}
+}
