@@ -24,13 +24,15 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 			err = errors.Join(err, e.removeWarm(w))
 		}
 	}()
-	ground, err := e.cfg.Grounds.Lay(w.spec)
-	if err != nil {
-		return err
+	if !w.laid && w.layErr == nil {
+		w.ground, w.layErr = e.cfg.Grounds.Lay(w.spec)
+		w.laid = w.layErr == nil
 	}
-	w.laid = true
+	if w.layErr != nil {
+		return w.layErr
+	}
 	if w.id == "" {
-		if err := e.create(ctx, w, ground); err != nil {
+		if err := e.create(ctx, w, w.ground); err != nil {
 			return err
 		}
 		if err := e.docker.ContainerStart(ctx, w.id, container.StartOptions{}); err != nil {
@@ -47,7 +49,7 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 		return err
 	}
 	w.sess = sess
-	if err := e.verify(ctx, w, ground); err != nil {
+	if err := e.verify(ctx, w, w.ground); err != nil {
 		sess.close()
 		spool.close()
 		return err

@@ -53,10 +53,13 @@ type warm struct {
 
 	ready chan struct{} // closed when id, spool and session, or err, are set
 	laid  bool          // what Grounds has laid is to be cleared
-	id    string
-	spool string // the spool file's path
-	sess  *session
-	err   error
+
+	ground Ground // from Grounds
+	layErr error
+	id     string
+	spool  string // the spool file's path
+	sess   *session
+	err    error
 
 	// Under Executor.mu.
 	users    int

@@ -89,32 +89,44 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return engine.Explain(e.docker, err)
 	}
+	var adopted []*warm
 	for _, found := range listed {
-		e.consider(found, platform)
+		if w := e.consider(found, platform); w != nil {
+			adopted = append(adopted, w)
+		}
+	}
+	// All that will be kept is known to Grounds before any of it can be given up: what one container
+	// needs no more, another may.
+	for _, w := range adopted {
+		w.ground, w.layErr = e.cfg.Grounds.Lay(w.spec)
+		w.laid = w.layErr == nil
+	}
+	for _, w := range adopted {
+		e.work.Go(func() { e.prepare(w) })
 	}
 	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
 }
 
-// consider adopts or removes a container that is not in the map.
-func (e *Executor) consider(found container.Summary, platform Platform) {
+// consider puts a container that is not in the map into it, for the caller to prepare, or removes it.
+func (e *Executor) consider(found container.Summary, platform Platform) (adopted *warm) {
 	spec, err := specFromLabels(found.Labels)
 	usable := err == nil && found.State == container.StateRunning && spec.Platform.equal(platform)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
 	known := e.containers[fingerprint] != nil || e.closed
 	if !known && usable {
-		w := e.add(spec, fingerprint)
-		w.id, w.spool = found.ID, spoolOf(found.Mounts)
-		e.work.Go(func() { e.prepare(w) })
+		adopted = e.add(spec, fingerprint)
+		adopted.id, adopted.spool = found.ID, spoolOf(found.Mounts)
 	}
 	e.mu.Unlock()
 	if known || usable {
-		return
+		return adopted
 	}
 	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
 	if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
 	}
+	return nil
 }
