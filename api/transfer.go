@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -35,6 +36,9 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 			return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, octets, cerrdefs.ErrInvalidArgument)
 		}
 	}
+	// Without this, the server would end the body when the answer begins.
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // HTTP/2 has it anyway
 	body := &uploadBody{from: req.Body}
 	written, err := s.service.Upload(req.Context(), req.PathValue("id"), sandbox.UploadRequest{
 		Path: query["path"], Exclusive: exclusive, Body: body,
@@ -42,11 +46,27 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	if body.fault != nil {
 		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
 	}
+	if err != nil && body.begun {
+		s.fail(w, err)
+		body.drain(control)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	s.answer(w, http.StatusOK, apitypes.Written(written))
 	return nil
+}
+
+// lingering is how long a caller whose upload has failed may go on sending.
+const lingering = 5 * time.Second
+
+// drain takes the rest of a body whose answer is written: a caller that is still sending would find the
+// connection broken, and might never look at the answer.
+func (b *uploadBody) drain(control *http.ResponseController) {
+	_ = control.Flush()
+	_ = control.SetReadDeadline(time.Now().Add(lingering))
+	_, _ = io.Copy(io.Discard, b.from)
 }
 
 // query reads parameters, each at most once, and path among them.
@@ -77,10 +97,12 @@ func query(req *http.Request, known ...string) (map[string]string, error) {
 // with a large one gets as much at once as the socket holds.
 type uploadBody struct {
 	from  io.Reader
+	begun bool
 	fault error // why it could not be read to its end
 }
 
 func (b *uploadBody) Read(p []byte) (int, error) {
+	b.begun = true
 	n, err := b.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.fault = err
