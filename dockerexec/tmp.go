@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/filters"
@@ -75,13 +76,37 @@ func (e *Executor) hold(spec Spec) *warm {
 	return nil
 }
 
-// removeTmp removes a volume that no container has any more. One in use is left to its last user.
+// removeTmp removes a volume that no container has any more. One in use is left to its last user; the
+// engine may also say so for a moment after that one has gone.
 func (e *Executor) removeTmp(ctx context.Context, name string) error {
-	err := e.docker.VolumeRemove(ctx, name, false)
-	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
-		return nil
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		err := e.docker.VolumeRemove(ctx, name, false)
+		switch {
+		case err == nil || cerrdefs.IsNotFound(err):
+			return nil
+		case !cerrdefs.IsConflict(err):
+			return fmt.Errorf("cannot remove the volume %s: %w", name, err)
+		case wait > 5*time.Second || e.hasTmp(name):
+			return nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return fmt.Errorf("cannot remove the volume %s: %w", name, err)
+}
+
+// hasTmp says whether a container that is known has a volume.
+func (e *Executor) hasTmp(name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, w := range e.containers {
+		if w.spec.tmpName() == name {
+			return true
+		}
+	}
+	return e.closed
 }
 
 // removeUnusedTmp removes the volumes of this instance that no container has: those of an earlier
