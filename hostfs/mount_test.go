@@ -19,7 +19,7 @@ func (l *lab) mount(name, options string) {
 	l.needsRoot()
 	l.mkdir(name)
 	if err := unix.Mount("tmpfs", l.at(name), "tmpfs", 0, options); err != nil {
-		l.t.Skipf("cannot mount: %v", err)
+		l.t.Fatalf("cannot mount: %v", err)
 	}
 	l.t.Cleanup(func() { must(l.t, unix.Unmount(l.at(name), unix.MNT_DETACH)) })
 	must(l.t, os.Chown(l.at(name), l.uid, l.gid))

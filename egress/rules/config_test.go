@@ -103,7 +103,7 @@ func TestIntervals(t *testing.T) {
 func TestRulesetAsText(t *testing.T) {
 	nft, err := exec.LookPath("nft")
 	if err != nil {
-		t.Skip("nft is not installed: the text of the rules is not compared (apt-get install nftables); what they do is tested elsewhere")
+		t.Fatal("nft is not installed: scripts/setup.sh tests installs it")
 	}
 	w := newWorld(t)
 	must(t, w.table.Apply(t.Context(), State{
