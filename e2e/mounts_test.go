@@ -68,46 +68,47 @@ func TestFurtherMountsAndSkills(t *testing.T) {
 
 // A mount by which something hidden would be seen, or that the operator has not allowed, is refused.
 func TestMountsThatAreRefused(t *testing.T) {
-	l := newLab(t, "runc")
-	l.put(t, "victim", ".ssh/id", secret)
-	l.put(t, "victim", "plain/file", "plain")
-	mkdir(t, l.path("users/shared"))
-	if err := os.Symlink(l.at("victim", ".ssh"), l.path("users/shared/link")); err != nil {
-		t.Fatal(err)
-	}
-	for _, source := range []string{
-		"/", "/etc", "/var/run/docker.sock", l.dir, l.path("data"), l.path("sandboxd.sock"), l.path("users"), l.path("users/victim"), l.home("victim"),
-		l.at("victim", ".ssh"), l.at("victim", ".ssh/id"), l.at("victim", ".config"), l.at("victim", "Library"), l.at("victim", "apps"), l.at("victim", "apps/one"),
-		l.at("victim", "plain") + "/../.ssh", l.at("victim", "plain") + "/", l.path("usersx"), "relative", "",
-	} {
-		_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: source, Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
-		if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid {
-			t.Errorf("mount of %s: %v", source, err)
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "victim", ".ssh/id", secret)
+		l.put(t, "victim", "plain/file", "plain")
+		mkdir(t, l.path("users/shared"))
+		if err := os.Symlink(l.at("victim", ".ssh"), l.path("users/shared/link")); err != nil {
+			t.Fatal(err)
 		}
-		if source == "" {
-			continue
+		for _, source := range []string{
+			"/", "/etc", "/var/run/docker.sock", l.dir, l.path("data"), l.path("sandboxd.sock"), l.path("users"), l.path("users/victim"), l.home("victim"),
+			l.at("victim", ".ssh"), l.at("victim", ".ssh/id"), l.at("victim", ".config"), l.at("victim", "Library"), l.at("victim", "apps"), l.at("victim", "apps/one"),
+			l.at("victim", "plain") + "/../.ssh", l.at("victim", "plain") + "/", l.path("usersx"), "relative", "",
+		} {
+			_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: source, Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
+			if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid {
+				t.Errorf("mount of %s: %v", source, err)
+			}
+			if source == "" {
+				continue
+			}
+			if _, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", SkillsDir: source}); err == nil {
+				t.Errorf("skills in %s: %v", source, err)
+			}
 		}
-		if _, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", SkillsDir: source}); err == nil {
-			t.Errorf("skills in %s: %v", source, err)
+		for _, target := range []string{"/", "/home", "/home/x", "/tmp", "/tmp/x", "/etc/x", "/proc", "/shared/skills", "/usr", "relative", "/mnt/../etc"} {
+			_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: target}}})
+			if kindOf(err) != apitypes.Invalid {
+				t.Errorf("mount at %s: %v", target, err)
+			}
 		}
-	}
-	for _, target := range []string{"/", "/home", "/home/x", "/tmp", "/tmp/x", "/etc/x", "/proc", "/shared/skills", "/usr", "relative", "/mnt/../etc"} {
-		_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: target}}})
-		if kindOf(err) != apitypes.Invalid {
-			t.Errorf("mount at %s: %v", target, err)
+		// A link that leads there is found when it is to be mounted.
+		l.registerAs(t, "linked", apitypes.Registration{UserID: "linked", Mounts: []apitypes.Mount{{Source: l.path("users/shared/link"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
+		if out, err := l.client.Exec(t.Context(), "linked", apitypes.Exec{Permissions: []string{"@read:/mnt/data"}, Command: "cat /mnt/data/id"}); err == nil {
+			t.Errorf("through a link: %+v", out)
 		}
-	}
-	// A link that leads there is found when it is to be mounted.
-	l.registerAs(t, "linked", apitypes.Registration{UserID: "linked", Mounts: []apitypes.Mount{{Source: l.path("users/shared/link"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
-	if out, err := l.client.Exec(t.Context(), "linked", apitypes.Exec{Permissions: []string{"@read:/mnt/data"}, Command: "cat /mnt/data/id"}); err == nil {
-		t.Errorf("through a link: %+v", out)
-	}
-	if _, err := l.client.Read(t.Context(), "linked", apitypes.Read{Target: client.Target("/mnt/data/id")}); err == nil {
-		t.Error("the API reads through a link")
-	}
-	// And one that may be mounted is.
-	l.registerAs(t, "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
-	if got := l.bash(t, "mounted", []string{"@read:/mnt/data"}, "cat /mnt/data/file"); got != "plain" {
-		t.Errorf("what may be mounted: %q", got)
-	}
+		if _, err := l.client.Read(t.Context(), "linked", apitypes.Read{Target: client.Target("/mnt/data/id")}); err == nil {
+			t.Error("the API reads through a link")
+		}
+		// And one that may be mounted is.
+		l.registerAs(t, "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
+		if got := l.bash(t, "mounted", []string{"@read:/mnt/data"}, "cat /mnt/data/file"); got != "plain" {
+			t.Errorf("what may be mounted: %q", got)
+		}
+	})
 }

@@ -67,21 +67,22 @@ func TestWhatAGrantOpens(t *testing.T) {
 
 // Grants beyond what the sandbox holds are refused, and the refusal says what is held.
 func TestGrantsBeyondThePermissions(t *testing.T) {
-	l := newLab(t, "runsc")
-	l.put(t, "beyond", "project/file", "x")
-	l.registerAs(t, "beyond", apitypes.Registration{UserID: "beyond", Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
-	for _, tag := range []string{
-		"@network", "@events", "@write:/home", "@write:/home/outer", "@write:/home/other", "@write:/etc", "@write:/", "@read:/etc", "@read:/shared/skills",
-		"@write:/proc", "@write:" + l.home("beyond"), // the lab is below /tmp, which all calls have inside
-	} {
-		_, err := l.client.Exec(t.Context(), "beyond", apitypes.Exec{Permissions: []string{tag}, Command: "true"})
-		if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "it holds @workspace, @write:/home/out") {
-			t.Errorf("%s: %v", tag, err)
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "beyond", "project/file", "x")
+		l.registerAs(t, "beyond", apitypes.Registration{UserID: "beyond", Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
+		for _, tag := range []string{
+			"@network", "@events", "@write:/home", "@write:/home/outer", "@write:/home/other", "@write:/etc", "@write:/", "@read:/etc", "@read:/shared/skills",
+			"@write:/proc", "@write:" + l.home("beyond"), // the lab is below /tmp, which all calls have inside
+		} {
+			_, err := l.client.Exec(t.Context(), "beyond", apitypes.Exec{Permissions: []string{tag}, Command: "true"})
+			if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "it holds @workspace, @write:/home/out") {
+				t.Errorf("%s: %v", tag, err)
+			}
 		}
-	}
-	if n := len(l.containers()); n != 0 {
-		t.Errorf("%d containers were made", n)
-	}
+		if n := len(l.containers()); n != 0 {
+			t.Errorf("%d containers were made", n)
+		}
+	})
 }
 
 // Home variables point into the home where it can be written, else into /tmp, or where the call says.

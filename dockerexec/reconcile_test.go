@@ -1,0 +1,89 @@
+package dockerexec
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/rs/zerolog"
+)
+
+// groundLog is a Grounds that remembers what it was asked.
+type groundLog struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (g *groundLog) note(call string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.calls = append(g.calls, call)
+}
+
+func (g *groundLog) Lay(s Spec) (Ground, error) { g.note("lay " + s.User); return Ground{}, nil }
+func (g *groundLog) Clear(s Spec)               { g.note("clear " + s.User) }
+
+// fakeEngine answers the list of containers, and with an error all that is asked beyond it.
+func fakeEngine(t *testing.T, list []container.Summary) *client.Client {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "engine.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/containers/json") {
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte(`{"message":"not in this test"}`))
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+listener.Addr().String()), client.WithVersion("1.41"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docker
+}
+
+// What one container needs on the host may be what another is given up with, so all that are adopted
+// have to be known before the first can fail.
+func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
+	const users = 20
+	var list []container.Summary
+	platform := Platform{Instance: "test"}
+	for i := range users {
+		spec := Spec{Platform: platform, User: string(rune('a' + i))}
+		list = append(list, container.Summary{ID: strings.Repeat(spec.User, 64), State: container.StateRunning, Labels: spec.labels()})
+	}
+	grounds := &groundLog{}
+	e := New(fakeEngine(t, list), Config{
+		Instance: "test", Grounds: grounds, ImagesChanged: func() {}, Log: zerolog.Nop(),
+		Platform: func(context.Context) (Platform, error) { return platform, nil },
+	})
+	_ = e.Reconcile(t.Context()) // the engine cannot list volumes
+	e.work.Wait()
+	e.Shutdown()
+	laid := 0
+	for i, call := range grounds.calls {
+		switch {
+		case strings.HasPrefix(call, "lay "):
+			laid++
+		case laid < users:
+			t.Fatalf("call %d is %q after %d of %d were laid", i, call, laid, users)
+		}
+	}
+	if len(grounds.calls) != 2*users {
+		t.Errorf("%d calls instead of %d: %v", len(grounds.calls), 2*users, grounds.calls)
+	}
+}
