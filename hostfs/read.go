@@ -3,6 +3,7 @@ package hostfs
 import (
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,6 +80,9 @@ func (r *Root) reopen(entry int, info Info, name string, flags int) (int, Info, 
 func (f *File) Read(p []byte) (int, error)               { return f.file.Read(p) }
 func (f *File) ReadAt(p []byte, at int64) (int, error)   { return f.file.ReadAt(p, at) }
 func (f *File) Seek(at int64, whence int) (int64, error) { return f.file.Seek(at, whence) }
+
+// SyscallConn is for a copy that the kernel does by itself. It reads on from where Read has come to.
+func (f *File) SyscallConn() (syscall.RawConn, error) { return f.file.SyscallConn() }
 
 // Close closes the file. Reads after it fail with os.ErrClosed.
 func (f *File) Close() error { return f.file.Close() }

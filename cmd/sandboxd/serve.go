@@ -133,7 +133,7 @@ func answer(ctx context.Context, cfg config.Config, handler http.Handler, log ze
 		ErrorLog:          nil,
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
+	go func() { failed <- server.Serve(api.Listener(listener)) }()
 	log.Info().Str("socket", cfg.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
 	select {
 	case err := <-failed:
