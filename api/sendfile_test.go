@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -125,7 +126,10 @@ func TestServerSendsFiles(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(Listener(plain)) }()
 	defer func() { _ = server.Close(); <-done }()
-	web := &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}}
 	defer web.CloseIdleConnections()
 	for _, span := range []string{"", "bytes=100-200000", "bytes=1000000-"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x/", nil)

@@ -31,8 +31,6 @@ const (
 	// spare is how many times a file's size must be free on the disk; smallest is the least that says
 	// anything.
 	spare, smallest = 6, 16 << 20
-	// largeBuffer is what a download is copied with.
-	largeBuffer = 256 << 10
 )
 
 // fitting is how large a file may be where so much is free: the one asked for, or a half, a quarter …
@@ -167,7 +165,7 @@ func (s *service) downloadTo(ctx context.Context, target string, bytes int64, sy
 	if err != nil {
 		return 0, errors.Join(err, file.Close())
 	}
-	n, err := io.CopyBuffer(struct{ io.Writer }{file}, from, make([]byte, largeBuffer))
+	n, err := io.Copy(file, from)
 	err = errors.Join(err, from.Close())
 	if err == nil && sync {
 		err = file.Sync()

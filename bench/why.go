@@ -16,9 +16,9 @@ const why = `## Where the time goes
   1 MiB little is lost there. Our commands write into a pipe inside the sandbox, which the agent
   empties into the shared file: one copy more inside gVisor. With ordinary writes of a few KiB that copy
   is what saves the time.
-- **Downloads.** cp lets the kernel copy from file to file (copy_file_range), in one process. A download is
-  copied into a socket, out of it, and into the new file, by two processes. As nothing is synced, this
-  is the speed of memory and not that of the disk; the line with an fsync has the disk in it.
+- **Downloads.** cp lets the kernel copy from file to file, in one process. A download goes through a
+  socket between two processes; the kernel moves it there from the file and from there to the file, so
+  it is copied once, too, but needs both cores. Where they have other work, cp needs one of them.
 - **Calls with other grants in turn.** Each goes to another container than the one before, which has lain
   idle meanwhile: its processes, and under gVisor its kernel, are asleep and out of the caches. The
   service's part is the same: calls with one grant again and again are as fast as calls without.

@@ -40,16 +40,18 @@ func (e *Error) Error() string { return e.Message }
 // New makes a client for the service behind a Unix socket. It connects with the first call.
 func New(socket string) *Client {
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     time.Minute,
 		// An upload waits this long for the service to take or refuse it.
 		ExpectContinueTimeout: time.Minute,
 	}
 	return &Client{socket: socket, http: &http.Client{Transport: transport}}
+}
+
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", socket)
 }
 
 // Close gives idle connections up.
@@ -169,11 +171,16 @@ func (c *Client) do(request *http.Request) (*http.Response, error) {
 		return response, nil
 	}
 	defer response.Body.Close()
+	return nil, refusal(response)
+}
+
+// refusal reads the error that a response tells.
+func refusal(response *http.Response) error {
 	var failure apitypes.Failure
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
-		return nil, fmt.Errorf("the service answered %s", response.Status)
+		return fmt.Errorf("the service answered %s", response.Status)
 	}
-	return nil, &Error{Kind: failure.Error.Kind, Message: failure.Error.Message}
+	return &Error{Kind: failure.Error.Kind, Message: failure.Error.Message}
 }
 
 // unreachable says what became of a call that has no answer.

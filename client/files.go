@@ -3,12 +3,10 @@ package client
 import (
 	"context"
 	"encoding/base64"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"time"
 	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
@@ -139,30 +137,4 @@ func size(body io.Reader) int64 {
 		return -1 // also an empty file: 0 means unknown to net/http, when there is a body
 	}
 	return info.Size() - at
-}
-
-// Download is a file that comes as it is read; its reader closes it.
-type Download struct {
-	io.ReadCloser
-	// Size is how many bytes come. Fewer are an error of Read.
-	Size    int64
-	ModTime time.Time // in seconds
-}
-
-// Download reads a file as a stream, from an offset in bytes.
-func (c *Client) Download(ctx context.Context, id, path string, offset int64) (*Download, error) {
-	request, err := newRequest(ctx, http.MethodGet, sandboxPath(id)+"/files?"+url.Values{"path": {path}}.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if offset != 0 {
-		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
-	}
-	response, err := c.do(request)
-	if err != nil {
-		return nil, err
-	}
-	d := &Download{ReadCloser: response.Body, Size: response.ContentLength}
-	d.ModTime, _ = http.ParseTime(response.Header.Get("Last-Modified")) // zero when there is none
-	return d, nil
 }

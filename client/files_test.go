@@ -255,3 +255,93 @@ func TestDownloads(t *testing.T) {
 		t.Errorf("not there: %#v", err)
 	}
 }
+
+// hidden is a writer of which nothing else is known.
+type hidden struct{ io.Writer }
+
+func TestDownloadsToAFile(t *testing.T) {
+	large := noise(3 << 20)
+	name := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(name, large, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, &fakeService{Files: &fakeFiles{file: name}})
+	for _, offset := range []int64{0, 1, int64(len(large)) - 1} {
+		target, err := os.Create(filepath.Join(t.TempDir(), "target"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var other bytes.Buffer
+		for _, to := range []io.Writer{target, hidden{&other}} {
+			d, err := c.Download(t.Context(), "a", odd, offset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := io.Copy(to, d); err != nil || n != d.Size {
+				t.Errorf("from %d: %d bytes of %d, %v", offset, n, d.Size, err)
+			}
+			if n, err := d.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+				t.Errorf("after the end: %d bytes, %v", n, err)
+			}
+			if err := errors.Join(d.Close(), d.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+		got, err := os.ReadFile(target.Name())
+		if err = errors.Join(err, target.Close()); err != nil || !bytes.Equal(got, large[offset:]) || !bytes.Equal(other.Bytes(), got) {
+			t.Errorf("from %d: %d and %d bytes, %v", offset, len(got), other.Len(), err)
+		}
+	}
+}
+
+func TestDownloadsThatEndEarly(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(name, noise(8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, &fakeService{Files: &fakeFiles{file: name}})
+	gone, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("enough")
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		spoil  func() error
+		want   error
+		client *client.Client
+	}{
+		{"a file that shrinks", t.Context(), func() error { return os.Truncate(name, 4<<20) }, io.ErrUnexpectedEOF, c},
+		{"a context that ends", gone, func() error { cancel(why); return nil }, why, c},
+	} {
+		for _, whole := range []bool{true, false} {
+			if err := os.WriteFile(name, noise(8<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := c.client.Download(c.ctx, "a", odd, 0)
+			if err != nil {
+				if c.ctx.Err() != nil && errors.Is(err, c.want) {
+					continue // it ended at the first try
+				}
+				t.Fatal(err)
+			}
+			if err := c.spoil(); err != nil {
+				t.Fatal(err)
+			}
+			if whole {
+				target, createErr := os.Create(filepath.Join(t.TempDir(), "target"))
+				if createErr != nil {
+					t.Fatal(createErr)
+				}
+				_, err = io.Copy(target, d)
+				_ = target.Close()
+			} else {
+				_, err = io.Copy(io.Discard, hiddenReader{d})
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s, whole %t: %v", c.name, whole, err)
+			}
+			_ = d.Close()
+		}
+	}
+}
+
+type hiddenReader struct{ io.Reader }

@@ -163,7 +163,11 @@ func save(name string, from io.Reader) (err error) {
 			_ = os.Remove(part)
 		}
 	}()
-	_, err = io.CopyBuffer(struct{ io.Writer }{file}, from, make([]byte, copyBuffer))
+	if whole, ok := from.(io.WriterTo); ok {
+		_, err = whole.WriteTo(file)
+	} else {
+		_, err = io.CopyBuffer(struct{ io.Writer }{file}, from, make([]byte, copyBuffer))
+	}
 	if err == nil && old != nil {
 		err = file.Chmod(mode) // without the umask
 	}
