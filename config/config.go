@@ -13,6 +13,9 @@ type Config struct {
 	// Docker is the object of this name in Daycare's settings.json, key for key.
 	Docker Docker `json:"docker" envPrefix:"DOCKER_"`
 
+	// Egress says what containers reach over the network.
+	Egress Egress `json:"egress" envPrefix:"EGRESS_"`
+
 	// UsersDir holds a directory for each user on the host; a user's home is
 	// <usersDir>/<userId>/home. Absolute and clean. Default /data/users.
 	UsersDir string `json:"usersDir" env:"USERS_DIR"`
@@ -109,10 +112,11 @@ type Docker struct {
 	AllowLocalNetworkingForUsers []string `json:"allowLocalNetworkingForUsers" env:"ALLOW_LOCAL_NETWORKING_FOR_USERS"`
 
 	// IsolatedDNSServers are the resolvers of the profile "isolated": an address, address:port, or
-	// tls://host[:port]. Default 1.1.1.1 and 8.8.8.8.
+	// tls://host[:port]. At least one. Default 1.1.1.1 and 8.8.8.8.
 	IsolatedDNSServers []string `json:"isolatedDnsServers" env:"ISOLATED_DNS_SERVERS"`
 
-	// LocalDNSServers are the resolvers of the profile "local", in the same form. Default none.
+	// LocalDNSServers are the resolvers of the profile "local", in the same form. Default
+	// none: the host's own resolvers.
 	LocalDNSServers []string `json:"localDnsServers" env:"LOCAL_DNS_SERVERS"`
 }
 
@@ -186,6 +190,18 @@ func Default() Config {
 			AllowLocalNetworkingForUsers: []string{},
 			IsolatedDNSServers:           []string{"1.1.1.1", "8.8.8.8"},
 			LocalDNSServers:              []string{},
+		},
+		Egress: Egress{
+			Name:                "daycare",
+			Subnets:             []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"},
+			ExtraPorts:          []int{},
+			AllowGlobalWildcard: true,
+			Presets:             map[string][]string{},
+			AlsoPublic:          []string{},
+			QueriesPerSecond:    200,
+			MaxConnections:      4096,
+			MaxDomains:          256,
+			DecisionLog:         10_000,
 		},
 		UsersDir:    "/data/users",
 		DataDir:     "/var/lib/daycare-sandbox",

@@ -117,9 +117,11 @@ func (d *decoder) set(f field, raw jsontext.Value) {
 		f.value.SetBool(kind == 't')
 	case want == reflect.Slice && kind == '[':
 		d.setList(f, raw)
-	case want == reflect.Int64 && kind == '0':
+	case want == reflect.Map && kind == '{':
+		d.setMap(f, raw)
+	case (want == reflect.Int || want == reflect.Int64) && kind == '0':
 		var n int64
-		if n, err = strconv.ParseInt(raw.String(), 10, 64); err == nil {
+		if n, err = strconv.ParseInt(raw.String(), 10, f.value.Type().Bits()); err == nil {
 			f.value.SetInt(n)
 		}
 	case want == reflect.Float64 && kind == '0':
@@ -155,23 +157,40 @@ func (d *decoder) setText(f field, text encoding.TextUnmarshaler, raw jsontext.V
 	}
 }
 
-// setList sets a list of strings. A mistyped item is kept as "", so that the items after it keep their
-// index when their values are judged.
+// setList sets a list. A mistyped item is kept as "" or 0, so that the items after it keep their index
+// when their values are judged.
 func (d *decoder) setList(f field, raw jsontext.Value) {
 	var items []jsontext.Value
 	if err := json.Unmarshal(raw, &items, jsontext.AllowDuplicateNames(true)); err != nil {
 		d.refuse(f.key, "%s cannot be read: %s", brief(raw), err)
 		return
 	}
-	list := make([]string, len(items))
+	list := reflect.MakeSlice(f.value.Type(), len(items), len(items))
 	for i, item := range items {
-		if item.Kind() == '"' {
-			list[i] = unquote(item)
-		} else {
-			d.mistyped(fmt.Sprintf("%s[%d]", f.key, i), "a string", item)
-		}
+		d.set(field{key: fmt.Sprintf("%s[%d]", f.key, i), value: list.Index(i)}, item)
 	}
-	f.value.Set(reflect.ValueOf(list))
+	f.value.Set(list)
+}
+
+// setMap sets an object whose names are the operator's own. It needs no errors of syntax, because the
+// decoder that made raw has checked it.
+func (d *decoder) setMap(f field, raw jsontext.Value) {
+	in := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true))
+	_, _ = in.ReadToken()
+	all := reflect.MakeMap(f.value.Type())
+	for in.PeekKind() == '"' {
+		token, _ := in.ReadToken()
+		name := token.String()
+		value, _ := in.ReadValue()
+		member := field{key: keyPath(f.key, printable(name)), value: reflect.New(all.Type().Elem()).Elem()}
+		if all.MapIndex(reflect.ValueOf(name)).IsValid() {
+			d.faults.add(member.key, "is given more than once, here as %s", brief(value))
+			continue
+		}
+		d.set(member, value)
+		all.SetMapIndex(reflect.ValueOf(name), member.value)
+	}
+	f.value.Set(all)
 }
 
 func (d *decoder) mistyped(key, want string, raw jsontext.Value) {

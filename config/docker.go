@@ -55,6 +55,9 @@ func (d Docker) check(f *faults) {
 	f.each("docker.capAdd", d.CapAdd, checkCapability)
 	f.each("docker.capDrop", d.CapDrop, checkCapability)
 	f.each("docker.allowLocalNetworkingForUsers", d.AllowLocalNetworkingForUsers, checkUser)
+	if len(d.IsolatedDNSServers) == 0 {
+		f.add("docker.isolatedDnsServers", "[] names no resolver, and isolated users never get the host's own")
+	}
 	f.each("docker.isolatedDnsServers", d.IsolatedDNSServers, checkResolver)
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
 }

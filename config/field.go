@@ -78,12 +78,16 @@ func (f field) wants() string {
 		return "an owner such as 1000:1000"
 	case bool:
 		return "true or false"
-	case int64, Millis:
+	case int, int64, Millis:
 		return "a whole number"
 	case float64:
 		return "a number"
 	case []string:
 		return "a list of strings"
+	case []int:
+		return "a list of whole numbers"
+	case map[string][]string:
+		return "an object of lists of strings"
 	}
 	return "a string"
 }

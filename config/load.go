@@ -16,7 +16,7 @@ const maxFile = 1 << 20
 // does but sets nothing is a fault.
 //
 // A variable that is set is taken literally, even when it is empty: that is an empty string or an
-// empty list. Lists are separated by commas.
+// empty list. Lists are separated by commas; egress.presets is written as in the file.
 //
 // The error names every fault of file and environment with its key and value. The value of an unknown
 // key or variable is left out, because it may be a secret that went astray.
@@ -51,8 +51,7 @@ func load(data []byte, environ map[string]string) (Config, faults) {
 	wrong = append(wrong, unset...)
 
 	for _, f := range c.check() {
-		key, _, _ := strings.Cut(f.key, "[")
-		if variable, ok := variables[key]; ok {
+		if variable := setBy(variables, f.key); variable != "" {
 			f.key = fmt.Sprintf("%s (%s)", f.key, variable)
 		} else if refused[f.key] {
 			continue // what was not taken is not judged as well
@@ -65,6 +64,16 @@ func load(data []byte, environ map[string]string) (Config, faults) {
 	canonicalize(c.Docker.CapAdd)
 	canonicalize(c.Docker.CapDrop)
 	return c, nil
+}
+
+// setBy returns the variable that set the key, or the list or object that it is in, or "".
+func setBy(variables map[string]string, key string) string {
+	for set, variable := range variables {
+		if rest, ok := strings.CutPrefix(key, set); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+			return variable
+		}
+	}
+	return ""
 }
 
 // readFile returns what is in a file, never nil.

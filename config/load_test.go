@@ -33,6 +33,11 @@ func TestDefaults(t *testing.T) {
 			IsolatedDNSServers:           []string{"1.1.1.1", "8.8.8.8"},
 			LocalDNSServers:              []string{},
 		},
+		Egress: config.Egress{
+			Name: "daycare", Subnets: []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"},
+			ExtraPorts: []int{}, AllowGlobalWildcard: true, Presets: map[string][]string{}, AlsoPublic: []string{},
+			QueriesPerSecond: 200, MaxConnections: 4096, MaxDomains: 256, DecisionLog: 10_000,
+		},
 		UsersDir:    "/data/users",
 		DataDir:     "/var/lib/daycare-sandbox",
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
@@ -47,7 +52,7 @@ func TestDefaults(t *testing.T) {
 	for name, got := range map[string]config.Config{
 		"no file":      load(t, "", nil),
 		"empty object": load(t, settings(t, `{}`), nil),
-		"empty parts":  load(t, settings(t, `{"docker":{},"limits":{},"exec":{},"log":{}}`), nil),
+		"empty parts":  load(t, settings(t, `{"docker":{},"egress":{"presets":{}},"limits":{},"exec":{},"log":{}}`), nil),
 	} {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
@@ -86,6 +91,12 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			IsolatedDNSServers:           []string{"9.9.9.9:53"},
 			LocalDNSServers:              []string{"tls://dns.example", "fd00::1"},
 		},
+		Egress: config.Egress{
+			Name: "d", Subnets: []string{"10.0.0.0/23"}, ExtraPorts: []int{22, 5432}, AllowGlobalWildcard: false,
+			Presets:    map[string][]string{"corp": {"git.corp.example", "*.corp.example"}, "x-1": {"a.b"}},
+			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, QueriesPerSecond: 1, MaxConnections: 65536,
+			MaxDomains: 10_000, DecisionLog: 100,
+		},
 		UsersDir:          "/u",
 		AllowedMountRoots: []string{"/u", "/srv/data"},
 		EventsSocket:      "/e",
@@ -110,6 +121,12 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"capAdd": ["cap_net_admin", "SYS_TIME"], "capDrop": [],
 			"allowLocalNetworkingForUsers": ["a", "b.c"],
 			"isolatedDnsServers": ["9.9.9.9:53"], "localDnsServers": ["tls://dns.example", "fd00::1"]
+		},
+		"egress": {
+			"name": "d", "subnets": ["10.0.0.0/23"], "extraPorts": [22, 5432], "allowGlobalWildcard": false,
+			"presets": {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]},
+			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "queriesPerSecond": 1, "maxConnections": 65536,
+			"maxDomains": 10000, "decisionLog": 100
 		},
 		"usersDir": "/u", "allowedMountRoots": ["/u", "/srv/data"], "eventsSocket": "/e", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
 		"limits": {
@@ -139,6 +156,16 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_DOCKER_ALLOW_LOCAL_NETWORKING_FOR_USERS": "a,b.c",
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS":             "9.9.9.9:53",
 		"SANDBOXD_DOCKER_LOCAL_DNS_SERVERS":                "tls://dns.example,fd00::1",
+		"SANDBOXD_EGRESS_NAME":                             "d",
+		"SANDBOXD_EGRESS_SUBNETS":                          "10.0.0.0/23",
+		"SANDBOXD_EGRESS_EXTRA_PORTS":                      "22, 5432",
+		"SANDBOXD_EGRESS_ALLOW_GLOBAL_WILDCARD":            "false",
+		"SANDBOXD_EGRESS_PRESETS":                          ` {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]} `,
+		"SANDBOXD_EGRESS_ALSO_PUBLIC":                      "10.9.0.0/16,192.168.7.1/32",
+		"SANDBOXD_EGRESS_QUERIES_PER_SECOND":               "1",
+		"SANDBOXD_EGRESS_MAX_CONNECTIONS":                  "65536",
+		"SANDBOXD_EGRESS_MAX_DOMAINS":                      "10000",
+		"SANDBOXD_EGRESS_DECISION_LOG":                     "100",
 		"SANDBOXD_USERS_DIR":                               "/u",
 		"SANDBOXD_DATA_DIR":                                "/d",
 		"SANDBOXD_LISTEN":                                  "/l",
@@ -190,6 +217,18 @@ func TestCapDrop(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestListsAndObjectsAreReplaced(t *testing.T) {
+	path := settings(t, `{"egress":{"extraPorts":[22],"presets":{"a":["a.b"]},"alsoPublic":["10.0.0.0/8"]}}`)
+	got := load(t, path, map[string]string{
+		"SANDBOXD_EGRESS_EXTRA_PORTS": "", "SANDBOXD_EGRESS_PRESETS": `{"b":["b.c"]}`, "SANDBOXD_EGRESS_ALSO_PUBLIC": "",
+	}).Egress
+	want := config.Default().Egress
+	want.Presets = map[string][]string{"b": {"b.c"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

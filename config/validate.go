@@ -46,6 +46,7 @@ func (c Config) Validate() error {
 func (c Config) check() faults {
 	var f faults
 	c.Docker.check(&f)
+	c.Egress.check(&f)
 	c.checkPaths(&f)
 	if c.HomeOwner.UID == 0 {
 		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)

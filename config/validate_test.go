@@ -30,6 +30,8 @@ func TestValidate(t *testing.T) {
 			[]string{`docker.tag: "a\n" is no tag: want up to 128 letters, digits, _, . and -`}},
 		{"runtime", func(c *config.Config) { c.Docker.Runtime = "../runc" },
 			[]string{`docker.runtime: "../runc" is no name of a runtime: want letters, digits, _, . and -`}},
+		{"no resolvers", func(c *config.Config) { c.Docker.IsolatedDNSServers, c.Docker.LocalDNSServers = nil, nil },
+			[]string{`docker.isolatedDnsServers: [] names no resolver, and isolated users never get the host's own`}},
 		{"socket relative", func(c *config.Config) { c.Docker.SocketPath = "unix:///run/docker.sock" },
 			[]string{`docker.socketPath: "unix:///run/docker.sock" is not absolute`}},
 		{"path empty", func(c *config.Config) { c.DataDir = "" }, []string{`dataDir: "" is empty`}},
@@ -93,23 +95,21 @@ func TestValidate(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := config.Default()
-			tt.set(&c)
-			err := c.Validate()
-			if tt.want == nil {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if err == nil {
-				t.Fatal("it is valid")
-			}
-			if diff := cmp.Diff(tt.want, faultLines(err)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { validate(t, tt.set, tt.want) })
+	}
+}
+
+// validate changes the default settings and wants these faults with them, or none.
+func validate(t *testing.T, set func(*config.Config), want []string) {
+	t.Helper()
+	c := config.Default()
+	set(&c)
+	var got []string
+	if err := c.Validate(); err != nil {
+		got = faultLines(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -117,6 +117,9 @@ func TestLists(t *testing.T) {
 	capability := func(c *config.Config) *[]string { return &c.Docker.CapAdd }
 	user := func(c *config.Config) *[]string { return &c.Docker.AllowLocalNetworkingForUsers }
 	resolver := func(c *config.Config) *[]string { return &c.Docker.IsolatedDNSServers }
+	local := func(c *config.Config) *[]string { return &c.Docker.LocalDNSServers }
+	subnet := func(c *config.Config) *[]string { return &c.Egress.Subnets }
+	public := func(c *config.Config) *[]string { return &c.Egress.AlsoPublic }
 	tests := []struct {
 		name string
 		list func(*config.Config) *[]string
@@ -141,6 +144,23 @@ func TestLists(t *testing.T) {
 				"tls://", "tls://:853", "tls://dns.google:", "tls://dns.google:0", "tls://dns..google",
 				"tls://-dns.google", "tls://1.1.1.1.1", "tls://dns.google/", "tls://dns google", "tls://tls://a",
 				"tls://" + strings.Repeat("a.", 127) + "a", "1.1.1.1 ",
+			}},
+		{"local resolvers", local, []string{"192.168.0.1", "tls://nas.home"}, []string{"", "nas.home", "192.168.0.1:0"}},
+		{"subnets", subnet,
+			[]string{"10.0.0.0/9", "10.128.0.0/9", "172.16.0.0/12", "192.168.0.0/17", "192.168.128.0/23", "100.64.0.0/10"},
+			[]string{
+				"", "10.128.0.0", "10.128.0.0/", "10.128.0.0/24", "10.128.0.0/32", "10.128.0.0/33", "10.128.0.0/-1",
+				"10.128.0.0/016", "10.128.0.0/+9", "10.0128.0.0/16", "10.128/16", "10.128.0.1/16", "10.128.0.0/16 ",
+				"10.0.0.0/9", "10.0.0.0/8", "10.127.254.0/23", "0.0.0.0/0", "8.0.0.0/6", "172.0.0.0/8", "172.32.0.0/16",
+				"192.168.0.0/15", "192.169.0.0/16", "100.128.0.0/16", "100.0.0.0/8", "127.0.0.0/16", "169.254.0.0/16",
+				"198.18.0.0/15", "fd00::/16", "::ffff:10.128.0.0/112", "fe80::%1/16",
+			}},
+		{"ranges public besides", public,
+			[]string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.1.1/32", "198.51.100.0/24", "1.0.0.0/8", "223.0.0.0/8"},
+			[]string{
+				"", "10.0.0.1", "10.0.0.1/8", "0.0.0.0/0", "128.0.0.0/1", "10.0.0.0/7", "0.0.0.0/8", "0.1.0.0/16",
+				"127.0.0.0/8", "127.0.0.1/32", "169.0.0.0/8", "169.254.0.0/16", "169.254.169.254/32", "224.0.0.0/8",
+				"239.1.0.0/16", "240.0.0.0/8", "255.255.255.255/32", "fd00::/8", "::ffff:10.0.0.0/112",
 			}},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+)
+
+// Egress says what containers reach over the network, and bounds what that costs.
+type Egress struct {
+	// Name begins the names of what the service makes on the host: the networks <name>-isolated and
+	// <name>-local, the nftables tables of the same names, and the bridges <name>-iso and <name>-loc.
+	// 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
+	Name string `json:"name" env:"NAME"`
+
+	// Subnets are private IPv4 prefixes out of which the networks' own subnets, each /24 or larger,
+	// are taken: the first that collide with nothing on the host. At least one; each /23 or larger,
+	// and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
+	Subnets []string `json:"subnets" env:"SUBNETS"`
+
+	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls reach at the names that they
+	// may. From 1 to 65535, each once. Default none.
+	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS"`
+
+	// AllowGlobalWildcard lets a call name "*", which is all of the internet. Default true.
+	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD"`
+
+	// Presets are further values of packageManagers beside those that are built in: a name of up to
+	// 40 of a-z, 0-9 and "-", a letter first, and the patterns of domains that it stands for, at least
+	// one. The patterns themselves are not looked at here. Its variable holds a JSON object. Default
+	// none.
+	Presets map[string][]string `json:"presets" env:"PRESETS"`
+
+	// AlsoPublic are IPv4 prefixes that the profile "isolated" reaches as if they were public, such
+	// as that of a mirror in the house. Each /8 or smaller, and none with loopback, link-local (where
+	// clouds keep their metadata), multicast or reserved addresses. Default none.
+	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC"`
+
+	// QueriesPerSecond bounds the DNS questions of one container. From 1 to 1000000. Default 200.
+	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND"`
+
+	// MaxConnections bounds the connections that one container has open to ports 80 and 443 while it
+	// is filtered. From 1 to 65536. Default 4096.
+	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS"`
+
+	// MaxDomains bounds the patterns that a call names, with those of its presets. From 1 to 10000.
+	// Default 256.
+	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS"`
+
+	// DecisionLog is how many decisions, the latest ones, are kept to be read. From 100 to 1000000.
+	// Default 10000.
+	DecisionLog int `json:"decisionLog" env:"DECISION_LOG"`
+}
+
+var (
+	// namePattern leaves room for "-iso" in the 15 bytes that an interface's name has.
+	namePattern   = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,9}[a-z0-9])?$`)
+	presetPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+
+	// privateRanges are those of RFC 1918, and that of RFC 6598.
+	privateRanges = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+
+	// closedRanges are this network, loopback, link-local, and multicast with what is reserved.
+	closedRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	list := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParsePrefix(text)
+	}
+	return list
+}
+
+func (e Egress) check(f *faults) {
+	if !namePattern.MatchString(e.Name) {
+		f.add("egress.name", `%s is no name for networks: want 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last`, quote(e.Name))
+	}
+	e.checkSubnets(f)
+	e.checkPorts(f)
+	e.checkPresets(f)
+	f.each("egress.alsoPublic", e.AlsoPublic, checkAlsoPublic)
+	f.between("egress.queriesPerSecond", int64(e.QueriesPerSecond), 1, 1_000_000)
+	f.between("egress.maxConnections", int64(e.MaxConnections), 1, 65536)
+	f.between("egress.maxDomains", int64(e.MaxDomains), 1, 10_000)
+	f.between("egress.decisionLog", int64(e.DecisionLog), 100, 1_000_000)
+}
+
+func (e Egress) checkSubnets(f *faults) {
+	if len(e.Subnets) == 0 {
+		f.add("egress.subnets", "[] leaves the networks without addresses: want at least one prefix")
+	}
+	var taken []netip.Prefix
+	f.each("egress.subnets", e.Subnets, func(text string) error {
+		prefix, err := parsePrefix(text)
+		if err != nil {
+			return err
+		}
+		within := func(private netip.Prefix) bool {
+			return private.Bits() <= prefix.Bits() && private.Overlaps(prefix)
+		}
+		switch i := slices.IndexFunc(taken, prefix.Overlaps); {
+		case prefix.Bits() > 23:
+			return errors.New("is too small for two networks of /24: want /23 or larger")
+		case !slices.ContainsFunc(privateRanges, within):
+			return errors.New("is not private: want one in 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10")
+		case i >= 0:
+			return fmt.Errorf("overlaps %s", taken[i])
+		}
+		taken = append(taken, prefix)
+		return nil
+	})
+}
+
+func (e Egress) checkPorts(f *faults) {
+	seen := make(map[int]bool)
+	for i, port := range e.ExtraPorts {
+		key := fmt.Sprintf("egress.extraPorts[%d]", i)
+		switch {
+		case port < 1 || port > 65535:
+			f.between(key, int64(port), 1, 65535)
+		case port == 53 || port == 80 || port == 443:
+			f.add(key, "%d is refused: 53, 80 and 443 have rules of their own", port)
+		case seen[port]:
+			f.add(key, "%d is given more than once", port)
+		}
+		seen[port] = true
+	}
+}
+
+// checkPresets leaves the patterns to package policy.
+func (e Egress) checkPresets(f *faults) {
+	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
+		key := keyPath("egress.presets", printable(name))
+		if !presetPattern.MatchString(name) {
+			f.add(key, `%s is no name of a preset: want 1 to 40 of a-z, 0-9 and "-", a letter first`, quote(name))
+		}
+		if len(e.Presets[name]) == 0 {
+			f.add(key, "[] names no domain")
+		}
+		f.each(key, e.Presets[name], func(pattern string) error {
+			if pattern == "" {
+				return errors.New("names no domain")
+			}
+			return nil
+		})
+	}
+}
+
+func checkAlsoPublic(text string) error {
+	prefix, err := parsePrefix(text)
+	if err != nil {
+		return err
+	}
+	if prefix.Bits() < 8 {
+		return errors.New("is too large: want /8 or smaller")
+	}
+	if i := slices.IndexFunc(closedRanges, prefix.Overlaps); i >= 0 {
+		return fmt.Errorf("overlaps %s, which no container may reach", closedRanges[i])
+	}
+	return nil
+}
+
+// parsePrefix reads an IPv4 prefix that is written in its one canonical form.
+func parsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || !prefix.Addr().Is4():
+		return netip.Prefix{}, errors.New("is no IPv4 prefix: want one such as 10.20.0.0/16")
+	case prefix != prefix.Masked():
+		return netip.Prefix{}, fmt.Errorf("has bits beyond its length: write %s", prefix.Masked())
+	}
+	return prefix, nil
+}
