@@ -16,9 +16,9 @@ type Egress struct {
 	// 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
 	Name string `json:"name" env:"NAME"`
 
-	// Subnets are private IPv4 prefixes out of which the networks' own subnets, each /24 or larger,
-	// are taken: the first that collide with nothing on the host. At least one; each /23 or larger,
-	// and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
+	// Subnets are private IPv4 prefixes out of which the networks' own subnets, a /22 each or all of
+	// a smaller range, are taken: the first that collide with nothing on the host. At least one; each
+	// /23 or larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
 	Subnets []string `json:"subnets" env:"SUBNETS"`
 
 	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls reach at the names that they
@@ -29,7 +29,7 @@ type Egress struct {
 	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD"`
 
 	// Presets are further values of packageManagers beside those that are built in: a name of up to
-	// 40 of a-z, 0-9 and "-", a letter first, and the patterns of domains that it stands for, at least
+	// 32 of a-z, 0-9 and "-", a letter first, and the patterns of domains that it stands for, at least
 	// one. The patterns themselves are not looked at here. Its variable holds a JSON object. Default
 	// none.
 	Presets map[string][]string `json:"presets" env:"PRESETS"`
@@ -58,7 +58,7 @@ type Egress struct {
 var (
 	// namePattern leaves room for "-iso" in the 15 bytes that an interface's name has.
 	namePattern   = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,9}[a-z0-9])?$`)
-	presetPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+	presetPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
 	// privateRanges are those of RFC 1918, and that of RFC 6598.
 	privateRanges = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -136,7 +136,7 @@ func (e Egress) checkPresets(f *faults) {
 	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
 		key := keyPath("egress.presets", printable(name))
 		if !presetPattern.MatchString(name) {
-			f.add(key, `%s is no name of a preset: want 1 to 40 of a-z, 0-9 and "-", a letter first`, quote(name))
+			f.add(key, `%s is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`, quote(name))
 		}
 		if len(e.Presets[name]) == 0 {
 			f.add(key, "[] names no domain")

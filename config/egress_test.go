@@ -8,7 +8,7 @@ import (
 )
 
 func TestEgress(t *testing.T) {
-	forty := strings.Repeat("s", 40)
+	most := strings.Repeat("s", 32)
 	tests := []struct {
 		name string
 		set  func(*config.Egress)
@@ -43,13 +43,13 @@ func TestEgress(t *testing.T) {
 			`egress.extraPorts[9]: 22 is given more than once`,
 		}},
 		{"presets", func(e *config.Egress) {
-			e.Presets = map[string][]string{forty: {"a.b"}, "a-": {"*", " "}, forty + "x": {"a.b"}, "1": {""}, "": nil}
+			e.Presets = map[string][]string{most: {"a.b"}, "a-": {"*", " "}, most + "x": {"a.b"}, "1": {""}, "": nil}
 		}, []string{
-			`egress.presets."": "" is no name of a preset: want 1 to 40 of a-z, 0-9 and "-", a letter first`,
+			`egress.presets."": "" is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
 			`egress.presets."": [] names no domain`,
-			`egress.presets.1: "1" is no name of a preset: want 1 to 40 of a-z, 0-9 and "-", a letter first`,
+			`egress.presets.1: "1" is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
 			`egress.presets.1[0]: "" names no domain`,
-			`egress.presets.` + forty + `x: "` + forty + `x" is no name of a preset: want 1 to 40 of a-z, 0-9 and "-", a letter first`,
+			`egress.presets.` + most + `x: "` + most + `x" is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
 		}},
 		{"bounds of egress, below", func(e *config.Egress) {
 			e.QueriesPerSecond, e.MaxConnections, e.MaxDomains, e.DecisionLog = 0, 0, 0, 99

@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
 )
 
 // creationLimit bounds making a container, from the first question to the agent's greeting.
@@ -32,12 +33,12 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 		return w.layErr
 	}
 	if w.id == "" {
-		if err := e.create(ctx, w, w.ground); err != nil {
+		if err := e.start(ctx, w); err != nil {
 			return err
 		}
-		if err := e.docker.ContainerStart(ctx, w.id, container.StartOptions{}); err != nil {
-			return fmt.Errorf("cannot start: %w", err)
-		}
+	}
+	if err := e.bind(ctx, w); err != nil {
+		return err
 	}
 	spool, err := openSpool(w.spool)
 	if err != nil {
@@ -57,16 +58,45 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 	return nil
 }
 
+// start makes the container and starts it.
+func (e *Executor) start(ctx context.Context, w *warm) error {
+	for try := 1; ; try++ {
+		connection, err := e.join(ctx, w)
+		if err != nil {
+			return err
+		}
+		if err := e.create(ctx, w, connection); err != nil {
+			return err
+		}
+		err = e.docker.ContainerStart(ctx, w.id, container.StartOptions{})
+		if err == nil {
+			return nil
+		}
+		// A container that is not ours may have been put on our network, at the address that was next.
+		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
+			return fmt.Errorf("cannot start: %w", err)
+		}
+		if err := e.remove(w.id, w.spool); err != nil {
+			return err
+		}
+		e.leave(w)
+		w.id = ""
+	}
+}
+
+// addressTries is how many addresses are tried that someone else may have.
+const addressTries = 5
+
 // create makes the container and its spool. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
-func (e *Executor) create(ctx context.Context, w *warm, ground Ground) error {
+func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) error {
 	spool, err := makeSpool(w.spec)
 	if err != nil {
 		return err
 	}
-	name := w.spec.containerName()
+	name := w.spec.ContainerName()
 	for {
-		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, ground), nil, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, w.ground, e.wiring(w)), connection, nil, name)
 		if err == nil {
 			w.id, w.spool = created.ID, spool
 			return nil
@@ -103,6 +133,7 @@ func (e *Executor) removeWarm(w *warm) error {
 	if w.id != "" {
 		faults = append(faults, e.remove(w.id, w.spool))
 	}
+	e.leave(w)
 	if w.laid {
 		e.cfg.Grounds.Clear(w.spec)
 	}

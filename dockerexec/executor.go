@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,7 +28,9 @@ type Config struct {
 	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
-	Log           zerolog.Logger
+	// Networks decides what passes on the containers' networks.
+	Networks Networks
+	Log      zerolog.Logger
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
@@ -39,7 +42,8 @@ type Executor struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	verifying sync.Mutex // held while mounts are verified
+	verifying  sync.Mutex // held while mounts are verified
+	networking sync.Mutex // held while a network is looked at, made or removed
 
 	mu         sync.Mutex
 	closed     bool
@@ -60,6 +64,8 @@ type warm struct {
 	spool  string // the spool file's path
 	sess   *session
 	err    error
+	// addr is valid while Networks knows the container, gateway when it was made here.
+	addr, gateway netip.Addr
 
 	// Under Executor.mu.
 	users    int
@@ -97,6 +103,7 @@ func (e *Executor) Start(ctx context.Context) {
 	}
 	e.work.Go(e.follow)
 	e.work.Go(e.reapIdle)
+	e.work.Go(e.watchNetworks)
 }
 
 // Shutdown ends the commands that are running and waits until everything has stopped. Containers
@@ -206,7 +213,7 @@ func (e *Executor) forget(w *warm) {
 	closed := e.closed
 	e.mu.Unlock()
 	if mine && !closed {
-		e.cfg.Log.Warn().Str("user", w.spec.User).Str("container", w.spec.containerName()).
+		e.cfg.Log.Warn().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).
 			Msg("session with the container has ended; removing the container")
 		e.discard(w)
 	}
@@ -238,7 +245,7 @@ func (e *Executor) discard(w *warm) {
 			w.sess.close()
 		}
 		if err := e.removeWarm(w); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("container", w.spec.containerName()).Msg("cannot remove container")
+			e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("cannot remove container")
 		}
 	})
 }
@@ -251,7 +258,7 @@ func (e *Executor) prepare(w *warm) {
 	adopted := w.id != ""
 	err := e.establish(ctx, w)
 	if err != nil {
-		e.cfg.Log.Error().Err(err).Str("container", w.spec.containerName()).Msg("container failed")
+		e.cfg.Log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
 		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
 		e.mu.Lock()
 		e.drop(w)
@@ -265,7 +272,7 @@ func (e *Executor) prepare(w *warm) {
 		w.sess.spool.close()
 		e.forget(w)
 	})
-	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).
+	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).
 		Str("runtime", w.spec.Runtime()).Bool("adopted", adopted).
 		Dur("took", time.Since(start)).Msg("container ready")
 }
@@ -300,7 +307,7 @@ func (e *Executor) retire(match func(*warm) bool) {
 	}
 	e.mu.Unlock()
 	for _, w := range unused {
-		e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.containerName()).Msg("removing container: idle or stale")
+		e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).Msg("removing container: idle or stale")
 		e.discard(w)
 	}
 }

@@ -29,7 +29,10 @@ func (s Spec) containerConfig() *container.Config {
 	}
 }
 
-func (s Spec) hostConfig(spoolFile string, ground Ground) *container.HostConfig {
+// wiring is how a container is connected; empty for one without a network.
+type wiring struct{ network, gateway, resolvConf string }
+
+func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
 	host := &container.HostConfig{
@@ -58,6 +61,14 @@ func (s Spec) hostConfig(spoolFile string, ground Ground) *container.HostConfig 
 			bind(Mount{Source: spoolFile, Target: wire.SpoolPath}),
 			s.tmpVolume(),
 		},
+	}
+	if net.network != "" {
+		host.NetworkMode = container.NetworkMode(net.network)
+		// The file is ours, because the engine's names a server of its own, which gVisor does not reach.
+		// DNS is for that server: it must not know the host's resolvers either.
+		host.DNS = []string{net.gateway}
+		host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
+		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 	}
 	if p.Unconfined {
 		host.SecurityOpt = append(host.SecurityOpt, "seccomp=unconfined", "apparmor=unconfined")

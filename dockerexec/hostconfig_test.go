@@ -19,7 +19,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		host := s.hostConfig("/data/users/alice/.spool-1", Ground{})
+		host := s.hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{})
 		for promise, kept := range map[string]bool{
 			"never privileged":      !host.Privileged,
 			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
@@ -92,7 +92,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		}, []string{AgentPath, "init"}},
 	} {
 		s := fullSpec()
-		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Ground{}))
+		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{}))
 		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
 			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
 		}
@@ -102,17 +102,28 @@ func TestHostConfigOfASpec(t *testing.T) {
 	}
 }
 
+// A network is that of our name, with names resolved by the gateway alone.
+func TestWiring(t *testing.T) {
+	host := fullSpec().hostConfig("/x", Ground{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
+	if host.NetworkMode != "daycare-isolated" || !slices.Equal(host.DNS, []string{"10.1.2.1"}) || host.Sysctls["net.ipv6.conf.all.disable_ipv6"] != "1" {
+		t.Errorf("%+v", host)
+	}
+	if i := slices.IndexFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == "/etc/resolv.conf" }); i < 0 || !host.Mounts[i].ReadOnly || host.Mounts[i].Source != "/var/lib/sandboxd/resolv" {
+		t.Errorf("resolv.conf: %+v", host.Mounts)
+	}
+}
+
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	if got := s.hostConfig("/x", Ground{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
+	if got := s.hostConfig("/x", Ground{}, wiring{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
 		t.Errorf("%v", got)
 	}
 }
 
 // The engine is told no more than its API has words for: what it would drop is not a promise.
 func TestHostConfigSurvivesTheAPI(t *testing.T) {
-	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Ground{})
+	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{})
 	text, err := json.Marshal(host)
 	if err != nil {
 		t.Fatal(err)

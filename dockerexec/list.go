@@ -26,7 +26,7 @@ func (e *Executor) Containers() []Container {
 	list := make([]Container, 0, len(e.containers))
 	for _, w := range e.containers {
 		c := Container{
-			Name: w.spec.containerName(), User: w.spec.User, Fingerprint: w.fingerprint,
+			Name: w.spec.ContainerName(), User: w.spec.User, Fingerprint: w.fingerprint,
 			Runtime: w.spec.Runtime(), State: "starting",
 			Commands: w.users, Since: w.since, LastUsed: w.lastUsed,
 		}

@@ -101,6 +101,7 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 		w.ground, w.layErr = e.cfg.Grounds.Lay(w.spec)
 		w.laid = w.layErr == nil
 	}
+	e.readmit(ctx, adopted)
 	for _, w := range adopted {
 		e.work.Go(func() { e.prepare(w) })
 	}

@@ -37,6 +37,8 @@ type Spec struct {
 	Links []Link `json:"links"`
 	// Events takes Platform.EventsRuntime instead of Runtime.
 	Events bool `json:"events"`
+	// Egress is what may be reached.
+	Egress Egress `json:"egress"`
 }
 
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
@@ -54,6 +56,8 @@ type Platform struct {
 	EventsRuntime string `json:"eventsRuntime"`
 	// MaskFile is an empty file on the engine's host that nobody may read; it hides files.
 	MaskFile string `json:"maskFile"`
+	// Network is what the names of our networks and of their interfaces begin with.
+	Network string `json:"network"`
 	// ReadOnlyRoot makes everything but mounts and tmpfs read-only.
 	ReadOnlyRoot bool `json:"readOnlyRoot"`
 	// Unconfined turns seccomp and AppArmor off.
@@ -143,6 +147,7 @@ func (s Spec) ordered() Spec {
 	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
 	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
 	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
+	s.Egress.Domains = sorted(s.Egress.Domains, strings.Compare)
 	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
 	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
 	return s
@@ -223,6 +228,7 @@ func (s Spec) Runtime() string {
 	return s.Platform.Runtime
 }
 
-func (s Spec) containerName() string {
+// ContainerName is the name of the Spec's container.
+func (s Spec) ContainerName() string {
 	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
 }

@@ -15,7 +15,7 @@ import (
 func fullSpec() Spec {
 	return Spec{
 		Platform: Platform{
-			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskFile: "/var/lib/sandboxd/mask",
+			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskFile: "/var/lib/sandboxd/mask", Network: "daycare",
 			ReadOnlyRoot: true, Unconfined: true, CapDrop: []string{"ALL", "KILL"}, CapAdd: []string{"CHOWN", "FOWNER"},
 			Limits: Limits{NanoCPUs: 4e9, Memory: 16 << 30, Pids: 1024, Shm: 1 << 30, Tmp: 2 << 30, Run: 64 << 20, VarTmp: 3 << 30},
 		},
@@ -27,6 +27,8 @@ func fullSpec() Spec {
 		Masks: []Mask{{Target: "/home/.netrc", File: true}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3, Since: 4}}},
 		Pins:  []Pin{{Place: "/data/users/alice/home/.config", Target: "/home/.config"}},
 		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
+
+		Egress: Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}},
 	}
 }
 
@@ -164,7 +166,7 @@ func TestLabelsThatWereTamperedWith(t *testing.T) {
 
 func TestContainerNames(t *testing.T) {
 	s := fullSpec()
-	if name, want := s.containerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
+	if name, want := s.ContainerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
 		t.Errorf("%s, want %s", name, want)
 	}
 }

@@ -117,3 +117,37 @@ func (f Filter) Admits(addr netip.Addr) bool {
 	}
 	return false
 }
+
+// Excluded4 is what Admits refuses of IPv4, whoever asks: Own is not in it. It is for rules that name
+// ranges. The prefixes do not overlap.
+func (f Filter) Excluded4() []netip.Prefix {
+	var excluded []netip.Prefix
+	for i, prefix := range parsed {
+		if prefix.Addr().Is4() && !(f.Private && spans[i].private) {
+			excluded = append(excluded, prefix)
+		}
+	}
+	for _, extra := range f.Extra {
+		var left []netip.Prefix
+		for _, prefix := range excluded {
+			left = append(left, without(prefix, extra.Masked())...)
+		}
+		excluded = left
+	}
+	return excluded
+}
+
+// without is p less the addresses of cut.
+func without(p, cut netip.Prefix) []netip.Prefix {
+	switch {
+	case !p.Overlaps(cut):
+		return []netip.Prefix{p}
+	case cut.Bits() <= p.Bits():
+		return nil
+	}
+	low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+	b := p.Addr().As4()
+	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	high := netip.PrefixFrom(netip.AddrFrom4(b), p.Bits()+1)
+	return append(without(low, cut), without(high, cut)...)
+}

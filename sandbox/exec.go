@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/fault"
 )
 
@@ -23,6 +24,9 @@ type Request struct {
 	Login bool
 	// Permissions are the call's grants, as tags.
 	Permissions []string
+	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
+	// presets of such patterns. They go with @network.
+	AllowedDomains, PackageManagers []string
 	// Home is where the home variables point, a directory that the call may write to; empty for the
 	// home, or /tmp where the home is read-only.
 	Home string
@@ -52,6 +56,10 @@ type Result struct {
 	Cwd string
 	// Duration is from the call to the command's end.
 	Duration time.Duration
+	// Refused is what the command wanted to reach and did not, and MoreRefused how many further names
+	// there were. Calls that run in one container at the same time have each other's in it, too.
+	Refused     []decisions.Summary
+	MoreRefused int
 }
 
 // Failed says that the command did not simply succeed.
@@ -72,7 +80,7 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home})
+	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers})
 	if err != nil {
 		return Result{}, err
 	}
@@ -80,6 +88,11 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 		return Result{}, err
 	}
 	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), r.Env, r.Secrets)
+	var tally *decisions.Tally
+	if p.spec.Egress.Profile != "" {
+		tally = s.cfg.Decisions.Tally(p.spec.ContainerName())
+		defer tally.End()
+	}
 	result, err := s.executor.Run(ctx, p.spec, command, out)
 	if err != nil {
 		return Result{}, err
@@ -87,7 +100,11 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 	if result.CwdFault != "" {
 		return Result{}, fault.Invalid("cannot run in cwd %s", result.CwdFault)
 	}
-	return Result{Result: result, Cwd: command.Cwd, Duration: time.Since(begun)}, nil
+	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(begun)}
+	if tally != nil {
+		ended.Refused, ended.MoreRefused = tally.End()
+	}
+	return ended, nil
 }
 
 // command checks a request and makes it a command without its environment.

@@ -204,13 +204,15 @@ func (s *Service) Explain(ctx context.Context, id string, r ExplainRequest) (Exp
 	if err != nil {
 		return Explanation{}, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, look: true})
+	p, err := s.plan(ctx, box, ask{
+		tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, look: true,
+	})
 	if err != nil {
 		return Explanation{}, err
 	}
 	e := Explanation{
 		User: box.User.id, WorkingDir: box.WorkingDir.String(), Runtime: p.spec.Runtime(),
-		Home: p.home, HomeWhy: p.homeWhy, Network: "none", Events: "none",
+		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
 		Fingerprint: string(p.spec.Fingerprint()),
 	}
 	for _, region := range p.decision.View.Regions() {

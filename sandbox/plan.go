@@ -33,6 +33,8 @@ type plan struct {
 type ask struct {
 	tags []string
 	home string
+	// domains and managers are what it wants to reach.
+	domains, managers []string
 	// look leaves everything as it is: directories that the call may write to are not made.
 	look bool
 }
@@ -53,8 +55,9 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	if decision.Network && !a.look {
-		return plan{}, fault.Denied("permissions: @network needs a domain to reach, and this version lets calls name none")
+	reach, err := s.egress(box, decision.Network, a)
+	if err != nil {
+		return plan{}, err
 	}
 	p := plan{decision: decision}
 	if p.platform, err = s.platforms.current(ctx); err != nil {
@@ -77,6 +80,7 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if p.spec, err = b.spec(box, p.platform.Platform, decision); err != nil {
 		return plan{}, err
 	}
+	p.spec.Egress = reach
 	err = b.homeVariables(&p, paths, a.home)
 	return p, err
 }

@@ -99,8 +99,9 @@ type MoveRequest struct {
 
 // ExplainRequest asks what a call would get.
 type ExplainRequest struct {
-	Permissions []string
-	Home        string
+	Permissions                     []string
+	AllowedDomains, PackageManagers []string
+	Home                            string
 }
 
 // Place is one line of an explanation: what a path is to the call, and why.

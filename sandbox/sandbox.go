@@ -3,7 +3,7 @@
 //
 // registry.go keeps the sandboxes; subject.go and mounts.go read what an engine registers; platform.go
 // knows what settings and host decide; home.go finds a user's home; plan.go makes a call's container
-// out of policy's decision, and ground.go what that needs on the host; environment.go builds a
+// out of policy's decision, ground.go what that needs on the host, and outside.go what it reaches; environment.go builds a
 // command's environment, exec.go runs it; files.go, read.go and explain.go answer the other calls.
 package sandbox
 
@@ -17,7 +17,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
 )
 
 // Config is what a Service needs; all fields must be set. A Config that config.Load has accepted
@@ -37,6 +39,13 @@ type Config struct {
 	KillGrace time.Duration
 	// MaxOutput is how many bytes of each stream a buffered call keeps.
 	MaxOutput int64
+	// Egress is what calls may name, and MaxDomains how many patterns one may, with its presets'.
+	Egress     policy.EgressRules
+	MaxDomains int
+	// LocalUsers have the profile local, all others the profile isolated.
+	LocalUsers map[string]bool
+	// Decisions is the log of what egress decided.
+	Decisions *decisions.Log
 }
 
 // Executor runs commands. *dockerexec.Executor is one.

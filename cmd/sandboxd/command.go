@@ -72,7 +72,11 @@ func checkCommand(settings *string) *cobra.Command {
 		Short: "Check the settings and say what is wrong with them",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := loadConfig(*settings); err != nil {
+			cfg, err := loadConfig(*settings)
+			if err != nil {
+				return err
+			}
+			if _, err := egressRules(cfg); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the settings are fine")

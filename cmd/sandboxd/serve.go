@@ -18,6 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -70,11 +72,19 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	rules, err := egressRules(cfg)
+	if err != nil {
+		return err
+	}
+	verdicts := decisions.New(cfg.Egress.DecisionLog)
+	outside := egress.New(egressSettings(cfg, verdicts, log))
+	defer outside.Shutdown()
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:      data.instance,
 		IdleTimeout:   time.Duration(cfg.IdleTimeout),
 		Platform:      platforms.Current,
 		Grounds:       ground,
+		Networks:      sandbox.Outside{Egress: outside},
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})
@@ -86,6 +96,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
+		Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), Decisions: verdicts,
 	}, registry, platforms, executor, log)
 	return answer(ctx, cfg, api.New(service, api.Config{
 		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
@@ -189,6 +200,7 @@ func platformSettings(cfg config.Config, instance, agent string) dockerexec.Plat
 		Agent:    agent,
 		Runtime:  cfg.Docker.Runtime, EventsRuntime: cfg.Docker.EventsRuntime,
 		MaskFile:     maskFile(cfg.DataDir),
+		Network:      cfg.Egress.Name,
 		ReadOnlyRoot: cfg.Docker.ReadOnly,
 		Unconfined:   cfg.Docker.UnconfinedSecurity,
 		CapDrop:      cfg.Docker.CapDrop,

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// egressRules are what calls may name.
+func egressRules(cfg config.Config) (policy.EgressRules, error) {
+	presets, err := policy.NewPresets(cfg.Egress.Presets)
+	if err != nil {
+		return policy.EgressRules{}, fmt.Errorf("egress.presets: %w", err)
+	}
+	return policy.EgressRules{Presets: presets, AllowGlobalWildcard: cfg.Egress.AllowGlobalWildcard}, nil
+}
+
+// egressSettings is the part of egress that the settings decide.
+func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logger) egress.Config {
+	e := cfg.Egress
+	ports := make([]uint16, len(e.ExtraPorts))
+	for i, port := range e.ExtraPorts {
+		ports[i] = uint16(port)
+	}
+	return egress.Config{
+		Name: e.Name,
+		Dir:  filepath.Join(cfg.DataDir, "network"),
+		Profiles: map[string]egress.Profile{
+			"isolated": {Upstreams: cfg.Docker.IsolatedDNSServers},
+			"local":    {Upstreams: cfg.Docker.LocalDNSServers, Private: true},
+		},
+		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
+		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
+		Decisions: verdicts, Log: log,
+	}
+}
+
+// prefixes reads what config has checked.
+func prefixes(texts []string) []netip.Prefix {
+	list := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParsePrefix(text)
+	}
+	return list
+}
+
+func localUsers(cfg config.Config) map[string]bool {
+	users := map[string]bool{}
+	for _, user := range cfg.Docker.AllowLocalNetworkingForUsers {
+		users[user] = true
+	}
+	return users
+}

@@ -1,0 +1,312 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// A container with a way out is on a bridge network of ours, one for each profile. The engine makes the
+// bridge and moves packets; what may pass is up to Networks.
+
+// Egress is what a container may reach. Without a Profile it has no interface at all.
+type Egress struct {
+	// Profile names the network.
+	Profile string `json:"profile"`
+	// Domains are patterns of names, in canonical form.
+	Domains []string `json:"domains"`
+}
+
+// Network is a bridge network of ours as the engine has it.
+type Network struct {
+	Profile, Name, Bridge string
+	Subnet                netip.Prefix
+	Gateway               netip.Addr
+}
+
+// Guest is a container that runs on a network. PID is its first process's, as the host counts.
+type Guest struct {
+	Spec Spec
+	Addr netip.Addr
+	MAC  net.HardwareAddr
+	PID  int
+}
+
+// Networks decides what passes on our networks.
+type Networks interface {
+	// Subnets are those that a new network may have, the preferred one first.
+	Subnets() ([]netip.Prefix, error)
+	// Open makes a network ready, if it is not, and lets the guests be. It is called before each use. A
+	// network that is not what the engine takes it for is errdefs.ErrFailedPrecondition.
+	Open(context.Context, Network, []Guest) error
+	// ResolvConf is the host's file for /etc/resolv.conf.
+	ResolvConf(profile string) string
+	// Add registers a container that will be made, and gives it an address. Each is followed by a Remove,
+	// and so is each Guest of Open.
+	Add(Spec) (netip.Addr, error)
+	// Bind opens the way of a container that has started and in which nothing of a tenant runs yet.
+	Bind(Guest) error
+	// Remove ends what the container with that address has going.
+	Remove(profile string, addr netip.Addr)
+}
+
+// networkCheck is how often networks that are in use are looked at.
+const networkCheck = 30 * time.Second
+
+// bridgeSuffixes tell the profiles' interfaces apart; an interface's name has at most 15 bytes.
+var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
+
+// network finds or makes the network of a profile, and makes it anew where someone has changed it.
+func (e *Executor) network(ctx context.Context, base, profile string, guests []Guest) (Network, error) {
+	e.networking.Lock()
+	defer e.networking.Unlock()
+	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
+	found, err := e.findNetwork(ctx, wanted)
+	if err == nil {
+		if err = e.cfg.Networks.Open(ctx, found, guests); err == nil {
+			return found, nil
+		}
+	}
+	if !cerrdefs.IsNotFound(err) && !cerrdefs.IsFailedPrecondition(err) {
+		return Network{}, err
+	}
+	if cerrdefs.IsFailedPrecondition(err) {
+		e.cfg.Log.Warn().Err(err).Str("network", wanted.Name).Msg("making the network anew: it was changed")
+		if err := e.removeNetwork(ctx, wanted); err != nil {
+			return Network{}, err
+		}
+	}
+	made, err := e.makeNetwork(ctx, wanted)
+	if err != nil {
+		return Network{}, err
+	}
+	return made, e.cfg.Networks.Open(ctx, made, nil)
+}
+
+// options are what the engine is told of a network.
+func (n Network) options() map[string]string {
+	return map[string]string{
+		"com.docker.network.bridge.name":                 n.Bridge,
+		"com.docker.network.bridge.enable_icc":           "false",
+		"com.docker.network.bridge.enable_ip_masquerade": "true",
+		"com.docker.network.bridge.host_binding_ipv4":    "127.0.0.1",
+	}
+}
+
+// findNetwork is errdefs.ErrNotFound when there is none, and errdefs.ErrFailedPrecondition when there is
+// one that is ours to replace.
+func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) {
+	found, err := e.docker.NetworkInspect(ctx, n.Name, network.InspectOptions{})
+	if cerrdefs.IsNotFound(err) {
+		return Network{}, err
+	}
+	if err != nil {
+		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, engine.Explain(e.docker, err))
+	}
+	owner, marked := found.Labels[labelInstance]
+	if owner != e.cfg.Instance && (marked || len(found.Containers) > 0) {
+		return Network{}, fmt.Errorf("network %s is not this service's: set egress.name to another name, or remove the network (docker network rm %s): %w", n.Name, n.Name, cerrdefs.ErrConflict)
+	}
+	changed := func(what string) (Network, error) {
+		return Network{}, fmt.Errorf("network %s %s: %w", n.Name, what, cerrdefs.ErrFailedPrecondition)
+	}
+	if !marked || found.Driver != "bridge" || found.EnableIPv6 || found.Internal || len(found.IPAM.Config) != 1 {
+		return changed("is of another kind")
+	}
+	for option, want := range n.options() {
+		if found.Options[option] != want {
+			return changed(fmt.Sprintf("has %s=%q, not %q", option, found.Options[option], want))
+		}
+	}
+	ipam := found.IPAM.Config[0]
+	n.Subnet, err = netip.ParsePrefix(ipam.Subnet)
+	if err != nil {
+		return changed(fmt.Sprintf("has the subnet %q", ipam.Subnet))
+	}
+	if n.Gateway, err = netip.ParseAddr(ipam.Gateway); err != nil {
+		return changed(fmt.Sprintf("has the gateway %q", ipam.Gateway))
+	}
+	return n, nil
+}
+
+// makeNetwork takes the first subnet that the engine takes, too: it knows those of its other networks.
+func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) {
+	subnets, err := e.cfg.Networks.Subnets()
+	if err != nil {
+		return Network{}, err
+	}
+	var refusals []error
+	for _, subnet := range subnets {
+		n.Subnet, n.Gateway = subnet, subnet.Addr().Next()
+		no := false
+		_, err := e.docker.NetworkCreate(ctx, n.Name, network.CreateOptions{
+			Driver: "bridge", EnableIPv6: &no, Options: n.options(), Labels: map[string]string{labelInstance: e.cfg.Instance},
+			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String(), Gateway: n.Gateway.String()}}},
+		})
+		if err == nil {
+			e.cfg.Log.Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
+			return n, nil
+		}
+		refusals = append(refusals, err)
+		if !strings.Contains(err.Error(), "overlap") {
+			break
+		}
+	}
+	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, engine.Explain(e.docker, errors.Join(refusals...)))
+}
+
+// removeNetwork takes a network away with the containers on it, which have no use without.
+func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
+	e.mu.Lock()
+	var on []*warm
+	for _, w := range e.containers {
+		if w.spec.Egress.Profile == n.Profile && w.isReady() && e.drop(w) {
+			on = append(on, w)
+		}
+	}
+	e.mu.Unlock()
+	for _, w := range on {
+		w.sess.close()
+		if err := e.removeWarm(w); err != nil {
+			return err
+		}
+	}
+	if err := e.docker.NetworkRemove(ctx, n.Name); err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, engine.Explain(e.docker, err))
+	}
+	return nil
+}
+
+// join registers a container to be and says how it is connected; nil for one without a network.
+func (e *Executor) join(ctx context.Context, w *warm) (*network.NetworkingConfig, error) {
+	profile := w.spec.Egress.Profile
+	if profile == "" {
+		return nil, nil
+	}
+	n, err := e.network(ctx, w.spec.Platform.Network, profile, nil)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := e.cfg.Networks.Add(w.spec)
+	if err != nil {
+		return nil, err
+	}
+	w.addr, w.gateway = addr, n.Gateway
+	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+		n.Name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.String()}},
+	}}, nil
+}
+
+func (e *Executor) wiring(w *warm) wiring {
+	p := w.spec.Egress.Profile
+	if p == "" {
+		return wiring{}
+	}
+	return wiring{network: w.spec.Platform.Network + "-" + p, gateway: w.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
+}
+
+// leave gives the address back.
+func (e *Executor) leave(w *warm) {
+	if w.addr.IsValid() {
+		e.cfg.Networks.Remove(w.spec.Egress.Profile, w.addr)
+		w.addr = netip.Addr{}
+	}
+}
+
+// bind opens the way of a container that has started.
+func (e *Executor) bind(ctx context.Context, w *warm) error {
+	if w.spec.Egress.Profile == "" {
+		return nil
+	}
+	guest, err := e.guest(ctx, w)
+	if err != nil {
+		return err
+	}
+	return e.cfg.Networks.Bind(guest)
+}
+
+// guest asks the engine how a container is connected.
+func (e *Executor) guest(ctx context.Context, w *warm) (Guest, error) {
+	found, err := e.docker.ContainerInspect(ctx, w.id)
+	if err != nil {
+		return Guest{}, fmt.Errorf("cannot inspect: %w", err)
+	}
+	name := w.spec.Platform.Network + "-" + w.spec.Egress.Profile
+	end := found.NetworkSettings.Networks[name]
+	if end == nil || len(found.NetworkSettings.Networks) != 1 {
+		return Guest{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
+	}
+	addr, err := netip.ParseAddr(end.IPAddress)
+	if err != nil || !found.State.Running {
+		return Guest{}, fmt.Errorf("the container has no address on network %s: it has ended", name)
+	}
+	mac, err := net.ParseMAC(end.MacAddress)
+	if err != nil {
+		return Guest{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
+	}
+	return Guest{Spec: w.spec, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+}
+
+// readmit opens the networks of containers that are adopted, which are guests there already. What fails
+// is found by bind.
+func (e *Executor) readmit(ctx context.Context, adopted []*warm) {
+	type place struct{ base, profile string }
+	guests := map[place][]Guest{}
+	for _, w := range adopted {
+		if w.spec.Egress.Profile == "" {
+			continue
+		}
+		guest, err := e.guest(ctx, w)
+		if err != nil {
+			continue
+		}
+		w.addr = guest.Addr
+		at := place{w.spec.Platform.Network, w.spec.Egress.Profile}
+		guests[at] = append(guests[at], guest)
+	}
+	for at, list := range guests {
+		if _, err := e.network(ctx, at.base, at.profile, list); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers")
+		}
+	}
+}
+
+// watchNetworks looks at the networks that are in use, until Shutdown.
+func (e *Executor) watchNetworks() {
+	ticker := time.NewTicker(networkCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			for profile, base := range e.networksInUse() {
+				if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
+					e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot look at the network")
+				}
+			}
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// networksInUse are the profiles of the containers, each with what its network's name begins with.
+func (e *Executor) networksInUse() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	used := map[string]string{}
+	for _, w := range e.containers {
+		if p := w.spec.Egress.Profile; p != "" {
+			used[p] = w.spec.Platform.Network
+		}
+	}
+	return used
+}

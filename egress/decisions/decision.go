@@ -1,0 +1,92 @@
+// Package decisions is the bounded log of what egress decided: who asked for what, and the verdict.
+//
+// The DNS filter and the guard add to it from their hot paths. One mutex guards everything, and no
+// reader holds it for longer than a few microseconds: Recent copies small pieces at a time, and a
+// follower has a buffer of its own that overflows rather than wait. There is no goroutine here.
+//
+// Repeats are one entry: a program that asks the same 10,000 times moves one entry to the end. Entries
+// share one capacity, and when that is full, the user who has the most of them makes room with what
+// was seen least recently of its own. So a user alone may use all of it, and one that asks for ever new
+// names drives out nobody's entries but its own.
+package decisions
+
+import "time"
+
+// Via is what a decision was made about.
+type Via string
+
+const (
+	// DNS is a question to the DNS filter.
+	DNS Via = "dns"
+	// TLS is a connection to the guard, decided by its SNI.
+	TLS Via = "tls"
+	// HTTP is a request to the guard, decided by its Host.
+	HTTP Via = "http"
+)
+
+// Verdict is what became of it.
+type Verdict string
+
+const (
+	// Allowed means that it was answered or passed on. So is a question for an allowed name to which
+	// the answer is that there is no such record: that is ordinary, and the reason says it.
+	Allowed Verdict = "allowed"
+	// Denied means that the policy forbids it, or that nobody is known at its source.
+	Denied Verdict = "denied"
+	// Failed means that it is allowed but could not be answered or reached.
+	Failed Verdict = "failed"
+	// Limited means that there were too many at once.
+	Limited Verdict = "limited"
+	// Malformed means that no name could be read from it.
+	Malformed Verdict = "malformed"
+)
+
+// Decision is one decision, or several that differ in nothing but their time.
+type Decision struct {
+	// Seq is the number of the latest of them: Add counts from 1, over all users.
+	Seq uint64
+	// Count is how many there are, First the time of the first, and Time that of the latest.
+	Count       uint64
+	First, Time time.Time
+	// User and Container are who asked. They are empty if nobody is known at the source.
+	User, Container string
+	// Name is what was asked for, in lower case and without a trailing dot. It is empty if no name
+	// could be read.
+	Name string
+	// Via, Port and Type are how: the port is 0 for DNS, the type of record empty for others.
+	Via     Via
+	Port    uint16
+	Type    string
+	Verdict Verdict
+	// Reason is one of a few words or sentences. It is kept as given.
+	Reason string
+}
+
+// key is what repeats have in common. A map holds keys of at most 128 bytes without an allocation
+// for each.
+type key struct {
+	user, container, name, recordType, reason string
+	via                                       Via
+	verdict                                   Verdict
+	port                                      uint16
+}
+
+func (d *Decision) key() key {
+	return key{d.User, d.Container, d.Name, d.Type, d.Reason, d.Via, d.Verdict, d.Port}
+}
+
+// Kind is what decisions are counted by.
+type Kind struct {
+	Via     Via
+	Verdict Verdict
+}
+
+func kinds() map[Kind]uint64 {
+	counts := map[Kind]uint64{}
+	for _, via := range []Via{DNS, TLS, HTTP} {
+		for _, verdict := range []Verdict{Allowed, Denied, Failed, Limited, Malformed} {
+			counts[Kind{via, verdict}] = 0
+		}
+	}
+	return counts
+}

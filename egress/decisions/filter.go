@@ -1,0 +1,37 @@
+package decisions
+
+import (
+	"strings"
+	"time"
+)
+
+// Filter says which decisions are meant. A field that is zero asks for nothing.
+type Filter struct {
+	User, Container string
+	Verdict         Verdict
+	Via             Via
+	// Name matches itself and all names below it: example.org matches www.example.org, and not
+	// badexample.org. It is in lower case and without a trailing dot.
+	Name string
+	// After is a Seq: it matches what was added after that one, also if it is a repeat. Numbers start
+	// anew with each Log.
+	After uint64
+	// Since matches what was decided at that time or later.
+	Since time.Time
+}
+
+func (f *Filter) matches(d *Decision) bool {
+	return d.Seq > f.After &&
+		(f.User == "" || f.User == d.User) &&
+		(f.Container == "" || f.Container == d.Container) &&
+		(f.Verdict == "" || f.Verdict == d.Verdict) &&
+		(f.Via == "" || f.Via == d.Via) &&
+		(f.Name == "" || within(d.Name, f.Name)) &&
+		(f.Since.IsZero() || !d.Time.Before(f.Since))
+}
+
+// within reports whether a name is zone or below it.
+func within(name, zone string) bool {
+	above, ok := strings.CutSuffix(name, zone)
+	return ok && (above == "" || above[len(above)-1] == '.')
+}

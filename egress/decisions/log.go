@@ -1,0 +1,107 @@
+package decisions
+
+import (
+	"cmp"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Log keeps decisions. Its methods may be called from many goroutines at once.
+type Log struct {
+	seed maphash.Seed
+
+	mu        sync.Mutex // guards all below, and what followers and tallies have gathered
+	seq       uint64
+	store     store
+	totals    map[Kind]uint64
+	followers []*Follower
+	calls     map[string]*calls // by container, if it has any
+}
+
+// New returns a log for so many entries, at least 1. An entry takes at most about 1 KiB, most take
+// half of that.
+func New(capacity int) *Log {
+	return &Log{
+		seed:   maphash.MakeSeed(),
+		store:  newStore(max(capacity, 1)),
+		totals: kinds(),
+		calls:  map[string]*calls{},
+	}
+}
+
+// Add takes note of a decision. Seq, Count and First are set here, and a zero Time means now. The name
+// is copied unless it is known; the other strings are kept, and are meant to be few. Add waits for the
+// mutex alone, and a repeat allocates nothing.
+func (l *Log) Add(d Decision) {
+	if d.Time.IsZero() {
+		d.Time = time.Now()
+	}
+	d.Count, d.First = 1, d.Time
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	d.Seq = l.seq
+	l.totals[Kind{d.Via, d.Verdict}]++
+	d.Name = l.store.add(&d)
+	for _, f := range l.followers {
+		f.offer(&d)
+	}
+	if d.Verdict == Allowed || len(l.calls) == 0 {
+		return
+	}
+	if c := l.calls[d.Container]; c != nil {
+		c.add(&d)
+	}
+}
+
+// Totals returns how many decisions of each kind there were since New. Kinds that did not occur are
+// there with 0. The map is the caller's.
+func (l *Log) Totals() map[Kind]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.totals)
+}
+
+// piece is how many entries are looked at before Add gets its turn.
+const piece = 64
+
+// Recent returns the entries that match, the oldest first: if there are more than limit, the newest of
+// them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
+func (l *Log) Recent(filter Filter, limit int) []Decision {
+	var found []Decision
+	for from, more := 0, true; more; from += piece {
+		found = slices.Grow(found, piece) // not under the lock
+		found, more = l.collect(found, &filter, from)
+		if limit > 0 && (len(found)-piece)/2 >= limit {
+			found = newest(found, limit)
+		}
+	}
+	return newest(found, limit)
+}
+
+// newest puts decisions in order, and leaves out the oldest that are beyond limit.
+func newest(found []Decision, limit int) []Decision {
+	slices.SortFunc(found, func(a, b Decision) int { return cmp.Compare(a.Seq, b.Seq) })
+	if limit > 0 && len(found) > limit {
+		found = slices.Delete(found, 0, len(found)-limit)
+	}
+	return found
+}
+
+// collect appends what matches in one piece of the entries, and reports whether there are further
+// ones. An entry stays in its slot while it is seen again, so nothing is passed over.
+func (l *Log) collect(found []Decision, filter *Filter, from int) ([]Decision, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := l.store.used
+	for i := from; i < min(from+piece, len(used)); i++ {
+		if d := &used[i].Decision; filter.matches(d) {
+			found = append(found, *d)
+		}
+	}
+	return found, from+piece < len(used)
+}

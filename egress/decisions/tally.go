@@ -1,0 +1,93 @@
+package decisions
+
+import (
+	"hash/maphash"
+	"slices"
+)
+
+const (
+	// maxLines bounds the lines of a tally.
+	maxLines = 64
+	// maxMore bounds the names that are counted beyond them.
+	maxMore = 1000
+)
+
+// Summary is one line of what a call asked for and did not get. The types of record that a program
+// asks for one name, mostly A and AAAA, are counted together.
+type Summary struct {
+	Name    string
+	Via     Via
+	Verdict Verdict
+	Reason  string
+	Count   uint64
+}
+
+// Tally gathers what one container did not get during a call: what was denied, failed, limited or
+// malformed.
+type Tally struct {
+	log       *Log
+	container string
+
+	// The log's mutex guards these.
+	lines []Summary           // in the order in which they first occurred
+	index map[Summary]int     // of lines, by themselves with a count of 0
+	more  map[uint64]struct{} // hashes of the names that have no line
+}
+
+// Tally begins a tally for a container. Calls that run in one container at the same time cannot be told
+// apart: each one's tally gets what happens to any of them. The caller must End it. For a repeat, Add
+// takes as long with any number of tallies; for ever new names some 50 ns longer for each tally of the
+// container, and nothing for those of others.
+func (l *Log) Tally(container string) *Tally {
+	t := &Tally{log: l, container: container, index: map[Summary]int{}, more: map[uint64]struct{}{}}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.calls[container]
+	if c == nil {
+		c = &calls{}
+		l.calls[container] = c
+	}
+	c.tell(len(c.untold)) // what was before is not for t
+	c.tallies = append(c.tallies, t)
+	return t
+}
+
+// End ends the tally and returns its lines, in the order in which they first occurred. There are at
+// most 64; more is how many names have none for that reason, where 1000 means that many at least.
+// The lines are the caller's. Called again it returns nothing.
+func (t *Tally) End() (lines []Summary, more int) {
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
+	if c := t.log.calls[t.container]; c != nil {
+		c.tell(len(c.untold))
+		c.tallies = slices.DeleteFunc(c.tallies, func(other *Tally) bool { return other == t })
+		if len(c.tallies) == 0 {
+			delete(t.log.calls, t.container)
+		}
+	}
+	lines, more = t.lines, len(t.more)
+	t.lines, t.index, t.more = nil, nil, nil
+	return lines, more
+}
+
+// add is called with the log's mutex held.
+func (t *Tally) add(line Summary) {
+	count := line.Count
+	line.Count = 0
+	i, known := t.index[line]
+	switch {
+	case known:
+		t.lines[i].Count += count
+	case len(t.lines) < maxLines:
+		t.index[line] = len(t.lines)
+		line.Count = count
+		t.lines = append(t.lines, line)
+	case len(t.more) < maxMore && !t.has(line.Name):
+		t.more[maphash.String(t.log.seed, line.Name)] = struct{}{}
+	}
+}
+
+// has reports whether a name has a line.
+func (t *Tally) has(name string) bool {
+	return slices.ContainsFunc(t.lines, func(line Summary) bool { return line.Name == name })
+}

@@ -1,0 +1,244 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/egress/guard"
+	"github.com/daycare-run/sandbox/egress/rules"
+	"github.com/daycare-run/sandbox/netrange"
+)
+
+// checkEvery is how often the rules are compared with the kernel's when nothing says that they changed.
+const checkEvery = 30 * time.Second
+
+// closeLimit bounds the end of a gate's servers.
+const closeLimit = 5 * time.Second
+
+// gate is one network's rules and servers.
+type gate struct {
+	owner   *Egress
+	network Network
+	admits  netrange.Filter
+	members members
+	table   *rules.Table
+	dns     *dnsfilter.Server
+	guard   *guard.Guard
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+}
+
+// openGate closes first and opens then: the rules are in place before anything listens.
+func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *gate, err error) {
+	profile, known := e.cfg.Profiles[n.Profile]
+	if !known {
+		return nil, fmt.Errorf("there is no profile %q", n.Profile)
+	}
+	upstreams, err := profile.upstreams()
+	if err != nil {
+		return nil, err
+	}
+	g := &gate{owner: e, network: n, admits: e.admits(profile)}
+	g.members.init(n)
+	var undo []func()
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			undo[i]()
+		}
+	}()
+
+	var doors [2]net.Listener
+	for i := range doors {
+		if doors[i], err = listen(ctx, n.Gateway); err != nil {
+			return nil, err
+		}
+		undo = append(undo, func() { _ = doors[i].Close() })
+	}
+	g.table, err = rules.New(rules.Config{
+		Table: e.cfg.Name + "-" + n.Profile,
+		Bridges: []rules.Bridge{{
+			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: g.admits.Excluded4(),
+		}},
+		DNSPort: dnsPort, TLSPort: port(doors[0]), HTTPPort: port(doors[1]), Log: e.cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, g.table.Close)
+	if err := g.table.Apply(ctx, g.welcome(guests)); err != nil {
+		return nil, err
+	}
+
+	g.dns, err = dnsfilter.New(dnsfilter.Config{
+		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
+		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: g.admits.Admits}},
+		Client:           g.members.asker,
+		QueriesPerSecond: e.cfg.QueriesPerSecond, Burst: 2 * e.cfg.QueriesPerSecond,
+		Decided: g.asked, Answered: g.answered, Log: e.cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := g.dns.Start(ctx); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { _ = g.dns.Shutdown(ctx) })
+
+	g.guard, err = guard.New(guard.Config{
+		TLS: guard.Endpoint{Listener: doors[0]}, HTTP: guard.Endpoint{Listener: doors[1]},
+		Client: g.members.caller,
+		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
+			return g.dns.Resolve(ctx, client.(*member).asks, name)
+		},
+		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
+		Decided:    g.connected,
+		Limits:     guard.Limits{Connections: e.cfg.MaxConnections},
+		Logger:     e.cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := writeResolvConf(e.ResolvConf(n.Profile), n.Gateway); err != nil {
+		return nil, err
+	}
+	life, stop := context.WithCancel(e.ctx)
+	if err := g.guard.Start(life); err != nil {
+		stop()
+		return nil, err
+	}
+	g.stop = stop
+	g.work.Go(func() { g.keep(life) })
+	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(guests)).Msg("network open")
+	return g, nil
+}
+
+const dnsPort = 53
+
+// listen takes a port of the gateway's for the guard. conntrack, which tells where a connection was
+// meant to go, knows no multipath TCP.
+func listen(ctx context.Context, gateway netip.Addr) (net.Listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}}
+	config.SetMultipathTCP(false)
+	return config.Listen(ctx, "tcp4", netip.AddrPortFrom(gateway, 0).String())
+}
+
+func port(l net.Listener) uint16 { return l.Addr().(*net.TCPAddr).AddrPort().Port() }
+
+// keep holds the kernel to the rules until the gate closes.
+func (g *gate) keep(life context.Context) {
+	for life.Err() == nil {
+		err := g.table.Keep(life, checkEvery)
+		if life.Err() != nil {
+			return
+		}
+		g.owner.cfg.Log.Error().Err(err).Str("network", g.network.Bridge).Msg("cannot watch the rules; trying again")
+		select {
+		case <-life.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// close ends the servers and leaves the rules.
+func (g *gate) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	g.stop()
+	if err := errors.Join(g.guard.Shutdown(ctx), g.dns.Shutdown(ctx)); err != nil {
+		g.owner.cfg.Log.Warn().Err(err).Str("network", g.network.Bridge).Msg("a server of the network does not end")
+	}
+	g.work.Wait()
+	g.table.Close()
+}
+
+// welcome registers the containers that are there when the gate opens, and says what their rules are.
+// One whose interface is not found has no way until it is bound.
+func (g *gate) welcome(guests []Guest) rules.State {
+	var state rules.State
+	for _, guest := range guests {
+		m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile)
+		if !ok {
+			continue // not of this network, or the second one there: Bind finds it missing
+		}
+		state.Containers = append(state.Containers, rules.Container{Addr: guest.Addr, Mode: m.mode})
+		if veth, err := vethOf(guest.PID, g.network.Bridge); err == nil {
+			state.Bindings = append(state.Bindings, rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr})
+		}
+	}
+	return state
+}
+
+// greet registers the containers that were not known when the gate opened.
+func (g *gate) greet(guests []Guest) error {
+	for _, guest := range guests {
+		m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile)
+		if !ok {
+			continue
+		}
+		if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
+			g.members.drop(m.addr)
+			return explain(err)
+		}
+	}
+	return nil
+}
+
+func (g *gate) add(t Tenant) (netip.Addr, error) {
+	m, err := g.members.take(t, g.network.Profile)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
+		g.members.drop(m.addr)
+		return netip.Addr{}, explain(err)
+	}
+	return m.addr, nil
+}
+
+func (g *gate) bind(guest Guest) error {
+	m := g.members.at(guest.Addr)
+	if m == nil || m.tenant.Container != guest.Tenant.Container {
+		return fmt.Errorf("address %s is not that of %s: %w", guest.Addr, guest.Tenant.Container, errdefs.ErrFailedPrecondition)
+	}
+	veth, err := vethOf(guest.PID, g.network.Bridge)
+	if err != nil {
+		return err
+	}
+	return explain(g.table.Bind(rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr}))
+}
+
+func (g *gate) remove(addr netip.Addr) {
+	m := g.members.at(addr)
+	if m == nil {
+		return
+	}
+	m.revoke()
+	if err := g.table.Remove(addr); err != nil {
+		// The address stays taken: nobody inherits what may still be going on.
+		g.owner.cfg.Log.Error().Err(err).Stringer("address", addr).Msg("cannot remove a container's rules; its address is not used again")
+		return
+	}
+	g.members.drop(addr)
+}
+
+// writeResolvConf replaces the file's content in place: containers have the file mounted.
+func writeResolvConf(file string, gateway netip.Addr) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("cannot make the folder of resolv.conf: %w", err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "nameserver %s\noptions timeout:5 attempts:2\n", gateway), 0o644); err != nil {
+		return fmt.Errorf("cannot write resolv.conf: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// subnetBits is the size of a network: room for 1021 containers. Larger ones only collide more.
+const subnetBits = 22
+
+// freeSubnets are the first of that size in each range, and where that is taken the next ones, as far as
+// a few. Where a range is smaller, it is one network.
+func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
+	const most = 8 // of each range
+	var free []netip.Prefix
+	for _, r := range ranges {
+		found := 0
+		for at := netip.PrefixFrom(r.Masked().Addr(), max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
+			if !overlaps(at, taken) {
+				free = append(free, at)
+				found++
+			}
+		}
+	}
+	return free
+}
+
+// following is the network after one.
+func following(p netip.Prefix) netip.Prefix {
+	b := p.Addr().As4()
+	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	n += 1 << (32 - p.Bits())
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits())
+}
+
+func overlaps(p netip.Prefix, others []netip.Prefix) bool {
+	for _, other := range others {
+		if p.Overlaps(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostRanges is what the host has addresses in or routes to, without the default route.
+func hostRanges() ([]netip.Prefix, error) {
+	var ranges []netip.Prefix
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
+	}
+	for _, a := range addrs {
+		ranges = addRange(ranges, a.IPNet.IP, a.IPNet.Mask)
+	}
+	// All tables: what a policy routes elsewhere is taken, too.
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the host's routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil {
+			ranges = addRange(ranges, r.Dst.IP, r.Dst.Mask)
+		}
+	}
+	return ranges, nil
+}
+
+func addRange(ranges []netip.Prefix, ip []byte, mask []byte) []netip.Prefix {
+	addr, ok := netip.AddrFromSlice(ip)
+	bits := 0
+	for _, b := range mask {
+		for ; b != 0; b <<= 1 {
+			bits++
+		}
+	}
+	if !ok || bits == 0 {
+		return ranges // the default route
+	}
+	return append(ranges, netip.PrefixFrom(addr.Unmap(), bits).Masked())
+}
+
+// checkBridge looks whether the engine's picture of a network is true.
+func checkBridge(n Network) error {
+	broken := func(what string) error {
+		return fmt.Errorf("bridge %s %s: %w", n.Bridge, what, errdefs.ErrFailedPrecondition)
+	}
+	link, err := netlink.LinkByName(n.Bridge)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return broken("is gone")
+	} else if err != nil {
+		return fmt.Errorf("cannot look at bridge %s: %w", n.Bridge, err)
+	}
+	if link.Type() != "bridge" {
+		return broken("is a " + link.Type())
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("cannot list the addresses of bridge %s: %w", n.Bridge, err)
+	}
+	want := netip.PrefixFrom(n.Gateway, n.Subnet.Bits())
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			if ones, _ := a.Mask.Size(); netip.PrefixFrom(addr.Unmap(), ones) == want {
+				return nil
+			}
+		}
+	}
+	return broken("has lost its address " + want.String())
+}
+
+// vethOf finds the host's end of a container's interface: the port of the bridge whose other end is in
+// the network namespace of a process.
+func vethOf(pid int, bridge string) (string, error) {
+	master, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return "", fmt.Errorf("cannot look at bridge %s: %w", bridge, err)
+	}
+	links, err := netlink.LinkList() // it also gives namespaces the numbers that are compared next
+	if err != nil {
+		return "", fmt.Errorf("cannot list the host's interfaces: %w", err)
+	}
+	id, err := netlink.GetNetNsIdByPid(pid)
+	if err != nil {
+		return "", fmt.Errorf("cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w", pid, err)
+	}
+	for _, l := range links {
+		if a := l.Attrs(); l.Type() == "veth" && a.MasterIndex == master.Attrs().Index && id >= 0 && a.NetNsID == id {
+			return a.Name, nil
+		}
+	}
+	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
+}
+
+// ownAddress says whether the kernel would deliver to the host itself. What cannot be known is.
+func ownAddress(addr netip.Addr) bool {
+	routes, err := netlink.RouteGet(addr.AsSlice())
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return false // no way there at all
+	case err != nil || len(routes) == 0:
+		return true
+	}
+	for _, r := range routes {
+		if r.Type != unix.RTN_UNICAST {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// The profiles.
+const (
+	profileIsolated = "isolated"
+	profileLocal    = "local"
+)
+
+// egress decides what a call may reach ("Exec Allowed Domains").
+func (s *Service) egress(box Sandbox, network bool, a ask) (dockerexec.Egress, error) {
+	decided, err := s.cfg.Egress.Decide(policy.EgressRequest{
+		Network: network, AllowedDomains: a.domains, PackageManagers: a.managers,
+	})
+	if err != nil || decided.Mode() == policy.EgressBlocked {
+		return dockerexec.Egress{}, err
+	}
+	domains := decided.Domains.List()
+	if len(domains) > s.cfg.MaxDomains {
+		return dockerexec.Egress{}, fault.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), s.cfg.MaxDomains)
+	}
+	profile := profileIsolated
+	if s.cfg.LocalUsers[box.User.id] {
+		profile = profileLocal
+	}
+	return dockerexec.Egress{Profile: profile, Domains: domains}, nil
+}
+
+// networkText is what there is to say about it.
+func networkText(e dockerexec.Egress) string {
+	reach := map[string]string{profileIsolated: "the public internet", profileLocal: "the public internet and private networks"}[e.Profile]
+	switch {
+	case e.Profile == "":
+		return "none"
+	case len(e.Domains) == 1 && e.Domains[0] == "*":
+		return "open: all of " + reach
+	default:
+		return fmt.Sprintf("filtered: HTTP and HTTPS on %s, to %s", reach, strings.Join(e.Domains, ", "))
+	}
+}
+
+// Decisions is the log of what egress decided.
+func (s *Service) Decisions() *decisions.Log { return s.cfg.Decisions }
+
+// Outside is the egress of containers. It is a dockerexec.Networks.
+type Outside struct{ *egress.Egress }
+
+// Open is for dockerexec.Networks, as are Add, Bind.
+func (o Outside) Open(ctx context.Context, n dockerexec.Network, guests []dockerexec.Guest) error {
+	var known []egress.Guest
+	for _, guest := range guests {
+		if g, err := asGuest(guest); err == nil {
+			known = append(known, g)
+		}
+	}
+	return o.Egress.Open(ctx, egress.Network{Profile: n.Profile, Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway}, known)
+}
+
+// Add registers a container that will be made.
+func (o Outside) Add(spec dockerexec.Spec) (netip.Addr, error) {
+	t, err := tenant(spec)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return o.Egress.Add(spec.Egress.Profile, t)
+}
+
+// Bind opens the way of a container.
+func (o Outside) Bind(guest dockerexec.Guest) error {
+	g, err := asGuest(guest)
+	if err != nil {
+		return err
+	}
+	return o.Egress.Bind(guest.Spec.Egress.Profile, g)
+}
+
+func asGuest(guest dockerexec.Guest) (egress.Guest, error) {
+	t, err := tenant(guest.Spec)
+	return egress.Guest{Tenant: t, Addr: guest.Addr, MAC: guest.MAC, PID: guest.PID}, err
+}
+
+// tenant reads the policy out of a Spec, which may have come from a container's labels.
+func tenant(spec dockerexec.Spec) (egress.Tenant, error) {
+	domains, err := policy.ParseDomains(spec.Egress.Domains)
+	if err != nil {
+		return egress.Tenant{}, fmt.Errorf("the names that %s may reach cannot be read: %w", spec.ContainerName(), err)
+	}
+	return egress.Tenant{User: spec.User, Container: spec.ContainerName(), Domains: domains}, nil
+}
