@@ -241,3 +241,34 @@ func (w *world) flows(t testing.TB) []nftables.SetElement {
 	must(t, err)
 	return flows
 }
+
+// Two tables on one host, as those of two services or of two networks, leave each other's containers be.
+func TestTablesSideBySide(t *testing.T) {
+	s := newScene(t)
+	tables := make([]*Table, len(s.cfg.Bridges))
+	for i, b := range s.cfg.Bridges {
+		cfg := s.cfg
+		cfg.Table, cfg.Bridges = "daycare-"+b.Name[len(b.Name)-3:], []Bridge{b}
+		var err error
+		tables[i], err = New(cfg)
+		must(t, err)
+		t.Cleanup(tables[i].Close)
+	}
+	ours := []*container{s.i1, s.l1}
+	for i, c := range ours {
+		must(t, tables[i].Apply(t.Context(), State{Containers: []Container{{c.addr, Filtered}}, Bindings: []Binding{c.binding()}}))
+	}
+	for i, c := range ours {
+		if !c.udp(c.gateway, 53, "question") {
+			t.Errorf("table %d: no DNS", i)
+		}
+		if err := c.tcp(public, 443); err != nil {
+			t.Errorf("table %d: the guard: %v", i, err)
+		}
+		if c.udp(c.gateway, otherPort, "question") || c.tcp(public, otherPort) == nil || c.tcp(ours[1-i].addr, otherPort) == nil || c.tcp(ours[1-i].gateway, otherPort) == nil {
+			t.Errorf("table %d: more than that", i)
+		}
+		s.nothingLeft(t, c)
+		inTune(t, tables[i])
+	}
+}

@@ -67,7 +67,8 @@ func rule(parts ...phrase) phrase {
 }
 
 // renderBridge binds ports. This kernel may have no meta ibrname, so the table cannot tell our bridges'
-// ports from others'; it knows ours by having been told (Bind). Frames of others pass unmarked.
+// ports from others'; it knows ours by having been told (Bind). Frames of others pass as they are: they may be those of
+// another Table's ports, which has marked them.
 func renderBridge(c Config, e elements) table {
 	t := bridgeSets(c, e)
 	t.chains = []chain{
@@ -75,7 +76,7 @@ func renderBridge(c Config, e elements) table {
 			// Before br_netfilter (0), which runs the inet table's prerouting from inside of this hook, and
 			// before the bridge learns where a hardware address is.
 			name: "from-port", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -250,
-			rules: []phrase{rule(iifIn(portsSet), to("bound-port")), rule(unmark())},
+			rules: []phrase{rule(iifIn(portsSet), to("bound-port"))},
 		},
 		{name: "bound-port", rules: []phrase{
 			rule(etherType(unix.ETH_P_IP), boundBy(boundSet, etherSource, ipSource), mark(), accept()),
