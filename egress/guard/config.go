@@ -80,7 +80,8 @@ type Limits struct {
 	// AnswerTimeout is how long a TLS server may take to answer the ClientHello. Default 60 s.
 	AnswerTimeout time.Duration
 	// HalfClosedIdle ends a TLS connection of which one direction has ended and the other is idle
-	// for so long. A connection that is open both ways may be idle for ever. Default 5 min.
+	// for so long, and an HTTP request that has no answer so long after its client sent its last.
+	// A connection that is open both ways may be idle for ever. Default 5 min.
 	HalfClosedIdle time.Duration
 	// HTTPIdle ends an HTTP connection that waits for its next request. Default 2 min.
 	HTTPIdle time.Duration

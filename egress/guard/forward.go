@@ -44,7 +44,15 @@ func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 // forward passes an allowed request on, and its answer back.
 func (f *flow) forward(w http.ResponseWriter, r *http.Request, name string) {
 	fw := &forwarding{flow: f, name: name}
-	ctx := context.WithValue(r.Context(), forwardingKey{}, fw)
+	// A client may end its half and still wait for the answer. To net/http that is the client's end, and
+	// so it ends the request's context.
+	life, cancel := context.WithCancel(f.web.life)
+	defer cancel()
+	defer context.AfterFunc(r.Context(), func() {
+		late := time.AfterFunc(f.guard.cfg.Limits.HalfClosedIdle, cancel)
+		context.AfterFunc(life, func() { late.Stop() })
+	})()
+	ctx := context.WithValue(life, forwardingKey{}, fw)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { fw.decide(refusal{verdict: Allowed, reason: reasonAllowed}) },
 	})

@@ -13,6 +13,8 @@ import (
 // web is the HTTP side of a flow.
 type web struct {
 	transport *http.Transport
+	// life ends with the flow, or with the connection.
+	life context.Context
 	// heads counts what the server has read the beginning of, and requests what was a request:
 	// the rest was malformed, which the server tells nobody else.
 	heads, requests int
@@ -36,8 +38,8 @@ func (g *Guard) newServer() *http.Server {
 		ConnState:                    g.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			f := c.(*conn).flow
-			f.web = &web{transport: f.newTransport()}
-			return context.WithValue(f.context(ctx), flowKey{}, f)
+			f.web = &web{transport: f.newTransport(), life: context.WithValue(f.context(ctx), flowKey{}, f)}
+			return f.web.life
 		},
 	}
 	server.Protocols.SetHTTP1(true)

@@ -6,8 +6,10 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 )
@@ -195,4 +197,35 @@ func TestASwitchNobodyAskedFor(t *testing.T) {
 	if rest := readAll(o); rest != "" {
 		t.Errorf("the origin got %q", rest)
 	}
+}
+
+// A client that ends its half right behind its request still gets the answer, but is not waited for long.
+func TestHTTPOfAHalfClosedConnection(t *testing.T) {
+	answer := make(chan struct{})
+	gone := make(chan struct{})
+	port := httpOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-answer:
+			_, _ = io.WriteString(w, "late")
+		case <-r.Context().Done():
+			close(gone)
+		}
+	})
+	r := newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = 5 * time.Second })
+	half := func() *net.TCPConn {
+		c := dial(t, r.http)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := half()
+	time.AfterFunc(100*time.Millisecond, func() { answer <- struct{}{} }) // after the end has come to the guard
+	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusOK {
+		t.Errorf("%+v, %v", a, err)
+	}
+	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = 50 * time.Millisecond })
+	half()
+	<-gone
 }
