@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/egress/rules"
 	"github.com/daycare-run/sandbox/netrange"
 	"github.com/daycare-run/sandbox/policy"
 )
@@ -42,6 +43,9 @@ type Config struct {
 	ExtraPorts []uint16
 	// QueriesPerSecond and MaxConnections bound one container.
 	QueriesPerSecond, MaxConnections int
+	// AcceptWeaker goes without rules where the kernel or the service's rights allow none: containers may
+	// be open then, but not filtered.
+	AcceptWeaker bool
 	// Decisions takes every verdict.
 	Decisions *decisions.Log
 	Log       zerolog.Logger
@@ -79,6 +83,7 @@ type Guest struct {
 // Egress is the networks of one service. It is safe for concurrent use.
 type Egress struct {
 	cfg    Config
+	weak   error           // why there are no rules; nil where there are
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 
@@ -87,10 +92,36 @@ type Egress struct {
 	closed bool
 }
 
-// New does nothing yet: a network has its rules and servers from Open on.
-func New(cfg Config) *Egress {
+// New changes nothing yet: a network has its rules and servers from Open on. The error says that rules
+// cannot be made here, and what to do.
+func New(cfg Config) (*Egress, error) {
+	weak := probe(cfg.Name)
+	if weak != nil && !cfg.AcceptWeaker {
+		return nil, fmt.Errorf("cannot hold containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it", weak)
+	}
+	if weak != nil {
+		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Egress{cfg: cfg, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}
+	return &Egress{cfg: cfg, weak: weak, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
+}
+
+// Weak says why no container can be filtered; nil where they can.
+func (e *Egress) Weak() error { return e.weak }
+
+// probe asks the kernel whether rules can be made, and makes none.
+func probe(name string) error {
+	table, err := rules.New(rules.Config{
+		Table: name + "-probe", DNSPort: 1, TLSPort: 2, HTTPPort: 3,
+		Bridges: []rules.Bridge{{
+			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("192.0.2.0/24"),
+			NonPublic: netrange.Filter{}.Excluded4(),
+		}},
+	})
+	if err == nil {
+		table.Close()
+	}
+	return err
 }
 
 // Subnets are those that a new network may have, the preferred one first: none that overlaps an address
@@ -199,7 +230,11 @@ func (e *Egress) Stats() map[string]Stats {
 	defer e.mu.Unlock()
 	stats := make(map[string]Stats, len(e.gates))
 	for profile, g := range e.gates {
-		stats[profile] = Stats{Containers: g.members.count(), Connections: g.guard.Stats().Open, Forwarded: g.dns.Stats().Forwarded}
+		s := Stats{Containers: g.members.count(), Forwarded: g.dns.Stats().Forwarded}
+		if g.guard != nil {
+			s.Connections = g.guard.Stats().Open
+		}
+		stats[profile] = s
 	}
 	return stats
 }

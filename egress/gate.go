@@ -31,13 +31,49 @@ type gate struct {
 	network Network
 	admits  netrange.Filter
 	members members
-	table   *rules.Table
+	table   table
 	dns     *dnsfilter.Server
-	guard   *guard.Guard
+	guard   *guard.Guard // nil where there are no rules that lead to it
 
 	stop context.CancelFunc
 	work sync.WaitGroup
 }
+
+// table is *rules.Table, or none.
+type table interface {
+	Apply(context.Context, rules.State) error
+	Add(rules.Container) error
+	Bind(rules.Binding) error
+	Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) error
+	Remove(netip.Addr) error
+	Keep(ctx context.Context, interval time.Duration) error
+	Close()
+}
+
+// none is where there can be no rules: it refuses who would need them.
+type none struct{ why error }
+
+func (n none) Add(c rules.Container) error {
+	if c.Mode != rules.Open {
+		return fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", n.why, errdefs.ErrPermissionDenied)
+	}
+	return nil
+}
+
+func (n none) Apply(_ context.Context, s rules.State) error {
+	for _, c := range s.Containers {
+		if err := n.Add(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (none) Bind(rules.Binding) error                               { return nil }
+func (none) Allow(_, _ netip.Addr, _ uint16, _ time.Duration) error { return nil }
+func (none) Remove(netip.Addr) error                                { return nil }
+func (none) Keep(ctx context.Context, _ time.Duration) error        { <-ctx.Done(); return ctx.Err() }
+func (none) Close()                                                 {}
 
 // openGate closes first and opens then: the rules are in place before anything listens.
 func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *gate, err error) {
@@ -65,14 +101,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		}
 		undo = append(undo, func() { _ = doors[i].Close() })
 	}
-	g.table, err = rules.New(rules.Config{
-		Table: e.cfg.Name + "-" + n.Profile,
-		Bridges: []rules.Bridge{{
-			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: g.admits.Excluded4(),
-		}},
-		DNSPort: dnsPort, TLSPort: port(doors[0]), HTTPPort: port(doors[1]), Log: e.cfg.Log,
-	})
-	if err != nil {
+	if g.table, err = e.openTable(g, doors); err != nil {
 		return nil, err
 	}
 	undo = append(undo, g.table.Close)
@@ -95,25 +124,11 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 	}
 	undo = append(undo, func() { _ = g.dns.Shutdown(ctx) })
 
-	g.guard, err = guard.New(guard.Config{
-		TLS: guard.Endpoint{Listener: doors[0]}, HTTP: guard.Endpoint{Listener: doors[1]},
-		Client: g.members.caller,
-		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
-			return g.dns.Resolve(ctx, client.(*member).asks, name)
-		},
-		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
-		Decided:    g.connected,
-		Limits:     guard.Limits{Connections: e.cfg.MaxConnections},
-		Logger:     e.cfg.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
 	if err := writeResolvConf(e.ResolvConf(n.Profile), n.Gateway); err != nil {
 		return nil, err
 	}
 	life, stop := context.WithCancel(e.ctx)
-	if err := g.guard.Start(life); err != nil {
+	if err := g.startGuard(life, doors); err != nil {
 		stop()
 		return nil, err
 	}
@@ -121,6 +136,44 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 	g.work.Go(func() { g.keep(life) })
 	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(guests)).Msg("network open")
 	return g, nil
+}
+
+// openTable connects to the kernel's rules.
+func (e *Egress) openTable(g *gate, doors [2]net.Listener) (table, error) {
+	if e.weak != nil {
+		return none{e.weak}, nil
+	}
+	n := g.network
+	return rules.New(rules.Config{
+		Table: e.cfg.Name + "-" + n.Profile,
+		Bridges: []rules.Bridge{{
+			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: g.admits.Excluded4(),
+		}},
+		DNSPort: dnsPort, TLSPort: port(doors[0]), HTTPPort: port(doors[1]), Log: e.cfg.Log,
+	})
+}
+
+// startGuard serves what the rules lead to the doors: nothing where there are none.
+func (g *gate) startGuard(life context.Context, doors [2]net.Listener) error {
+	if g.owner.weak != nil {
+		return errors.Join(doors[0].Close(), doors[1].Close())
+	}
+	opened, err := guard.New(guard.Config{
+		TLS: guard.Endpoint{Listener: doors[0]}, HTTP: guard.Endpoint{Listener: doors[1]},
+		Client: g.members.caller,
+		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
+			return g.dns.Resolve(ctx, client.(*member).asks, name)
+		},
+		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
+		Decided:    g.connected,
+		Limits:     guard.Limits{Connections: g.owner.cfg.MaxConnections},
+		Logger:     g.owner.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	g.guard = opened
+	return g.guard.Start(life)
 }
 
 const dnsPort = 53
@@ -155,7 +208,11 @@ func (g *gate) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	g.stop()
-	if err := errors.Join(g.guard.Shutdown(ctx), g.dns.Shutdown(ctx)); err != nil {
+	err := g.dns.Shutdown(ctx)
+	if g.guard != nil {
+		err = errors.Join(err, g.guard.Shutdown(ctx))
+	}
+	if err != nil {
 		g.owner.cfg.Log.Warn().Err(err).Str("network", g.network.Bridge).Msg("a server of the network does not end")
 	}
 	g.work.Wait()

@@ -27,6 +27,9 @@ func (s *Service) egress(box Sandbox, network bool, a ask) (dockerexec.Egress, e
 	if err != nil || decided.Mode() == policy.EgressBlocked {
 		return dockerexec.Egress{}, err
 	}
+	if s.cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
+		return dockerexec.Egress{}, fault.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", s.cfg.CannotFilter)
+	}
 	domains := decided.Domains.List()
 	if len(domains) > s.cfg.MaxDomains {
 		return dockerexec.Egress{}, fault.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), s.cfg.MaxDomains)

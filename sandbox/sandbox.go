@@ -42,6 +42,9 @@ type Config struct {
 	// Egress is what calls may name, and MaxDomains how many patterns one may, with its presets'.
 	Egress     policy.EgressRules
 	MaxDomains int
+	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil
+	// where they can.
+	CannotFilter error
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
 	// Decisions is the log of what egress decided.

@@ -38,7 +38,8 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 		},
 		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
-		Decisions: verdicts, Log: log,
+		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
+		Decisions:    verdicts, Log: log,
 	}
 }
 

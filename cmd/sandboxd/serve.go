@@ -77,7 +77,10 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		return err
 	}
 	verdicts := decisions.New(cfg.Egress.DecisionLog)
-	outside := egress.New(egressSettings(cfg, verdicts, log))
+	outside, err := egress.New(egressSettings(cfg, verdicts, log))
+	if err != nil {
+		return err
+	}
 	defer outside.Shutdown()
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:      data.instance,
@@ -96,7 +99,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
-		Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), Decisions: verdicts,
+		Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), Decisions: verdicts, CannotFilter: outside.Weak(),
 	}, registry, platforms, executor, log)
 	return answer(ctx, cfg, api.New(service, api.Config{
 		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
