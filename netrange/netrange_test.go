@@ -96,3 +96,49 @@ func TestFilter(t *testing.T) {
 		}
 	}
 }
+
+// What is excluded is exactly what is not admitted, whoever asks.
+func TestExcluded4(t *testing.T) {
+	for name, f := range map[string]Filter{
+		"public": {}, "private": {Private: true},
+		"also some": {Extra: prefixesOf("198.51.100.0/24", "10.9.8.7/32", "172.16.0.0/9", "8.8.8.0/24", "0.0.0.0/1")},
+		"all":       {Extra: prefixesOf("0.0.0.0/0")},
+	} {
+		excluded := f.Excluded4()
+		for i, p := range excluded {
+			if p != p.Masked() || !p.Addr().Is4() {
+				t.Errorf("%s: %s", name, p)
+			}
+			for _, other := range excluded[:i] {
+				if p.Overlaps(other) {
+					t.Errorf("%s: %s and %s overlap", name, p, other)
+				}
+			}
+			// The edges of every prefix, and what lies right beside them.
+			last := p.Addr().As4()
+			for bit := p.Bits(); bit < 32; bit++ {
+				last[bit/8] |= 0x80 >> (bit % 8)
+			}
+			for _, addr := range []netip.Addr{p.Addr(), netip.AddrFrom4(last), p.Addr().Prev(), netip.AddrFrom4(last).Next()} {
+				in := false
+				for _, q := range excluded {
+					in = in || q.Contains(addr)
+				}
+				if addr.IsValid() && in == f.Admits(addr) {
+					t.Errorf("%s: %s is excluded %t and admitted %t", name, addr, in, f.Admits(addr))
+				}
+			}
+		}
+	}
+	if got := (Filter{Extra: prefixesOf("0.0.0.0/0")}).Excluded4(); len(got) != 0 {
+		t.Errorf("all is let through, but %v is excluded", got)
+	}
+}
+
+func prefixesOf(texts ...string) []netip.Prefix {
+	var list []netip.Prefix
+	for _, text := range texts {
+		list = append(list, netip.MustParsePrefix(text))
+	}
+	return list
+}

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"sync"
@@ -35,6 +36,7 @@ type Inet struct {
 	space   *space
 	ca      *ca
 	arrived journal[Arrival]
+	pages   *http.ServeMux
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -61,7 +63,7 @@ func build(ctx context.Context, cfg Config) (_ *Inet, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("it is a network namespace: run as root")
 	}
-	in := &Inet{public: cfg.Public, closers: map[io.Closer]struct{}{}}
+	in := &Inet{public: cfg.Public, pages: pages(), closers: map[io.Closer]struct{}{}}
 	if in.ca, err = newCA(); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ import (
 //	GET  /slow?ms=N  "slow" after N milliseconds
 //	GET  /upgrade    a WebSocket that returns messages
 //	POST /echo       the body, while it is still being sent
+//
+// Handle adds more.
 func (in *Inet) Origin(addr netip.Addr) error {
 	plain, err := in.listen(netip.AddrPortFrom(addr, 80))
 	if err != nil {
@@ -33,7 +35,7 @@ func (in *Inet) Origin(addr netip.Addr) error {
 		return err
 	}
 	server := &http.Server{
-		Handler: in.logRequests(pages()),
+		Handler: in.logRequests(in.pages),
 		TLSConfig: &tls.Config{
 			GetConfigForClient: in.logHello, GetCertificate: in.ca.leaf,
 			NextProtos: []string{"h2", "http/1.1"}, // without, Serve would rule HTTP/2 out for ServeTLS
@@ -79,7 +81,10 @@ func (in *Inet) logRequests(next http.Handler) http.Handler {
 	})
 }
 
-func pages() http.Handler {
+// Handle makes all origins answer to a pattern of net/http, which no other answers to.
+func (in *Inet) Handle(pattern string, handler http.Handler) { in.pages.Handle(pattern, handler) }
+
+func pages() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s\n", r.Host) })
 	mux.HandleFunc("GET /bytes", serveBytes)
