@@ -89,7 +89,12 @@ func (e *Executor) network(ctx context.Context, base, profile string, guests []G
 	if err != nil {
 		return Network{}, err
 	}
-	return made, e.cfg.Networks.Open(ctx, made, nil)
+	if err := e.cfg.Networks.Open(ctx, made, nil); cerrdefs.IsFailedPrecondition(err) {
+		return Network{}, fmt.Errorf("cannot use the network that the engine has just made; the service has to run in the engine's network namespace: %v", err)
+	} else if err != nil {
+		return Network{}, err
+	}
+	return made, nil
 }
 
 // options are what the engine is told of a network.

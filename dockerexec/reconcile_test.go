@@ -31,8 +31,8 @@ func (g *groundLog) note(call string) {
 func (g *groundLog) Lay(s Spec) (Ground, error) { g.note("lay " + s.User); return Ground{}, nil }
 func (g *groundLog) Clear(s Spec)               { g.note("clear " + s.User) }
 
-// fakeEngine answers the list of containers, and with an error all that is asked beyond it.
-func fakeEngine(t *testing.T, list []container.Summary) *client.Client {
+// fakeEngine answers what a test has answers for, by the end of the path, and with an error all else.
+func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "engine.sock"))
 	if err != nil {
@@ -40,9 +40,15 @@ func fakeEngine(t *testing.T, list []container.Summary) *client.Client {
 	}
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, "/containers/json") {
-			_ = json.NewEncoder(w).Encode(list)
-			return
+		for end, answer := range answers {
+			if strings.HasSuffix(r.URL.Path, end) && answer == nil {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = w.Write([]byte(`{"message":"not there"}`))
+				return
+			} else if strings.HasSuffix(r.URL.Path, end) {
+				_ = json.NewEncoder(w).Encode(answer)
+				return
+			}
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = w.Write([]byte(`{"message":"not in this test"}`))
@@ -67,7 +73,7 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 		list = append(list, container.Summary{ID: strings.Repeat(spec.User, 64), State: container.StateRunning, Labels: spec.labels()})
 	}
 	grounds := &groundLog{}
-	e := New(fakeEngine(t, list), Config{
+	e := New(fakeEngine(t, map[string]any{"/containers/json": list}), Config{
 		Instance: "test", Grounds: grounds, ImagesChanged: func() {}, Log: zerolog.Nop(),
 		Platform: func(context.Context) (Platform, error) { return platform, nil },
 	})
