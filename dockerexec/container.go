@@ -50,7 +50,7 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 		return err
 	}
 	w.sess = sess
-	if err := e.verify(ctx, w, w.ground); err != nil {
+	if err := e.verify(w, func(argv []string) ([]string, error) { return witness(ctx, sess, argv) }); err != nil {
 		sess.close()
 		spool.close()
 		return err
@@ -90,9 +90,12 @@ const addressTries = 5
 // create makes the container and its spool. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
 func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) error {
-	spool, err := makeSpool(w.spec)
-	if err != nil {
-		return err
+	spool := ""
+	if w.spec.Process.ID == "" {
+		var err error
+		if spool, err = makeSpool(w.spec); err != nil {
+			return err
+		}
 	}
 	name := w.spec.ContainerName()
 	for {

@@ -30,7 +30,11 @@ type Config struct {
 	ImagesChanged func()
 	// Networks decides what passes on the containers' networks.
 	Networks Networks
-	Log      zerolog.Logger
+	// ProcessEnded is told of each durable process whose container has ended or gone, and
+	// ProcessesUnseen that some may have without that being seen. They must not block.
+	ProcessEnded    func(process string)
+	ProcessesUnseen func()
+	Log             zerolog.Logger
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
@@ -48,6 +52,7 @@ type Executor struct {
 	mu         sync.Mutex
 	closed     bool
 	containers map[Fingerprint]*warm
+	processes  map[string]*warm // those of durable processes, by the engine's id
 }
 
 // warm is a container that is being made, adopted, or ready for commands.
@@ -91,7 +96,7 @@ const maxCommands = 500
 // New makes an Executor on an engine, which need not be up. It closes the client at Shutdown.
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Executor{cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}}
+	return &Executor{cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, processes: map[string]*warm{}}
 }
 
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows the
@@ -225,6 +230,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	w := e.containers[fingerprint]
 	e.mu.Unlock()
 	if w == nil {
+		e.expelProcess(fingerprint)
 		return
 	}
 	select {

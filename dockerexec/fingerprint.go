@@ -46,7 +46,7 @@ func (c canonical) id(id FileID) canonical {
 
 func (c canonical) spec(s Spec) canonical {
 	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.SpoolDir).flags(s.Events)
-	c = c.text(s.Egress.Profile).texts(s.Egress.Domains)
+	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).text(s.Process.ID).text(s.Process.Dir)
 	c = c.number(uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		c = c.text(m.Source).text(m.Target).flags(m.ReadOnly, m.Verify).id(m.ID)

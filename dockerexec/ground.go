@@ -33,9 +33,9 @@ type Grounds interface {
 // and a tenant may exchange a directory for a link to anywhere between our look at the name and the
 // engine's. No command of the tenant's has run in this container yet, so its agent can be asked: each
 // file is given an access time that nobody can guess, and the agent has to see it at the mount's place.
-func (e *Executor) verify(ctx context.Context, w *warm, ground Ground) error {
+func (e *Executor) verify(w *warm, witness func(argv []string) ([]string, error)) error {
 	var mounts []Mount
-	for _, m := range slices.Concat(w.spec.Mounts, ground.Mounts) {
+	for _, m := range slices.Concat(w.spec.Mounts, w.ground.Mounts) {
 		if m.Verify {
 			mounts = append(mounts, m)
 		}
@@ -61,7 +61,7 @@ func (e *Executor) verify(ctx context.Context, w *warm, ground Ground) error {
 	if len(want) == 0 {
 		return nil
 	}
-	seen, err := witness(ctx, w.sess, argv)
+	seen, err := witness(argv)
 	if err != nil {
 		return err
 	}

@@ -21,12 +21,28 @@ func (s Spec) containerConfig() *container.Config {
 		Hostname:    "sandbox",
 		User:        strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10),
 		WorkingDir:  "/",
-		Entrypoint:  []string{AgentPath, "init"},
+		Entrypoint:  []string{AgentPath, s.mode()},
 		Cmd:         []string{},
 		StopSignal:  "SIGTERM",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		Labels:      s.labels(),
 	}
+}
+
+// mode is what the first program does.
+func (s Spec) mode() string {
+	if s.Process.ID != "" {
+		return "process"
+	}
+	return "init"
+}
+
+// exchange is what the first program and the service share: a spool, or a process's folder.
+func (s Spec) exchange(spoolFile string) mount.Mount {
+	if s.Process.ID != "" {
+		return bind(Mount{Source: s.Process.Dir, Target: ProcessPath})
+	}
+	return bind(Mount{Source: spoolFile, Target: wire.SpoolPath})
 }
 
 // wiring is how a container is connected; empty for one without a network.
@@ -58,7 +74,7 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		},
 		Mounts: []mount.Mount{
 			bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true}),
-			bind(Mount{Source: spoolFile, Target: wire.SpoolPath}),
+			s.exchange(spoolFile),
 			s.tmpVolume(),
 		},
 	}

@@ -92,6 +92,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		}, []string{AgentPath, "init"}},
 	} {
 		s := fullSpec()
+		s.Process = Process{}
 		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{}))
 		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
 			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
@@ -110,6 +111,24 @@ func TestWiring(t *testing.T) {
 	}
 	if i := slices.IndexFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == "/etc/resolv.conf" }); i < 0 || !host.Mounts[i].ReadOnly || host.Mounts[i].Source != "/var/lib/sandboxd/resolv" {
 		t.Errorf("resolv.conf: %+v", host.Mounts)
+	}
+}
+
+// A process's container differs in what its first program does, and in nothing that holds it.
+func TestProcessOfASpec(t *testing.T) {
+	s := fullSpec()
+	process := s.hostConfig("", Ground{}, wiring{})
+	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{AgentPath, "process"}) {
+		t.Errorf("%q", got)
+	}
+	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != ProcessPath || m.ReadOnly {
+		t.Errorf("%+v", m)
+	}
+	s.Process = Process{}
+	other := s.hostConfig("/spool", Ground{}, wiring{})
+	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 1, 2), slices.Delete(other.Mounts, 1, 2)
+	if diff := cmp.Diff(other, process); diff != "" {
+		t.Errorf("beyond that:\n%s", diff)
 	}
 }
 

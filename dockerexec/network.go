@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -179,6 +182,11 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		}
 	}
 	e.mu.Unlock()
+	for _, id := range e.processesOn(n.Profile) {
+		if err := e.StopProcess(ctx, id, syscall.SIGKILL, 0); err != nil {
+			return err
+		}
+	}
 	for _, w := range on {
 		w.sess.close()
 		if err := e.removeWarm(w); err != nil {
@@ -189,6 +197,18 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, engine.Explain(e.docker, err))
 	}
 	return nil
+}
+
+// processesOn are the containers of processes on a network.
+func (e *Executor) processesOn(profile string) (ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, w := range e.processes {
+		if w.spec.Egress.Profile == profile {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // join registers a container to be and says how it is connected; nil for one without a network.
@@ -308,9 +328,11 @@ func (e *Executor) networksInUse() map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	used := map[string]string{}
-	for _, w := range e.containers {
-		if p := w.spec.Egress.Profile; p != "" {
-			used[p] = w.spec.Platform.Network
+	for _, known := range []iter.Seq[*warm]{maps.Values(e.containers), maps.Values(e.processes)} {
+		for w := range known {
+			if p := w.spec.Egress.Profile; p != "" {
+				used[p] = w.spec.Platform.Network
+			}
 		}
 	}
 	return used

@@ -22,6 +22,7 @@ func (e *Executor) follow() {
 		messages, failed := e.docker.Events(e.ctx, events.ListOptions{Filters: filters.NewArgs(
 			filters.Arg("type", string(events.ContainerEventType)),
 			filters.Arg("type", string(events.ImageEventType)),
+			filters.Arg("type", string(events.NetworkEventType)),
 		)})
 		if err := e.Reconcile(e.ctx); err == nil {
 			wait.Reset()
@@ -45,8 +46,15 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) 
 				if err := e.Reconcile(e.ctx); err != nil {
 					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
 				}
-			case m.Action == events.ActionDie || m.Action == events.ActionDestroy:
+			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
+				// At its end, or by somebody's hand: it has no use without.
+				e.ended(m.Actor.Attributes["container"])
+			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
 				e.ended(m.Actor.ID)
+				if process := m.Actor.Attributes[labelProcess]; process != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
+					e.processEnded(m.Actor.ID)
+					e.cfg.ProcessEnded(process)
+				}
 			}
 		case err := <-failed:
 			e.cfg.ImagesChanged() // whatever changes now goes unseen
@@ -91,7 +99,13 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	}
 	var adopted []*warm
 	for _, found := range listed {
-		if w := e.consider(found, platform); w != nil {
+		var w *warm
+		if found.Labels[labelProcess] != "" {
+			w = e.considerProcess(found)
+		} else {
+			w = e.consider(found, platform)
+		}
+		if w != nil {
 			adopted = append(adopted, w)
 		}
 	}
@@ -103,8 +117,13 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	}
 	e.readmit(ctx, adopted)
 	for _, w := range adopted {
-		e.work.Go(func() { e.prepare(w) })
+		if w.spec.Process.ID != "" {
+			e.work.Go(func() { e.rebind(w) })
+		} else {
+			e.work.Go(func() { e.prepare(w) })
+		}
 	}
+	e.cfg.ProcessesUnseen()
 	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
 }

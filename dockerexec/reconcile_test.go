@@ -74,7 +74,7 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	}
 	grounds := &groundLog{}
 	e := New(fakeEngine(t, map[string]any{"/containers/json": list}), Config{
-		Instance: "test", Grounds: grounds, ImagesChanged: func() {}, Log: zerolog.Nop(),
+		Instance: "test", Grounds: grounds, ImagesChanged: func() {}, ProcessesUnseen: func() {}, Log: zerolog.Nop(),
 		Platform: func(context.Context) (Platform, error) { return platform, nil },
 	})
 	_ = e.Reconcile(t.Context()) // the engine cannot list volumes

@@ -39,6 +39,8 @@ type Spec struct {
 	Events bool `json:"events"`
 	// Egress is what may be reached.
 	Egress Egress `json:"egress"`
+	// Process makes the container a durable process's.
+	Process Process `json:"process"`
 }
 
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
@@ -167,6 +169,7 @@ const (
 	labelUser        = "run.daycare.sandbox.user"
 	labelFingerprint = "run.daycare.sandbox.fingerprint"
 	labelSpec        = "run.daycare.sandbox.spec"
+	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
 )
 
 // text is the Spec as JSON, by which a container describes itself.
@@ -179,12 +182,16 @@ func (s Spec) text() string {
 }
 
 func (s Spec) labels() map[string]string {
-	return map[string]string{
+	labels := map[string]string{
 		labelInstance:    s.Platform.Instance,
 		labelUser:        s.User,
 		labelFingerprint: string(s.Fingerprint()),
 		labelSpec:        s.text(),
 	}
+	if s.Process.ID != "" {
+		labels[labelProcess] = s.Process.ID
+	}
+	return labels
 }
 
 // specFromLabels reads a Spec back and refuses one that does not match its own fingerprint.
@@ -209,6 +216,9 @@ func (s Spec) withoutHostPaths(message string) string {
 	for _, pin := range s.Pins {
 		hidden = append(hidden, pin.Place, pin.Target)
 	}
+	if s.Process.Dir != "" {
+		hidden = append(hidden, s.Process.Dir, "(the process's folder)")
+	}
 	if s.SpoolDir != "" {
 		hidden = append(hidden, s.SpoolDir, "(the user's folder)")
 	}
@@ -230,5 +240,8 @@ func (s Spec) Runtime() string {
 
 // ContainerName is the name of the Spec's container.
 func (s Spec) ContainerName() string {
+	if s.Process.ID != "" {
+		return "daycare-process-" + s.Process.ID
+	}
 	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
 }

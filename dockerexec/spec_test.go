@@ -28,7 +28,8 @@ func fullSpec() Spec {
 		Pins:  []Pin{{Place: "/data/users/alice/home/.config", Target: "/home/.config"}},
 		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
 
-		Egress: Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}},
+		Process: Process{ID: "p-1", Dir: "/data/users/alice/processes/p-1"},
+		Egress:  Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}},
 	}
 }
 
@@ -166,6 +167,10 @@ func TestLabelsThatWereTamperedWith(t *testing.T) {
 
 func TestContainerNames(t *testing.T) {
 	s := fullSpec()
+	if name := s.ContainerName(); name != "daycare-process-p-1" {
+		t.Error(name)
+	}
+	s.Process = Process{}
 	if name, want := s.ContainerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
 		t.Errorf("%s, want %s", name, want)
 	}

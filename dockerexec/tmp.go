@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -101,9 +103,11 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, w := range e.containers {
-		if w.spec.tmpName() == name {
-			return true
+	for _, known := range []iter.Seq[*warm]{maps.Values(e.containers), maps.Values(e.processes)} {
+		for w := range known {
+			if w.spec.tmpName() == name {
+				return true
+			}
 		}
 	}
 	return e.closed

@@ -88,6 +88,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		Platform:      platforms.Current,
 		Grounds:       ground,
 		Networks:      sandbox.Outside{Egress: outside},
+		ProcessEnded:  func(string) {}, ProcessesUnseen: func() {},
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})

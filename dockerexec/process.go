@@ -1,0 +1,305 @@
+package dockerexec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// A durable process has a container of its own, made from a Spec like any other, whose first program
+// runs the command and needs nobody. The Executor makes, finds and ends such containers, and sees to
+// what they need on the host and on the network; whether one should run is up to others.
+
+// ProcessPath is where a process's container finds its folder.
+const ProcessPath = "/.daycare/process"
+
+// Process is what a Spec's container runs by itself. Without an ID it waits for commands instead.
+type Process struct {
+	ID string `json:"id"`
+	// Dir is a folder of the tenant's on the host, which becomes ProcessPath.
+	Dir string `json:"dir"`
+}
+
+// ProcessContainer is the container of a durable process.
+type ProcessContainer struct {
+	Process string
+	ID      string
+	Spec    Spec
+	Started time.Time // as the engine says
+	PID     int       // on the engine's host; 0 when it does not run
+	Running bool
+}
+
+// ProcessExit is how a process's container ended, as the engine saw it.
+type ProcessExit struct {
+	Code int
+	OOM  bool
+	At   time.Time
+}
+
+// StartProcess makes the Spec's container and lets its command begin once the mounts are what they
+// should be and the network is open. After an error nothing is left of it.
+func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContainer, err error) {
+	w := &warm{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{}), since: time.Now()}
+	defer func() {
+		if err != nil {
+			e.unregister(w)
+			err = errors.Join(fmt.Errorf("cannot start the process: %s", spec.withoutHostPaths(engine.Explain(e.docker, err).Error())), e.removeWarm(w))
+		}
+	}()
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return ProcessContainer{}, fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)
+	}
+	if w.ground, err = e.cfg.Grounds.Lay(spec); err != nil {
+		return ProcessContainer{}, err
+	}
+	w.laid = true
+	if err := e.start(ctx, w); err != nil {
+		return ProcessContainer{}, err
+	}
+	e.mu.Lock()
+	e.processes[w.id] = w
+	e.mu.Unlock()
+	if err := e.bind(ctx, w); err != nil {
+		return ProcessContainer{}, err
+	}
+	ask := func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w.id, argv) }
+	if err := e.verify(w, ask); err != nil {
+		return ProcessContainer{}, err
+	}
+	// Until it is told so, the first program starts nothing.
+	if err := e.docker.ContainerKill(ctx, w.id, "USR1"); err != nil {
+		return ProcessContainer{}, fmt.Errorf("cannot let the command begin: %w", err)
+	}
+	return e.processContainer(ctx, w.id)
+}
+
+// unregister forgets a process's container; it says whether it was known.
+func (e *Executor) unregister(w *warm) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.processes[w.id] != w {
+		return false
+	}
+	delete(e.processes, w.id)
+	return true
+}
+
+// witnessByExec is witness in a container without a session.
+func (e *Executor) witnessByExec(ctx context.Context, id string, argv []string) ([]string, error) {
+	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cannot verify the mounts: %w", err) }
+	created, err := e.docker.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return fail(err)
+	}
+	attached, err := e.docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return fail(err)
+	}
+	defer attached.Close()
+	defer context.AfterFunc(ctx, attached.Close)()
+	var stdout, stderr bytes.Buffer
+	if _, err := stdcopy.StdCopy(&stdout, &stderr, attached.Reader); err != nil {
+		return fail(err)
+	}
+	if stderr.Len() > 0 {
+		return fail(errors.New(strings.TrimSpace(stderr.String())))
+	}
+	return strings.Fields(stdout.String()), nil
+}
+
+// processContainer asks the engine about one.
+func (e *Executor) processContainer(ctx context.Context, id string) (ProcessContainer, error) {
+	found, err := e.docker.ContainerInspect(ctx, id)
+	if err != nil {
+		return ProcessContainer{}, fmt.Errorf("cannot inspect: %w", err)
+	}
+	p := ProcessContainer{Process: found.Config.Labels[labelProcess], ID: found.ID, Running: found.State.Running}
+	p.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt) // zero: it never ran
+	if p.Running {
+		p.PID = found.State.Pid
+	}
+	p.Spec, _ = processSpec(found.Config.Labels) // only told
+	return p, nil
+}
+
+// processSpec reads a Spec back as it was written. A process outlives the service that started it, so it
+// may have been written by one whose Specs had other fields, and another fingerprint.
+func processSpec(labels map[string]string) (Spec, error) {
+	var s Spec
+	if err := json.Unmarshal([]byte(labels[labelSpec]), &s); err != nil {
+		return Spec{}, fmt.Errorf("label %s is not a spec: %w", labelSpec, err)
+	}
+	return s, nil
+}
+
+// Processes lists the containers of this instance's processes, running or ended.
+func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
+	listed, err := e.docker.ContainerList(ctx, container.ListOptions{
+		All: true,
+		Filters: filters.NewArgs(
+			filters.Arg("label", labelInstance+"="+e.cfg.Instance),
+			filters.Arg("label", labelProcess),
+		),
+	})
+	if err != nil {
+		return nil, engine.Explain(e.docker, err)
+	}
+	all := make([]ProcessContainer, len(listed))
+	faults := make([]error, len(listed))
+	slots := make(chan struct{}, inspectAtOnce)
+	for i, found := range listed {
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots }()
+			all[i], faults[i] = e.processContainer(ctx, found.ID)
+		}()
+	}
+	for range inspectAtOnce {
+		slots <- struct{}{}
+	}
+	var there []ProcessContainer
+	for i, p := range all {
+		switch {
+		case cerrdefs.IsNotFound(faults[i]): // gone meanwhile
+		case faults[i] != nil:
+			return nil, engine.Explain(e.docker, faults[i])
+		default:
+			there = append(there, p)
+		}
+	}
+	return there, nil
+}
+
+// inspectAtOnce is how many containers the engine is asked about at a time.
+const inspectAtOnce = 8
+
+// StopProcess sends a signal to the first program, which passes it on to all that it has started, and
+// kills what is left after the grace. It blocks until the container has ended.
+func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
+	ended, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+	for _, step := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{signal, grace}, {syscall.SIGKILL, removalLimit}} {
+		err := e.docker.ContainerKill(ctx, id, fmt.Sprint(int(step.signal)))
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot signal the process: %w", engine.Explain(e.docker, err))
+		}
+		timer := time.NewTimer(step.wait)
+		select {
+		case <-ended:
+			timer.Stop()
+			return nil
+		case err := <-failed:
+			timer.Stop()
+			if cerrdefs.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("cannot wait for the process to end: %w", err)
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
+}
+
+// RemoveProcess takes a process's container away, running or not.
+func (e *Executor) RemoveProcess(_ context.Context, id string) error {
+	e.processEnded(id)
+	return e.removeContainer(id)
+}
+
+// ProcessExit says how a container ended.
+func (e *Executor) ProcessExit(ctx context.Context, id string) (ProcessExit, error) {
+	found, err := e.docker.ContainerInspect(ctx, id)
+	if err != nil {
+		return ProcessExit{}, fmt.Errorf("cannot ask how the process ended: %w", engine.Explain(e.docker, err))
+	}
+	exit := ProcessExit{Code: found.State.ExitCode, OOM: found.State.OOMKilled}
+	exit.At, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
+	return exit, nil
+}
+
+// considerProcess registers the container of a process that was started by an earlier service.
+func (e *Executor) considerProcess(found container.Summary) (adopted *warm) {
+	spec, err := processSpec(found.Labels)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil || found.State != container.StateRunning || e.processes[found.ID] != nil || e.closed {
+		return nil
+	}
+	w := &warm{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{})}
+	e.processes[found.ID] = w
+	return w
+}
+
+// rebind opens the way of a process's container again.
+func (e *Executor) rebind(w *warm) {
+	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
+	defer cancel()
+	if err := e.bind(ctx, w); err != nil && e.ctx.Err() == nil {
+		e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("a process goes on without a network")
+	}
+}
+
+// processEnded gives back what the container of a process had besides itself. It says whether it was one.
+func (e *Executor) processEnded(id string) bool {
+	e.mu.Lock()
+	w := e.processes[id]
+	delete(e.processes, id)
+	e.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	e.leave(w)
+	if w.laid {
+		e.cfg.Grounds.Clear(w.spec)
+	}
+	e.work.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+		defer cancel()
+		if err := e.removeTmp(ctx, w.spec.tmpName()); err != nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot remove a volume")
+		}
+	})
+	return true
+}
+
+// expelProcess ends the container of a process in which something hidden would be seen.
+func (e *Executor) expelProcess(fingerprint Fingerprint) {
+	e.mu.Lock()
+	var id string
+	for _, w := range e.processes {
+		if w.fingerprint == fingerprint {
+			id = w.id
+		}
+	}
+	e.mu.Unlock()
+	if id == "" {
+		return
+	}
+	if err := e.docker.ContainerKill(e.ctx, id, "KILL"); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+		e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
+	}
+}
