@@ -3,7 +3,8 @@
 // api.go has the table of routes, classes.go the one map from error classes to statuses, decode.go
 // how requests are read; exec.go the buffered and streamed exec, attach.go the one with stdin and
 // signals over a WebSocket, encode.go how a command's bytes become JSON; files.go the calls on files,
-// transfer.go those that stream one.
+// transfer.go those that stream one; query.go how parameters are read, decisions.go what egress decided
+// and follow.go how that is followed.
 package api
 
 import (
@@ -21,6 +22,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -39,6 +41,7 @@ type Service interface {
 	Explain(context.Context, string, sandbox.ExplainRequest) (sandbox.Explanation, error)
 	Files
 	Containers() []dockerexec.Container
+	Decisions() *decisions.Log
 	Health(context.Context) sandbox.Health
 }
 
@@ -55,7 +58,7 @@ type Files interface {
 	Remove(ctx context.Context, id, path string, recursive bool) error
 }
 
-// Config is what the API needs; all fields must be set.
+// Config is what the API needs; all fields but Stopping must be set.
 type Config struct {
 	// Version is the service's, for health.
 	Version string
@@ -63,7 +66,10 @@ type Config struct {
 	MaxRequest int64
 	// MaxOutput is how many bytes of each stream a buffered exec keeps.
 	MaxOutput int64
-	Log       zerolog.Logger
+	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
+	// Nil is for never.
+	Stopping <-chan struct{}
+	Log      zerolog.Logger
 }
 
 // server answers requests.
@@ -87,6 +93,7 @@ type handler = func(*server, http.ResponseWriter, *http.Request) error
 var routes = []route{
 	{pattern: "GET /v1/health", handle: (*server).health},
 	{pattern: "GET /v1/containers", handle: (*server).containers},
+	{pattern: "GET /v1/egress/decisions", handle: (*server).decisions},
 	{pattern: "GET /v1/sandboxes", handle: (*server).list},
 	{pattern: "PUT /v1/sandboxes/{id}", handle: (*server).put},
 	{pattern: "GET /v1/sandboxes/{id}", handle: (*server).get},

@@ -65,6 +65,7 @@ func result(r sandbox.Result) apitypes.Result {
 	out := apitypes.Result{
 		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,
 		DurationMs: float64(r.Duration.Microseconds()) / 1000, Cold: r.Cold,
+		Egress: refusals(r.Refused), EgressMore: r.MoreRefused,
 	}
 	if r.Signal != 0 {
 		name := unix.SignalName(r.Signal)

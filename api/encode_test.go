@@ -118,7 +118,7 @@ func TestResults(t *testing.T) {
 		{"truncated is no failure", dockerexec.Result{Truncated: true}, apitypes.Result{ExitCode: &zero, Truncated: true}},
 		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, apitypes.Result{ExitCode: &code, Failed: true}},
 	} {
-		tt.want.Cwd, tt.want.DurationMs = "/home", 1.5
+		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress = "/home", 1.5, []apitypes.Refusal{}
 		r := ended(0)
 		got := result(sandbox.Result{Result: tt.result, Cwd: r.Cwd, Duration: r.Duration})
 		if diff := cmp.Diff(tt.want, got); diff != "" {

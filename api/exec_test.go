@@ -113,7 +113,7 @@ func TestStreamedEvents(t *testing.T) {
 			server := serveFake(t, tt.service)
 			events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 			want := append([]apitypes.Event{{Type: "start"}}, tt.want...)
-			want = append(want, apitypes.Event{Type: "exit", Result: &apitypes.Result{ExitCode: &zero, Cwd: "/home"}})
+			want = append(want, apitypes.Event{Type: "exit", Result: &apitypes.Result{ExitCode: &zero, Cwd: "/home", Egress: []apitypes.Refusal{}}})
 			if diff := cmp.Diff(want, events); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/sandbox"
 )
@@ -23,6 +25,9 @@ type fakeService struct {
 	containers func() []dockerexec.Container
 	health     func(context.Context) sandbox.Health
 	explain    func(sandbox.ExplainRequest) (sandbox.Explanation, error)
+	decisions  func() *decisions.Log
+	// stopping is for the server; nil for one that does not stop.
+	stopping <-chan struct{}
 	fakeFiles
 }
 
@@ -33,6 +38,7 @@ func (f *fakeService) Get(id string) (sandbox.Sandbox, error)    { return f.get(
 func (f *fakeService) Delete(id string) error                    { return f.delete(id) }
 func (f *fakeService) List() []sandbox.Sandbox                   { return f.list() }
 func (f *fakeService) Containers() []dockerexec.Container        { return f.containers() }
+func (f *fakeService) Decisions() *decisions.Log                 { return f.decisions() }
 func (f *fakeService) Health(ctx context.Context) sandbox.Health { return f.health(ctx) }
 func (f *fakeService) Exec(ctx context.Context, id string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 	return f.exec(ctx, id, r, out)
@@ -89,11 +95,15 @@ const (
 // serveFake serves the API with a fake behind it until the test ends.
 func serveFake(t *testing.T, service *fakeService) *httptest.Server {
 	t.Helper()
-	server := httptest.NewServer(New(service, Config{
-		Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
-	}))
+	server := httptest.NewServer(serveHandler(service))
 	t.Cleanup(server.Close)
 	return server
+}
+
+func serveHandler(service *fakeService) http.Handler {
+	return New(service, Config{
+		Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
+	})
 }
 
 // exits makes the exec of a command that prints nothing and ends with a code.

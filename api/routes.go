@@ -93,7 +93,9 @@ func call[Body, Answer any](do func(context.Context, Service, string, Body) (Ans
 }
 
 func explain(ctx context.Context, service Service, id string, body apitypes.Explain) (apitypes.Explanation, error) {
-	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{Permissions: body.Permissions, Home: body.Home})
+	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{
+		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Home: body.Home,
+	})
 	if err != nil {
 		return apitypes.Explanation{}, err
 	}

@@ -90,6 +90,7 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 		apitypes.Mount{}, apitypes.Target{}, apitypes.Read{}, apitypes.ReadResult{}, apitypes.Write{}, apitypes.Written{},
 		apitypes.Entry{}, apitypes.Listing{}, apitypes.Mkdir{}, apitypes.Made{}, apitypes.Move{}, apitypes.Remove{},
 		apitypes.Done{}, apitypes.Explain{}, apitypes.Explanation{}, apitypes.Place{},
+		apitypes.Refusal{}, apitypes.Decision{}, apitypes.DecisionList{},
 		apitypes.Container{}, apitypes.ContainerList{}, apitypes.Health{}, apitypes.Failure{}, apitypes.Error{},
 	} {
 		goType := reflect.TypeOf(value)
@@ -163,6 +164,8 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		{"inputs", []string{string(apitypes.InputEOF), string(apitypes.InputSignal)}, property("Input", "type")},
 		{"reads", []string{string(apitypes.ReadText), string(apitypes.ReadImage), string(apitypes.ReadBinary)}, property("ReadResult", "type")},
 		{"encodings", []string{string(apitypes.Base64)}, c.component(t, "Encoding")},
+		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
+		{"vias", texts(vias), c.component(t, "Via")},
 	} {
 		slices.Sort(tt.values)
 		if diff := cmp.Diff(tt.values, enum(tt.schema)); diff != "" {
@@ -176,6 +179,14 @@ func TestSchemasHaveTheValues(t *testing.T) {
 			}
 		}
 	}
+}
+
+func texts[Word ~string](words []Word) []string {
+	list := make([]string, len(words))
+	for i, word := range words {
+		list[i] = string(word)
+	}
+	return list
 }
 
 func enum(s *base.Schema) []string {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -21,14 +20,14 @@ const octets = "application/octet-stream"
 
 // upload writes the body to a file as it comes.
 func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
-	query, err := query(req, "path", "exclusive")
+	query, err := fileQuery(req, "path", "exclusive")
 	if err != nil {
 		return err
 	}
 	exclusive := false
 	if given, ok := query["exclusive"]; ok {
-		if exclusive = given == "true"; !exclusive && given != "false" {
-			return fmt.Errorf("exclusive %q is neither true nor false: %w", given, cerrdefs.ErrInvalidArgument)
+		if exclusive, err = boolean("exclusive", given); err != nil {
+			return err
 		}
 	}
 	if kind := req.Header.Get("Content-Type"); kind != "" {
@@ -69,30 +68,6 @@ func (b *uploadBody) drain(control *http.ResponseController) {
 	_, _ = io.Copy(io.Discard, b.from)
 }
 
-// query reads parameters, each at most once, and path among them.
-func query(req *http.Request, known ...string) (map[string]string, error) {
-	given, err := url.ParseQuery(req.URL.RawQuery)
-	if err != nil {
-		return nil, fmt.Errorf("the query cannot be read: %v: %w", err, cerrdefs.ErrInvalidArgument)
-	}
-	values := map[string]string{}
-	for _, name := range known {
-		if list := given[name]; len(list) > 1 {
-			return nil, fmt.Errorf("parameter %s is given %d times: %w", name, len(list), cerrdefs.ErrInvalidArgument)
-		} else if len(list) == 1 {
-			values[name] = list[0]
-		}
-		delete(given, name)
-	}
-	for name := range given {
-		return nil, fmt.Errorf("unknown parameter %.200q; there are %s: %w", name, strings.Join(known, ", "), cerrdefs.ErrInvalidArgument)
-	}
-	if values["path"] == "" {
-		return nil, fmt.Errorf("the parameter path is missing or empty: %w", cerrdefs.ErrInvalidArgument)
-	}
-	return values, nil
-}
-
 // uploadBody is a request's body on its way to a file. There is no buffer between the two: a reader
 // with a large one gets as much at once as the socket holds.
 type uploadBody struct {
@@ -112,7 +87,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 
 // download sends a file, or the range of it that was asked for.
 func (s *server) download(w http.ResponseWriter, req *http.Request) error {
-	query, err := query(req, "path")
+	query, err := fileQuery(req, "path")
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@
 // what there is.
 //
 // client.go has the plain calls, files.go those on files, attach.go the exec with stdin, signals and
-// output as it comes.
+// output as it comes, and decisions.go what calls reached over the network.
 package client
 
 import (

@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/sandbox"
 )
@@ -28,6 +29,9 @@ type fakeService struct {
 	box  sandbox.Sandbox
 	err  error
 	exec func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
+	log  *decisions.Log
+	// stopping is for the server.
+	stopping chan struct{}
 }
 
 func (f *fakeService) Put(string, sandbox.Registration) (sandbox.Sandbox, bool, error) {
@@ -39,6 +43,7 @@ func (f *fakeService) List() []sandbox.Sandbox             { return []sandbox.Sa
 func (f *fakeService) Containers() []dockerexec.Container {
 	return []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}
 }
+func (f *fakeService) Decisions() *decisions.Log             { return f.log }
 func (f *fakeService) Health(context.Context) sandbox.Health { return sandbox.Health{Runtime: "runsc"} }
 func (f *fakeService) Exec(ctx context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 	return f.exec(ctx, r, out)
@@ -52,7 +57,7 @@ func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequ
 func dial(t *testing.T, service *fakeService) *client.Client {
 	t.Helper()
 	return dialHandler(t, api.New(service, api.Config{
-		Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
+		Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
 	}))
 }
 

@@ -62,6 +62,10 @@ type Exec struct {
 	Login bool `json:"login,omitzero"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
 	Permissions []string `json:"permissions,omitempty"`
+	// AllowedDomains are the names to reach: example.com, *.example.com for all below it, or * for all
+	// there are. PackageManagers are presets of such names: node, python and so on. Both need @network.
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
 	// Home is where HOME and the like point: a directory that the call may write to.
 	Home string `json:"home,omitempty"`
 	// Cwd is relative to the working directory, or absolute and in it.
@@ -104,6 +108,11 @@ type Result struct {
 	DurationMs float64 `json:"durationMs"`
 	// Cold says that a container had to be made first.
 	Cold bool `json:"cold"`
+	// Egress is what the command wanted to reach and did not; never nil in an answer. Calls that run in
+	// one container at the same time have each other's in it, too.
+	Egress []Refusal `json:"egress"`
+	// EgressMore is how many further names there were; 1000 means that many at least.
+	EgressMore int `json:"egressMore,omitzero"`
 }
 
 // Output is the answer of a buffered exec.

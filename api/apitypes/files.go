@@ -128,10 +128,12 @@ type Remove struct {
 // Done is the answer of a call that has nothing to tell.
 type Done struct{}
 
-// Explain is the body of POST …/explain: an exec's grants and home.
+// Explain is the body of POST …/explain: an exec's grants, what it wants to reach, and its home.
 type Explain struct {
-	Permissions []string `json:"permissions,omitempty"`
-	Home        string   `json:"home,omitempty"`
+	Permissions     []string `json:"permissions,omitempty"`
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
+	Home            string   `json:"home,omitempty"`
 }
 
 // Explanation is what a call with these grants would see and reach.

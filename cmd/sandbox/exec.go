@@ -22,8 +22,8 @@ import (
 // execFlags are what `sandbox exec` takes.
 type execFlags struct {
 	target
-	grants       []string
-	home, cwd    string
+	wants
+	cwd          string
 	env          []string
 	timeout      time.Duration
 	login, stdin bool
@@ -39,8 +39,10 @@ func execCommand(a *app) *cobra.Command {
 
 One argument is a command line for the shell; several are a program and its arguments, passed on
 as they are. It reads the home and writes to /tmp; what else it may do is granted with --grant: write
-to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path,
-reach the network with @network. "sandbox explain" shows what a call with the same grants would see.
+to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path.
+It has no network; --allow-domain lets it reach a name by HTTP and HTTPS, and --package-manager the
+registries of a language. What it wanted to reach and did not is told at its end. "sandbox explain"
+shows what a call with the same flags would see and reach.
 
 The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
 its time was up, and 125 that it could not be run. Ctrl-C goes to the command; the third one
@@ -48,6 +50,8 @@ cuts the connection, which ends it.`,
 		Example: `  sandbox exec --user alice -- 'python3 -c "print(6*7)"'
   sandbox exec --user alice -- ls -l /home
   sandbox exec --user alice --grant @workspace -- 'echo hello > notes.txt'
+  sandbox exec --user alice --allow-domain example.org -- curl -sS https://example.org
+  sandbox exec --user alice --grant @workspace --package-manager node -- npm install
   sandbox exec --user alice -i -- 'wc -l' < access.log
   sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,
 		Args: cobra.MinimumNArgs(1),
@@ -58,7 +62,7 @@ cuts the connection, which ends it.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
-	grantFlags(cmd, &f.grants, &f.home)
+	f.wants.flags(cmd)
 	flags.StringVarP(&f.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
 	flags.DurationVarP(&f.timeout, "timeout", "t", 0, "end the command after this time (default: the service's, 30s)")
@@ -77,7 +81,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	signals := relaySignals(ctx, cancel)
-	id, err := f.register(ctx, c, f.grants)
+	id, err := f.register(ctx, c, f.permissions())
 	if err != nil {
 		return err
 	}
@@ -92,6 +96,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	if err != nil {
 		return err
 	}
+	tellRefusals(cmd.ErrOrStderr(), result)
 	if f.stats || result.TimedOut {
 		describe(cmd.ErrOrStderr(), result)
 	}
@@ -100,7 +105,10 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 
 // exec turns the flags into what the API takes.
 func (f execFlags) exec(args []string) (apitypes.Exec, error) {
-	e := apitypes.Exec{Permissions: f.grants, Home: f.home, Cwd: f.cwd, Login: f.login, Env: map[string]string{}}
+	e := apitypes.Exec{
+		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers,
+		Home: f.home, Cwd: f.cwd, Login: f.login, Env: map[string]string{},
+	}
 	if len(args) == 1 {
 		e.Command = args[0]
 	} else {

@@ -11,10 +11,10 @@ import (
 
 func explainCommand(a *app) *cobra.Command {
 	var t target
-	var e apitypes.Explain
+	var w wants
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "explain --user USER [--grant TAG]… [--home DIR]",
+		Use:   "explain --user USER [--grant TAG]… [--allow-domain NAME]… [--home DIR]",
 		Short: "Show what a call would see and reach, and why",
 		Long: `explain shows the view that "sandbox exec" would get with the same grants: each place with what the
 call may do there and why, where HOME points, and what it reaches beyond files. Nothing is started.
@@ -22,17 +22,19 @@ call may do there and why, where HOME points, and what it reaches beyond files. 
 Of the places, the longest that holds a path decides about it: "hidden" is neither read nor written,
 and "empty" is an empty directory.`,
 		Example: `  sandbox explain --user alice
-  sandbox explain --user alice --grant @workspace --grant @network
+  sandbox explain --user alice --grant @workspace --package-manager node
   sandbox explain --sandbox agent-7 --grant @write:/home/project --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := a.client()
 			defer c.Close()
-			id, err := t.register(cmd.Context(), c, e.Permissions)
+			id, err := t.register(cmd.Context(), c, w.permissions())
 			if err != nil {
 				return err
 			}
-			explanation, err := c.Explain(cmd.Context(), id, e)
+			explanation, err := c.Explain(cmd.Context(), id, apitypes.Explain{
+				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Home: w.home,
+			})
 			if err != nil {
 				return err
 			}
@@ -43,7 +45,7 @@ and "empty" is an empty directory.`,
 		},
 	}
 	t.flags(a, cmd)
-	grantFlags(cmd, &e.Permissions, &e.Home)
+	w.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

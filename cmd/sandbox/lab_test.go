@@ -17,6 +17,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/sandbox"
 )
@@ -29,19 +31,29 @@ type lab struct {
 	socket, home string
 	put          map[string]sandbox.Registration
 	explain      sandbox.Explanation
+	// log has what egress decided; stopping is closed when the service stops.
+	log      *decisions.Log
+	stopping chan struct{}
+	// exec is a command; asked and explained are what the last calls asked for.
+	exec      func(sandbox.Request, dockerexec.Output) (sandbox.Result, error)
+	asked     sandbox.Request
+	explained sandbox.ExplainRequest
 	// stall is closed when a download has begun that is to go no further; nil for none.
 	stall chan struct{}
 }
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{t: t, socket: filepath.Join(t.TempDir(), "api.sock"), home: t.TempDir(), put: map[string]sandbox.Registration{}}
+	l := &lab{
+		t: t, socket: filepath.Join(t.TempDir(), "api.sock"), home: t.TempDir(), put: map[string]sandbox.Registration{},
+		log: decisions.New(100), stopping: make(chan struct{}),
+	}
 	listener, err := net.Listen("unix", l.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		Handler:           api.New(l, api.Config{Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop()}),
+		Handler:           api.New(l, api.Config{Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()}),
 		ReadHeaderTimeout: time.Minute,
 	}
 	served := make(chan error)
@@ -97,9 +109,18 @@ func (l *lab) Get(id string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: parsed, User: user, WorkingDir: dir}, errors.Join(idErr, userErr, dirErr)
 }
 
-func (l *lab) Explain(context.Context, string, sandbox.ExplainRequest) (sandbox.Explanation, error) {
+func (l *lab) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+	l.explained = r
 	return l.explain, nil
 }
+
+func (l *lab) Exec(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+	l.asked = r
+	r.Started()
+	return l.exec(r, out)
+}
+
+func (l *lab) Decisions() *decisions.Log { return l.log }
 
 func (l *lab) Read(_ context.Context, _ string, r sandbox.ReadRequest) (sandbox.ReadResult, error) {
 	content, err := os.ReadFile(l.file(r.Path))

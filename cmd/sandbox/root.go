@@ -39,7 +39,7 @@ The service is found at --socket, or $SANDBOX_SOCKET.`,
 		socket = defaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "the service's socket")
-	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), healthCommand(a), versionCommand(a))
+	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), egressCommand(a), healthCommand(a), versionCommand(a))
 	return root
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/policy"
 )
 
 // target says whose sandbox a command is for.
@@ -76,14 +77,36 @@ func needs(user string, grants []string) (id string, p apitypes.Permissions) {
 	return id + "-" + hex.EncodeToString(sum[:4]), p
 }
 
-// grantFlags are those that say what a call may do.
-func grantFlags(cmd *cobra.Command, grants *[]string, home *string) {
-	cmd.Flags().StringArrayVar(grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
-	cmd.Flags().StringVar(home, "home", "", "directory for HOME and the like, one that the call may write to")
+// wants are what a call may do and reach, as flags say it.
+type wants struct {
+	grants            []string
+	home              string
+	domains, managers []string
+}
+
+func (w *wants) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&w.grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all there are (repeatable; implies @network)")
+	flags.StringSliceVar(&w.managers, "package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
+	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
 	tags := []string{"@workspace", "@network", "@events", "@read:", "@write:"}
 	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
+	_ = cmd.RegisterFlagCompletionFunc("allow-domain", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("package-manager", cobra.FixedCompletions(presets(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// presets are those that are built in.
+func presets() []string { return policy.Presets{}.Names() }
+
+// permissions are the call's grants. Who names something to reach asks for the network too.
+func (w wants) permissions() []string {
+	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, "@network") {
+		return w.grants
+	}
+	return append(slices.Clone(w.grants), "@network")
 }
 
 // absolute is a path to write to. The service takes no relative one for that, so it is put below the

@@ -41,3 +41,12 @@ func fit(text string, columns int) string {
 	}
 	return strings.TrimRight(string(runes[:columns-1]), " ") + "…"
 }
+
+// fitEnd cuts a text at its begin. Of a host's name the end is what says whose it is.
+func fitEnd(text string, columns int) string {
+	runes := []rune(text)
+	if columns <= 0 || len(runes) <= columns {
+		return text
+	}
+	return "…" + string(runes[len(runes)-columns+1:])
+}

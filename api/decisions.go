@@ -1,0 +1,57 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/egress/decisions"
+)
+
+func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
+	q, err := readDecisionQuery(req)
+	if err != nil {
+		return err
+	}
+	if q.follow {
+		return s.follow(w, req, q)
+	}
+	list := apitypes.DecisionList{Decisions: []apitypes.Decision{}}
+	for _, d := range q.recent(s.service.Decisions()) {
+		list.Decisions = append(list.Decisions, decision(d))
+	}
+	s.answer(w, http.StatusOK, list)
+	return nil
+}
+
+// recent are the latest decisions that are asked for, oldest first.
+func (q decisionQuery) recent(log *decisions.Log) []decisions.Decision {
+	if q.limit == 0 { // which means all to the log
+		return nil
+	}
+	return log.Recent(q.filter, q.limit)
+}
+
+// decision is one as JSON.
+func decision(d decisions.Decision) apitypes.Decision {
+	return apitypes.Decision{
+		Seq: d.Seq, Time: d.Time.UTC(), First: d.First.UTC(), Count: d.Count, UserID: d.User, Container: d.Container,
+		Name: utf8Text(d.Name), Via: apitypes.Via(d.Via), Port: d.Port, Type: d.Type,
+		Verdict: apitypes.Verdict(d.Verdict), Reason: utf8Text(d.Reason),
+	}
+}
+
+// refusals are what a call did not get; never nil.
+func refusals(lines []decisions.Summary) []apitypes.Refusal {
+	list := make([]apitypes.Refusal, len(lines))
+	for i, line := range lines {
+		list[i] = apitypes.Refusal{
+			Name: utf8Text(line.Name), Verdict: apitypes.Verdict(line.Verdict), Via: apitypes.Via(line.Via),
+			Reason: utf8Text(line.Reason), Count: line.Count,
+		}
+	}
+	return list
+}
+
+// utf8Text keeps what a tenant has sent from breaking an event.
+func utf8Text(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

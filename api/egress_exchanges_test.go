@@ -1,0 +1,265 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// decided are a few decisions of all kinds.
+var decided = []decisions.Decision{
+	{User: "alice", Container: "daycare-sandbox-alice-9f86d081884c", Name: "registry.npmjs.org", Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"},
+	{User: "alice", Container: "daycare-sandbox-alice-9f86d081884c", Name: "files.example.org", Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed},
+	{User: "bob", Container: "daycare-sandbox-bob-4d3a0f5e2b1c", Name: "example.org", Via: decisions.HTTP, Port: 80, Verdict: decisions.Failed, Reason: "no address of the name could be connected to"},
+	{Via: decisions.DNS, Type: "AAAA", Verdict: decisions.Denied, Reason: "nobody is known at this address"},
+	{User: "bob", Container: "daycare-sandbox-bob-4d3a0f5e2b1c", Via: decisions.TLS, Port: 443, Verdict: decisions.Malformed, Reason: "what was sent to the TLS port is not TLS"},
+}
+
+// keeps makes a service's Decisions.
+func keeps(log *decisions.Log) func() *decisions.Log { return func() *decisions.Log { return log } }
+
+// logOf is a log of decisions that were made a second apart.
+func logOf(list ...decisions.Decision) *decisions.Log {
+	log := decisions.New(10_000)
+	at := time.Date(2026, 1, 2, 15, 4, 5, 6, time.FixedZone("somewhere", 3600))
+	for i, d := range list {
+		d.Time = at.Add(time.Duration(i) * time.Second)
+		log.Add(d)
+	}
+	return log
+}
+
+// stopping is what a server has that stops.
+func stopping() <-chan struct{} {
+	stopping := make(chan struct{})
+	close(stopping)
+	return stopping
+}
+
+// egressExchanges are those of decisions, and what other routes say of egress.
+func egressExchanges() []exchange {
+	const route, exec = "GET /v1/egress/decisions", "POST /v1/sandboxes/agent-7/exec"
+	const body = `{"command":"npm install","permissions":["@network"],"allowedDomains":["*.example.org","*"],"packageManagers":["node","own-1"]}`
+	logs := func(list ...decisions.Decision) fakeService { return fakeService{decisions: keeps(logOf(list...))} }
+	refuses := fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		if r.Started != nil {
+			r.Started()
+		}
+		return sandbox.Result{Refused: []decisions.Summary{
+			{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3},
+			{Via: decisions.TLS, Verdict: decisions.Malformed, Reason: "cut in a character: \xe2", Count: 1},
+		}, MoreRefused: 1000}, nil
+	}}
+	full := logOf()
+	for range 32 {
+		if _, err := full.Follow(decisions.Filter{}); err != nil {
+			panic(err)
+		}
+	}
+	last := fakeService{decisions: keeps(logOf(decided...)), stopping: stopping()}
+	return []exchange{
+		{name: "refusals", route: exec, body: body, service: refuses, status: 200},
+		{name: "refusals in a stream", route: exec, body: body, accept: ndjson, service: refuses, status: 200},
+		{name: "a domain that is no text", route: exec, body: `{"command":"ls","allowedDomains":[1]}`, status: 400, breaks: true},
+		{name: "presets that are no list", route: exec, body: `{"command":"ls","packageManagers":"node"}`, status: 400, breaks: true},
+
+		{name: "none", route: route, service: logs(), status: 200},
+		{name: "all", route: route, service: logs(decided...), status: 200},
+		{name: "some", service: logs(decided...), status: 200,
+			route: route + "?userId=alice&container=daycare-sandbox-alice-9f86d081884c&verdict=denied&via=dns&name=example.org&after=1&since=2026-01-02T15%3A04%3A05%2B01%3A00&limit=7&follow=false"},
+		{name: "followed", route: route + "?follow=true", accept: ndjson, service: last, status: 200},
+		{name: "too many", route: route + "?follow=true", accept: ndjson, service: fakeService{decisions: keeps(full)}, status: 429},
+		{name: "bad user", route: route + "?userId=Alice", status: 400, breaks: true},
+		{name: "bad container", route: route + "?container=%2Fa", status: 400, breaks: true},
+		{name: "bad verdict", route: route + "?verdict=refused", status: 400, breaks: true},
+		{name: "bad way", route: route + "?via=udp", status: 400, breaks: true},
+		{name: "wildcard", route: route + "?name=*.example.org", status: 400, breaks: true},
+		{name: "bad number", route: route + "?after=-1", status: 400, breaks: true},
+		{name: "bad time", route: route + "?since=yesterday", status: 400, breaks: true},
+		{name: "too long", route: route + "?limit=1001", status: 400, breaks: true},
+		{name: "bad follow", route: route + "?follow=yes", status: 400, breaks: true},
+	}
+}
+
+// TestParametersOfDecisions sends what has to be refused: the fake has no log.
+func TestParametersOfDecisions(t *testing.T) {
+	server := serveFake(t, &fakeService{})
+	for query, message := range map[string]string{
+		"userId=":                  "userId is empty",
+		"userId=Alice":             `userId "Alice" has upper-case letters`,
+		"container=":               `container "" is no name of a container`,
+		"container=a%2Fb":          `container "a/b" is no name`,
+		"verdict=deny":             `verdict "deny" is not one of allowed, denied, failed, limited, malformed`,
+		"via=sni":                  `via "sni" is not one of dns, tls, http`,
+		"name=":                    `name "" is no host name`,
+		"name=.":                   `name "." is no host name`,
+		"name=a..b":                `name "a..b" is no host name`,
+		"name=*.example.org":       `name "*.example.org" is no host name; one matches itself and all names below it, without a wildcard`,
+		"name=https%3A%2F%2Fa.org": `name "https://a.org" is no host name`,
+		"name=a%00b":               `name "a\x00b" is no host name`,
+		"name=%ff.org":             `name "\xff.org" is no host name`,
+		"name=" + strings.Repeat("a.", 127) + "org": "is no host name",
+		"after=":                          `after "" is no number`,
+		"after=-1":                        `after "-1" is no number`,
+		"after=1.5":                       `after "1.5" is no number`,
+		"after=18446744073709551616":      `after "18446744073709551616" is no number`,
+		"since=10m":                       `since "10m" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z`,
+		"since=2026-01-02T15:04:05":       `since "2026-01-02T15:04:05" is no time`,
+		"since=2026-01-02T15:04:05+01:00": `since "2026-01-02T15:04:05 01:00" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z, where a + is written %2B`,
+		"limit=1001":                      `limit "1001" is not a number from 0 to 1000`,
+		"limit=-1":                        `limit "-1" is not a number`,
+		"limit=ten":                       `limit "ten" is not a number`,
+		"limit=99999999999999999999":      "is not a number",
+		"follow":                          `follow "" is neither true nor false`,
+		"follow=1":                        `follow "1" is neither true nor false`,
+		"user=alice":                      `unknown parameter "user"; there are userId, container, verdict, via, name, after, since, limit, follow`,
+		"Name=a":                          `unknown parameter "Name"`,
+		"via=dns&via=tls":                 "parameter via is given 2 times",
+		"name=%zz":                        "the query cannot be read",
+	} {
+		req := exchange{route: "GET /v1/egress/decisions?" + query}.request(t, server.URL)
+		if failure, status := refused(t, req); status != 400 || failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, message) {
+			t.Errorf("%s: %d %+v, want %s", query, status, failure, message)
+		}
+	}
+}
+
+// TestParametersSelect asks for decisions, which it tells apart by their numbers.
+func TestParametersSelect(t *testing.T) {
+	service := &fakeService{decisions: keeps(logOf(append(decided,
+		decisions.Decision{User: "alice", Name: "xn--bcher-kva.example", Via: decisions.DNS, Verdict: decisions.Denied},
+		decisions.Decision{User: "alice", Name: "_dmarc.badexample.org", Via: decisions.DNS, Verdict: decisions.Denied})...))}
+	for _, tt := range []struct {
+		query string
+		want  []uint64
+	}{
+		{"", []uint64{1, 2, 3, 4, 5, 6, 7}},
+		{"userId=bob", []uint64{3, 5}},
+		{"container=daycare-sandbox-alice-9f86d081884c", []uint64{1, 2}},
+		{"verdict=denied", []uint64{2, 4, 6, 7}},
+		{"via=tls", []uint64{1, 5}},
+		{"name=example.org", []uint64{2, 3}},
+		{"name=FILES.Example.Org.", []uint64{2}},
+		{"name=_dmarc.badexample.org", []uint64{7}},
+		{"name=B%C3%BCcher.example", []uint64{6}},
+		{"name=nothing.test", nil},
+		{"after=4", []uint64{5, 6, 7}},
+		{"since=2026-01-02T15:04:09Z", []uint64{}},
+		{"since=2026-01-02T14:04:09.000000006Z", []uint64{5, 6, 7}},
+		{"limit=2", []uint64{6, 7}},
+		{"limit=0", nil},
+		{"via=dns&verdict=denied&limit=1&follow=false", []uint64{7}},
+	} {
+		text := answered(t, service, exchange{route: "GET /v1/egress/decisions?" + tt.query})
+		var list apitypes.DecisionList
+		if err := json.Unmarshal([]byte(text), &list); err != nil || list.Decisions == nil {
+			t.Fatalf("%s: %s %v", tt.query, text, err)
+		}
+		var got []uint64
+		for _, d := range list.Decisions {
+			got = append(got, d.Seq)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: %d, want %d", tt.query, got, tt.want)
+		}
+	}
+}
+
+func TestDecisionsAsJSON(t *testing.T) {
+	log := logOf(decided[1], decided[1], decided[0])
+	const want = `{"decisions":[` +
+		`{"seq":2,"time":"2026-01-02T14:04:06.000000006Z","first":"2026-01-02T14:04:05.000000006Z","count":2,"userId":"alice","container":"daycare-sandbox-alice-9f86d081884c",` +
+		`"name":"files.example.org","via":"dns","type":"A","verdict":"denied","reason":"the name is not allowed for this call"},` +
+		`{"seq":3,"time":"2026-01-02T14:04:07.000000006Z","first":"2026-01-02T14:04:07.000000006Z","count":1,"userId":"alice","container":"daycare-sandbox-alice-9f86d081884c",` +
+		`"name":"registry.npmjs.org","via":"tls","port":443,"verdict":"allowed","reason":"the name is allowed"}]}`
+	if got := answered(t, &fakeService{decisions: keeps(log)}, exchange{route: "GET /v1/egress/decisions"}); got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+}
+
+// TestLinesOfDecisions holds what a follower is sent against its schema.
+func TestLinesOfDecisions(t *testing.T) {
+	c := readContract(t)
+	one := decision(logOf(decided...).Recent(decisions.Filter{}, 1)[0])
+	for _, tt := range []struct {
+		event apitypes.DecisionEvent
+		takes bool
+	}{
+		{apitypes.DecisionEvent{Decision: &one}, true},
+		{apitypes.DecisionEvent{Lost: 1}, true},
+		{apitypes.DecisionEvent{}, false},
+		{apitypes.DecisionEvent{Decision: &one, Lost: 1}, false},
+	} {
+		text, err := json.Marshal(tt.event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, why := c.takes(c.component(t, "DecisionEvent"), text); ok != tt.takes {
+			t.Errorf("%s: %t, %v", text, ok, why)
+		}
+	}
+}
+
+// What a call asks for reaches the service in each of its forms, and what it did not get comes back.
+func TestEgressOfCalls(t *testing.T) {
+	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]}`
+	domains, managers := []string{"example.org", "*.example.com"}, []string{"node"}
+	asked := make(chan sandbox.Request, 1)
+	service := &fakeService{
+		exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			asked <- r
+			if r.Started != nil {
+				r.Started()
+			}
+			return sandbox.Result{MoreRefused: 2, Refused: []decisions.Summary{
+				{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3},
+			}}, nil
+		},
+		explain: func(r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+			asked <- sandbox.Request{AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers}
+			return sandbox.Explanation{Network: "filtered"}, nil
+		},
+	}
+	server := serveFake(t, service)
+	want := []apitypes.Refusal{{Name: "a\uFFFD.org", Via: apitypes.ViaDNS, Verdict: apitypes.VerdictDenied, Reason: apitypes.ReasonNotAllowed, Count: 3}}
+	for form, run := range map[string]func() apitypes.Result{
+		"buffered": func() apitypes.Result {
+			var out apitypes.Output
+			if err := json.UnmarshalRead(post(t, server.URL, "", body), &out); err != nil {
+				t.Fatal(err)
+			}
+			return out.Result
+		},
+		"streamed": func() apitypes.Result {
+			events := readEvents(t, post(t, server.URL, ndjson, body))
+			return *events[len(events)-1].Result
+		},
+		"attached": func() apitypes.Result {
+			c := attachTo(t, server, body)
+			c.expect(apitypes.EventStart)
+			return *c.last(apitypes.EventExit).Result
+		},
+	} {
+		result := run()
+		if diff := cmp.Diff(want, result.Egress); diff != "" || result.EgressMore != 2 {
+			t.Errorf("%s: want (-), got (+):\n%s%d more", form, diff, result.EgressMore)
+		}
+		if r := <-asked; !cmp.Equal(r.AllowedDomains, domains) || !cmp.Equal(r.PackageManagers, managers) {
+			t.Errorf("%s: %q %q", form, r.AllowedDomains, r.PackageManagers)
+		}
+	}
+	answered(t, service, exchange{route: "POST /v1/sandboxes/a/explain", body: `{"permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]}`})
+	if r := <-asked; !cmp.Equal(r.AllowedDomains, domains) || !cmp.Equal(r.PackageManagers, managers) {
+		t.Errorf("explain: %q %q", r.AllowedDomains, r.PackageManagers)
+	}
+}

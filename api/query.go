@@ -1,0 +1,186 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/net/idna"
+
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// query reads parameters, each at most once. What is not given is not in the map.
+func query(req *http.Request, known ...string) (map[string]string, error) {
+	given, err := url.ParseQuery(req.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("the query cannot be read: %v: %w", err, cerrdefs.ErrInvalidArgument)
+	}
+	values := map[string]string{}
+	for _, name := range known {
+		if list := given[name]; len(list) > 1 {
+			return nil, fmt.Errorf("parameter %s is given %d times: %w", name, len(list), cerrdefs.ErrInvalidArgument)
+		} else if len(list) == 1 {
+			values[name] = list[0]
+		}
+		delete(given, name)
+	}
+	for name := range given {
+		return nil, fmt.Errorf("unknown parameter %.200q; there are %s: %w", name, strings.Join(known, ", "), cerrdefs.ErrInvalidArgument)
+	}
+	return values, nil
+}
+
+// fileQuery reads parameters, and path among them.
+func fileQuery(req *http.Request, known ...string) (map[string]string, error) {
+	values, err := query(req, known...)
+	if err == nil && values["path"] == "" {
+		err = fmt.Errorf("the parameter path is missing or empty: %w", cerrdefs.ErrInvalidArgument)
+	}
+	return values, err
+}
+
+func boolean(name, value string) (bool, error) {
+	if value != "true" && value != "false" {
+		return false, unreadable(name, value, "neither true nor false")
+	}
+	return value == "true", nil
+}
+
+// unreadable is a parameter that is not what it has to be.
+func unreadable(name, value, what string) error {
+	return fmt.Errorf("%s %.200q is %s: %w", name, value, what, cerrdefs.ErrInvalidArgument)
+}
+
+// decisionQuery is what GET /v1/egress/decisions asks for.
+type decisionQuery struct {
+	filter decisions.Filter
+	limit  int
+	follow bool
+}
+
+// How many decisions there are in an answer.
+const (
+	defaultDecisions = 100
+	maxDecisions     = 1000
+)
+
+// decisionParameters are in the order in which they are looked at.
+var decisionParameters = []struct {
+	name string
+	read func(q *decisionQuery, name, value string) error
+}{
+	{"userId", func(q *decisionQuery, _, value string) error {
+		user, err := sandbox.ParseUserID(value)
+		q.filter.User = user.String()
+		return err
+	}},
+	{"container", func(q *decisionQuery, name, value string) error {
+		if !containerName.MatchString(value) {
+			return unreadable(name, value, "no name of a container")
+		}
+		q.filter.Container = value
+		return nil
+	}},
+	{"verdict", func(q *decisionQuery, name, value string) (err error) {
+		q.filter.Verdict, err = oneOf(name, value, verdicts)
+		return err
+	}},
+	{"via", func(q *decisionQuery, name, value string) (err error) {
+		q.filter.Via, err = oneOf(name, value, vias)
+		return err
+	}},
+	{"name", func(q *decisionQuery, name, value string) (err error) {
+		q.filter.Name, err = hostName(name, value)
+		return err
+	}},
+	{"after", func(q *decisionQuery, name, value string) (err error) {
+		if q.filter.After, err = strconv.ParseUint(value, 10, 64); err != nil {
+			return unreadable(name, value, "no number of a decision")
+		}
+		return nil
+	}},
+	{"since", func(q *decisionQuery, name, value string) error {
+		if err := q.filter.Since.UnmarshalText([]byte(value)); err != nil {
+			return unreadable(name, value, "no time as in RFC 3339, such as "+time.DateOnly+"T"+time.TimeOnly+"Z, where a + is written %2B")
+		}
+		return nil
+	}},
+	{"limit", func(q *decisionQuery, name, value string) error {
+		limit, err := strconv.ParseUint(value, 10, 16)
+		if err != nil || limit > maxDecisions {
+			return unreadable(name, value, fmt.Sprintf("not a number from 0 to %d", maxDecisions))
+		}
+		q.limit = int(limit)
+		return nil
+	}},
+	{"follow", func(q *decisionQuery, name, value string) (err error) {
+		q.follow, err = boolean(name, value)
+		return err
+	}},
+}
+
+var (
+	verdicts = []decisions.Verdict{decisions.Allowed, decisions.Denied, decisions.Failed, decisions.Limited, decisions.Malformed}
+	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP}
+)
+
+func readDecisionQuery(req *http.Request) (decisionQuery, error) {
+	known := make([]string, len(decisionParameters))
+	for i, p := range decisionParameters {
+		known[i] = p.name
+	}
+	values, err := query(req, known...)
+	if err != nil {
+		return decisionQuery{}, err
+	}
+	q := decisionQuery{limit: defaultDecisions}
+	for _, p := range decisionParameters {
+		value, given := values[p.name]
+		if !given {
+			continue
+		}
+		if err := p.read(&q, p.name, value); err != nil {
+			return decisionQuery{}, err
+		}
+	}
+	return q, nil
+}
+
+func oneOf[Word ~string](name, value string, known []Word) (Word, error) {
+	var list []string
+	for _, word := range known {
+		if value == string(word) {
+			return word, nil
+		}
+		list = append(list, string(word))
+	}
+	return "", unreadable(name, value, "not one of "+strings.Join(list, ", "))
+}
+
+var (
+	containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$`)
+	// Names that are asked for may have underscores.
+	askedName  = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+	askedNames = idna.New(idna.MapForLookup(), idna.CheckHyphens(false), idna.StrictDomainName(false))
+)
+
+// hostName puts a name that a person may have written into the form that decisions have.
+func hostName(parameter, value string) (string, error) {
+	name := strings.ToLower(strings.TrimSuffix(value, "."))
+	var fault error
+	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		name, fault = askedNames.ToASCII(name)
+	}
+	if fault != nil || len(name) > 253 || !askedName.MatchString(name) {
+		return "", unreadable(parameter, value, "no host name; one matches itself and all names below it, without a wildcard")
+	}
+	return name, nil
+}

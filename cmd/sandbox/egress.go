@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func egressCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "egress",
+		Short: "Show what calls reach over the network",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it a slip would exit with 0
+	}
+	cmd.AddCommand(egressLogCommand(a))
+	return cmd
+}
+
+// logFlags are what `sandbox egress log` takes.
+type logFlags struct {
+	query          client.DecisionQuery
+	verdict, via   string
+	since          string
+	limit          int
+	follow, asJSON bool
+}
+
+func egressLogCommand(a *app) *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use:   "log [flags]",
+		Short: "List what calls wanted to reach, and what became of it",
+		Long: `log lists the latest decisions of egress, oldest first: who asked for which name, the verdict and the
+reason. Attempts that differ in nothing but their time are one line with a count.
+
+With --follow it goes on with each decision as it is made, until it is interrupted (exit code 130) or
+the service stops (exit code 125). A line cuts a long name at its begin to fit the terminal; --json has
+everything, when following with one object on each line.`,
+		Example: `  sandbox egress log
+  sandbox egress log -f --user alice --verdict denied
+  sandbox egress log --name example.org --since 10m --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := f.decisions(cmd.Flags().Changed("limit"), time.Now())
+			if err != nil {
+				return err
+			}
+			c := a.client()
+			defer c.Close()
+			if f.follow {
+				return followDecisions(cmd, c, q, f.asJSON)
+			}
+			list, err := c.Decisions(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			if f.asJSON {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return newDecisionTable(cmd.OutOrStdout()).print(list...)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with each decision as it is made")
+	flags.StringVarP(&f.query.UserID, "user", "u", "", "decisions about this user's calls")
+	flags.StringVar(&f.query.Container, "container", "", "decisions about this container, by its name in \"sandbox ps\"")
+	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
+	flags.StringVar(&f.via, "via", "", "decisions about dns, tls or http")
+	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all below it")
+	flags.StringVar(&f.since, "since", "", "decisions of the last time, such as 10m, or from a time on, such as 2026-01-02T15:04:05Z")
+	flags.IntVarP(&f.limit, "limit", "n", 0, "how many at most, the latest of them, up to 1000; with --follow, of those that there are already (default 100)")
+	jsonFlag(cmd, &f.asJSON)
+	for flag, words := range map[string][]string{
+		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http"},
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
+	for _, flag := range []string{"user", "container", "name", "since", "limit"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+// decisions turns the flags into what the API takes.
+func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, error) {
+	q := f.query
+	q.Verdict, q.Via = apitypes.Verdict(f.verdict), apitypes.Via(f.via)
+	if limited {
+		q.Limit = &f.limit
+	}
+	if f.since == "" {
+		return q, nil
+	}
+	if ago, err := time.ParseDuration(f.since); err == nil && ago >= 0 {
+		q.Since = now.Add(-ago)
+		return q, nil
+	}
+	if err := q.Since.UnmarshalText([]byte(f.since)); err != nil {
+		return q, fmt.Errorf("--since %q is neither a duration, such as 10m, nor a time, such as 2026-01-02T15:04:05Z", f.since)
+	}
+	return q, nil
+}
+
+// followDecisions prints until it is interrupted.
+func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	table, lines := newDecisionTable(cmd.OutOrStdout()), json.NewEncoder(cmd.OutOrStdout())
+	for event, err := range c.FollowDecisions(ctx, q) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return exitCode(128 + int(unix.SIGINT))
+		case err != nil:
+			return err
+		case asJSON:
+			err = lines.Encode(event)
+		case event.Decision == nil:
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d decisions are left out here: they came faster than they could be printed\n", event.Lost)
+		default:
+			err = table.print(*event.Decision)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

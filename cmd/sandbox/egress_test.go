@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// To name something to reach is to ask for the network, in the call and for the user's sandbox.
+func TestNamesImplyTheNetwork(t *testing.T) {
+	for _, tt := range []struct {
+		name, flags string
+		want        sandbox.Request // of it what is set
+	}{
+		{"nothing", "", sandbox.Request{}},
+		{"a domain", "--allow-domain example.org", sandbox.Request{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}},
+		{"several", "--grant @workspace --allow-domain a.org,*.b.org --allow-domain * --package-manager node,go --package-manager own",
+			sandbox.Request{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org", "*.b.org", "*"}, PackageManagers: []string{"node", "go", "own"}}},
+		{"a preset and the grant", "--grant @network --package-manager node",
+			sandbox.Request{Permissions: []string{"@network"}, PackageManagers: []string{"node"}}},
+		{"no name in it", "--allow-domain= --grant @workspace", sandbox.Request{Permissions: []string{"@workspace"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t)
+			l.exec = func(sandbox.Request, dockerexec.Output) (sandbox.Result, error) { return sandbox.Result{}, nil }
+			flags := append(strings.Fields(tt.flags), "--user", "alice")
+			l.ok("", append(append([]string{"exec"}, flags...), "--", "true")...)
+			l.ok("", append([]string{"explain"}, flags...)...)
+			got := sandbox.Request{Permissions: l.asked.Permissions, AllowedDomains: l.asked.AllowedDomains, PackageManagers: l.asked.PackageManagers}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("exec: want (-), asked (+):\n%s", diff)
+			}
+			if diff := cmp.Diff(sandbox.ExplainRequest{Permissions: got.Permissions, AllowedDomains: got.AllowedDomains, PackageManagers: got.PackageManagers}, l.explained); diff != "" {
+				t.Errorf("explain: want (-), asked (+):\n%s", diff)
+			}
+			id, _ := needs("alice", got.Permissions)
+			want := map[string]sandbox.Registration{id: {UserID: "alice", Network: len(got.AllowedDomains)+len(got.PackageManagers) > 0, WriteDirs: []string{}, ReadDirs: []string{}}}
+			if diff := cmp.Diff(want, l.put, cmp.Transformer("empty", func(list []string) int { return len(list) })); diff != "" {
+				t.Errorf("want (-), registered (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCompletions(t *testing.T) {
+	l := newLab(t)
+	for line, want := range map[string]string{
+		"exec --package-manager ": "dart\ndotnet\ngo\njava\nnode\nphp\npython\nruby\nrust\n",
+		"explain --allow-domain ": "",
+		"egress log --verdict ":   "allowed\ndenied\nfailed\nlimited\nmalformed\n",
+		"egress log --via ":       "dns\ntls\nhttp\n",
+	} {
+		words := append([]string{"__complete"}, strings.Split(line, " ")...)
+		if got := l.ok("", words...); got != want+":4\n" { // no names of files
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+}
+
+// A command is told what it did not get, after its own output and with its own exit code.
+func TestRefusalsAreToldAtTheEnd(t *testing.T) {
+	l := newLab(t)
+	l.exec = func(_ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		return sandbox.Result{
+			Result:  dockerexec.Result{ExitCode: 6},
+			Refused: []decisions.Summary{{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3}},
+		}, out(dockerexec.Stderr, []byte("curl: (6)\n"))
+	}
+	_, stderr, err := l.run(t.Context(), "", "exec", "-u", "alice", "--stats", "--", "curl")
+	var exit exitCode
+	if !errors.As(err, &exit) || exit != 6 {
+		t.Error(err)
+	}
+	const want = "curl: (6)\nsandbox: egress denied files.example.org (3 times, dns): the name is not allowed for this call; allow it with --allow-domain files.example.org\nsandbox: the command exited with 6"
+	if !strings.HasPrefix(stderr, want) {
+		t.Errorf("%s, want %s", stderr, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	const no, allow = apitypes.ReasonNotAllowed, "; allow it with --allow-domain "
+	denied := func(name string) apitypes.Refusal {
+		return apitypes.Refusal{Name: name, Verdict: "denied", Via: "dns", Reason: no, Count: 1}
+	}
+	for _, tt := range []struct {
+		name string
+		r    apitypes.Result
+		want []string
+	}{
+		{"nothing", apitypes.Result{}, nil},
+		{"a name in two ways", apitypes.Result{Egress: []apitypes.Refusal{
+			{Name: "a.org", Verdict: "denied", Via: "dns", Reason: no, Count: 1}, denied("b.org"), {Name: "a.org", Verdict: "denied", Via: "tls", Reason: no, Count: 2},
+		}}, []string{"denied a.org (3 times, dns and tls): " + no + allow + "a.org", "denied b.org (once, dns): " + no + allow + "b.org"}},
+		{"an allowed name that failed", apitypes.Result{Egress: []apitypes.Refusal{{Name: "a.org", Verdict: "failed", Via: "dns", Reason: "no DNS server answered", Count: 1}}},
+			[]string{"failed a.org (once, dns): no DNS server answered"}},
+		{"denied for another reason", apitypes.Result{Egress: []apitypes.Refusal{{Name: "a.org", Verdict: "denied", Via: "dns", Reason: "the name has no address that this call may reach", Count: 1}}},
+			[]string{"denied a.org (once, dns): the name has no address that this call may reach"}},
+		{"no name", apitypes.Result{Egress: []apitypes.Refusal{{Verdict: "denied", Via: "tls", Reason: no, Count: 1}}},
+			[]string{"denied a host without a name (once, tls): " + no}},
+		{"names that are no advice", apitypes.Result{Egress: []apitypes.Refusal{
+			denied("*"), denied("*.org"), denied("*.a.org"), denied("a.org;id"), denied("localhost"), denied("10.0.0.1"), denied("_x.a.org"), denied("A.org"), denied("\x1b[31m.org"), denied("bücher.de"),
+		}}, []string{
+			"denied * (once, dns): " + no, "denied *.org (once, dns): " + no, "denied *.a.org (once, dns): " + no, "denied a.org;id (once, dns): " + no, "denied localhost (once, dns): " + no,
+			"denied 10.0.0.1 (once, dns): " + no, "denied _x.a.org (once, dns): " + no, "denied A.org (once, dns): " + no, `denied "\x1b[31m.org" (once, dns): ` + no, "denied bücher.de (once, dns): " + no,
+		}},
+		{"more", apitypes.Result{Egress: []apitypes.Refusal{denied("a.org")}, EgressMore: 12},
+			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 names more; "sandbox egress log" has the latest of them`}},
+	} {
+		var out bytes.Buffer
+		tellRefusals(&out, tt.r)
+		want := ""
+		for _, line := range tt.want {
+			want += "sandbox: egress " + line + "\n"
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// decide adds decisions of alice's and bob's to the lab's log.
+func (l *lab) decide(at time.Time, names ...string) {
+	for _, name := range names {
+		l.log.Add(decisions.Decision{Time: at, User: "alice", Name: name, Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed})
+		l.log.Add(decisions.Decision{Time: at, User: "bob", Name: name, Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"})
+	}
+}
+
+func TestEgressLog(t *testing.T) {
+	l := newLab(t)
+	now := time.Now()
+	l.decide(now.Add(-48*time.Hour), "a.org")
+	l.decide(now, "b.org", "b.org")
+	clock, day := now.Format(time.TimeOnly), now.Add(-48*time.Hour).Format("Jan _2 15:04")
+	lines := func(flags ...string) []string {
+		var got []string
+		for line := range strings.Lines(l.ok("", append([]string{"egress", "log"}, flags...)...)) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		return got
+	}
+	const heading = "TIME USER VERDICT VIA NAME COUNT REASON"
+	alice, bob := " alice denied dns b.org 2 the name is not allowed for this call", " bob allowed tls b.org:443 2 the name is allowed"
+	oldAlice, oldBob := strings.Replace(alice, "b.org 2", "a.org 1", 1), strings.Replace(bob, "b.org:443 2", "a.org:443 1", 1)
+	day = strings.Join(strings.Fields(day), " ")
+	for _, tt := range []struct {
+		flags []string
+		want  []string
+	}{
+		{nil, []string{heading, day + oldAlice, day + oldBob, clock + alice, clock + bob}},
+		{[]string{"--since", "10m"}, []string{heading, clock + alice, clock + bob}},
+		{[]string{"--since", now.Add(-time.Second).Format(time.RFC3339), "-u", "bob"}, []string{heading, clock + bob}},
+		{[]string{"--verdict", "denied", "--via", "dns", "-n", "1"}, []string{heading, clock + alice}},
+		{[]string{"--name", "A.org"}, []string{heading, day + oldAlice, day + oldBob}},
+		{[]string{"--limit", "0"}, []string{heading}},
+	} {
+		if diff := cmp.Diff(tt.want, lines(tt.flags...)); diff != "" {
+			t.Errorf("%q: want (-), got (+):\n%s", tt.flags, diff)
+		}
+	}
+	if got := l.ok("", "egress", "log", "--json", "--limit", "1"); !strings.HasPrefix(got, "[\n  {\n    \"seq\": 6,") || !strings.Contains(got, `"port": 443,`) {
+		t.Error(got)
+	}
+	if _, _, err := l.run(t.Context(), "", "egress", "lgo"); err == nil || !strings.Contains(err.Error(), `unknown command "lgo"`) {
+		t.Error(err)
+	}
+	for flags, message := range map[string]string{
+		"--verdict deny": `verdict "deny" is not one of`, "--since soon": `--since "soon" is neither`, "--since -1m": "is neither", "--limit 1001": `limit "1001"`, "x": "unknown command",
+	} {
+		if _, _, err := l.run(t.Context(), "", append([]string{"egress", "log"}, strings.Fields(flags)...)...); err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+}
+
+// following runs a command line that goes on, and returns its lines and, once those have ended, its error.
+func (l *lab) following(ctx context.Context, args ...string) (lines *bufio.Scanner, over <-chan error) {
+	read, write := io.Pipe()
+	root := rootCommand()
+	root.SetArgs(append([]string{"--socket", l.socket, "egress", "log", "-f"}, args...))
+	root.SetOut(write)
+	root.SetErr(io.Discard)
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		_ = write.Close()
+		ended <- err
+	}()
+	return bufio.NewScanner(read), ended
+}
+
+func TestEgressLogFollows(t *testing.T) {
+	interrupt := func(_ *lab, _ context.CancelFunc) { _ = unix.Kill(unix.Getpid(), unix.SIGINT) }
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		end   func(*lab, context.CancelFunc)
+		want  error
+	}{
+		{"interrupted", nil, interrupt, exitCode(130)},
+		{"cancelled", []string{"--json"}, func(_ *lab, cancel context.CancelFunc) { cancel() }, exitCode(130)},
+		{"the service stops", nil, func(l *lab, _ context.CancelFunc) { close(l.stopping) }, client.ErrStopped},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLab(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l.decide(time.Now(), "a.org")
+			lines, over := l.following(ctx, append(tt.flags, "--user", "alice", "--limit", "1")...)
+			var seen []string
+			for lines.Scan() {
+				for _, name := range []string{"NAME", "a.org", "b.org"} {
+					if strings.Contains(lines.Text(), name) {
+						seen = append(seen, name)
+					}
+				}
+				switch seen[len(seen)-1] {
+				case "a.org":
+					l.decide(time.Now(), "b.org")
+				case "b.org":
+					tt.end(l, cancel)
+				}
+			}
+			if err := <-over; !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+			if got := strings.TrimPrefix(fmt.Sprint(seen), "[NAME "); strings.Trim(got, "[]") != "a.org b.org" {
+				t.Errorf("%s", seen)
+			}
+		})
+	}
+}
+
+func TestDecisionsFitTheTerminal(t *testing.T) {
+	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
+	long := apitypes.Decision{
+		Time: at, Count: 12, UserID: "alice-with-a-very-long-name", Name: "pages.example.org.evil.test", Via: apitypes.ViaHTTP, Port: 80,
+		Verdict: apitypes.VerdictMalformed, Reason: "what was sent is not a valid HTTP request",
+	}
+	odd := apitypes.Decision{Time: at.AddDate(0, 0, -1), Count: 1, Name: "a\x1b[31m", Via: apitypes.ViaDNS, Verdict: apitypes.VerdictDenied, Reason: "x"}
+	for columns, want := range map[int]string{
+		80: `TIME          USER          VERDICT    VIA   NAME           COUNT  REASON
+15:04:05      alice-with-…  malformed  http  …evil.test:80  12     what was sen…
+Jan  1 15:04  -             denied     dns   "a\x1b[31m"    1      x
+`,
+		0: `TIME          USER                         VERDICT    VIA   NAME                            COUNT  REASON
+15:04:05      alice-with-a-very-long-name  malformed  http  pages.example.org.evil.test:80  12     what was sent is not a valid HTTP request
+Jan  1 15:04  -                            denied     dns   "a\x1b[31m"                     1      x
+`,
+	} {
+		var out bytes.Buffer
+		table := &decisionTable{out: &out, columns: columns, now: func() time.Time { return at.Add(time.Hour) }}
+		if err := table.print(long, odd); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%d columns: want (-), got (+):\n%s", columns, diff)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(line)) - 1; columns > 0 && n > columns {
+				t.Errorf("%d columns of %d: %s", n, columns, line)
+			}
+		}
+	}
+}
