@@ -103,6 +103,8 @@ type lab struct {
 	dir     string
 	socket  string // the engine's
 	environ []string
+	wrap    []string // what sandboxd is started with
+	egress  string   // what the names of its networks begin with
 	engine  *docker.Client
 	client  *client.Client
 	daemon  *exec.Cmd
@@ -143,13 +145,14 @@ func openLab(name, socket string, settings []string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{name: name, dir: dir, socket: socket, engine: engine, log: &lockedBuffer{}}
+	l := &lab{name: name, dir: dir, socket: socket, engine: engine, log: &lockedBuffer{}, egress: egressName()}
 	l.environ = append([]string{
 		"SANDBOXD_USERS_DIR=" + l.path("users"),
 		"SANDBOXD_DATA_DIR=" + l.path("data"),
 		"SANDBOXD_LISTEN=" + l.path("sandboxd.sock"),
 		"SANDBOXD_DOCKER_SOCKET_PATH=" + socket,
 		"SANDBOXD_LOG_LEVEL=debug",
+		"SANDBOXD_EGRESS_NAME=" + l.egress,
 		"PATH=" + os.Getenv("PATH"),
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, settings...)
@@ -168,7 +171,8 @@ func (l *lab) home(user string) string { return filepath.Join(l.dir, "users", us
 
 // start runs sandboxd and waits until it answers.
 func (l *lab) start() error {
-	l.daemon = exec.Command(filepath.Join(binaries, "sandboxd"))
+	argv := append(slices.Clone(l.wrap), filepath.Join(binaries, "sandboxd"))
+	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ
 	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log
 	if err := l.daemon.Start(); err != nil {
@@ -212,6 +216,7 @@ func (l *lab) close() {
 	for _, found := range l.containers() {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
+	l.removeNetworks()
 	for _, name := range l.volumes() {
 		_ = l.engine.VolumeRemove(context.Background(), name, true)
 	}
@@ -221,25 +226,31 @@ func (l *lab) close() {
 
 // containers are those that the engine has for this lab, running or not.
 func (l *lab) containers() []container.Summary {
-	instance, err := os.ReadFile(l.path("data/instance"))
-	if err != nil {
+	instance := l.instance()
+	if instance == "" {
 		return nil
 	}
 	list, _ := l.engine.ContainerList(context.Background(), container.ListOptions{
 		All:     true,
-		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+strings.TrimSpace(string(instance)))),
+		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+instance)),
 	})
 	return list
 }
 
+// instance marks what is the lab's; empty before sandboxd has run.
+func (l *lab) instance() string {
+	text, _ := os.ReadFile(l.path("data/instance"))
+	return strings.TrimSpace(string(text))
+}
+
 // volumes are the names of those that the engine has for this lab.
 func (l *lab) volumes() []string {
-	instance, err := os.ReadFile(l.path("data/instance"))
-	if err != nil {
+	instance := l.instance()
+	if instance == "" {
 		return nil
 	}
 	list, err := l.engine.VolumeList(context.Background(), volume.ListOptions{
-		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+strings.TrimSpace(string(instance)))),
+		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+instance)),
 	})
 	if err != nil {
 		return nil
@@ -323,20 +334,25 @@ var (
 func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
-			sharedMu.Lock()
-			l := sharedLabs[runtime]
-			if l == nil {
-				var err error
-				if l, err = openLab("shared", engineSocket, runtimeSettings(runtime)); err != nil {
-					sharedMu.Unlock()
-					t.Fatal(err)
-				}
-				sharedLabs[runtime] = l
-			}
-			sharedMu.Unlock()
-			story(t, l)
+			story(t, sharedLab(t, runtime, runtimeSettings(runtime)))
 		})
 	}
+}
+
+// sharedLab is the one with that name; the first story that asks for it starts it.
+func sharedLab(t *testing.T, name string, settings []string) *lab {
+	t.Helper()
+	sharedMu.Lock()
+	defer sharedMu.Unlock()
+	l := sharedLabs[name]
+	if l == nil {
+		var err error
+		if l, err = openLab("shared "+name, engineSocket, settings); err != nil {
+			t.Fatal(err)
+		}
+		sharedLabs[name] = l
+	}
+	return l
 }
 
 // eachOwn is eachRuntime with a lab of the story's own.
@@ -359,6 +375,7 @@ func closeLabs() {
 		l.(*lab).close()
 		return true
 	})
+	closeWorld()
 }
 
 // eventually polls until a condition holds.

@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/e2e/inet"
+)
+
+// Addresses that stand for others in the test internet.
+var (
+	privateAddr  = netip.MustParseAddr("10.77.0.5")
+	metadataAddr = netip.MustParseAddr("169.254.169.254")
+)
+
+// world is the test internet of all stories. Its origins are at its addresses 10 to 12 and at those that
+// stand for others; the second and third share what the first one is asked for.
+type world struct {
+	*inet.Inet
+	// shared and other are two origins.
+	shared, other netip.Addr
+	given         int
+}
+
+var (
+	worldMu  sync.Mutex
+	theWorld *world
+)
+
+func openWorld(t *testing.T) *world {
+	t.Helper()
+	worldMu.Lock()
+	defer worldMu.Unlock()
+	if theWorld != nil {
+		return theWorld
+	}
+	in, err := inet.New(context.Background(), inet.Config{Extra: []netip.Addr{privateAddr, metadataAddr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{Inet: in, shared: in.Addr(10), other: in.Addr(11)}
+	for _, addr := range []netip.Addr{w.shared, w.other, privateAddr, metadataAddr} {
+		if err := in.Origin(addr); err != nil {
+			_ = in.Close()
+			t.Fatal(err)
+		}
+	}
+	theWorld = w
+	return w
+}
+
+func closeWorld() {
+	worldMu.Lock()
+	defer worldMu.Unlock()
+	if theWorld != nil {
+		_ = theWorld.Close()
+	}
+}
+
+// worldSettings let a sandboxd live in the test internet.
+func worldSettings(w *world) []string {
+	return []string{
+		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + w.DNSServers()[0].String(),
+		"SANDBOXD_DOCKER_LOCAL_DNS_SERVERS=" + w.DNSServers()[1].String(),
+		"SANDBOXD_DOCKER_ALLOW_LOCAL_NETWORKING_FOR_USERS=local",
+		"SANDBOXD_EGRESS_ALSO_PUBLIC=198.51.100.0/24",
+	}
+}
+
+// egressName is a name for a lab's networks that no other lab has.
+func egressName() string { return "e" + strings.ToLower(rand.Text()[:8]) }
+
+// eachOutside tells a story once for each runtime, in a lab that lives in the test internet and is
+// shared with other such stories.
+func eachOutside(t *testing.T, story func(t *testing.T, l *lab, w *world)) {
+	w := openWorld(t)
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			story(t, sharedLab(t, "world "+runtime, append(runtimeSettings(runtime), worldSettings(w)...)), w)
+		})
+	}
+}
+
+// eachOutsideOwn is eachOutside with a lab of the story's own.
+func eachOutsideOwn(t *testing.T, story func(t *testing.T, l *lab, w *world), settings ...string) {
+	w := openWorld(t)
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			story(t, newLab(t, runtime, append(worldSettings(w), settings...)...), w)
+		})
+	}
+}
+
+// traveller registers a user's sandbox that may use the network, and gives the user the certificate of
+// the test internet, as ~/ca.pem.
+func (l *lab) traveller(t *testing.T, w *world, user string) {
+	t.Helper()
+	l.put(t, user, "ca.pem", string(w.CA()))
+	l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{Network: true}})
+}
+
+// reach runs a command that may reach the domains.
+func (l *lab) reach(t *testing.T, user, command string, domains ...string) apitypes.Output {
+	t.Helper()
+	return l.run(t, user, apitypes.Exec{
+		Command: command, Permissions: []string{"@network"}, AllowedDomains: domains,
+		Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem", "SSL_CERT_FILE": "/home/ca.pem"},
+	})
+}
+
+// hello fetches /hello of a name with curl.
+func hello(url string) string { return "curl -sS --max-time 20 " + url + "/hello" }
+
+// refused finds what was said about a name, over all ways together.
+func refused(out apitypes.Output, name string) (verdict string, count int) {
+	for _, line := range out.Egress {
+		if line.Name == name {
+			verdict = string(line.Verdict)
+			count += int(line.Count)
+		}
+	}
+	return verdict, count
+}
+
+// arrivals are the requests that came for a host, in order.
+func (w *world) arrivals(host string) (paths []string) {
+	for _, a := range w.Arrived() {
+		if a.Kind == inet.Request && a.Host == host {
+			paths = append(paths, a.Path)
+		}
+	}
+	return paths
+}
+
+// name sets a name of the story's own in the test internet.
+func (w *world) name(t *testing.T, label string, addrs ...netip.Addr) string {
+	t.Helper()
+	name := label + "." + strings.ToLower(rand.Text()[:8]) + ".example"
+	w.DNS.SetA(name, time.Minute, addrs...)
+	return name
+}
+
+// networks are the names of those that the engine has for this lab.
+func (l *lab) networks() []string {
+	instance := l.instance()
+	if instance == "" {
+		return nil
+	}
+	list, err := l.engine.NetworkList(context.Background(), network.ListOptions{
+		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+instance)),
+	})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, n := range list {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// removeNetworks takes the lab's networks and rules away; its sandboxd and its containers are gone.
+func (l *lab) removeNetworks() {
+	for _, name := range l.networks() {
+		_ = l.engine.NetworkRemove(context.Background(), name)
+	}
+	for _, profile := range []string{"isolated", "local"} {
+		for _, family := range []string{"inet", "bridge", "arp"} {
+			_ = exec.Command("nft", "delete", "table", family, l.egress+"-"+profile).Run()
+		}
+	}
+}
+
+// nft runs nft and returns what it prints.
+func nft(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nft", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// addressOf is a container's address on the lab's network.
+func (l *lab) addressOf(t *testing.T, id string) string {
+	t.Helper()
+	found, err := l.engine.ContainerInspect(context.Background(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range found.NetworkSettings.Networks {
+		if strings.HasPrefix(name, l.egress) {
+			return end.IPAddress
+		}
+	}
+	t.Fatalf("container %.12s is on no network of the lab: %v", id, found.NetworkSettings.Networks)
+	return ""
+}
+
+// succeeds fails the test when a command has not, and returns what it printed.
+func succeeds(t *testing.T, out apitypes.Output) string {
+	t.Helper()
+	if out.Failed {
+		t.Fatalf("failed with %s: %.500q %.500q, egress %v", exitText(out), out.Stdout, out.Stderr, out.Egress)
+	}
+	return strings.TrimSuffix(out.Stdout, "\n")
+}
+
+func exitText(out apitypes.Output) string {
+	if out.ExitCode == nil {
+		return fmt.Sprintf("signal %v", out.Signal)
+	}
+	return fmt.Sprint(*out.ExitCode)
+}
+
+// fresh is an address of the test internet that no other story uses.
+func (w *world) fresh() netip.Addr {
+	worldMu.Lock()
+	defer worldMu.Unlock()
+	w.given++
+	return w.Addr(100 + w.given)
+}
+
+func (w *world) capture(t *testing.T) *inet.Capture {
+	t.Helper()
+	c, err := w.Capture()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
