@@ -45,6 +45,19 @@ remove_volumes() {
 	[ -z "$volumes" ] || xargs docker volume rm <<<"$volumes" >/dev/null
 }
 
+# The networks, with the rules that hold what is on them.
+remove_networks() {
+	local name family
+	[ -r "$DATA/instance" ] || return 0
+	for name in $(docker network ls --filter "label=run.daycare.sandbox.instance=$(cat "$DATA/instance")" --format '{{.Name}}'); do
+		docker network rm "$name" >/dev/null
+	done
+	command -v nft >/dev/null || return 0
+	for name in daycare-isolated daycare-local; do
+		for family in inet bridge arp; do nft delete table $family $name 2>/dev/null || true; done
+	done
+}
+
 stop() {
 	if [ -r "$PIDFILE" ]; then
 		local pid exe
@@ -59,9 +72,23 @@ stop() {
 		rm -f "$PIDFILE"
 		remove_containers
 		remove_volumes
+		remove_networks
 		say "left in place: $DATA and /data/users"
 	fi
 }
+
+# The demo has to work where nobody but the host's own resolvers answers, and where those lead to a
+# mirror of the house, which may have a private address.
+resolve_as_the_host_does() {
+	local servers mirror
+	servers=$(awk '$1 == "nameserver" && $2 !~ /%/ { print $2 }' /etc/resolv.conf | paste -sd,)
+	[ -z "$servers" ] || export SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="${SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS:-$servers}"
+	mirror=$(getent ahostsv4 registry.npmjs.org | awk '{ print $1 "/32" }' | sort -u | paste -sd,) || true
+	[ -z "$mirror" ] || export SANDBOXD_EGRESS_ALSO_PUBLIC="${SANDBOXD_EGRESS_ALSO_PUBLIC:-$mirror}"
+}
+
+# A mirror of the house may also have a certificate of the house: programs inside get what the host trusts.
+readonly HOST_CA=/etc/ssl/certs/ca-certificates.crt
 
 start_service() {
 	step "The service"
@@ -69,6 +96,7 @@ start_service() {
 		say "sandboxd is already running"
 		return
 	fi
+	resolve_as_the_host_does
 	setsid nohup bin/sandboxd >>"$LOG" 2>&1 </dev/null &
 	local pid=$!
 	for _ in $(seq 100); do
@@ -118,11 +146,19 @@ show bin/sandbox exec --user $USER_ID -- 'touch /etc/x /home/x; id; grep CapEff 
 show bin/sandbox exec --user $USER_ID --grant @workspace -- 'echo "written by the call" > /home/note'
 show bin/sandbox read --user $USER_ID note
 
+step "What it reaches: the names that the call asks for, and no others"
+show bin/sandbox exec --user $USER_ID -- 'curl -sS https://files.example' || true
+bin/sandbox cp --user $USER_ID "$HOST_CA" :/tmp/ca.pem 2>/dev/null || true
+show bin/sandbox exec --user $USER_ID --package-manager node --timeout 2m --env NODE_EXTRA_CA_CERTS=/tmp/ca.pem -- \
+	'cd /tmp && npm install --no-audit --no-fund is-odd && node -e "console.log(\"3 is odd:\", require(\"is-odd\")(3))"; curl -sS https://files.example' || true
+show bin/sandbox egress log --user $USER_ID --limit 6
+
 cat <<TXT
 
 That was $USER_ID, in gVisor, with a home of its own: /data/users/$USER_ID/home. Try next:
 
     bin/sandbox exec --user alice -- 'python3 -c "print(6*7)"'
+    bin/sandbox exec --user alice --allow-domain example.org -- 'curl -sS https://example.org'
     bin/sandbox ps
     bin/sandbox exec --help
     make test
