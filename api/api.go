@@ -58,7 +58,7 @@ type Files interface {
 	Remove(ctx context.Context, id, path string, recursive bool) error
 }
 
-// Config is what the API needs; all fields but Stopping must be set.
+// Config is what the API needs; all fields but Stopping and Metrics must be set.
 type Config struct {
 	// Version is the service's, for health.
 	Version string
@@ -69,7 +69,9 @@ type Config struct {
 	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
 	// Nil is for never.
 	Stopping <-chan struct{}
-	Log      zerolog.Logger
+	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
+	Metrics http.Handler
+	Log     zerolog.Logger
 }
 
 // server answers requests.
@@ -121,6 +123,9 @@ func New(service Service, cfg Config) http.Handler {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			s.serve(w, req, r)
 		})
+	}
+	if cfg.Metrics != nil {
+		mux.Handle("GET /metrics", cfg.Metrics)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, fmt.Errorf("there is no %s %s here: %w", req.Method, req.URL.Path, cerrdefs.ErrNotFound))

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -611,6 +612,11 @@ func TestEgressDecisions(t *testing.T) {
 			if !strings.Contains(printed, name) || !strings.Contains(printed, want) {
 				t.Errorf("%q", printed)
 			}
+		}
+		// What is counted is counted by verdict, never by name.
+		out, err := exec.Command("curl", "-sS", "--unix-socket", l.path("sandboxd.sock"), "http://x/metrics").Output()
+		if err != nil || !strings.Contains(string(out), `sandboxd_egress_decisions_total{verdict="denied",via="dns"}`) || strings.Contains(string(out), denied) {
+			t.Errorf("metrics: %v\n%.2000s", err, out)
 		}
 	})
 }

@@ -104,7 +104,7 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	}, registry, platforms, executor, log)
 	return answer(ctx, cfg, api.New(service, api.Config{
 		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
-		Stopping: ctx.Done(),
+		Stopping: ctx.Done(), Metrics: metrics(verdicts, outside),
 	}), log)
 }
 
