@@ -3,10 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -614,7 +615,15 @@ func TestEgressDecisions(t *testing.T) {
 			}
 		}
 		// What is counted is counted by verdict, never by name.
-		out, err := exec.Command("curl", "-sS", "--unix-socket", l.path("sandboxd.sock"), "http://x/metrics").Output()
+		web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", l.path("sandboxd.sock"))
+		}}}
+		answer, err := web.Get("http://x/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		out, err := io.ReadAll(answer.Body)
 		if err != nil || !strings.Contains(string(out), `sandboxd_egress_decisions_total{verdict="denied",via="dns"}`) || strings.Contains(string(out), denied) {
 			t.Errorf("metrics: %v\n%.2000s", err, out)
 		}
