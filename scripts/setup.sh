@@ -5,7 +5,7 @@
 #
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
-#   scripts/setup.sh tests      only the programs that tests use (ip, nft)
+#   scripts/setup.sh tests      only the programs that tests use (ip, nft, git)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -200,14 +200,14 @@ setup_image() {
 
 setup_test_programs() {
 	step "Programs of the tests"
-	if command -v ip >/dev/null && command -v nft >/dev/null; then
-		say "already there: ip, nft"
+	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null; then
+		say "already there: ip, nft, git"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the tests use ip and nft: install iproute2 and nftables, and run it again"
+		die "the tests use ip, nft and git: install iproute2, nftables and git, and run it again"
 	fi
-	apt_install iproute2 nftables
+	apt_install iproute2 nftables git
 }
 
 require_go
