@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
@@ -40,7 +41,7 @@ func (s Spec) mode() string {
 // exchange is what the first program and the service share: a spool, or a process's folder.
 func (s Spec) exchange(spoolFile string) mount.Mount {
 	if s.Process.ID != "" {
-		return bind(Mount{Source: s.Process.Dir, Target: ProcessPath})
+		return bind(Mount{Source: s.Process.Dir, Target: launch.Dir})
 	}
 	return bind(Mount{Source: spoolFile, Target: wire.SpoolPath})
 }

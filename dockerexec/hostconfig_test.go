@@ -121,7 +121,7 @@ func TestProcessOfASpec(t *testing.T) {
 	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{AgentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
-	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != ProcessPath || m.ReadOnly {
+	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != "/.daycare/process" || m.ReadOnly {
 		t.Errorf("%+v", m)
 	}
 	s.Process = Process{}

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/engine"
 )
 
@@ -22,13 +26,10 @@ import (
 // runs the command and needs nobody. The Executor makes, finds and ends such containers, and sees to
 // what they need on the host and on the network; whether one should run is up to others.
 
-// ProcessPath is where a process's container finds its folder.
-const ProcessPath = "/.daycare/process"
-
 // Process is what a Spec's container runs by itself. Without an ID it waits for commands instead.
 type Process struct {
 	ID string `json:"id"`
-	// Dir is a folder of the tenant's on the host, which becomes ProcessPath.
+	// Dir is a folder of the tenant's on the host, which becomes launch.Dir. There is a launch.json in it.
 	Dir string `json:"dir"`
 }
 
@@ -82,11 +83,36 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	if err := e.verify(w, ask); err != nil {
 		return ProcessContainer{}, err
 	}
-	// Until it is told so, the first program starts nothing.
+	// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
+	if err := e.listening(ctx, w); err != nil {
+		return ProcessContainer{}, err
+	}
 	if err := e.docker.ContainerKill(ctx, w.id, "USR1"); err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return e.processContainer(ctx, w.id)
+}
+
+// listening waits until the first program has read its launch.json, which it then removes.
+func (e *Executor) listening(ctx context.Context, w *warm) error {
+	file := filepath.Join(w.spec.Process.Dir, launch.File)
+	for polls := 1; ; polls++ {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if polls%64 == 0 {
+			if now, err := e.processContainer(ctx, w.id); err != nil {
+				return err
+			} else if !now.Running {
+				return errors.New("its first program has ended before it began")
+			}
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("its first program does not begin: %w", context.Cause(ctx))
+		}
+	}
 }
 
 // unregister forgets a process's container; it says whether it was known.

@@ -83,12 +83,12 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	}
 	defer outside.Shutdown()
 	executor := dockerexec.New(docker, dockerexec.Config{
-		Instance:      data.instance,
-		IdleTimeout:   time.Duration(cfg.IdleTimeout),
-		Platform:      platforms.Current,
-		Grounds:       ground,
-		Networks:      sandbox.Outside{Egress: outside},
-		ProcessEnded:  func(string) {}, ProcessesUnseen: func() {},
+		Instance:     data.instance,
+		IdleTimeout:  time.Duration(cfg.IdleTimeout),
+		Platform:     platforms.Current,
+		Grounds:      ground,
+		Networks:     sandbox.Outside{Egress: outside},
+		ProcessEnded: func(string) {}, ProcessesUnseen: func() {},
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})

@@ -1,0 +1,198 @@
+// Package launch is what the service and the first program of a durable process's container, our
+// agent, say to each other. They have no connection: they share a directory, which the service
+// binds to Dir, and the container's exit code.
+//
+//	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
+//	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
+//	state.json     by the agent: first when the command has started, then when all has ended
+//	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ...
+//
+// A state.json of an earlier run is gone when launch.json is. SIGTERM, SIGINT and SIGHUP go to the
+// whole command; before the start they end the agent.
+//
+// The directory belongs to the user that the command runs as, so whatever the service reads from
+// it is that tenant's input, to be opened and parsed as such.
+package launch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"strings"
+	"time"
+)
+
+// Version is raised with every change that the other end could not understand. A container may be
+// older than the service that reads its state.
+const Version = 1
+
+// Dir is where the directory is in the container; the other names are files in it.
+const (
+	Dir       = "/.daycare/process"
+	File      = "launch.json"
+	StateFile = "state.json"
+	LogFile   = "process.log"
+)
+
+// MaxSize and MaxStateSize bound launch.json and state.json, in bytes.
+const (
+	MaxSize      = 4 << 20
+	MaxStateSize = 4 << 10
+)
+
+// The container's exit code is the command's, or 128 and the number of the signal that ended it.
+// It is CodeNotRunnable or CodeNotFound when the command could not be started, as in a shell, and
+// CodeAgent when the agent failed before it came to that.
+const (
+	CodeAgent       = 125
+	CodeNotRunnable = 126
+	CodeNotFound    = 127
+)
+
+// Launch says what to run.
+type Launch struct {
+	Version int `json:"version"`
+	// Argv is the program and its arguments, looked up in Env's PATH. Either it or Shell is set.
+	Argv []string `json:"argv,omitempty"`
+	// Shell is a command line for bash, or for sh where the image has no bash.
+	Shell string `json:"shell,omitempty"`
+	// Login makes the shell a login shell.
+	Login bool `json:"login,omitempty"`
+	// Cwd is an absolute path inside the container.
+	Cwd string `json:"cwd"`
+	// Env is the command's whole environment as NAME=value.
+	Env []string `json:"env"`
+	Log Log      `json:"log"`
+}
+
+// Log bounds the log.
+type Log struct {
+	// MaxBytes is the most that one file holds, MinLogBytes or more. Lines up to 64 KiB, or half
+	// of a smaller MaxBytes, are not cut between two files.
+	MaxBytes int64 `json:"maxBytes"`
+	// Files is how many older files are kept, from 0 to MaxLogFiles.
+	Files int `json:"files"`
+}
+
+// MinLogBytes and MaxLogFiles are the bounds of a Log.
+const (
+	MinLogBytes = 4 << 10
+	MaxLogFiles = 100
+)
+
+// OldLog is the name of an older file of the log; the newest of them is 1.
+func OldLog(n int) string { return fmt.Sprintf("%s.%d", LogFile, n) }
+
+// Parse reads a launch.json and refuses what it does not know.
+func Parse(data []byte) (Launch, error) {
+	var l Launch
+	if err := decode(data, MaxSize, &l, true); err != nil {
+		return Launch{}, fmt.Errorf("cannot read %s: %w", File, err)
+	}
+	if err := l.Validate(); err != nil {
+		return Launch{}, fmt.Errorf("%s is refused: %w", File, err)
+	}
+	return l, nil
+}
+
+// Validate returns all faults, joined.
+func (l Launch) Validate() error {
+	var faults []error
+	fault := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(l.Version != Version, "version %d where %d is understood", l.Version, Version)
+	fault((len(l.Argv) > 0) == (l.Shell != ""), "either argv or shell has to be set")
+	fault(l.Login && l.Shell == "", "login without a shell")
+	fault(!path.IsAbs(l.Cwd), "cwd %q is not absolute", l.Cwd)
+	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes, MinLogBytes)
+	fault(l.Log.Files < 0 || l.Log.Files > MaxLogFiles, "%d older log files, not 0 to %d", l.Log.Files, MaxLogFiles)
+	return errors.Join(faults...)
+}
+
+// State is what became of the command.
+type State struct {
+	Version int `json:"version"`
+	// StartedAt is zero when the command was not started.
+	StartedAt time.Time `json:"startedAt,omitzero"`
+	// PID is the command's first process's, as the container sees it.
+	PID int `json:"pid,omitempty"`
+	// EndedAt is zero as long as the command runs. Whatever follows means something afterwards only.
+	EndedAt time.Time `json:"endedAt,omitzero"`
+	// ExitCode means nothing when Signal is set.
+	ExitCode int `json:"exitCode"`
+	// Signal is the name of the signal that ended the command ("SIGKILL"), or empty.
+	Signal string `json:"signal,omitempty"`
+	// Fault says why the command could not be started, or is empty.
+	Fault string `json:"fault,omitempty"`
+	// Lost is how many bytes of output could not be written to the log.
+	Lost int64 `json:"lost,omitempty"`
+}
+
+// maxFault bounds a Fault in bytes: written as JSON, which may take six for one, the state stays
+// below MaxStateSize.
+const maxFault = 500
+
+// Encode is the state as JSON, of at most MaxStateSize bytes; a longer Fault is cut.
+func (s State) Encode() []byte {
+	s.Version = Version
+	s.Fault = cut(s.Fault)
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it has no field that could fail, unless the year has five digits
+	}
+	return data
+}
+
+// ParseState reads a state.json, which is a tenant's input: fields that a later version may add are
+// passed over, a figure that cannot be is an error.
+func ParseState(data []byte) (State, error) {
+	var s State
+	if err := decode(data, MaxStateSize, &s, false); err != nil {
+		return State{}, fmt.Errorf("cannot read %s: %w", StateFile, err)
+	}
+	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) {
+		return State{}, fmt.Errorf("cannot read %s: a figure is out of bounds", StateFile)
+	}
+	s.Fault = cut(s.Fault)
+	return s, nil
+}
+
+func cut(fault string) string {
+	if len(fault) > maxFault {
+		fault = fault[:maxFault]
+	}
+	return strings.ToValidUTF8(fault, "")
+}
+
+// isSignal accepts what a signal may be called: SIGTERM, SIGRTMIN+3; and no signal.
+func isSignal(name string) bool {
+	if name == "" {
+		return true
+	}
+	rest, is := strings.CutPrefix(name, "SIG")
+	return is && rest != "" && len(rest) < 16 && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-") == ""
+}
+
+func decode(data []byte, limit int, into any, strict bool) error {
+	if len(data) > limit {
+		return fmt.Errorf("more than %d bytes", limit)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the object")
+	}
+	return nil
+}
