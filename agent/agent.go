@@ -7,7 +7,8 @@
 // The agent runs as the same user as the commands, so they can kill, stop or impersonate it. It
 // makes that hard and its peer relies on none of it.
 //
-// agent.go accepts streams; command.go runs one command; family.go knows the processes.
+// agent.go accepts streams; command.go runs one command; family.go knows the processes. process.go,
+// with log.go and state.go, is another mode: it runs one command that needs no session.
 package agent
 
 import (

@@ -51,7 +51,7 @@ func (c *command) serve() {
 }
 
 func (c *command) run(start wire.Start) wire.Exit {
-	p, fault := c.prepare(start)
+	p, fault := prepare(start)
 	if fault.Fault != wire.FaultNone {
 		return fault
 	}
@@ -240,7 +240,7 @@ func (c *command) terminate(l *leader, grace time.Duration) {
 }
 
 // prepare turns a Start into a process, with the shell or the program found.
-func (c *command) prepare(start wire.Start) (spawn.Process, wire.Exit) {
+func prepare(start wire.Start) (spawn.Process, wire.Exit) {
 	p := spawn.Process{Argv: start.Argv, Env: start.Env, Dir: start.Cwd}
 	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, entry := range start.Env {

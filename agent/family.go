@@ -131,11 +131,28 @@ func (f *family) signalTree(l *leader, signal unix.Signal) {
 	if f.leaders[l.pid] != l {
 		return
 	}
-	tree := []int{l.pid}
-	for i := 0; i < len(tree) && len(tree) < 1<<16; i++ {
-		tree = append(tree, children(tree[i])...)
+	for _, pid := range append([]int{l.pid}, descendants(l.pid)...) {
+		_ = unix.Kill(pid, signal)
 	}
-	for _, pid := range tree {
+}
+
+// signalAll is for a family with one command: it sends to the command's process group, which nobody
+// leaves unseen by forking, and to whatever else is below the agent at this moment, to each once:
+// for many programs a second signal means something else.
+func (f *family) signalAll(l *leader, signal unix.Signal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leaders[l.pid] != l {
+		return
+	}
+	var others []int
+	for _, pid := range descendants(os.Getpid()) {
+		if group, err := unix.Getpgid(pid); err == nil && group != l.pid {
+			others = append(others, pid)
+		}
+	}
+	_ = unix.Kill(-l.pid, signal)
+	for _, pid := range others {
 		_ = unix.Kill(pid, signal)
 	}
 }
@@ -194,6 +211,15 @@ func (f *family) leftovers() []int {
 func childless() bool {
 	var info siginfo
 	return errors.Is(waitAny(&info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG), unix.ECHILD)
+}
+
+// descendants lists what is below a process, children before theirs.
+func descendants(pid int) []int {
+	tree := children(pid)
+	for i := 0; i < len(tree) && len(tree) < 1<<16; i++ {
+		tree = append(tree, children(tree[i])...)
+	}
+	return tree
 }
 
 // children lists a process's children, of all of its threads.

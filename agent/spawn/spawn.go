@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields are needed.
+// Process describes what to start. All fields but the last are needed.
 type Process struct {
 	// Path is the program's file; it is not searched for.
 	Path string
@@ -30,6 +30,9 @@ type Process struct {
 	Dir string
 	// Files become descriptors 0, 1 and 2. They must be close-on-exec and 3 or higher.
 	Files [3]int
+	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
+	// caller with one command only, which for a long life may leave zombies to be collected.
+	GiveOrphans bool
 }
 
 // Stage says how far the child came when it failed.
@@ -82,13 +85,17 @@ type child struct {
 	env   []*byte
 	dir   *byte
 	files [3]int
-	mask  uint64 // the signals that the program starts with blocked: none
+	reaps uintptr // 1 for a subreaper, or 0
+	mask  uint64  // the signals that the program starts with blocked: none
 	stage Stage
 	errno syscall.Errno
 }
 
 func newChild(p Process) (*child, error) {
-	c := &child{files: p.Files}
+	c := &child{files: p.Files, reaps: 1}
+	if p.GiveOrphans {
+		c.reaps = 0
+	}
 	var err error
 	if c.path, err = syscall.BytePtrFromString(p.Path); err != nil {
 		return nil, err
@@ -134,7 +141,7 @@ func (c *child) run() {
 	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0); c.errno != 0 {
 		return
 	}
-	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0)
+	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, c.reaps, 0, 0, 0, 0)
 	if c.errno != 0 {
 		return
 	}

@@ -2,7 +2,8 @@
 
 // Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
 // process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
-// `sandbox-agent witness` says what is mounted. It is started by sandboxd alone.
+// `sandbox-agent witness` says what is mounted; `sandbox-agent process` is the first process of a
+// durable process's container (package launch). It is started by sandboxd alone.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/agent"
+	"github.com/daycare-run/sandbox/agent/launch"
 )
 
 // The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's
@@ -25,29 +27,39 @@ func init() {
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	code, err := run(os.Args[1:])
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "sandbox-agent:", err)
-		os.Exit(1)
 	}
+	os.Exit(code)
 }
 
-func run(args []string) error {
+func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
-		return fmt.Errorf("usage: sandbox-agent init | session | witness PATH... (run by sandboxd inside a container)")
+		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | witness PATH... (run by sandboxd inside a container)")
 	}
 	switch args[0] {
 	case "witness":
-		return agent.Witness(os.Stdout, args[1:])
+		return exitCode(agent.Witness(os.Stdout, args[1:]))
 	case "init":
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 		defer stop()
 		children := make(chan os.Signal, 1)
 		signal.Notify(children, unix.SIGCHLD)
 		agent.InitProcess(ctx, children)
-		return nil
+		return 0, nil
+	case "process":
+		return agent.RunProcess(launch.Dir)
 	case "session":
-		return agent.Serve()
+		return exitCode(agent.Serve())
 	default:
-		return fmt.Errorf("unknown mode %q", args[0])
+		return 1, fmt.Errorf("unknown mode %q", args[0])
 	}
+}
+
+func exitCode(err error) (int, error) {
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
 }
