@@ -23,8 +23,9 @@ unit: ## run the tests that need neither engine nor root, with the race detector
 lint: ## check formatting, vet, staticcheck, shell scripts
 	@scripts/lint.sh
 
-bench: ## set up, measure against docker exec and docker run, write bench/RESULTS.md
+bench: ## set up, measure against docker exec, docker run and dnsmasq, write bench/RESULTS.md
 	@scripts/setup.sh
+	@scripts/setup.sh bench
 	go run ./bench
 
 clean: ## stop the demo's sandboxd, remove its containers and bin/

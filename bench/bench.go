@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
 // findings are all that a run has measured.
@@ -16,6 +18,8 @@ type findings struct {
 	settings settings
 	machine  machine
 	deciding deciding
+	dns      dnsFindings
+	policy   []registering
 	runtimes []runtimeFindings
 }
 
@@ -32,6 +36,9 @@ type runtimeFindings struct {
 	reading  reading
 	large    large
 	grants   grants
+	network  networked
+	guard    guarded
+	packages packages
 }
 
 // errLeft marks an error that has left something behind.
@@ -41,8 +48,10 @@ var errLeft = errors.New("not everything is removed")
 type lab struct {
 	settings settings
 	docker   *client.Client
-	dir      string // of this run alone; removed at the end
-	floor    string // the floor program
+	dir      string     // of this run alone; removed at the end
+	floor    string     // the floor program
+	world    *inet.Inet // nil when nothing needs it
+	image    string     // the version that the last service said
 	progress io.Writer
 	begun    time.Time
 }
@@ -63,23 +72,55 @@ func measure(ctx context.Context, cfg settings, progress io.Writer) (_ findings,
 	if found.machine, err = inspectMachine(ctx, l.docker, cfg.runtimes); err != nil {
 		return findings{}, err
 	}
-	l.say("deciding")
-	if found.deciding, err = l.measureDeciding(); err != nil {
-		return findings{}, fmt.Errorf("deciding: %w", err)
+	if err := l.measureAlone(ctx, &found); err != nil {
+		return findings{}, err
 	}
 	for _, runtime := range cfg.runtimes {
-		one, err := l.measureRuntime(ctx, runtime, &found.machine)
-		if err != nil {
+		one := runtimeFindings{runtime: runtime}
+		if err := l.measureRuntime(ctx, &one); err != nil {
 			return findings{}, fmt.Errorf("runtime %s: %w", runtime, err)
 		}
 		found.runtimes = append(found.runtimes, one)
 	}
+	found.machine.image = l.image
 	return found, nil
+}
+
+// measureAlone measures what needs no container.
+func (l *lab) measureAlone(ctx context.Context, found *findings) error {
+	return l.steps("", []step{
+		{"deciding", "deciding", func() (err error) { found.deciding, err = l.measureDeciding(); return }},
+		{"dns", "DNS questions", func() (err error) { found.dns, err = l.measureDNS(ctx); return }},
+		{"policy", "registering containers", func() (err error) { found.policy, err = l.measureRegistering(ctx); return }},
+	})
+}
+
+// step is a part of what is measured.
+type step struct {
+	part, name string
+	run        func() error
+}
+
+// steps runs those that were asked for.
+func (l *lab) steps(of string, list []step) error {
+	for _, s := range list {
+		if !l.settings.has(s.part) {
+			continue
+		}
+		l.say("%s%s", of, s.name)
+		if err := s.run(); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
 }
 
 func newLab(ctx context.Context, cfg settings, progress io.Writer) (_ *lab, err error) {
 	l := &lab{settings: cfg, progress: progress, begun: time.Now()}
 	if err := checkBinaries(cfg.bin); err != nil {
+		return nil, err
+	}
+	if err := checkMeans(cfg); err != nil {
 		return nil, err
 	}
 	if l.docker, err = connect(ctx, cfg.runtimes); err != nil {
@@ -92,56 +133,97 @@ func newLab(ctx context.Context, cfg settings, progress io.Writer) (_ *lab, err 
 	if l.floor, err = buildFloor(ctx, l.dir); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
+	if cfg.has(internetParts...) {
+		l.say("making a test internet")
+		if l.world, err = newWorld(ctx); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
 	return l, nil
 }
 
 func (l *lab) close() error {
-	if err := errors.Join(os.RemoveAll(l.dir), l.docker.Close()); err != nil {
+	var err error
+	if l.world != nil {
+		err = l.world.Close()
+	}
+	if err := errors.Join(err, os.RemoveAll(l.dir), l.docker.Close()); err != nil {
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	return nil
 }
 
-// measureRuntime starts a service for one runtime, measures, and stops it.
-func (l *lab) measureRuntime(ctx context.Context, runtime string, m *machine) (_ runtimeFindings, err error) {
-	found := runtimeFindings{runtime: runtime}
-	l.say("%s: starting a service", runtime)
-	s, err := l.startService(ctx, runtime)
+// measureRuntime measures all of one runtime, in up to three services one after the other.
+func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error {
+	if l.settings.has(insideParts...) {
+		err := l.withService(ctx, found.runtime, found.runtime, nil, func(s *service) error { return s.measureInside(ctx, found) })
+		if err != nil {
+			return err
+		}
+	}
+	if l.settings.has("network", "guard") {
+		err := l.withService(ctx, found.runtime, found.runtime+"-outside", worldSettings(l.world), func(s *service) error { return s.measureOutside(ctx, found) })
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	if l.settings.has("packages") {
+		found.packages, err = l.measurePackages(ctx, found.runtime)
+	}
+	return err
+}
+
+// withService starts a service for one runtime, measures, and stops it.
+func (l *lab) withService(ctx context.Context, runtime, name string, settings []string, run func(*service) error) (err error) {
+	l.say("%s: starting a service", name)
+	s, err := l.startService(ctx, runtime, name, settings)
 	if err != nil {
-		return found, err
+		return err
 	}
 	defer func() {
-		l.say("%s: stopping the service and removing its containers", runtime)
+		l.say("%s: stopping the service and removing its containers", name)
 		err = errors.Join(err, s.close())
 	}()
 	health, err := s.api.Health(ctx)
 	if err != nil {
-		return found, err
+		return err
 	}
-	m.image = health.ImageVersion
-	// Memory comes first, while the service is fresh, and once more when all of that container has been
-	// measured. Grants make further containers, and large files keep the disk busy, so they come last.
-	steps := []struct {
-		name string
-		run  func() error
-	}{
-		{"memory at rest", func() error { return s.measureRest(ctx, &found.memory) }},
-		{"warm exec", func() (err error) { found.latency, err = s.measureLatency(ctx); return }},
-		{"cold exec", func() (err error) { found.cold, err = s.measureCold(ctx); return }},
-		{"64 at once", func() (err error) { found.together, err = s.measureTogether(ctx); return }},
-		{"streams", func() (err error) { found.streams, err = s.measureStreams(ctx); return }},
-		{"a slow reader", func() (err error) { found.slow, err = s.measureSlowReader(ctx, found.streams); return }},
-		{"a flood", func() (err error) { found.flood, err = s.measureFlood(ctx); return }},
-		{"memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
-		{"reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
-		{"grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
-		{"large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
+	l.image = health.ImageVersion
+	if err := run(s); err != nil {
+		return s.explain(err)
 	}
-	for _, step := range steps {
-		l.say("%s: %s", runtime, step.name)
-		if err := step.run(); err != nil {
-			return found, fmt.Errorf("%s: %w", step.name, s.explain(err))
-		}
+	return nil
+}
+
+// measureInside measures what needs no network. Memory comes first, while the service is fresh, and
+// once more when all of that container has been measured. Grants make further containers, and large
+// files keep the disk busy, so they come last.
+func (s *service) measureInside(ctx context.Context, found *runtimeFindings) error {
+	return s.steps(s.runtime+": ", []step{
+		{"memory", "memory at rest", func() error { return s.measureRest(ctx, &found.memory) }},
+		{"warm", "warm exec", func() (err error) { found.latency, err = s.measureLatency(ctx); return }},
+		{"cold", "cold exec", func() (err error) { found.cold, err = s.measureCold(ctx); return }},
+		{"together", "64 at once", func() (err error) { found.together, err = s.measureTogether(ctx); return }},
+		{"streams", "streams", func() (err error) { found.streams, err = s.measureStreams(ctx); return }},
+		{"slow", "a slow reader", func() (err error) { found.slow, err = s.measureSlowReader(ctx, found.streams); return }},
+		{"flood", "a flood", func() (err error) { found.flood, err = s.measureFlood(ctx); return }},
+		{"memory", "memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
+		{"reading", "reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
+		{"grants", "grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
+		{"large", "large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
+	})
+}
+
+// measureOutside measures what goes over the network, in the test internet.
+func (s *service) measureOutside(ctx context.Context, found *runtimeFindings) error {
+	if err := s.travel(ctx); err != nil {
+		return err
 	}
-	return found, nil
+	return s.steps(s.runtime+": ", []step{
+		{"network", "calls with a network", func() (err error) { found.network, err = s.measureNetwork(ctx); return }},
+		{"guard", "streams through the guard", func() error { return s.measureGuardStreams(ctx, &found.guard) }},
+		{"guard", "handshakes through the guard", func() error { return s.measureHandshakes(ctx, &found.guard) }},
+		{"guard", "idle connections", func() error { return s.measureIdle(ctx, &found.guard) }},
+	})
 }

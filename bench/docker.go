@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
@@ -196,6 +197,20 @@ func removeVolumes(ctx context.Context, docker *client.Client, label string) err
 	for _, v := range found.Volumes {
 		if err := docker.VolumeRemove(ctx, v.Name, false); err != nil && !cerrdefs.IsNotFound(err) {
 			return fmt.Errorf("cannot remove the volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeNetworks removes the networks with a label, which no container is on any more.
+func removeNetworks(ctx context.Context, docker *client.Client, label string) error {
+	found, err := docker.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
+	if err != nil {
+		return fmt.Errorf("cannot remove the networks with the label %s: %w", label, err)
+	}
+	for _, n := range found {
+		if err := docker.NetworkRemove(ctx, n.ID); err != nil && !cerrdefs.IsNotFound(err) {
+			return fmt.Errorf("cannot remove the network %s: %w", n.Name, err)
 		}
 	}
 	return nil

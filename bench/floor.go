@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -37,7 +38,11 @@ func (s *service) floorShell(ctx context.Context, n int) (time.Duration, error) 
 
 // runFloor runs a command in the sandbox that prints nanoseconds.
 func (s *service) runFloor(ctx context.Context, argv ...string) (sample, error) {
-	out, err := s.exec(ctx, boxID, argv...)
+	return s.callFloor(ctx, apitypes.Exec{Argv: argv})
+}
+
+func (s *service) callFloor(ctx context.Context, e apitypes.Exec) (sample, error) {
+	out, err := s.call(ctx, boxID, e)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +54,7 @@ func (s *service) runFloor(ctx context.Context, argv ...string) (sample, error) 
 	for _, field := range bytes.Fields(text) {
 		ns, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%s printed %q", argv[0], field)
+			return nil, fmt.Errorf("%s printed %q", e.Argv[0], field)
 		}
 		times = append(times, time.Duration(ns))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -26,11 +27,20 @@ type verdict struct {
 	met                             bool
 }
 
+// missing is a target that nothing was measured for. It is not met.
+func missing(runtime, what, target string) verdict {
+	return verdict{runtime: runtime, what: what, target: target}
+}
+
 func (v verdict) word() string {
-	if v.met {
+	switch {
+	case v.met:
 		return "met"
+	case v.measured == "":
+		return "**not measured**"
+	default:
+		return "**not met**"
 	}
-	return "**not met**"
 }
 
 // atMost and atLeast judge a ratio.
@@ -49,19 +59,24 @@ func below(runtime, what string, measured, target time.Duration) verdict {
 
 // report is RESULTS.md.
 func report(f findings) string {
-	sections := []section{
-		warmSection(f), coldSection(f), togetherSection(f), streamSection(f), slowSection(f), floodSection(f), memorySection(f),
-		readingSection(f), largeSection(f), decidingSection(f), grantsSection(f),
+	var sections []section
+	for _, p := range parts {
+		if f.settings.has(p.name) {
+			sections = append(sections, p.show(f))
+		}
 	}
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
 	if f.settings.quick {
 		b.WriteString("**A smoke run: the samples are too few for these numbers to mean much.**\n\n")
 	}
+	if len(f.settings.parts) > 0 {
+		b.WriteString("**A part of the benchmarks: the other sections were not run.**\n\n")
+	}
 	b.WriteString("Written by `make bench`, which measures the service and `docker exec` or `docker run` side by side:\n" +
 		"same engine, same image, same container, taking turns in one run; what it does with files, beside what the\n" +
-		"system does with them. Times are in milliseconds unless a table says otherwise,\n" +
-		"MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n")
+		"system does with them; and what it puts into the way to the network, beside the way without that. Times are\n" +
+		"in milliseconds unless a table says otherwise, MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n")
 	writeMachine(&b, f.machine)
 	writeSummary(&b, sections)
 	for _, s := range sections {
@@ -72,14 +87,17 @@ func report(f findings) string {
 }
 
 func writeMachine(b *strings.Builder, m machine) {
-	writeTable(b, []string{"", ""}, [][]string{
+	rows := [][]string{
 		{"date", m.date.Format("2006-01-02 15:04 UTC")},
 		{"machine", fmt.Sprintf("%d cores, %.1f GiB, %s", m.cores, float64(m.memory)/(1<<30), m.cpu)},
 		{"system", m.system + ", kernel " + m.kernel},
 		{"engine", "Docker " + m.engine},
 		{"runtimes", strings.Join(m.runtimes, ", ")},
-		{"image", imageRef + ", version " + m.image},
-	})
+	}
+	if m.image != "" { // a service has run
+		rows = append(rows, []string{"image", imageRef + ", version " + m.image})
+	}
+	writeTable(b, []string{"", ""}, rows)
 }
 
 func writeSummary(b *strings.Builder, sections []section) {
@@ -92,7 +110,7 @@ func writeSummary(b *strings.Builder, sections []section) {
 				met++
 				continue
 			}
-			missed = append(missed, []string{s.title, v.runtime, v.what, v.measured, v.target})
+			missed = append(missed, []string{s.title, v.runtime, v.what, cmp.Or(v.measured, "not measured"), v.target})
 		}
 	}
 	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,7 @@ type service struct {
 	dir       string
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
+	egress    string        // what the names of its networks begin with
 	instance  string        // what its containers' label says; also the value of our own label
 	container string        // the warm container's id
 }
@@ -59,10 +61,14 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// startService returns once the warm container is there, with the floor program in its home.
-func (l *lab) startService(ctx context.Context, runtime string) (_ *service, err error) {
-	s := &service{lab: l, runtime: runtime, dir: filepath.Join(l.dir, runtime), ended: make(chan struct{})}
-	if err := s.launch(); err != nil {
+// startService returns once the warm container is there, with the floor program in its home. The name
+// is of its folder; settings are further variables.
+func (l *lab) startService(ctx context.Context, runtime, name string, settings []string) (_ *service, err error) {
+	s := &service{
+		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), ended: make(chan struct{}),
+		egress: "b" + strings.ToLower(rand.Text()[:8]),
+	}
+	if err := s.launch(settings); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -86,7 +92,7 @@ func (s *service) path(name string) string { return filepath.Join(s.dir, name) }
 func (s *service) inHome(name string) string { return s.path("users/" + boxID + "/home/" + name) }
 
 // launch starts the daemon, away from our terminal's signals, with no settings but ours.
-func (s *service) launch() error {
+func (s *service) launch(settings []string) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
@@ -107,7 +113,9 @@ func (s *service) launch() error {
 		fmt.Sprintf("SANDBOXD_EXEC_MAX_TIMEOUT_MS=%d", longest),
 		"SANDBOXD_USERS_DIR="+s.path("users"),
 		"SANDBOXD_DATA_DIR="+s.path("data"),
+		"SANDBOXD_EGRESS_NAME="+s.egress,
 		"SANDBOXD_LISTEN="+s.path("socket"))
+	s.process.Env = append(s.process.Env, settings...)
 	if uid := os.Getuid(); uid != 0 {
 		s.process.Env = append(s.process.Env, fmt.Sprintf("SANDBOXD_HOME_OWNER=%d:%d", uid, os.Getgid()))
 	}
@@ -196,10 +204,16 @@ func (s *service) exec(ctx context.Context, id string, argv ...string) (apitypes
 
 // execGranted is exec with grants.
 func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (apitypes.Output, error) {
+	return s.call(ctx, id, apitypes.Exec{Argv: argv, Permissions: tags})
+}
+
+// call runs a command through the API; one that does not succeed is an error.
+func (s *service) call(ctx context.Context, id string, e apitypes.Exec) (apitypes.Output, error) {
 	timeout := longest
-	out, err := s.api.Exec(ctx, id, apitypes.Exec{Argv: argv, TimeoutMs: &timeout, Permissions: tags})
+	e.TimeoutMs = &timeout
+	out, err := s.api.Exec(ctx, id, e)
 	if err == nil && out.Failed {
-		err = fmt.Errorf("%s failed in the sandbox: %s%s", argv[0], out.Stdout, out.Stderr)
+		err = fmt.Errorf("%.200q failed in the sandbox: %s%s%s", e.Argv, out.Stdout, out.Stderr, refusals(out.Egress))
 	}
 	return out, err
 }
@@ -214,7 +228,8 @@ func (s *service) explain(err error) error {
 	return fmt.Errorf("%w; sandboxd's last lines:\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// close stops the daemon and removes its containers and ours, and the volumes of its users' /tmp.
+// close stops the daemon and removes its containers and ours, the volumes of its users' /tmp, and its
+// networks with their rules.
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()
@@ -238,7 +253,8 @@ func (s *service) close() error {
 			return fmt.Errorf("%w: %w", errLeft, err)
 		}
 	}
-	if err := removeVolumes(ctx, s.docker, labelInstance+"="+s.instance); err != nil {
+	err := errors.Join(removeVolumes(ctx, s.docker, labelInstance+"="+s.instance), removeNetworks(ctx, s.docker, labelInstance+"="+s.instance), removeRules(ctx, s.egress))
+	if err != nil {
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	return nil

@@ -6,6 +6,7 @@
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -210,6 +211,18 @@ setup_test_programs() {
 	apt_install iproute2 nftables git
 }
 
+setup_bench_programs() {
+	step "Programs of the benchmarks"
+	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null; then
+		say "already there: dnsperf, dnsmasq"
+		return
+	fi
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		die "the benchmarks use dnsperf and dnsmasq: install them, and run it again"
+	fi
+	apt_install dnsperf dnsmasq-base
+}
+
 require_go
 if [ "${1:-}" = binaries ]; then
 	setup_binaries
@@ -217,6 +230,10 @@ if [ "${1:-}" = binaries ]; then
 fi
 if [ "${1:-}" = tests ]; then
 	setup_test_programs
+	exit
+fi
+if [ "${1:-}" = bench ]; then
+	setup_bench_programs
 	exit
 fi
 require_known_system

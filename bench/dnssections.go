@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// What the DNS filter must reach.
+const (
+	dnsmasqTarget = 0.8
+	deniedTarget  = 1
+	crowdTarget   = 1.1
+	dnsP99Target  = time.Millisecond
+)
+
+func dnsSection(f findings) section {
+	d := f.dns
+	rates := func(who, what string, r dnsRates, half sample) []string {
+		p50, p99 := "", ""
+		if len(half) > 0 {
+			p50, p99 = millis(half.percentile(50)), millis(half.percentile(99))
+		}
+		return []string{who, what, fmt.Sprint(len(r.perCPU)), thousands(r.perCPU.median()), thousands(r.perSecond.median()), p50, p99}
+	}
+	cached := fmt.Sprintf("%d names", dnsNames)
+	cost := func(what string, r dnsRates) verdict {
+		return atMost("any", "cost of a question, "+what, quotient(d.one.perCPU.median(), r.perCPU.median()), crowdTarget)
+	}
+	return section{
+		title: "DNS questions",
+		how: fmt.Sprintf("`dnsperf`, with %d sockets and at most %d questions under way, asks for A records of which all are in the\n", dnsClients, dnsOutstanding) +
+			"server's cache. The filter is in a process of its own, with its log of decisions as in the service; dnsmasq\n" +
+			"is Debian's, in one process, with a cache for all names. Both are at an address of the loopback interface and\n" +
+			"have the test internet's DNS server behind them, which is asked for nothing meanwhile. dnsperf asks from the\n" +
+			"address of a registered client. Processor time is the server process's, user and system (`/proc/<pid>/stat`);\n" +
+			fmt.Sprintf("dnsperf's is not counted, but it has one of the cores. Each load lasts %d s, they take turns in rounds, and the\n", f.settings.dnsSeconds) +
+			"table has the medians. Latency is measured by dnsperf, too, at half of the questions per second that stand\n" +
+			"beside it, once a round, and with the lowest priority: its two threads spin, and would keep a server on two\n" +
+			"cores waiting. Where there are many clients, one of them asks. Rates are in thousands.",
+		head: []string{"server", "asked for", "rounds", "per second of processor time", "per second", "p50 at half, ms", "p99 at half, ms"},
+		rows: [][]string{
+			rates("dnsmasq", cached, d.dnsmasq, d.dnsmasqHalf),
+			rates("filter", cached+", a list of all of them", d.filter, d.filterHalf),
+			rates("filter", cached+" that are denied", d.denied, nil),
+			rates("filter", "1 name; 1 client, a list of 1", d.one, nil),
+			rates("filter", fmt.Sprintf("1 name; %d clients, lists of 1", dnsCrowd), d.crowd, nil),
+			rates("filter", fmt.Sprintf("1 name; 1 client, a list of %d", dnsNames), d.list, nil),
+		},
+		verdicts: []verdict{
+			atLeast("any", "questions per second of processor time, filter ÷ dnsmasq", quotient(d.filter.perCPU.median(), d.dnsmasq.perCPU.median()), dnsmasqTarget),
+			atLeast("any", "the same, denied ÷ allowed", quotient(d.denied.perCPU.median(), d.filter.perCPU.median()), deniedTarget),
+			below("any", "p99 of the filter at half of its rate", d.filterHalf.percentile(99), dnsP99Target),
+			cost(fmt.Sprintf("%d clients ÷ 1", dnsCrowd), d.crowd),
+			cost(fmt.Sprintf("a list of %d ÷ 1", dnsNames), d.list),
+		},
+	}
+}
+
+// quotient is a over b; 0 when there is no b.
+func quotient(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+func thousands(n float64) string { return fmt.Sprintf("%.1f", n/1000) }

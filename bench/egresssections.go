@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// What the way to the network must reach.
+const (
+	warmNetworkTarget    = 1.05
+	guardStreamTarget    = 0.9
+	guardHandshakeTarget = 500 * time.Microsecond
+	guardIdleTarget      = int64(60e6)
+	registerTarget       = time.Millisecond
+	installTarget        = 1.15
+)
+
+func networkSection(f findings) section {
+	s := section{
+		title: "Calls that may use the network",
+		how: "An exec of `true` through the API, by users who may use the network: calls without the grant `@network`, and\n" +
+			"calls with it and one name. Warm ones take turns in rows of ten, each grant in a container of its own, and\n" +
+			"after each row the floor program measures the same container. Cold ones are the first of a user who has never\n" +
+			"been seen; with the grant they include what the engine does for an interface on the bridge, and the service\n" +
+			"for its address, rules and names. Cold has no target.",
+		head: row([]string{"runtime", "exec"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		n := r.network
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "warm, without"}, percentiles(n.without)),
+			row([]string{r.runtime, "warm, `@network`"}, percentiles(n.with)),
+			row([]string{r.runtime, "floor, without"}, percentiles(n.floorWithout)),
+			row([]string{r.runtime, "floor, `@network`"}, percentiles(n.floorWith)),
+			row([]string{r.runtime, "cold, without"}, percentiles(n.coldWithout)),
+			row([]string{r.runtime, "cold, `@network`"}, percentiles(n.coldWith)))
+		s.verdicts = append(s.verdicts, atMost(r.runtime, "p50 of warm, `@network` ÷ without", ratio(n.with.median(), n.without.median()), warmNetworkTarget))
+	}
+	return s
+}
+
+func guardSection(f findings) section {
+	s := section{
+		title: "The guard",
+		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS, from an origin of the test internet, measured\n", mib(f.settings.streamBytes)) +
+			"inside from its first byte to its last; the ways take turns, and the table has the medians. Guard is a\n" +
+			"call that may reach the origin by name, so that the service is in the way; direct is a call of the same user\n" +
+			"that may reach everything, so that the host forwards its packets. The origin, curl and the guard share the\n" +
+			"machine's cores. Connections are made by a Python program inside, to the origin's address, in rows of ten for\n" +
+			fmt.Sprintf("each way. At last a program keeps %d connections open through the guard, each of which it has used once:\n", idleConnections) +
+			"sandboxd's resident memory before and then, each after 3 s of quiet.",
+		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "idle", "sockets", "sandboxd before", "then"},
+	}
+	for _, r := range f.runtimes {
+		g := r.guard
+		cells := func(way string, stream speeds, connect, secure sample, idle ...string) []string {
+			return append([]string{
+				r.runtime, way, fmt.Sprint(len(stream)), megabytes(stream.median()), fmt.Sprint(len(secure)), millis(connect.median()),
+				millis(secure.median()), millis(secure.percentile(95)), millis(secure.percentile(99)),
+			}, idle...)
+		}
+		s.rows = append(s.rows,
+			cells("guard", g.guard, g.guardConnect, g.guardSecure, fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
+			cells("direct", g.direct, g.directConnect, g.directSecure, "", "", "", ""))
+		added := g.during - g.before
+		s.verdicts = append(s.verdicts,
+			atLeast(r.runtime, "speed of a stream, guard ÷ direct", quotient(g.guard.median(), g.direct.median()), guardStreamTarget),
+			below(r.runtime, "p50 of TCP and TLS, guard − direct", g.guardSecure.median()-g.directSecure.median(), guardHandshakeTarget),
+			verdict{r.runtime, fmt.Sprintf("memory for %d idle connections", g.idle), mib(added), "under 60 MB", g.idle == idleConnections && added < guardIdleTarget})
+	}
+	return s
+}
+
+func policySection(f findings) section {
+	s := section{
+		title: "Registering containers",
+		how: "What the service does about the network when a container with one comes and goes, with real rules of nftables\n" +
+			"in a network namespace of the benchmark's own: Add takes an address and registers what it may reach, before\n" +
+			"the container is made; Bind finds the container's port of the bridge, when it has started; Remove ends its\n" +
+			"flows and forgets it. The others are registered and have ports of the bridge all the time. Times of this\n" +
+			"table are in microseconds.",
+		head: row([]string{"others", "what, µs"}, percentileColumns),
+	}
+	for _, r := range f.policy {
+		others := fmt.Sprint(r.Others)
+		for _, line := range []struct {
+			what string
+			took sample
+		}{{"Add", r.Add}, {"Bind", r.Bind}, {"Remove", r.Remove}, {"Add and Remove", r.AddRemove}, {"all three", r.All}} {
+			s.rows = append(s.rows, row([]string{others, line.what}, percentilesIn(line.took, micros)))
+		}
+		s.verdicts = append(s.verdicts,
+			below("any", "p50 of Add and Remove, among "+others, r.AddRemove.median(), registerTarget),
+			below("any", "p50 of Add, Bind and Remove, among "+others, r.All.median(), registerTarget))
+	}
+	return s
+}
+
+func packagesSection(f findings) section {
+	s := section{
+		title: "Installing a package",
+		how: "`npm install` of a small package with one dependency, into an empty directory and with an empty cache, from the\n" +
+			"registry that npm asks by default: by a call with the preset `node`, and by a call of the same user that may\n" +
+			"reach everything, in turn, and each turn begins with the other one. The time is that of the whole call, most\n" +
+			"of which is npm's own start. The service asks this host's resolvers.",
+		head: row([]string{"runtime", "egress"}, percentileColumns),
+	}
+	for _, r := range f.runtimes {
+		p, what, target := r.packages, "p50 of preset ÷ open", fmt.Sprintf("at most %g×", installTarget)
+		if p.problem != "" {
+			s.rows = append(s.rows, row([]string{r.runtime, "not measured"}, []string{"0", "—", "—", "—"}))
+			s.after = "Not measured: " + p.problem + "."
+			s.verdicts = append(s.verdicts, missing(r.runtime, what, target))
+			continue
+		}
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "preset `" + packagePreset + "`"}, percentiles(p.preset)),
+			row([]string{r.runtime, "open"}, percentiles(p.open)))
+		s.verdicts = append(s.verdicts, atMost(r.runtime, what, ratio(p.preset.median(), p.open.median()), installTarget))
+	}
+	return s
+}

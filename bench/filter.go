@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+
+	"github.com/miekg/dns"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/netrange"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// filterPlan is a DNS filter to run.
+type filterPlan struct {
+	Listen, Upstream string
+	Public           netip.Prefix
+	// Clients are registered, from Asker on, each with all Names.
+	Asker   netip.Addr
+	Clients int
+	Names   []string
+}
+
+// runFilter runs a DNS filter as the service does, with a log of decisions, until the context ends.
+func runFilter(ctx context.Context, text string, stdout io.Writer) error {
+	var plan filterPlan
+	if err := readPlan(text, &plan); err != nil {
+		return err
+	}
+	known, err := plan.register()
+	if err != nil {
+		return err
+	}
+	server, err := dnsfilter.New(dnsfilter.Config{
+		Listen:           []netip.AddrPort{netip.MustParseAddrPort(plan.Listen)},
+		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: netrange.Filter{Extra: []netip.Prefix{plan.Public}}.Admits}},
+		Client:           known.at,
+		QueriesPerSecond: 1e6, Burst: 1e6, // the load is one client's
+		Decided: known.decided(decisions.New(10_000)),
+		Log:     zerolog.Nop(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	if err := answer(stdout, server.Addrs()[0]); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return server.Shutdown(context.WithoutCancel(ctx))
+}
+
+const profileName = "isolated"
+
+// register makes all clients.
+func (plan filterPlan) register() (*clients, error) {
+	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Client{}, users: map[string]string{}}
+	for i, addr := 0, plan.Asker; i < plan.Clients; i, addr = i+1, addr.Next() {
+		domains, err := policy.ParseDomains(plan.Names)
+		if err != nil {
+			return nil, err
+		}
+		id := fmt.Sprintf("container-%04d", i)
+		known.byAddr[addr] = &dnsfilter.Client{ID: id, Profile: profileName, Allows: domains.Allows}
+		known.users[id] = fmt.Sprintf("user-%04d", i)
+	}
+	return known, nil
+}
+
+// clients is a registry like the service's.
+type clients struct {
+	mu     sync.RWMutex
+	byAddr map[netip.Addr]*dnsfilter.Client
+	users  map[string]string
+}
+
+func (c *clients) at(addr netip.Addr) *dnsfilter.Client {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.byAddr[addr.Unmap()]
+}
+
+// decided adds to a log what the service would add.
+func (c *clients) decided(log *decisions.Log) func(dnsfilter.Decision) {
+	return func(d dnsfilter.Decision) {
+		verdict := decisions.Allowed
+		if d.Verdict == dnsfilter.Denied {
+			verdict = decisions.Denied
+		}
+		c.mu.RLock()
+		user := c.users[d.Client]
+		c.mu.RUnlock()
+		log.Add(decisions.Decision{
+			Time: d.Time, User: user, Container: d.Client, Name: d.Name, Via: decisions.DNS,
+			Type: dns.TypeToString[d.Type], Verdict: verdict, Reason: d.Reason,
+		})
+	}
+}

@@ -1,0 +1,20 @@
+"""Connects by TCP, then by TLS, and prints how long both took since the beginning, in nanoseconds."""
+import socket
+import ssl
+import sys
+import time
+
+addr, name, ca, count = sys.argv[1:]
+context = ssl.create_default_context(cafile=ca)
+WARM_UP = 2
+
+for i in range(WARM_UP + int(count)):
+    begun = time.perf_counter_ns()
+    plain = socket.create_connection((addr, 443), 20)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected = time.perf_counter_ns()
+    secure = context.wrap_socket(plain, server_hostname=name)
+    ended = time.perf_counter_ns()
+    secure.close()
+    if i >= WARM_UP:
+        print(connected - begun, ended - begun)

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/e2e/inet"
+	"github.com/daycare-run/sandbox/egress/rules"
+	"github.com/daycare-run/sandbox/netrange"
+)
+
+// The test internet of the benchmarks is beside the one of the tests, so that both may run at once, in
+// the range that is set aside for benchmarks (RFC 2544).
+var worldPublic = netip.MustParsePrefix("198.19.51.0/24")
+
+const (
+	worldName = "bench-inet"
+	// originName is a name in it, of the address that originNumber is.
+	originName   = "origin.bench.example"
+	originNumber = 10
+)
+
+// checkMeans says what is missing for the parts that were chosen.
+func checkMeans(cfg settings) error {
+	if cfg.has(rootParts...) && os.Geteuid() != 0 {
+		return fmt.Errorf("the sections %s make networks: run this as root, or choose others with --sections", strings.Join(rootParts, ", "))
+	}
+	if !cfg.has("dns") {
+		return nil
+	}
+	for _, program := range []string{"dnsperf", "dnsmasq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("no %s: run `scripts/setup.sh bench`, or choose sections without dns", program)
+		}
+	}
+	return nil
+}
+
+// newWorld makes the test internet with one origin.
+func newWorld(ctx context.Context) (*inet.Inet, error) {
+	world, err := inet.New(ctx, inet.Config{Name: worldName, Public: worldPublic})
+	if err != nil {
+		return nil, err
+	}
+	origin := world.Addr(originNumber)
+	if err := world.Origin(origin); err != nil {
+		return nil, errors.Join(err, world.Close())
+	}
+	world.DNS.SetA(originName, time.Hour, origin)
+	return world, nil
+}
+
+// worldSettings let a service live in the test internet.
+func worldSettings(world *inet.Inet) []string {
+	return []string{
+		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + world.DNSServers()[0].String(),
+		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + worldPublic.String(),
+	}
+}
+
+// Where a call may go: by name, which is through the guard, or anywhere, which is past it.
+var (
+	byName   = []string{originName}
+	anywhere = []string{"*"}
+)
+
+// caFile is the authority of the test internet's origins, in the home.
+const caFile = "ca.pem"
+
+// travel lets the user of the warm sandbox use the network, and makes a container for each way.
+func (s *service) travel(ctx context.Context) error {
+	if err := os.WriteFile(s.inHome(caFile), s.world.CA(), 0o644); err != nil {
+		return err
+	}
+	if _, err := s.api.Put(ctx, boxID, travelling(boxID)); err != nil {
+		return err
+	}
+	for _, domains := range [][]string{byName, anywhere} {
+		if _, err := s.reach(ctx, domains, "curl", "-sS", "--max-time", "20", "--cacert", "/home/"+caFile, "-o", "/dev/null", "https://"+originName+"/hello"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func travelling(user string) apitypes.Registration {
+	return apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{Network: true}}
+}
+
+// outgoing is a call that may reach the domains.
+func outgoing(domains []string, argv ...string) apitypes.Exec {
+	return apitypes.Exec{Argv: argv, Permissions: []string{"@network"}, AllowedDomains: domains}
+}
+
+// reach runs a command that may reach the domains.
+func (s *service) reach(ctx context.Context, domains []string, argv ...string) (apitypes.Output, error) {
+	return s.call(ctx, boxID, outgoing(domains, argv...))
+}
+
+// refusals tells what a command did not reach.
+func refusals(list []apitypes.Refusal) string {
+	var b strings.Builder
+	for _, r := range list {
+		fmt.Fprintf(&b, "; %s over %s: %s", r.Verdict, r.Via, r.Reason)
+	}
+	return b.String()
+}
+
+// removeRules takes a service's rules away. Its containers are gone.
+func removeRules(ctx context.Context, name string) error {
+	if os.Geteuid() != 0 {
+		return nil // the service could not make any
+	}
+	table, err := rules.New(rules.Config{
+		Table: name + "-" + profileName, DNSPort: 1, TLSPort: 2, HTTPPort: 3, Log: zerolog.Nop(),
+		Bridges: []rules.Bridge{{
+			Name: name + "-iso", Gateway: worldPublic.Addr().Next(), Subnet: worldPublic, NonPublic: netrange.Filter{}.Excluded4(),
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	return table.Destroy(ctx)
+}

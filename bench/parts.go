@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// part is a question of the report that may be asked by itself.
+type part struct {
+	name string
+	show func(findings) section
+}
+
+// parts are all of them, in the order of the report.
+var parts = []part{
+	{"warm", warmSection}, {"cold", coldSection}, {"together", togetherSection}, {"streams", streamSection},
+	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
+	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
+	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
+	{"packages", packagesSection},
+}
+
+// insideParts are measured in one container of a service without a network, one after the other.
+var insideParts = []string{"warm", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants"}
+
+// rootParts make networks or rules of their own; internetParts need the test internet.
+var (
+	rootParts     = []string{"network", "dns", "guard", "policy", "packages"}
+	internetParts = []string{"network", "dns", "guard"}
+)
+
+func partNames() []string {
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.name
+	}
+	return names
+}
+
+// chooseParts reads --sections.
+func chooseParts(list string) ([]string, error) {
+	chosen := strings.Split(list, ",")
+	for _, name := range chosen {
+		if !slices.Contains(partNames(), name) {
+			return nil, fmt.Errorf("--sections: there is no section %q, only %s", name, strings.Join(partNames(), ", "))
+		}
+	}
+	if slices.Contains(chosen, "slow") { // its rate is half of a stream's
+		chosen = append(chosen, "streams")
+	}
+	return chosen, nil
+}
+
+// has says whether some of the parts are to be measured.
+func (cfg settings) has(names ...string) bool {
+	return len(cfg.parts) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(cfg.parts, name) })
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+func TestSectionsFlag(t *testing.T) {
+	for _, test := range []struct {
+		name, args string
+		parts      []string
+		out        string
+		fails      bool
+	}{
+		{"all", "", nil, "bench", false},
+		{"quick", "-quick", nil, "", false},
+		{"quick with a folder", "-quick -out x", nil, "x", false},
+		{"some", "-sections dns,guard", []string{"dns", "guard"}, "", false},
+		{"some with a folder", "-sections dns -out x", []string{"dns"}, "x", false},
+		{"slow needs streams", "-sections slow", []string{"slow", "streams"}, "", false},
+		{"unknown", "-sections dns,nothing", nil, "", true},
+		{"empty among them", "-sections dns,", nil, "", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cfg, err := parseFlags(strings.Fields(test.args), io.Discard)
+			if (err != nil) != test.fails || err == nil && (!slices.Equal(cfg.parts, test.parts) || cfg.out != test.out) {
+				t.Errorf("%q, out %q, %v", cfg.parts, cfg.out, err)
+			}
+		})
+	}
+}
+
+// TestPartsAreKnown: what decides by the name of a part means one that there is.
+func TestPartsAreKnown(t *testing.T) {
+	for _, name := range slices.Concat(insideParts, rootParts, internetParts) {
+		if !slices.Contains(partNames(), name) {
+			t.Errorf("there is no part %q", name)
+		}
+	}
+}
+
+func TestReportOfAPart(t *testing.T) {
+	f := findings{settings: settings{parts: []string{"packages"}}, runtimes: []runtimeFindings{{runtime: "runsc", packages: packages{problem: "it cannot"}}}}
+	text := report(f)
+	if strings.Contains(text, "## Warm") || !strings.Contains(text, "## Installing a package") {
+		t.Errorf("sections:\n%s", text)
+	}
+	for _, want := range []string{"0 of 1 targets are met", "**not measured**", "Not measured: it cannot.", "A part of the benchmarks"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the report does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+func TestReadHandshakes(t *testing.T) {
+	var connect, secure sample
+	if err := readHandshakes(apitypes.Output{Stdout: strings.Repeat("10 25\n", rowLength)}, &connect, &secure); err != nil {
+		t.Fatal(err)
+	}
+	if len(connect) != rowLength || connect.median() != 10 || len(secure) != rowLength || secure.median() != 25 {
+		t.Errorf("%v, %v", connect, secure)
+	}
+	for _, text := range []string{"", "10 25\n", strings.Repeat("10 x\n", rowLength)} {
+		if err := readHandshakes(apitypes.Output{Stdout: text}, &connect, &secure); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+}

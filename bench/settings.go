@@ -1,0 +1,88 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/docker/go-units"
+)
+
+// settings are how much is measured.
+type settings struct {
+	// runtimes are the engine's names of what to measure, one after the other.
+	runtimes []string
+	// out is the folder of the report; empty for standard output without a picture.
+	out string
+	// bin is the folder of the service's binaries.
+	bin string
+	// parts are what to measure; none for everything.
+	parts []string
+	// quick says that the numbers are too few to mean much.
+	quick bool
+	// warm, cold, flood, rounds and streams count samples of their kind.
+	warm, cold, flood, rounds, streams, reads, decisions int
+	dnsRounds, handshakes, registrations, installs       int
+	// dnsSeconds is how long one load of questions lasts.
+	dnsSeconds int
+	// streamBytes is how much one stream carries, and largeBytes a large file's size.
+	streamBytes, largeBytes int64
+}
+
+func parseFlags(args []string, stderr io.Writer) (settings, error) {
+	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3, reads: 2000, decisions: 5000, largeBytes: 1 << 30,
+		dnsRounds: 5, dnsSeconds: 3, handshakes: 300, registrations: 500, installs: 10}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&cfg.warm, "n", 300, "samples of a warm exec, each way")
+	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
+	flags.StringVar(&cfg.out, "out", "bench", "folder for "+resultsName+" and "+pictureName)
+	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
+	flags.StringVar(&cfg.bin, "bin", "bin", "folder of sandboxd and sandbox-agent")
+	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
+	bytes := flags.String("stream-bytes", "1GiB", "what one stream carries")
+	if err := flags.Parse(args); err != nil {
+		return cfg, err
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if cfg.quick {
+		cfg.fewer()
+		if !given["n"] {
+			cfg.warm = 30
+		}
+		if !given["stream-bytes"] {
+			*bytes = "64MiB"
+		}
+	}
+	if !given["out"] && (cfg.quick || *sections != "") {
+		cfg.out = ""
+	}
+	var err error
+	if *sections != "" {
+		if cfg.parts, err = chooseParts(*sections); err != nil {
+			return cfg, err
+		}
+	}
+	if cfg.streamBytes, err = units.RAMInBytes(*bytes); err != nil {
+		return cfg, fmt.Errorf("--stream-bytes: %w", err)
+	}
+	cfg.runtimes = strings.Split(*runtimes, ",")
+	switch {
+	case flags.NArg() > 0:
+		return cfg, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case cfg.warm < 1:
+		return cfg, fmt.Errorf("--n %d is not a number of samples", cfg.warm)
+	case cfg.streamBytes < blockBytes || cfg.streamBytes%blockBytes != 0:
+		return cfg, fmt.Errorf("--stream-bytes %s is not a whole number of MiB", *bytes)
+	}
+	return cfg, nil
+}
+
+// fewer are the samples of a smoke run.
+func (cfg *settings) fewer() {
+	cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
+	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
+	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations, cfg.installs = 1, 1, 30, 50, 1
+}
