@@ -3,16 +3,19 @@
 // api.go has the table of routes, classes.go the one map from error classes to statuses, decode.go
 // how requests are read; exec.go the buffered and streamed exec, attach.go the one with stdin and
 // signals over a WebSocket, encode.go how a command's bytes become JSON; files.go the calls on files,
-// transfer.go those that stream one; query.go how parameters are read, decisions.go what egress decided
-// and follow.go how that is followed.
+// transfer.go those that stream one; processes.go the durable processes and processlog.go their logs;
+// query.go how parameters are read, decisions.go what egress decided and follow.go how that is followed;
+// lines.go the streams of those that are followed.
 package api
 
 import (
 	"context"
 	_ "embed"
 	"fmt"
+	"io"
 	"net/http"
 	"path"
+	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -23,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -40,6 +44,7 @@ type Service interface {
 	Exec(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	Explain(context.Context, string, sandbox.ExplainRequest) (sandbox.Explanation, error)
 	Files
+	ProcessCalls
 	Containers() []dockerexec.Container
 	Decisions() *decisions.Log
 	Health(context.Context) sandbox.Health
@@ -56,6 +61,21 @@ type Files interface {
 	Mkdir(ctx context.Context, id, path string, parents bool) error
 	Move(context.Context, string, sandbox.MoveRequest) error
 	Remove(ctx context.Context, id, path string, recursive bool) error
+}
+
+// ProcessCalls is the part of Service that keeps durable processes. What is another user's is not found.
+type ProcessCalls interface {
+	StartProcess(context.Context, string, sandbox.ProcessRequest) (record process.Record, notices []string, err error)
+	Processes(id string) ([]process.Record, error)
+	Process(id, processID string) (process.Record, error)
+	StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error)
+	StopProcesses(ctx context.Context, id string) ([]process.Record, error)
+	RemoveProcess(ctx context.Context, id, processID string) error
+	ReadProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery) (sandbox.LogPart, error)
+	// FollowProcessLog gives the end of a log and then what comes. A part is each's until that returns. It
+	// blocks until the process has ended for good, and then returns nil; or until ctx ends, which is its cause;
+	// or until each fails, which is its error.
+	FollowProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error
 }
 
 // Config is what the API needs; all fields but Stopping and Metrics must be set.
@@ -110,6 +130,13 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/mkdir", handle: call(mkdir)},
 	{pattern: "POST /v1/sandboxes/{id}/move", handle: call(move)},
 	{pattern: "POST /v1/sandboxes/{id}/remove", handle: call(remove)},
+	{pattern: "POST /v1/sandboxes/{id}/processes", handle: (*server).startProcess},
+	{pattern: "GET /v1/sandboxes/{id}/processes", handle: (*server).processes},
+	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", handle: (*server).stopProcesses},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", handle: (*server).process},
+	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", handle: (*server).removeProcess},
+	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", handle: (*server).stopProcess},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", handle: (*server).processLog},
 	{pattern: "PUT /v1/sandboxes/{id}/files", handle: (*server).upload, streams: true},
 	{pattern: "GET /v1/sandboxes/{id}/files", handle: (*server).download},
 	{pattern: "HEAD /v1/sandboxes/{id}/files", handle: (*server).download},
@@ -163,14 +190,15 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 }
 
 func (s *server) answer(w http.ResponseWriter, status int, body any) {
-	// A text or a path may have bytes that JSON cannot: each becomes U+FFFD.
-	text, err := json.Marshal(body, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		s.cfg.Log.Error().Err(err).Msg("cannot encode an answer")
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n'))
+	// Written as it is encoded: an output may be six times as long then. A text or a path may have bytes
+	// that JSON cannot: each becomes U+FFFD.
+	err := json.MarshalWrite(w, body, jsontext.AllowInvalidUTF8(true))
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	if err != nil {
+		s.cfg.Log.Debug().Err(err).Msg("cannot answer")
+	}
 }
