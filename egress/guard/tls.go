@@ -24,6 +24,18 @@ func (g *Guard) serveTLS(ctx context.Context, c *conn) {
 	f, client := c.flow, c.TCPConn
 	defer f.leave()
 	ctx = f.context(ctx)
+	// What comes before the splice grows a stack, and most connections are idle for long after it: so that
+	// stack is another goroutine's.
+	opened := make(chan *net.TCPConn)
+	go func() { opened <- g.openTLS(ctx, f, client) }()
+	if upstream := <-opened; upstream != nil {
+		f.splice(client, upstream)
+	}
+}
+
+// openTLS connects a client to the name that it asks for and passes its first words on. It returns nil
+// when that came to nothing, which the client has been told.
+func (g *Guard) openTLS(ctx context.Context, f *flow, client *net.TCPConn) *net.TCPConn {
 	first := &hello{limit: g.cfg.Limits.HelloBytes}
 	name, refused := f.askedName(client, first)
 	if refused == nil && !f.client.Allows(name) {
@@ -32,12 +44,12 @@ func (g *Guard) serveTLS(ctx context.Context, c *conn) {
 	g.clients.decided(f)
 	if refused != nil {
 		f.refuseTLS(client, first, name, *refused)
-		return
+		return nil
 	}
 	upstream, refused := f.connect(ctx, name)
 	if refused != nil {
 		if ctx.Err() != nil {
-			return // revoked meanwhile
+			return nil // revoked meanwhile
 		}
 		f.decide(name, *refused)
 		if refused.verdict == Denied {
@@ -46,15 +58,14 @@ func (g *Guard) serveTLS(ctx context.Context, c *conn) {
 			// What the program would have seen without the guard.
 			reset(client)
 		}
-		return
+		return nil
 	}
 	f.decide(name, refusal{verdict: Allowed, reason: reasonAllowed})
 	if !f.introduce(client, upstream, first, name) {
 		f.abort()
-		return
+		return nil
 	}
-	first.raw, first.message = nil, nil
-	f.splice(client, upstream)
+	return upstream
 }
 
 // askedName reads a ClientHello and finds its name.
