@@ -49,6 +49,9 @@ type Config struct {
 	// Exec bounds each command.
 	Exec Exec `json:"exec" envPrefix:"EXEC_"`
 
+	// Processes bounds durable processes.
+	Processes Processes `json:"processes" envPrefix:"PROCESSES_"`
+
 	// AgentPath is the program sandbox-agent on the host, absolute and clean, not in UsersDir.
 	// Default "": the one in the directory of the service's own executable.
 	AgentPath string `json:"agentPath" env:"AGENT_PATH"`
@@ -165,6 +168,22 @@ type Exec struct {
 	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS"`
 }
 
+// Processes bounds durable processes, those that have ended included.
+type Processes struct {
+	// MaxPerUser is how many one user may have. From 1 to 10000. Default 64.
+	MaxPerUser int `json:"maxPerUser" env:"MAX_PER_USER"`
+
+	// MaxTotal is how many there may be. From 1 to 100000. Default 1000.
+	MaxTotal int `json:"maxTotal" env:"MAX_TOTAL"`
+
+	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
+	MaxLog Size `json:"maxLog" env:"MAX_LOG"`
+
+	// StopGrace is the time between the signal that is to stop a process and SIGKILL; in milliseconds,
+	// from 1 to 600000. Default 8000.
+	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS"`
+}
+
 // Log says what is logged and how.
 type Log struct {
 	// Level is trace, debug, info, warn, error, fatal, panic or disabled. Default info.
@@ -216,6 +235,7 @@ func Default() Config {
 			MaxRequestBytes: 16 * int64(mi),
 			KillGrace:       2_000,
 		},
-		Log: Log{Level: "info", Format: "json"},
+		Processes: Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 * mi, StopGrace: 8_000},
+		Log:       Log{Level: "info", Format: "json"},
 	}
 }

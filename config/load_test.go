@@ -47,7 +47,8 @@ func TestDefaults(t *testing.T) {
 		Exec: config.Exec{
 			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000,
 		},
-		Log: config.Log{Level: "info", Format: "json"},
+		Processes: config.Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 << 20, StopGrace: 8000},
+		Log:       config.Log{Level: "info", Format: "json"},
 	}
 	for name, got := range map[string]config.Config{
 		"no file":      load(t, "", nil),
@@ -110,6 +111,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
+		Processes: config.Processes{MaxPerUser: 1, MaxTotal: 2, MaxLog: 1 << 20, StopGrace: 3},
 		AgentPath: "/a",
 		Log:       config.Log{Level: "debug", Format: "text"},
 	}
@@ -136,6 +138,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"exec": {
 			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
 		},
+		"processes": {"maxPerUser": 1, "maxTotal": 2, "maxLog": "1Mi", "stopGraceMs": 3},
 		"agentPath": "/a",
 		"log": {"level": "debug", "format": "text"}
 	}`)
@@ -166,6 +169,10 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_EGRESS_MAX_CONNECTIONS":                  "65536",
 		"SANDBOXD_EGRESS_MAX_DOMAINS":                      "10000",
 		"SANDBOXD_EGRESS_DECISION_LOG":                     "100",
+		"SANDBOXD_PROCESSES_MAX_PER_USER":                  "1",
+		"SANDBOXD_PROCESSES_MAX_TOTAL":                     "2",
+		"SANDBOXD_PROCESSES_MAX_LOG":                       "1Mi",
+		"SANDBOXD_PROCESSES_STOP_GRACE_MS":                 "3",
 		"SANDBOXD_USERS_DIR":                               "/u",
 		"SANDBOXD_DATA_DIR":                                "/d",
 		"SANDBOXD_LISTEN":                                  "/l",

@@ -59,6 +59,7 @@ func (c Config) check() faults {
 		f.add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
 	}
 	c.Exec.check(&f)
+	c.Processes.check(&f)
 	f.oneOf("log.level", c.Log.Level, levels...)
 	f.oneOf("log.format", c.Log.Format, "json", "text")
 	return f
@@ -117,6 +118,13 @@ func (e Exec) check(f *faults) {
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
+}
+
+func (p Processes) check(f *faults) {
+	f.between("processes.maxPerUser", int64(p.MaxPerUser), 1, 10_000)
+	f.between("processes.maxTotal", int64(p.MaxTotal), 1, 100_000)
+	f.atLeast("processes.maxLog", p.MaxLog, minTmpfs)
+	f.between("processes.stopGraceMs", int64(p.StopGrace), 1, 600_000)
 }
 
 // path finds the fault with a path of the host and reports whether there is none.

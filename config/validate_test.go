@@ -89,6 +89,12 @@ func TestValidate(t *testing.T) {
 			`exec.maxOutputBytes: 0 is not from 1 to 1073741824`,
 			`exec.maxRequestBytes: 1073741825 is not from 1024 to 1073741824`,
 		}},
+		{"processes", func(c *config.Config) { c.Processes = config.Processes{MaxLog: 1} }, []string{
+			`processes.maxPerUser: 0 is not from 1 to 10000`,
+			`processes.maxTotal: 0 is not from 1 to 100000`,
+			`processes.maxLog: "1" is less than 64Ki`,
+			`processes.stopGraceMs: 0 is not from 1 to 600000`,
+		}},
 		{"log", func(c *config.Config) { c.Log = config.Log{Level: "warning", Format: "JSON"} }, []string{
 			`log.level: "warning" is none of trace, debug, info, warn, error, fatal, panic, disabled`,
 			`log.format: "JSON" is none of json, text (did you mean json?)`,

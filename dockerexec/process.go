@@ -48,6 +48,7 @@ type ProcessExit struct {
 	Code int
 	OOM  bool
 	At   time.Time
+	Dir  string // the process's folder
 }
 
 // StartProcess makes the Spec's container and lets its command begin once the mounts are what they
@@ -264,6 +265,9 @@ func (e *Executor) ProcessExit(ctx context.Context, id string) (ProcessExit, err
 	}
 	exit := ProcessExit{Code: found.State.ExitCode, OOM: found.State.OOMKilled}
 	exit.At, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
+	if spec, err := processSpec(found.Config.Labels); err == nil {
+		exit.Dir = spec.Process.Dir
+	}
 	return exit, nil
 }
 

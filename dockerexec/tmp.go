@@ -46,6 +46,13 @@ func (s Spec) tmpVolume() mount.Mount {
 // otherwise without one the error is errdefs.ErrNotFound. It blocks while a container is being made.
 func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
 	w := e.hold(spec)
+	if w == nil && e.hasTmp(spec.tmpName()) {
+		// A process has it. Should that end meanwhile, what is open stays so, and the rest is not found.
+		found, err := e.docker.VolumeInspect(ctx, spec.tmpName())
+		if err == nil {
+			return found.Mountpoint, func() {}, nil
+		}
+	}
 	if w == nil {
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/process"
 )
 
 // Config is what a Service needs; all fields must be set. A Config that config.Load has accepted
@@ -67,6 +68,8 @@ type Service struct {
 	log       zerolog.Logger
 
 	roots []root // what the operator calls its directories, and where they are
+
+	processes *process.Manager
 
 	makingHome sync.Mutex // held while a home is looked for again and made
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
 	"github.com/daycare-run/sandbox/version"
 )
@@ -82,19 +83,18 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		return err
 	}
 	defer outside.Shutdown()
+	var processes *process.Manager // comes after the executor, and before that sees anything
 	executor := dockerexec.New(docker, dockerexec.Config{
 		Instance:     data.instance,
 		IdleTimeout:  time.Duration(cfg.IdleTimeout),
 		Platform:     platforms.Current,
 		Grounds:      ground,
 		Networks:     sandbox.Outside{Egress: outside},
-		ProcessEnded: func(string) {}, ProcessesUnseen: func() {},
+		ProcessEnded: func(id string) { processes.Ended(id) }, ProcessesUnseen: func() { processes.Lost() },
 		ImagesChanged: platforms.Forget,
 		Log:           log,
 	})
-	executor.Start(ctx)
 	defer executor.Shutdown()
-	defer watchGround(ctx, ground, executor, log)()
 	service := sandbox.New(sandbox.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
@@ -102,6 +102,13 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
 		Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), Decisions: verdicts, CannotFilter: outside.Weak(),
 	}, registry, platforms, executor, log)
+	if processes, err = openProcesses(cfg, service, executor, log); err != nil {
+		return err
+	}
+	defer endProcesses(processes, log)
+	service.UseProcesses(processes)
+	executor.Start(ctx)
+	defer watchGround(ctx, ground, executor, log)()
 	return answer(ctx, cfg, api.New(service, api.Config{
 		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
 		Stopping: ctx.Done(), Metrics: metrics(verdicts, outside),

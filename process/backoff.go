@@ -1,0 +1,29 @@
+package process
+
+import "time"
+
+// A process that is kept alive is started again after a delay, which doubles with every end that
+// comes soon, and begins anew after a run that was stable.
+const (
+	backoffFirst = 2 * time.Second
+	backoffMost  = time.Minute
+	stableAfter  = 30 * time.Second
+)
+
+// backoffNext is the delay after one of last; 0 was none.
+func backoffNext(last time.Duration) time.Duration {
+	return min(max(2*last, backoffFirst), backoffMost)
+}
+
+// waitToRestart plans the next start.
+func (r *Record) waitToRestart(now time.Time) {
+	delay := backoffNext(time.Duration(r.BackoffMs) * time.Millisecond)
+	r.BackoffMs = delay.Milliseconds()
+	r.NextRestartAt = now.Add(delay)
+}
+
+// restartDelay is how long there is to wait until the next start. A clock that was set back while the
+// service was away does not make it longer than it can be.
+func (r *Record) restartDelay(now time.Time) time.Duration {
+	return min(max(r.NextRestartAt.Sub(now), 0), backoffMost)
+}

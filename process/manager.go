@@ -1,0 +1,170 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/fault"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	// Dir holds the records. The service alone may use it, and one service at a time.
+	Dir    string
+	Runner Runner
+	// LogDir is the directory on the host that holds the log of one process, and nothing else: Remove
+	// deletes it. The process may write to the directory, but not to those above. Open and Start ask.
+	LogDir func(Record) string
+	Clock  Clock
+	// BootID tells this start of the engine's host from others; see HostBootID.
+	BootID string
+	// StopGrace is the time between a signal and SIGKILL; 0 is 8 s.
+	StopGrace time.Duration
+	// MaxPerUser and MaxTotal bound how many processes there are, ended ones with them; 0 is 64 and 1000.
+	MaxPerUser, MaxTotal int
+	Log                  zerolog.Logger
+}
+
+// Defaults of Config.
+const (
+	DefaultStopGrace  = 8 * time.Second
+	DefaultMaxPerUser = 64
+	DefaultMaxTotal   = 1000
+)
+
+// callLimit bounds what the Runner is asked for without a caller who waits.
+const callLimit = 2 * time.Minute
+
+// Manager holds all processes. It is safe for concurrent use.
+type Manager struct {
+	cfg      Config
+	store    store
+	vault    *vault
+	problems []string
+	log      zerolog.Logger
+
+	ctx    context.Context // ends with the manager
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup // goroutines of the manager, and callers inside
+
+	mu        sync.Mutex // never held over a call of the Runner or of the disk
+	closed    bool
+	processes map[string]*process // by id
+
+	looks looks // at the containers
+}
+
+// Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:
+// Reconcile is to be called next. End a Manager with Shutdown.
+func Open(cfg Config) (*Manager, error) {
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Clock == nil || cfg.BootID == "" {
+		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Clock and BootID must be set")
+	}
+	setDefault(&cfg.StopGrace, DefaultStopGrace)
+	setDefault(&cfg.MaxPerUser, DefaultMaxPerUser)
+	setDefault(&cfg.MaxTotal, DefaultMaxTotal)
+	m := &Manager{
+		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
+		log: cfg.Log, processes: map[string]*process{},
+	}
+	records, problems, err := m.store.load()
+	if err != nil {
+		return nil, err
+	}
+	for _, problem := range problems {
+		m.log.Error().Msg(problem)
+	}
+	m.problems = problems
+	m.ctx, m.cancel = context.WithCancelCause(context.Background())
+	for _, r := range records {
+		p := newProcess(m.refresh(r))
+		if p.record.Finished() {
+			p.finish()
+		}
+		m.processes[r.ID] = p
+	}
+	return m, nil
+}
+
+func setDefault[T comparable](value *T, standard T) {
+	var zero T
+	if *value == zero {
+		*value = standard
+	}
+}
+
+// refresh is a record as it is when the service has just started.
+func (m *Manager) refresh(r Record) Record {
+	r.LogPath = m.logPath(r)
+	if r.BootID != m.cfg.BootID {
+		r.PID = 0 // it may be anybody's by now
+	}
+	if r.Status != Running && r.starting() && !r.KeepAlive {
+		// Whoever wanted it got no answer, and part of it may have been done: twice is worse than not.
+		r.DesiredState, r.Status = Stopped, Exited
+		r.Reason = "the service ended while it was being started; start it again if it is still wanted"
+	}
+	return r
+}
+
+func (m *Manager) logPath(r Record) string { return filepath.Join(m.cfg.LogDir(r), logName) }
+
+// Problems says which records are damaged, for a person.
+func (m *Manager) Problems() []string { return slices.Clone(m.problems) }
+
+// Get finds a process of a user's. One of another user's is not found.
+func (m *Manager) Get(user, id string) (Record, error) {
+	p, err := m.find(user, id)
+	if err != nil {
+		return Record{}, err
+	}
+	return m.shown(p), nil
+}
+
+// List returns a user's processes by their creation.
+func (m *Manager) List(user string) []Record {
+	list := []Record{}
+	for _, p := range m.all() {
+		if r := m.shown(p); r.UserID == user {
+			list = append(list, r)
+		}
+	}
+	byCreation(list)
+	return list
+}
+
+func (m *Manager) find(user, id string) (*process, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.processes[id]; p != nil && p.record.UserID == user {
+		return p, nil
+	}
+	return nil, notFound(id)
+}
+
+func notFound(id string) error {
+	return fault.NotFound("process %q is not there: list the processes to see which are", id)
+}
+
+func (m *Manager) all() []*process {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make([]*process, 0, len(m.processes))
+	for _, p := range m.processes {
+		list = append(list, p)
+	}
+	return list
+}
+
+// shown is the record of now.
+func (m *Manager) shown(p *process) Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return p.record
+}

@@ -1,0 +1,175 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// A look is one list of the containers there are, against which records are held. A record that has
+// changed since before the list was made is not held against it: it is looked at again.
+
+// Reconcile holds all records against the containers there are: it adopts what runs, records what has
+// ended, plans starts, removes containers that no record names, and begins to stop what ought not to
+// run. It blocks until that is done, also for processes that are just being started or stopped. What
+// fails is tried again by itself.
+func (m *Manager) Reconcile(ctx context.Context) error {
+	return m.attempt(ctx, func(ctx context.Context) error {
+		considered, err := m.look(ctx, every)
+		if err != nil {
+			m.askLater(every)
+			return err
+		}
+		considered.Wait()
+		running := 0
+		for _, p := range m.all() {
+			if m.shown(p).Status == Running {
+				running++
+			}
+		}
+		m.log.Info().Int("running", running).Msg("processes are as recorded")
+		return nil
+	})
+}
+
+// look lists the containers and has processes considered. It does not wait for that; the group that it
+// returns does.
+func (m *Manager) look(ctx context.Context, w asked) (*sync.WaitGroup, error) {
+	before := map[*process]uint64{}
+	m.mu.Lock()
+	for id, p := range m.processes {
+		if w.has(id) {
+			before[p] = p.generation
+		}
+	}
+	m.mu.Unlock()
+	if len(before) == 0 && !w.all {
+		return &sync.WaitGroup{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	instances, err := m.cfg.Runner.Instances(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the containers of processes: %w", err)
+	}
+	m.looks.mu.Lock()
+	m.looks.delay = 0
+	m.looks.mu.Unlock()
+	found := map[string][]Instance{}
+	for _, i := range instances {
+		found[i.Process] = append(found[i.Process], i)
+	}
+	considered := &sync.WaitGroup{}
+	do := func(f func(context.Context)) {
+		considered.Add(1)
+		if !m.background(func(ctx context.Context) { defer considered.Done(); f(ctx) }) {
+			considered.Done()
+		}
+	}
+	for p, generation := range before {
+		do(func(ctx context.Context) { m.consider(ctx, p, generation, found[p.id]) })
+	}
+	for _, i := range instances {
+		if w.all && !m.known(i.Process) {
+			do(func(ctx context.Context) { m.removeStray(ctx, i) })
+		}
+	}
+	return considered, nil
+}
+
+// known is also true of a process that is just being started: its id is there before its container is.
+func (m *Manager) known(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.processes[id] != nil
+}
+
+// removeStray removes a container without a record, which nobody could stop.
+func (m *Manager) removeStray(ctx context.Context, i Instance) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	m.log.Warn().Str("process", i.Process).Str("container", i.Container).Bool("running", i.Running).
+		Msg("a container of a process that has no record is removed")
+	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
+		m.log.Error().Err(err).Str("process", i.Process).Msg("cannot remove the container of a process that has no record")
+		m.askLater(every)
+	}
+}
+
+// consider holds one record against the containers found of its process.
+func (m *Manager) consider(ctx context.Context, p *process, generation uint64, found []Instance) {
+	if p.take(ctx) != nil {
+		return
+	}
+	defer p.give()
+	if p.gone {
+		return
+	}
+	if p.generation != generation {
+		m.ask(one(p.id))
+		return
+	}
+	r := p.record
+	var own *Instance
+	for _, i := range found {
+		// After a restart of the host nothing can be what ran before, whatever it looks like.
+		if r.Instance.same(i.identity()) && (!i.Running || r.BootID == m.cfg.BootID) {
+			own = &i
+			continue
+		}
+		m.log.Warn().Str("process", p.id).Str("container", i.Container).Msg("a container that is not the process's as it was recorded is removed")
+		m.discard(ctx, p, i)
+	}
+	switch {
+	case r.Status != Running:
+		if r.wanted() && p.stopTimer == nil {
+			m.arm(p)
+		}
+	case own != nil && own.Running:
+		m.adopt(p, *own)
+	case own != nil:
+		m.considerEnd(ctx, p, *own)
+	case r.BootID != m.cfg.BootID:
+		m.conclude(ctx, p, Exit{}, rebooted)
+	default:
+		m.conclude(ctx, p, Exit{}, vanished)
+	}
+}
+
+// adopt goes on with a process that runs; the turn is held.
+func (m *Manager) adopt(p *process, i Instance) {
+	if r := p.record; r.PID != i.PID {
+		r.PID = i.PID
+		m.observe(p, r)
+	}
+	if p.record.DesiredState == Running {
+		return
+	}
+	m.background(func(ctx context.Context) {
+		if p.take(ctx) != nil {
+			return
+		}
+		defer p.give()
+		if err := m.halt(ctx, p, unix.SIGTERM); err != nil && ctx.Err() == nil {
+			m.log.Warn().Err(err).Msg("a process that ought to be stopped still runs")
+			m.askLater(one(p.id))
+		}
+	})
+}
+
+// considerEnd records the end of a process whose container is still there; the turn is held.
+func (m *Manager) considerEnd(ctx context.Context, p *process, i Instance) {
+	exit, err := m.exit(ctx, i)
+	switch {
+	case err == nil:
+		m.conclude(ctx, p, exit, "")
+	case errdefs.IsNotFound(err):
+		m.conclude(ctx, p, Exit{}, vanished)
+	case ctx.Err() == nil:
+		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; it is tried again")
+		m.askLater(one(p.id))
+	}
+}

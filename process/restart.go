@@ -1,0 +1,118 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reasons of an end of which there is no exit.
+const (
+	vanished = "its container is gone"
+	rebooted = "the host was restarted"
+)
+
+// conclude records that the process's instance has ended, takes it away, and plans the next start if
+// there is to be one; the turn is held. With a reason, how it ended is not known.
+func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason string) {
+	i, now := p.instance(), m.now()
+	r := p.record
+	r.setExit(exit, reason, now)
+	if r.DesiredState == Stopped {
+		r.Status = Stopped
+	}
+	if r.wanted() {
+		if r.LastExitedAt.Sub(r.LastStartedAt) >= stableAfter {
+			r.BackoffMs = 0
+		}
+		r.waitToRestart(now)
+	}
+	m.observe(p, r)
+	m.event(p).Str("status", string(r.Status)).Interface("exitCode", r.ExitCode).Str("signal", r.Signal).
+		Bool("oom", r.OOMKilled).Str("reason", r.Reason).Int64("restartInMs", max(r.restartDelay(now).Milliseconds(), 0)).
+		Msg("process ended")
+	m.discard(ctx, p, i)
+	if r.wanted() {
+		m.arm(p)
+	} else {
+		m.retire(p)
+	}
+}
+
+func (r *Record) setExit(exit Exit, reason string, now time.Time) {
+	r.Status, r.Reason = Exited, reason
+	r.Instance, r.BootID, r.PID = Identity{}, "", 0
+	r.LastExitedAt = exit.At.UTC()
+	if exit.At.IsZero() {
+		r.LastExitedAt = now
+	}
+	r.ExitCode, r.Signal, r.OOMKilled = nil, "", exit.OOM
+	switch {
+	case reason != "":
+	case exit.Signal != 0:
+		if r.Signal = unix.SignalName(exit.Signal); r.Signal == "" {
+			r.Signal = fmt.Sprintf("SIG%d", exit.Signal)
+		}
+	default:
+		r.ExitCode = &exit.Code
+	}
+	r.LostBytes += exit.Lost
+}
+
+// arm plans the next start of a process; the turn is held.
+func (m *Manager) arm(p *process) {
+	p.stopTimer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
+		m.background(func(ctx context.Context) { m.restart(ctx, p) })
+	})
+}
+
+// restart is what a timer does. It comes to nothing when it was cancelled after it had fired.
+func (m *Manager) restart(ctx context.Context, p *process) {
+	if p.take(ctx) != nil {
+		return
+	}
+	defer p.give()
+	if p.stopTimer == nil {
+		return
+	}
+	p.stopTimer = nil
+	r := p.record
+	r.RestartCount++
+	r.NextRestartAt = time.Time{}
+	m.observe(p, r)
+	err := m.relaunch(ctx, p)
+	if err == nil {
+		m.event(p).Int("restarts", r.RestartCount).Msg("process started again")
+		return
+	}
+	if m.ctx.Err() != nil {
+		return // the next service starts it
+	}
+	r = p.record
+	r.Reason = "it cannot be started again: " + err.Error()
+	r.waitToRestart(m.now())
+	m.observe(p, r)
+	m.event(p).Str("reason", r.Reason).Int64("restartInMs", r.BackoffMs).Msg("process not started again")
+	m.arm(p)
+}
+
+func (m *Manager) relaunch(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	if err := m.clearLeftovers(ctx, p); err != nil {
+		return err
+	}
+	var secrets map[string]string
+	if p.record.HasSecrets {
+		sealed, err := m.store.sealed(p.id)
+		if err != nil {
+			return err
+		}
+		if secrets, err = m.vault.open(p.id, sealed); err != nil {
+			return err
+		}
+	}
+	return m.launch(ctx, p, secrets)
+}
