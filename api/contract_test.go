@@ -33,7 +33,7 @@ type exchange struct {
 // directions against openapi.yaml.
 func TestExchangesKeepToTheContract(t *testing.T) {
 	rules := readContract(t)
-	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), fileExchanges(), otherExchanges(), transferExchanges(t), egressExchanges()} {
+	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), fileExchanges(), otherExchanges(), transferExchanges(t), egressExchanges(), processExchanges()} {
 		for _, x := range exchanges {
 			t.Run(x.route+" "+x.name, func(t *testing.T) {
 				rules.hold(t, serveFake(t, &x.service).URL, x)

@@ -19,19 +19,36 @@ import (
 // decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
 // value are the caller's faults.
 func decode(req *http.Request, into any) error {
+	body, err := readBody(req)
+	if err != nil {
+		return err
+	}
+	return decodeJSON(body, into)
+}
+
+// decodeOptional does what decode does when there is a body, and otherwise nothing.
+func decodeOptional(req *http.Request, into any) error {
+	body, err := readBody(req)
+	if err != nil || len(body) == 0 {
+		return err
+	}
+	return decodeJSON(body, into)
+}
+
+func readBody(req *http.Request) ([]byte, error) {
 	if kind := req.Header.Get("Content-Type"); kind != "" {
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return fmt.Errorf("the body has Content-Type %q, not application/json: %w", kind, cerrdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("the body has Content-Type %q, not application/json: %w", kind, cerrdefs.ErrInvalidArgument)
 		}
 	}
 	body, err := io.ReadAll(req.Body)
 	if isTooLarge(err) {
-		return fmt.Errorf("the body is larger than the limit: %w", err)
+		return nil, fmt.Errorf("the body is larger than the limit: %w", err)
 	}
 	if err != nil {
-		return fmt.Errorf("the body was cut short: %v: %w", err, cerrdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the body was cut short: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}
-	return decodeJSON(body, into)
+	return body, nil
 }
 
 func decodeJSON(text []byte, into any) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -29,6 +31,7 @@ type fakeService struct {
 	// stopping is for the server; nil for one that does not stop.
 	stopping <-chan struct{}
 	fakeFiles
+	fakeProcesses
 }
 
 func (f *fakeService) Put(id string, r sandbox.Registration) (sandbox.Sandbox, bool, error) {
@@ -84,6 +87,41 @@ func (f *fakeFiles) Mkdir(_ context.Context, _, path string, parents bool) error
 func (f *fakeFiles) Move(_ context.Context, _ string, r sandbox.MoveRequest) error { return f.move(r) }
 func (f *fakeFiles) Remove(_ context.Context, _, path string, recursive bool) error {
 	return f.remove(path, recursive)
+}
+
+// fakeProcesses is the part of a fakeService for processes. None of its functions needs to know the sandbox.
+type fakeProcesses struct {
+	start     func(sandbox.ProcessRequest) (process.Record, []string, error)
+	processes func() ([]process.Record, error)
+	process   func(processID string) (process.Record, error)
+	stop      func(context.Context, string, syscall.Signal) (process.Record, error)
+	stopAll   func() ([]process.Record, error)
+	removes   func(processID string) error
+	readLog   func(sandbox.LogQuery) (sandbox.LogPart, error)
+	followLog func(context.Context, sandbox.LogQuery, func(sandbox.LogPart) error) error
+}
+
+func (f *fakeProcesses) StartProcess(_ context.Context, _ string, r sandbox.ProcessRequest) (process.Record, []string, error) {
+	return f.start(r)
+}
+func (f *fakeProcesses) Processes(string) ([]process.Record, error) { return f.processes() }
+func (f *fakeProcesses) Process(_, processID string) (process.Record, error) {
+	return f.process(processID)
+}
+func (f *fakeProcesses) StopProcess(ctx context.Context, _, processID string, signal syscall.Signal) (process.Record, error) {
+	return f.stop(ctx, processID, signal)
+}
+func (f *fakeProcesses) StopProcesses(context.Context, string) ([]process.Record, error) {
+	return f.stopAll()
+}
+func (f *fakeProcesses) RemoveProcess(_ context.Context, _, processID string) error {
+	return f.removes(processID)
+}
+func (f *fakeProcesses) ReadProcessLog(_ context.Context, _, _ string, q sandbox.LogQuery) (sandbox.LogPart, error) {
+	return f.readLog(q)
+}
+func (f *fakeProcesses) FollowProcessLog(ctx context.Context, _, _ string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error {
+	return f.followLog(ctx, q, each)
 }
 
 // The limits of the servers in these tests, in bytes.

@@ -41,15 +41,17 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// desk is a server of decisions on pipes.
+// desk is a server of decisions, and of the service's processes, on pipes.
 type desk struct {
-	t      *testing.T
-	log    *decisions.Log
-	asked  func() // called before the log is asked for; nil for nothing
-	server *http.Server
-	at     *pipes
-	stop   chan struct{}
-	served chan error
+	t     *testing.T
+	log   *decisions.Log
+	asked func() // called before the log is asked for; nil for nothing
+	// service is what the server has behind it.
+	service *fakeService
+	server  *http.Server
+	at      *pipes
+	stop    chan struct{}
+	served  chan error
 }
 
 // atDesk runs a story of a follower, in a time of its own.
@@ -57,13 +59,13 @@ func atDesk(t *testing.T, story func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{t: t, log: logOf(), at: &pipes{make(chan net.Conn), make(chan struct{})}, stop: make(chan struct{}), served: make(chan error, 1)}
-		service := &fakeService{stopping: d.stop, decisions: func() *decisions.Log {
+		d.service = &fakeService{stopping: d.stop, decisions: func() *decisions.Log {
 			if d.asked != nil {
 				d.asked()
 			}
 			return d.log
 		}}
-		d.server = &http.Server{Handler: serveHandler(service), ReadHeaderTimeout: time.Minute}
+		d.server = &http.Server{Handler: serveHandler(d.service), ReadHeaderTimeout: time.Minute}
 		go func() { d.served <- d.server.Serve(d.at) }()
 		defer func() {
 			_ = d.server.Close()
@@ -81,13 +83,19 @@ func (d *desk) add(names ...string) {
 	}
 }
 
-// follow asks for decisions, and reads no more than it is told to.
+// follow asks for decisions.
 func (d *desk) follow(query string) *followed {
+	d.t.Helper()
+	return d.open("/v1/egress/decisions?follow=true" + query)
+}
+
+// open asks for a stream, and reads no more of it than it is told to.
+func (d *desk) open(path string) *followed {
 	d.t.Helper()
 	conn, far := net.Pipe()
 	d.at.conns <- far
 	_ = conn.SetDeadline(time.Now().Add(10 * keepAlive))
-	if _, err := io.WriteString(conn, "GET /v1/egress/decisions?follow=true"+query+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		d.t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)

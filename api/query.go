@@ -54,6 +54,14 @@ func boolean(name, value string) (bool, error) {
 	return value == "true", nil
 }
 
+func number(name, value string, least, most int64) (int64, error) {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, unreadable(name, value, fmt.Sprintf("not a number from %d to %d", least, most))
+	}
+	return n, nil
+}
+
 // unreadable is a parameter that is not what it has to be.
 func unreadable(name, value, what string) error {
 	return fmt.Errorf("%s %.200q is %s: %w", name, value, what, cerrdefs.ErrInvalidArgument)
@@ -114,12 +122,9 @@ var decisionParameters = []struct {
 		return nil
 	}},
 	{"limit", func(q *decisionQuery, name, value string) error {
-		limit, err := strconv.ParseUint(value, 10, 16)
-		if err != nil || limit > maxDecisions {
-			return unreadable(name, value, fmt.Sprintf("not a number from 0 to %d", maxDecisions))
-		}
+		limit, err := number(name, value, 0, maxDecisions)
 		q.limit = int(limit)
-		return nil
+		return err
 	}},
 	{"follow", func(q *decisionQuery, name, value string) (err error) {
 		q.follow, err = boolean(name, value)

@@ -15,6 +15,7 @@ import (
 	"github.com/pb33f/libopenapi/orderedmap"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/process"
 )
 
 func TestContractIsValid(t *testing.T) {
@@ -91,6 +92,8 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 		apitypes.Entry{}, apitypes.Listing{}, apitypes.Mkdir{}, apitypes.Made{}, apitypes.Move{}, apitypes.Remove{},
 		apitypes.Done{}, apitypes.Explain{}, apitypes.Explanation{}, apitypes.Place{},
 		apitypes.Refusal{}, apitypes.Decision{}, apitypes.DecisionList{},
+		apitypes.StartProcess{}, apitypes.Process{}, apitypes.StartedProcess{}, apitypes.ProcessList{}, apitypes.StopProcess{},
+		apitypes.ProcessLog{}, apitypes.ProcessLogEnd{},
 		apitypes.Container{}, apitypes.ContainerList{}, apitypes.Health{}, apitypes.Failure{}, apitypes.Error{},
 	} {
 		goType := reflect.TypeOf(value)
@@ -166,6 +169,7 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		{"encodings", []string{string(apitypes.Base64)}, c.component(t, "Encoding")},
 		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
 		{"vias", texts(vias), c.component(t, "Via")},
+		{"states", texts([]process.State{process.Running, process.Stopped, process.Exited}), c.component(t, "ProcessState")},
 	} {
 		slices.Sort(tt.values)
 		if diff := cmp.Diff(tt.values, enum(tt.schema)); diff != "" {

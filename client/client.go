@@ -2,7 +2,8 @@
 // what there is.
 //
 // client.go has the plain calls, files.go those on files, attach.go the exec with stdin, signals and
-// output as it comes, and decisions.go what calls reached over the network.
+// output as it comes, processes.go the durable processes, decisions.go what calls reached over the network, and
+// follow.go the streams of what goes on.
 package client
 
 import (

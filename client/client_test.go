@@ -26,6 +26,7 @@ import (
 // fakeService answers with what a test sets.
 type fakeService struct {
 	api.Files
+	api.ProcessCalls
 	box  sandbox.Sandbox
 	err  error
 	exec func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)

@@ -2,17 +2,11 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 )
@@ -69,53 +63,5 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]apitypes.Dec
 // sequence calls the service anew each time it is ranged over. It blocks for the next event, until the
 // caller leaves it, or with one last error: the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[apitypes.DecisionEvent, error] {
-	return func(yield func(apitypes.DecisionEvent, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		response, err := c.followDecisions(ctx, q)
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			yield(apitypes.DecisionEvent{}, err)
-			return
-		}
-		defer response.Body.Close()
-		for events := jsontext.NewDecoder(response.Body); ; {
-			var event apitypes.DecisionEvent
-			if err := json.UnmarshalDecode(events, &event); err != nil {
-				yield(apitypes.DecisionEvent{}, ended(ctx, err))
-				return
-			}
-			if !yield(event, nil) {
-				return
-			}
-		}
-	}
-}
-
-// ErrStopped says that a sequence without an end of its own has ended because the service stops.
-var ErrStopped = errors.New("the service has stopped")
-
-func (c *Client) followDecisions(ctx context.Context, q DecisionQuery) (*http.Response, error) {
-	request, err := newRequest(ctx, http.MethodGet, q.path(true), nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", "application/x-ndjson")
-	return c.do(request)
-}
-
-// ended says why there are no further events.
-func ended(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the connection to the service was lost: %w", err)
-	case errors.Is(err, io.EOF):
-		return ErrStopped
-	default:
-		return fmt.Errorf("cannot read the service's answer: %w", err)
-	}
+	return follow[apitypes.DecisionEvent](ctx, c, q.path(true))
 }

@@ -1,0 +1,127 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
+	var body apitypes.StartProcess
+	if err := decode(req, &body); err != nil {
+		return err
+	}
+	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), sandbox.ProcessRequest{
+		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
+		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
+	})
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusCreated, apitypes.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)})
+	return nil
+}
+
+func (s *server) processes(w http.ResponseWriter, req *http.Request) error {
+	records, err := s.service.Processes(req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, processList(records))
+	return nil
+}
+
+func (s *server) process(w http.ResponseWriter, req *http.Request) error {
+	record, err := s.service.Process(req.PathValue("id"), req.PathValue("processId"))
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, processAnswer(record))
+	return nil
+}
+
+func (s *server) stopProcess(w http.ResponseWriter, req *http.Request) error {
+	var body apitypes.StopProcess
+	if err := decodeOptional(req, &body); err != nil {
+		return err
+	}
+	signal, err := sandbox.Signal(body.Signal)
+	if err != nil {
+		return err
+	}
+	record, err := s.service.StopProcess(req.Context(), req.PathValue("id"), req.PathValue("processId"), signal)
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, processAnswer(record))
+	return nil
+}
+
+func (s *server) stopProcesses(w http.ResponseWriter, req *http.Request) error {
+	if err := decodeOptional(req, &struct{}{}); err != nil { // a signal must not be overlooked
+		return err
+	}
+	records, err := s.service.StopProcesses(req.Context(), req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, processList(records))
+	return nil
+}
+
+func (s *server) removeProcess(w http.ResponseWriter, req *http.Request) error {
+	if err := s.service.RemoveProcess(req.Context(), req.PathValue("id"), req.PathValue("processId")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func processList(records []process.Record) apitypes.ProcessList {
+	list := apitypes.ProcessList{Processes: make([]apitypes.Process, len(records))}
+	for i, record := range records {
+		list.Processes[i] = processAnswer(record)
+	}
+	return list
+}
+
+// processAnswer is a record as JSON, without what its environment holds.
+func processAnswer(r process.Record) apitypes.Process {
+	return apitypes.Process{
+		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
+		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Home: r.Home,
+		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains), PackageManagers: orEmpty(r.PackageManagers),
+		PID: orNull(r.PID), KeepAlive: r.KeepAlive,
+		DesiredState: apitypes.ProcessState(r.DesiredState), Status: apitypes.ProcessState(r.Status), Reason: r.Reason,
+		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: inUTC(r.NextRestartAt),
+		CreatedAt: inUTC(r.CreatedAt), UpdatedAt: inUTC(r.UpdatedAt),
+		LastStartedAt: inUTC(r.LastStartedAt), LastExitedAt: inUTC(r.LastExitedAt),
+		ExitCode: r.ExitCode, Signal: orNull(r.Signal), OOMKilled: r.OOMKilled, LostBytes: r.LostBytes, LogPath: r.LogPath,
+	}
+}
+
+func inUTC(t time.Time) time.Time {
+	if t.IsZero() { // which is left out only as it is
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+func orNull[Value comparable](value Value) *Value {
+	var zero Value
+	if value == zero {
+		return nil
+	}
+	return &value
+}

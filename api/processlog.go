@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
+	q, follow, err := readLogQuery(req)
+	if err != nil {
+		return err
+	}
+	if follow {
+		return s.followProcessLog(w, req, q)
+	}
+	part, err := s.service.ReadProcessLog(req.Context(), req.PathValue("id"), req.PathValue("processId"), q)
+	if err != nil {
+		return err
+	}
+	answer := apitypes.ProcessLog{Truncated: part.Truncated, Notice: part.Notice}
+	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
+	s.answer(w, http.StatusOK, answer)
+	return nil
+}
+
+// wholeBegin is a part's data. Where it was cut in the middle of a character, that rest of a character
+// goes, so that text stays text.
+func wholeBegin(part sandbox.LogPart) []byte {
+	begin := 0
+	for part.Truncated && begin < min(utf8.UTFMax-1, len(part.Data)) && !utf8.RuneStart(part.Data[begin]) {
+		begin++
+	}
+	data := part.Data[begin:]
+	if !utf8.Valid(data[:wholeRunes(data)]) {
+		return part.Data
+	}
+	return data
+}
+
+func readLogQuery(req *http.Request) (q sandbox.LogQuery, follow bool, err error) {
+	values, err := query(req, "lines", "bytes", "follow")
+	if err != nil {
+		return q, false, err
+	}
+	if value, given := values["lines"]; given {
+		lines, err := number("lines", value, 1, sandbox.MaxLogLines)
+		if err != nil {
+			return q, false, err
+		}
+		q.Lines = int(lines)
+	}
+	if value, given := values["bytes"]; given {
+		if q.Bytes, err = number("bytes", value, 1, sandbox.MaxLogBytes); err != nil {
+			return q, false, err
+		}
+	}
+	if value, given := values["follow"]; given {
+		follow, err = boolean("follow", value)
+	}
+	return q, follow, err
+}
+
+// followProcessLog answers with the end of a log and then with what comes, until the process has ended for
+// good, the caller goes or the service stops.
+func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sandbox.LogQuery) error {
+	id, processID := req.PathValue("id"), req.PathValue("processId")
+	if _, err := s.service.Process(id, processID); err != nil {
+		return err
+	}
+	ctx, stream := s.openStream(w, req)
+	defer stream.close()
+	var text logText
+	events, over := make(chan []any), make(chan error, 1)
+	go func() {
+		over <- s.service.FollowProcessLog(ctx, id, processID, q, func(part sandbox.LogPart) error {
+			select {
+			case events <- text.events(part):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	}()
+	quiet := time.NewTimer(keepAlive)
+	for err := stream.flush(); ; quiet.Reset(keepAlive) {
+		if err != nil { // the caller has gone
+			stream.end()
+			<-over
+			return nil
+		}
+		select {
+		case next := <-events:
+			err = stream.send(next...)
+		case <-quiet.C:
+			err = stream.keepAlive()
+		case ended := <-over:
+			_ = stream.send(append(text.flush(), s.lastOfLog(ctx, id, processID, ended)...)...)
+			return nil
+		}
+	}
+}
+
+// lastOfLog says why there is nothing more of a log. It says nothing to a caller who has gone, nor when the
+// service stops: the process may run on.
+func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) []any {
+	var end apitypes.ProcessLogEnd
+	if ended == nil {
+		record, err := s.service.Process(id, processID)
+		if err == nil {
+			end = apitypes.ProcessLogEnd{Status: apitypes.ProcessState(record.Status), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
+		} else if !cerrdefs.IsNotFound(err) { // or it has been removed
+			ended = fmt.Errorf("cannot say how the process ended: %w", err)
+		}
+	}
+	switch {
+	case ended == nil:
+		end.End = true
+		return []any{apitypes.ProcessLogEvent{ProcessLogEnd: &end}}
+	case ctx.Err() != nil || cerrdefs.IsUnavailable(ended):
+		return nil
+	default:
+		failure, _ := classify(ended)
+		return []any{apitypes.ProcessLogEvent{Error: &failure}}
+	}
+}
+
+// logText makes events of parts of a log. It keeps nothing of a part.
+type logText struct{ stream textStream }
+
+func (t *logText) events(part sandbox.LogPart) []any {
+	var list []any
+	if part.Notice != "" {
+		list = append(t.flush(), apitypes.ProcessLogEvent{Notice: utf8Text(part.Notice)})
+	}
+	return append(list, dataEvents(t.stream.next(wholeBegin(part)))...)
+}
+
+// flush is what is left of a character that was never ended.
+func (t *logText) flush() []any {
+	rest := t.stream.rest
+	t.stream.rest = nil
+	return dataEvents(rest)
+}
+
+func dataEvents(data []byte) []any {
+	if len(data) == 0 {
+		return nil
+	}
+	var event apitypes.ProcessLogEvent
+	event.Data, event.Encoding = encodePart(data)
+	return []any{event}
+}

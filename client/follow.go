@@ -1,0 +1,67 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ErrStopped says that a sequence has ended because the service stops.
+var ErrStopped = errors.New("the service has stopped")
+
+// follow returns the lines of a stream. The last error is the cause of ctx, ErrStopped or a fault.
+func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var none Event
+		response, err := c.openStream(ctx, path)
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer response.Body.Close()
+		for events := jsontext.NewDecoder(response.Body); ; {
+			var event Event
+			if err := json.UnmarshalDecode(events, &event); err != nil {
+				yield(none, ended(ctx, err))
+				return
+			}
+			if !yield(event, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) openStream(ctx context.Context, path string) (*http.Response, error) {
+	request, err := newRequest(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/x-ndjson")
+	return c.do(request)
+}
+
+// ended says why there are no further events.
+func ended(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the connection to the service was lost: %w", err)
+	case errors.Is(err, io.EOF):
+		return ErrStopped
+	default:
+		return fmt.Errorf("cannot read the service's answer: %w", err)
+	}
+}

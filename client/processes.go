@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// StartProcess starts a durable process. It blocks until the command runs.
+func (c *Client) StartProcess(ctx context.Context, id string, p apitypes.StartProcess) (apitypes.StartedProcess, error) {
+	var started apitypes.StartedProcess
+	err := c.call(ctx, http.MethodPost, processesPath(id), p, &started)
+	return started, err
+}
+
+// Processes lists the processes of the sandbox's user, by creation.
+func (c *Client) Processes(ctx context.Context, id string) ([]apitypes.Process, error) {
+	var list apitypes.ProcessList
+	err := c.call(ctx, http.MethodGet, processesPath(id), nil, &list)
+	return list.Processes, err
+}
+
+// Process finds a process.
+func (c *Client) Process(ctx context.Context, id, processID string) (apitypes.Process, error) {
+	var process apitypes.Process
+	err := c.call(ctx, http.MethodGet, processPath(id, processID), nil, &process)
+	return process, err
+}
+
+// StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty is TERM. It blocks until
+// the process has ended, which takes some seconds when that does not heed the signal.
+func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (apitypes.Process, error) {
+	var process apitypes.Process
+	err := c.call(ctx, http.MethodPost, processPath(id, processID)+"/stop", apitypes.StopProcess{Signal: signal}, &process)
+	return process, err
+}
+
+// StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those that
+// it has stopped.
+func (c *Client) StopProcesses(ctx context.Context, id string) ([]apitypes.Process, error) {
+	var list apitypes.ProcessList
+	err := c.call(ctx, http.MethodPost, processesPath(id)+"/stop-all", nil, &list)
+	return list.Processes, err
+}
+
+// RemoveProcess removes a process with its log, and stops it first when it runs.
+func (c *Client) RemoveProcess(ctx context.Context, id, processID string) error {
+	return c.call(ctx, http.MethodDelete, processPath(id, processID), nil, nil)
+}
+
+// LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
+// Bytes. 0 is the service's default: 100 lines and 1 MiB.
+type LogQuery struct {
+	Lines int
+	Bytes int64
+}
+
+func (q LogQuery) path(id, processID string, follow bool) string {
+	values := url.Values{}
+	if q.Lines != 0 {
+		values.Set("lines", strconv.Itoa(q.Lines))
+	}
+	if q.Bytes != 0 {
+		values.Set("bytes", strconv.FormatInt(q.Bytes, 10))
+	}
+	if follow {
+		values.Set("follow", "true")
+	}
+	return processPath(id, processID) + "/log?" + values.Encode()
+}
+
+// ProcessLog returns the end of a process's log. Decode turns its data into bytes.
+func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (apitypes.ProcessLog, error) {
+	var log apitypes.ProcessLog
+	err := c.call(ctx, http.MethodGet, q.path(id, processID, false), nil, &log)
+	return log, err
+}
+
+// FollowProcessLog returns the end of a process's log and then what comes, in events that have data, a notice
+// or the end. It is over after the end: the process will not be started again. Otherwise it blocks for the
+// next event, until the caller leaves it, or with one last error: the cause of ctx, ErrStopped when the
+// service stops, or an Error. The sequence calls the service anew each time it is ranged over.
+func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[apitypes.ProcessLogEvent, error] {
+	return func(yield func(apitypes.ProcessLogEvent, error) bool) {
+		for event, err := range follow[apitypes.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {
+			if err == nil && event.Error != nil {
+				event, err = apitypes.ProcessLogEvent{}, &Error{Kind: event.Error.Kind, Message: event.Error.Message}
+			}
+			if !yield(event, err) || err != nil || event.ProcessLogEnd != nil {
+				return
+			}
+		}
+	}
+}
+
+func processesPath(id string) string { return sandboxPath(id) + "/processes" }
+
+func processPath(id, processID string) string {
+	return processesPath(id) + "/" + url.PathEscape(processID)
+}
