@@ -64,7 +64,7 @@ func serviceExchanges(t *testing.T) []exchange {
 		{name: "busy and starting", route: "GET /v1/containers", service: containers(ready, starting), status: 200},
 		{name: "healthy", route: "GET /v1/health", status: 200,
 			service: health(sandbox.Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1"})},
-		{name: "degraded", route: "GET /v1/health", status: 200, service: health(sandbox.Health{Problem: "no engine"})},
+		{name: "degraded", route: "GET /v1/health", status: 200, service: health(sandbox.Health{Problem: "no engine", Warnings: []string{"the record of process p-aaaaaaaaaaaa is damaged"}})},
 		{name: "none", route: "GET /v1/sandboxes", service: boxes(), status: 200},
 		{name: "one", route: "GET /v1/sandboxes", service: boxes(testBox(t)), status: 200},
 	}

@@ -16,7 +16,7 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 	}
 	s.answer(w, http.StatusOK, apitypes.Health{
 		Status: status, Version: s.cfg.Version, Engine: h.Engine, Runtime: h.Runtime,
-		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem,
+		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem, Warnings: h.Warnings,
 	})
 	return nil
 }

@@ -154,13 +154,19 @@ type Health struct {
 	ImageVersion string
 	// Problem says why commands cannot run now, and what to do about it.
 	Problem string
+	// Warnings tell of what is lost or damaged although commands run.
+	Warnings []string
 }
 
 // Health asks the engine if it has to.
 func (s *Service) Health(ctx context.Context) Health {
+	var warnings []string
+	if s.processes != nil {
+		warnings = s.processes.Problems()
+	}
 	present, err := s.platforms.current(ctx)
 	if err != nil {
-		return Health{Problem: err.Error()}
+		return Health{Problem: err.Error(), Warnings: warnings}
 	}
-	return Health{Engine: present.engine, Runtime: present.Runtime, Image: present.ImageID, ImageVersion: present.version}
+	return Health{Engine: present.engine, Runtime: present.Runtime, Image: present.ImageID, ImageVersion: present.version, Warnings: warnings}
 }

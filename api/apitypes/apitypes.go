@@ -208,4 +208,6 @@ type Health struct {
 	Image        string `json:"image,omitempty"`
 	ImageVersion string `json:"imageVersion,omitempty"`
 	Problem      string `json:"problem,omitempty"`
+	// Warnings tell of what is lost or damaged although commands run.
+	Warnings []string `json:"warnings,omitempty"`
 }

@@ -1,0 +1,420 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// call sends a body as JSON and reads the answer into what it is for, which may be nil.
+func (l *lab) call(t *testing.T, method, path string, body, into any) (status int) {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", l.path("sandboxd.sock"))
+	}}}
+	request, err := http.NewRequestWithContext(context.Background(), method, "http://x/v1/sandboxes/"+path, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	answer, err := web.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	got, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if into != nil && answer.StatusCode < 300 {
+		if err := json.Unmarshal(got, into); err != nil {
+			t.Fatalf("%v: %s", err, got)
+		}
+	} else if into != nil {
+		t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, got)
+	}
+	return answer.StatusCode
+}
+
+func (l *lab) startProcess(t *testing.T, sandbox string, p apitypes.StartProcess) apitypes.Process {
+	t.Helper()
+	var started apitypes.StartedProcess
+	l.call(t, http.MethodPost, sandbox+"/processes", p, &started)
+	t.Cleanup(func() { l.call(t, http.MethodDelete, sandbox+"/processes/"+started.ID, nil, nil) })
+	return started.Process
+}
+
+func (l *lab) process(t *testing.T, sandbox, id string) apitypes.Process {
+	t.Helper()
+	var p apitypes.Process
+	l.call(t, http.MethodGet, sandbox+"/processes/"+id, nil, &p)
+	return p
+}
+
+// logOf is all of a process's log, the older files first.
+func logOf(t *testing.T, p apitypes.Process) string {
+	t.Helper()
+	var all string
+	for n := 20; n >= 0; n-- {
+		name := p.LogPath
+		if n > 0 {
+			name += "." + strconv.Itoa(n)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		all += string(text)
+	}
+	return all
+}
+
+// prints waits until a process's log holds a text.
+func prints(t *testing.T, p apitypes.Process, want string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the process prints %q", want), func() bool { return strings.Contains(logOf(t, p), want) })
+}
+
+const counting = `i=0; while :; do i=$((i+1)); echo line $i; sleep 0.01; done`
+
+// checkCount makes sure that a log has the lines of counting, each once and in order, and returns the last.
+func checkCount(t *testing.T, log string) int {
+	t.Helper()
+	lines := strings.Split(strings.TrimSuffix(log, "\n"), "\n")
+	for i, line := range lines {
+		if line != fmt.Sprintf("line %d", i+1) {
+			t.Fatalf("line %d is %q", i+1, line)
+		}
+	}
+	return len(lines)
+}
+
+// A process goes on without a gap while the service is killed and started again, and is what it was.
+func TestProcessOutlivesTheService(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "durable")
+		p := l.startProcess(t, "durable", apitypes.StartProcess{Name: "counter", Command: counting, Secrets: map[string]string{"TOKEN": "hush-hush"}, KeepAlive: true})
+		prints(t, p, "line 3\n")
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		random := rand.New(rand.NewPCG(seed, 0))
+		for range 10 {
+			time.Sleep(time.Duration(random.IntN(200)) * time.Millisecond) // the moment is what is tried
+			l.stop(syscall.SIGKILL)
+			before := checkCount(t, logOf(t, p))
+			eventually(t, "it goes on without the service", func() bool { return strings.Count(logOf(t, p), "\n") > before })
+			if err := l.start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var now apitypes.Process
+		eventually(t, "it is adopted", func() bool { now = l.process(t, "durable", p.ID); return now.Status == apitypes.ProcessRunning })
+		if now.RestartCount != 0 || now.PID == nil || p.PID == nil || *now.PID != *p.PID || !now.LastStartedAt.Equal(p.LastStartedAt) {
+			t.Errorf("it was %+v, it is %+v", p, now)
+		}
+		checkCount(t, logOf(t, p))
+		checkNowhere(t, l.path("data"), "hush-hush")
+		checkNowhere(t, filepath.Dir(p.LogPath), "hush-hush")
+		// An ordinary stop of the service leaves it alone, too; its own end is recorded while nobody looks.
+		l.stop(syscall.SIGTERM)
+		if n := len(l.processContainers()); n != 1 {
+			t.Fatalf("%d containers", n)
+		}
+		if err := l.engine.ContainerKill(context.Background(), "daycare-process-"+p.ID, "KILL"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it comes back, with its secrets", func() bool {
+			now = l.process(t, "durable", p.ID)
+			return now.Status == apitypes.ProcessRunning && now.RestartCount == 1
+		})
+	})
+}
+
+func checkNowhere(t *testing.T, dir, secret string) {
+	t.Helper()
+	for _, name := range below(t, dir) {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && strings.Contains(string(content), secret) { // what is a folder has no content
+			t.Errorf("%s holds the secret", name)
+		}
+	}
+}
+
+// processContainers are those that the engine has for this lab's processes, running or not.
+func (l *lab) processContainers() (found []container.Summary) {
+	for _, c := range l.containers() {
+		if c.Labels["run.daycare.sandbox.process"] != "" {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// A process that dies comes back, later each time; one without keepAlive does not.
+func TestProcessComesBack(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "crash")
+		once := l.startProcess(t, "crash", apitypes.StartProcess{Command: "echo once; exit 3"})
+		p := l.startProcess(t, "crash", apitypes.StartProcess{Command: "echo again; exit 5", KeepAlive: true})
+		eventually(t, "it is started a third time", func() bool { return strings.Count(logOf(t, p), "again\n") >= 3 })
+		var now apitypes.Process
+		eventually(t, "its end is known", func() bool {
+			now = l.process(t, "crash", p.ID)
+			return now.Status == apitypes.ProcessExited && now.RestartCount == 2
+		})
+		if now.ExitCode == nil || *now.ExitCode != 5 || now.BackoffMs != 8000 || now.NextRestartAt.IsZero() || now.DesiredState != apitypes.ProcessRunning {
+			t.Errorf("%+v", now)
+		}
+		now = l.process(t, "crash", once.ID)
+		if now.Status != apitypes.ProcessExited || now.ExitCode == nil || *now.ExitCode != 3 || now.RestartCount != 0 || logOf(t, once) != "once\n" {
+			t.Errorf("without keepAlive: %+v %q", now, logOf(t, once))
+		}
+		// While it waits it can be stopped for good.
+		var stopped apitypes.Process
+		l.call(t, http.MethodPost, "crash/processes/"+p.ID+"/stop", struct{}{}, &stopped)
+		if stopped.Status == apitypes.ProcessRunning || stopped.DesiredState != apitypes.ProcessStopped || !stopped.NextRestartAt.IsZero() {
+			t.Errorf("%+v", stopped)
+		}
+	})
+}
+
+// A stop ends all that the command has started, however it tried to get away; a signal, an exit code and a
+// lack of memory are told apart.
+func TestProcessStops(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "stops")
+		tree := l.startProcess(t, "stops", apitypes.StartProcess{
+			Command: "setsid sh -c 'trap \"\" TERM; sleep 7311 & sleep 7312' & (setsid sleep 7313 &) ; trap 'echo told; exit 9' TERM; echo ready; while :; do sleep 0.1; done",
+		})
+		prints(t, tree, "ready\n")
+		for _, c := range []struct {
+			p        apitypes.Process
+			signal   string
+			code     int
+			bySignal string
+		}{
+			{tree, "TERM", 9, ""},
+			{l.startProcess(t, "stops", apitypes.StartProcess{Argv: []string{"sleep", "7314"}}), "KILL", 0, "SIGKILL"},
+			{l.startProcess(t, "stops", apitypes.StartProcess{Argv: []string{"sleep", "7315"}}), "INT", 0, "SIGINT"},
+		} {
+			var ended apitypes.Process
+			l.call(t, http.MethodPost, "stops/processes/"+c.p.ID+"/stop", map[string]string{"signal": c.signal}, &ended)
+			switch {
+			case ended.Status != apitypes.ProcessStopped || ended.PID != nil || ended.OOMKilled:
+				t.Errorf("%s: %+v", c.signal, ended)
+			case c.bySignal == "" && (ended.ExitCode == nil || *ended.ExitCode != c.code || ended.Signal != nil):
+				t.Errorf("%s: %+v", c.signal, ended)
+			case c.bySignal != "" && (ended.Signal == nil || *ended.Signal != c.bySignal || ended.ExitCode != nil):
+				t.Errorf("%s: signal %v, %+v", c.signal, ended.Signal, ended)
+			}
+		}
+		if !strings.Contains(logOf(t, tree), "told\n") {
+			t.Errorf("%q", logOf(t, tree))
+		}
+		if n := len(l.processContainersOf("stops")); n != 0 {
+			for _, c := range l.processContainersOf("stops") {
+				if c.State == container.StateRunning {
+					t.Errorf("%s runs", c.Names)
+				}
+			}
+		}
+		for _, status := range []int{
+			l.call(t, http.MethodPost, "stops/processes/"+tree.ID+"/stop", map[string]string{"signal": "QUIT"}, nil),
+			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: " "}, nil),
+			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: "true", Cwd: "/etc"}, nil),
+			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: "true", Home: "/home"}, nil),
+		} {
+			if status != http.StatusBadRequest && status != http.StatusForbidden {
+				t.Errorf("bad input: %d", status)
+			}
+		}
+	})
+}
+
+func (l *lab) processContainersOf(user string) (found []container.Summary) {
+	for _, c := range l.processContainers() {
+		if c.Labels["run.daycare.sandbox.user"] == user {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Users see their own processes alone, and a process sees what a call with its grants would.
+func TestProcessesOfUsers(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "proc-a")
+		l.register(t, "proc-b")
+		l.put(t, "proc-a", ".ssh/id", secret)
+		p := l.startProcess(t, "proc-a", apitypes.StartProcess{
+			Name: strings.Repeat("é", 100), Permissions: []string{"@workspace"},
+			Command: "cat ~/.ssh/id .ssh/id; echo $HOME; id -u; touch /home/made && echo made; ls /sys/class/net 2>/dev/null | grep -v '^lo$'; echo shared > /tmp/shared; echo end; sleep 7321",
+		})
+		prints(t, p, "end\n")
+		if log := logOf(t, p); strings.Contains(log, secret) || !strings.Contains(log, "/home\n1000\nmade\nend\n") {
+			t.Errorf("%q", log)
+		}
+		if len([]rune(p.Name)) != 80 {
+			t.Errorf("%q", p.Name)
+		}
+		if got := l.sh(t, "proc-a", "cat /tmp/shared"); got != "shared" {
+			t.Errorf("/tmp: %q", got)
+		}
+		for _, path := range []string{"proc-b/processes/" + p.ID, "proc-b/processes/p-aaaaaaaaaaaa"} {
+			if status := l.call(t, http.MethodGet, path, nil, nil); status != http.StatusNotFound {
+				t.Errorf("%s: %d", path, status)
+			}
+		}
+		var list apitypes.ProcessList
+		if l.call(t, http.MethodGet, "proc-b/processes", nil, &list); len(list.Processes) != 0 {
+			t.Errorf("another user sees %+v", list)
+		}
+		if l.call(t, http.MethodGet, "proc-a/processes", nil, &list); len(list.Processes) != 1 {
+			t.Errorf("its user sees %+v", list)
+		}
+	})
+}
+
+// A process has the network of its names, also after the service was away; nothing passes meanwhile.
+func TestProcessEgress(t *testing.T) {
+	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
+		l.traveller(t, w, "netproc")
+		name, denied := w.name(t, "proc", w.shared), w.name(t, "denied", w.shared)
+		p := l.startProcess(t, "netproc", apitypes.StartProcess{
+			Permissions: []string{"@network"}, AllowedDomains: []string{name},
+			Command: "while :; do curl -sS --max-time 3 http://" + name + "/hello || echo no; curl -sS --max-time 3 http://" + denied + "/hello 2>/dev/null; sleep 0.1; done",
+		})
+		prints(t, p, "hello from "+name)
+		l.stop(syscall.SIGKILL)
+		capture := w.capture(t)
+		before := strings.Count(logOf(t, p), "no\n")
+		eventually(t, "it notices", func() bool { return strings.Count(logOf(t, p), "no\n") > before })
+		if n := seen(t, capture, w.shared); n != 0 {
+			t.Errorf("%d packets came while the service was down", n)
+		}
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		after := strings.Count(logOf(t, p), "hello from "+name)
+		eventually(t, "its network is back", func() bool { return strings.Count(logOf(t, p), "hello from "+name) > after })
+		if strings.Contains(logOf(t, p), "hello from "+denied) || w.DNS.Asked(denied) != 0 {
+			t.Error("the denied name was reached")
+		}
+		if now := l.process(t, "netproc", p.ID); now.RestartCount != 0 || now.Status != apitypes.ProcessRunning {
+			t.Errorf("%+v", now)
+		}
+	})
+}
+
+// A log is rotated without loss, stays within its bound, and can be followed through all of it.
+func TestProcessLog(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "logs")
+		p := l.startProcess(t, "logs", apitypes.StartProcess{Command: "for i in $(seq 30000); do echo line $i; done; sleep 0.5; echo end; exit 4"})
+		out, err := l.cli("process", "logs", "--sandbox", "logs", "-f", "-n", "10000", p.ID).Output()
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		followed := string(out)
+		if !strings.HasSuffix(followed, "line 30000\nend\n") {
+			t.Errorf("followed %d bytes, ending in %.100q", len(followed), followed[max(0, len(followed)-100):])
+		}
+		first, _, _ := strings.Cut(followed, "\n")
+		number, err := strconv.Atoi(strings.TrimPrefix(first, "line "))
+		if err != nil {
+			t.Fatalf("the first line is %q", first)
+		}
+		for i, line := range strings.Split(strings.TrimSuffix(followed, "\nend\n"), "\n") {
+			if line != fmt.Sprintf("line %d", number+i) {
+				t.Fatalf("line %d of those followed is %q", i, line)
+			}
+		}
+		if size := len(logOf(t, p)); size > 64<<10 {
+			t.Errorf("the log has %d bytes", size)
+		}
+	}, "SANDBOXD_PROCESSES_MAX_LOG=65536")
+}
+
+// What is there after the engine was told otherwise, or a record was damaged.
+func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "meddled")
+		removed := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7331"}})
+		spoiled := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7332"}})
+		fine := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7333"}})
+		if err := l.engine.ContainerRemove(context.Background(), "daycare-process-"+removed.ID, container.RemoveOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "its end is known", func() bool { return l.process(t, "meddled", removed.ID).Status == apitypes.ProcessExited })
+		l.stop(syscall.SIGTERM)
+		record := l.path("data/processes/" + spoiled.ID + "/record.json")
+		if err := os.Truncate(record, 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		if status := l.call(t, http.MethodGet, "meddled/processes/"+spoiled.ID, nil, nil); status != http.StatusNotFound {
+			t.Errorf("the damaged one: %d", status)
+		}
+		if !strings.Contains(l.log.String(), spoiled.ID+".damaged") {
+			t.Error("the log does not tell of the damaged record")
+		}
+		if health, err := l.client.Health(t.Context()); err != nil || len(health.Warnings) != 1 || !strings.Contains(health.Warnings[0], spoiled.ID) {
+			t.Errorf("health: %+v, %v", health, err)
+		}
+		if now := l.process(t, "meddled", fine.ID); now.Status != apitypes.ProcessRunning || now.RestartCount != 0 {
+			t.Errorf("%+v", now)
+		}
+		eventually(t, "what nobody knows any more is removed", func() bool { return len(l.processContainers()) == 1 })
+	})
+}
+
+// When the engine is started again its containers are gone, and what is to run comes back.
+func TestProcessesOutliveTheEngine(t *testing.T) {
+	engine := newPrivateEngine(t)
+	engine.giveImage(t, "small:latest")
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			l, err := openLab(t.Name(), engine.socket, append(runtimeSettings(runtime), "SANDBOXD_DOCKER_IMAGE=small"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(l.close)
+			l.register(t, "engine")
+			kept := l.startProcess(t, "engine", apitypes.StartProcess{Argv: []string{"sh", "-c", "echo up; sleep 7341"}, KeepAlive: true})
+			other := l.startProcess(t, "engine", apitypes.StartProcess{Argv: []string{"sleep", "7342"}})
+			prints(t, kept, "up\n")
+			engine.stop()
+			engine.start(t)
+			eventually(t, "the one that is kept alive runs again", func() bool {
+				now := l.process(t, "engine", kept.ID)
+				return now.Status == apitypes.ProcessRunning && now.RestartCount > 0 && strings.Count(logOf(t, kept), "up\n") > 1
+			})
+			eventually(t, "the end of the other is known", func() bool { return l.process(t, "engine", other.ID).Status == apitypes.ProcessExited })
+		})
+	}
+}
