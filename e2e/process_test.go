@@ -185,7 +185,7 @@ func TestProcessComesBack(t *testing.T) {
 			now = l.process(t, "crash", p.ID)
 			return now.Status == apitypes.ProcessExited && now.RestartCount == 2
 		})
-		if now.ExitCode == nil || *now.ExitCode != 5 || now.BackoffMs != 8000 || now.NextRestartAt.IsZero() || now.DesiredState != apitypes.ProcessRunning {
+		if now.ExitCode == nil || *now.ExitCode != 5 || now.RestartCount != 2 || now.NextRestartAt.IsZero() || now.DesiredState != apitypes.ProcessRunning {
 			t.Errorf("%+v", now)
 		}
 		now = l.process(t, "crash", once.ID)
