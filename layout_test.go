@@ -16,7 +16,7 @@ const module = "github.com/daycare-run/sandbox/"
 // mayImport lists, for each package of ours, which others of ours it may import. Imports run
 // downwards only; cmd, e2e and bench may import everything.
 var mayImport = map[string]string{
-	"api":              "api/apitypes sandbox dockerexec egress/decisions",
+	"api":              "api/apitypes sandbox dockerexec egress/decisions process",
 	"api/apitypes":     "",
 	"client":           "api/apitypes",
 	"sandbox":          "pathmap policy hostfs fault dockerexec images engine egress egress/decisions process agent/launch",

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os/signal"
 	"time"
 
@@ -109,23 +111,32 @@ func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, 
 	return q, nil
 }
 
-// followDecisions prints until it is interrupted.
 func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery, asJSON bool) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
 	table, lines := newDecisionTable(cmd.OutOrStdout()), json.NewEncoder(cmd.OutOrStdout())
-	for event, err := range c.FollowDecisions(ctx, q) {
+	events := func(ctx context.Context) iter.Seq2[apitypes.DecisionEvent, error] { return c.FollowDecisions(ctx, q) }
+	return untilInterrupted(cmd.Context(), events, func(event apitypes.DecisionEvent) error {
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return exitCode(128 + int(unix.SIGINT))
-		case err != nil:
-			return err
 		case asJSON:
-			err = lines.Encode(event)
+			return lines.Encode(event)
 		case event.Decision == nil:
-			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d decisions are left out here: they came faster than they could be printed\n", event.Lost)
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d decisions are left out here: they came faster than they could be printed\n", event.Lost)
+			return err
 		default:
-			err = table.print(*event.Decision)
+			return table.print(*event.Decision)
+		}
+	})
+}
+
+// untilInterrupted prints events to their end; an interrupt is exit code 130.
+func untilInterrupted[Event any](ctx context.Context, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	for event, err := range events(ctx) {
+		if err != nil && ctx.Err() != nil {
+			return exitCode(128 + int(unix.SIGINT))
+		}
+		if err == nil {
+			err = print(event)
 		}
 		if err != nil {
 			return err

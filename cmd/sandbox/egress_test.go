@@ -192,7 +192,7 @@ func TestEgressLog(t *testing.T) {
 func (l *lab) following(ctx context.Context, args ...string) (lines *bufio.Scanner, over <-chan error) {
 	read, write := io.Pipe()
 	root := rootCommand()
-	root.SetArgs(append([]string{"--socket", l.socket, "egress", "log", "-f"}, args...))
+	root.SetArgs(append([]string{"--socket", l.socket}, args...))
 	root.SetOut(write)
 	root.SetErr(io.Discard)
 	ended := make(chan error, 1)
@@ -221,7 +221,7 @@ func TestEgressLogFollows(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			l.decide(time.Now(), "a.org")
-			lines, over := l.following(ctx, append(tt.flags, "--user", "alice", "--limit", "1")...)
+			lines, over := l.following(ctx, append([]string{"egress", "log", "-f", "--user", "alice", "--limit", "1"}, tt.flags...)...)
 			var seen []string
 			for lines.Scan() {
 				for _, name := range []string{"NAME", "a.org", "b.org"} {

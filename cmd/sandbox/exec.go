@@ -22,12 +22,9 @@ import (
 // execFlags are what `sandbox exec` takes.
 type execFlags struct {
 	target
-	wants
-	cwd          string
-	env          []string
+	runs
 	timeout      time.Duration
-	login, stdin bool
-	stats        bool
+	stdin, stats bool
 }
 
 func execCommand(a *app) *cobra.Command {
@@ -62,11 +59,8 @@ cuts the connection, which ends it.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
-	f.wants.flags(cmd)
-	flags.StringVarP(&f.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
+	f.runs.flags(cmd)
 	flags.DurationVarP(&f.timeout, "timeout", "t", 0, "end the command after this time (default: the service's, 30s)")
-	flags.BoolVarP(&f.login, "login", "l", false, "use a login shell")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
 	return cmd
@@ -105,29 +99,17 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 
 // exec turns the flags into what the API takes.
 func (f execFlags) exec(args []string) (apitypes.Exec, error) {
+	env, err := f.variables()
 	e := apitypes.Exec{
 		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers,
-		Home: f.home, Cwd: f.cwd, Login: f.login, Env: map[string]string{},
+		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env,
 	}
-	if len(args) == 1 {
-		e.Command = args[0]
-	} else {
-		e.Argv = args
-	}
-	for _, variable := range f.env {
-		name, value, given := strings.Cut(variable, "=")
-		if !given {
-			if value, given = os.LookupEnv(name); !given {
-				return e, fmt.Errorf("--env %s: no such variable in this shell", name)
-			}
-		}
-		e.Env[name] = value
-	}
+	e.Command, e.Argv = commandOf(args)
 	if f.timeout != 0 {
 		ms := f.timeout.Milliseconds()
 		e.TimeoutMs = &ms
 	}
-	return e, nil
+	return e, err
 }
 
 var errInterrupted = errors.New("interrupted")

@@ -26,7 +26,7 @@ import (
 // lab is the API on a socket, with a service behind it whose files are in a directory. What it does not
 // have panics.
 type lab struct {
-	api.Service
+	nothing
 	t            *testing.T
 	socket, home string
 	put          map[string]sandbox.Registration
@@ -38,9 +38,14 @@ type lab struct {
 	exec      func(sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	asked     sandbox.Request
 	explained sandbox.ExplainRequest
+	// keeper has the processes.
+	keeper
 	// stall is closed when a download has begun that is to go no further; nil for none.
 	stall chan struct{}
 }
+
+// nothing is below all that a lab has.
+type nothing struct{ api.Service }
 
 func newLab(t *testing.T) *lab {
 	t.Helper()

@@ -1,7 +1,8 @@
 // Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox, reads and writes
 // its files, and shows what the service has.
 //
-// root.go has the commands that need no sandbox, target.go how the others find theirs.
+// root.go has the commands that need no sandbox, target.go how the others find theirs; process.go and the files
+// that begin like it have those on durable processes.
 package main
 
 import (

@@ -27,8 +27,8 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sandbox",
 		Short: "Run commands in gVisor sandboxes",
-		Long: `sandbox runs commands in a user's gVisor sandbox, and reads and writes its files, through the
-service sandboxd.
+		Long: `sandbox runs commands in a user's gVisor sandbox, keeps durable processes there, and reads and writes
+its files, through the service sandboxd.
 
 The service is found at --socket, or $SANDBOX_SOCKET.`,
 		SilenceUsage:  true,
@@ -39,7 +39,7 @@ The service is found at --socket, or $SANDBOX_SOCKET.`,
 		socket = defaultSocket
 	}
 	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "the service's socket")
-	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), egressCommand(a), healthCommand(a), versionCommand(a))
+	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), processCommand(a), egressCommand(a), healthCommand(a), versionCommand(a))
 	return root
 }
 
@@ -94,6 +94,11 @@ func healthCommand(a *app) *cobra.Command {
 				_, err = fmt.Fprintf(out, "status:  %s\nproblem: %s\n", h.Status, h.Problem)
 			default:
 				_, err = fmt.Fprintf(out, "status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n", h.Status, h.Version, h.Engine, h.Runtime, h.Image)
+			}
+			for _, warning := range h.Warnings {
+				if err == nil && !asJSON {
+					_, err = fmt.Fprintf(out, "warning: %s\n", printable(warning))
+				}
 			}
 			if err == nil && h.Problem != "" {
 				return exitCode(1)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -107,6 +109,45 @@ func (w wants) permissions() []string {
 		return w.grants
 	}
 	return append(slices.Clone(w.grants), "@network")
+}
+
+// runs are how a command is to run, as flags say it.
+type runs struct {
+	wants
+	cwd   string
+	env   []string
+	login bool
+}
+
+func (r *runs) flags(cmd *cobra.Command) {
+	r.wants.flags(cmd)
+	flags := cmd.Flags()
+	flags.StringVarP(&r.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
+	flags.StringArrayVarP(&r.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
+	flags.BoolVarP(&r.login, "login", "l", false, "use a login shell")
+}
+
+// variables are those of --env.
+func (r runs) variables() (map[string]string, error) {
+	variables := map[string]string{}
+	for _, variable := range r.env {
+		name, value, given := strings.Cut(variable, "=")
+		if !given {
+			if value, given = os.LookupEnv(name); !given {
+				return nil, fmt.Errorf("--env %s: no such variable in this shell", name)
+			}
+		}
+		variables[name] = value
+	}
+	return variables, nil
+}
+
+// commandOf is one argument as a command line, or several as a program with its arguments.
+func commandOf(args []string) (command string, argv []string) {
+	if len(args) == 1 {
+		return args[0], nil
+	}
+	return "", args
 }
 
 // absolute is a path to write to. The service takes no relative one for that, so it is put below the

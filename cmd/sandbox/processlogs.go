@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func processLogsCommand(a *app) *cobra.Command {
+	var t target
+	var q client.LogQuery
+	var follow, asJSON bool
+	cmd := &cobra.Command{
+		Use:     "logs --user USER [-f] [-n LINES] PROCESS",
+		Aliases: []string{"log"},
+		Short:   "Print what a process has printed",
+		Long: `logs prints the last lines of a process's log to stdout, as they are: both of its stdout and stderr, of
+all its restarts.
+
+With --follow it goes on with what comes, until the process has ended and will not be started again, it
+is interrupted (exit code 130), or the service stops (exit code 125). The process does not notice.`,
+		Example: `  sandbox process logs --user alice web
+  sandbox process logs --user alice -f -n 20 web
+  sandbox process logs --user alice -n 10000 web | grep -i error`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: t.completeProcesses(a, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q.Lines == 0 && cmd.Flags().Changed("lines") { // which is the default to the client
+				return errors.New("--lines 0: it has to be at least 1")
+			}
+			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
+				if follow {
+					return followLog(cmd, c, id, processID, q, asJSON)
+				}
+				log, err := c.ProcessLog(cmd.Context(), id, processID, q)
+				switch {
+				case err != nil:
+					return err
+				case asJSON:
+					return printJSON(cmd.OutOrStdout(), log)
+				default:
+					return printLog(cmd, log)
+				}
+			})
+		},
+	}
+	t.flags(a, cmd)
+	flags := cmd.Flags()
+	flags.BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	flags.IntVarP(&q.Lines, "lines", "n", 0, "how many lines at most, the last of them, up to 10000; with --follow, of those that there are already (default 100)")
+	_ = cmd.RegisterFlagCompletionFunc("lines", cobra.NoFileCompletions)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func printLog(cmd *cobra.Command, log apitypes.ProcessLog) error {
+	if log.Notice != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(log.Notice))
+	}
+	if log.Truncated {
+		fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: the lines are too long to print all of them; these are the last bytes")
+	}
+	return printData(cmd.OutOrStdout(), log.Data, log.Encoding)
+}
+
+func printData(out io.Writer, text string, encoding apitypes.Encoding) error {
+	data, err := client.Decode(text, encoding)
+	if err != nil {
+		return fmt.Errorf("cannot read the service's answer: %w", err)
+	}
+	_, err = out.Write(data)
+	return err
+}
+
+func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q client.LogQuery, asJSON bool) error {
+	lines := json.NewEncoder(cmd.OutOrStdout())
+	events := func(ctx context.Context) iter.Seq2[apitypes.ProcessLogEvent, error] {
+		return c.FollowProcessLog(ctx, id, processID, q)
+	}
+	return untilInterrupted(cmd.Context(), events, func(event apitypes.ProcessLogEvent) (err error) {
+		switch {
+		case asJSON:
+			return lines.Encode(event)
+		case event.ProcessLogEnd != nil:
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: the process %s\n", lastText(*event.ProcessLogEnd))
+		case event.Notice != "":
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(event.Notice))
+		default:
+			err = printData(cmd.OutOrStdout(), event.Data, event.Encoding)
+		}
+		return err
+	})
+}
+
+// lastText says how a process ended whose log was followed.
+func lastText(end apitypes.ProcessLogEnd) string {
+	how := ending(apitypes.Process{ExitCode: end.ExitCode, Signal: end.Signal})
+	switch end.Status {
+	case "":
+		return "was removed"
+	case apitypes.ProcessStopped:
+		return "was stopped" + how
+	default:
+		return "has exited" + how
+	}
+}

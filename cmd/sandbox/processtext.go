@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+)
+
+// processRow is the cells of a line of a list.
+type processRow [7]string
+
+var processHeading = processRow{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}
+
+// nameCell is the column that gives way on a terminal, as the last does.
+const nameCell = 1
+
+// printProcesses prints lines of at most so many columns where the names and the commands have to give way;
+// 0 is for no limit.
+func printProcesses(out io.Writer, list []apitypes.Process, columns int, now time.Time) error {
+	rows := []processRow{processHeading}
+	for _, p := range list {
+		rows = append(rows, processRow{
+			printable(p.ID), orDash(p.Name), printable(string(p.Status)), since(p, now), strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
+		})
+	}
+	var widths [len(processHeading) - 1]int
+	used := 2 * len(widths)
+	for i := range widths {
+		for _, row := range rows {
+			widths[i] = max(widths[i], len([]rune(row[i])))
+		}
+		used += widths[i]
+	}
+	room := 0
+	if columns > 0 {
+		rest := columns - used + widths[nameCell]
+		widths[nameCell] = min(widths[nameCell], max(rest/3, 8))
+		room = max(rest-widths[nameCell], 10)
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		row[nameCell] = fit(row[nameCell], widths[nameCell])
+		for i, widest := range widths {
+			fmt.Fprintf(&text, "%-*s  ", widest, row[i])
+		}
+		text.WriteString(fit(row[len(widths)], room) + "\n")
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// since is how long a process has run, when it ended, or when it is started again.
+func since(p apitypes.Process, now time.Time) string {
+	switch {
+	case p.Status == apitypes.ProcessRunning:
+		return "up " + span(now.Sub(p.LastStartedAt))
+	case !p.NextRestartAt.IsZero():
+		return "again in " + span(p.NextRestartAt.Sub(now))
+	case !p.LastExitedAt.IsZero():
+		return span(now.Sub(p.LastExitedAt)) + " ago"
+	default:
+		return "-"
+	}
+}
+
+// span is a time in its largest unit.
+func span(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	default:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+}
+
+// exitText is how a process ended last, in a word.
+func exitText(p apitypes.Process) string {
+	switch {
+	case p.OOMKilled:
+		return "OOM"
+	case p.Signal != nil:
+		return printable(*p.Signal)
+	case p.ExitCode != nil:
+		return strconv.Itoa(*p.ExitCode)
+	case p.LastExitedAt.IsZero():
+		return "-"
+	default:
+		return "?"
+	}
+}
+
+// ending is how a process ended last, to follow a word such as "exited".
+func ending(p apitypes.Process) (text string) {
+	switch {
+	case p.Signal != nil:
+		text = " by " + printable(*p.Signal)
+	case p.ExitCode != nil:
+		text = fmt.Sprintf(" with code %d", *p.ExitCode)
+	}
+	if p.OOMKilled {
+		text += ", out of memory"
+	}
+	if p.Reason != "" {
+		text += ": " + printable(p.Reason)
+	}
+	return text
+}
+
+// commandText is what a process runs, in a line that can be printed. Arguments that a shell would split are
+// quoted.
+func commandText(p apitypes.Process) string {
+	if p.Command != "" {
+		return printable(p.Command)
+	}
+	words := make([]string, len(p.Argv))
+	for i, word := range p.Argv {
+		if words[i] = printable(word); word == "" || strings.ContainsAny(word, " '\"\\$&|;<>()*?#~`") {
+			words[i] = strconv.Quote(word)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// printProcess prints a line for each thing that there is to say about a process.
+func printProcess(out io.Writer, p apitypes.Process, now time.Time) error {
+	var text strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-12s  %s\n", name, value)
+		}
+	}
+	line("id", printable(p.ID))
+	line("name", printable(p.Name))
+	line("status", statusText(p, now))
+	line("keep alive", keepAliveText(p))
+	line("command", commandText(p))
+	line("cwd", printable(p.Cwd))
+	line("home", printable(p.Home))
+	line("user", printable(p.UserID)+", in sandbox "+printable(p.SandboxID))
+	line("grants", joined(p.Permissions))
+	line("domains", joined(p.AllowedDomains))
+	line("packages", joined(p.PackageManagers))
+	line("created", clock(p.CreatedAt))
+	line("last start", clock(p.LastStartedAt))
+	line("last exit", clock(p.LastExitedAt))
+	line("log", printable(p.LogPath))
+	if p.LostBytes > 0 {
+		line("lost", fmt.Sprintf("%d bytes of output could not be written to the log", p.LostBytes))
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func statusText(p apitypes.Process, now time.Time) string {
+	text := printable(string(p.Status))
+	if p.Status == apitypes.ProcessRunning {
+		text += " for " + span(now.Sub(p.LastStartedAt))
+		if p.PID != nil {
+			text += fmt.Sprintf(", pid %d", *p.PID)
+		}
+		if p.DesiredState == apitypes.ProcessStopped {
+			text += ", being stopped"
+		}
+		return text
+	}
+	if !p.LastExitedAt.IsZero() {
+		text += " " + span(now.Sub(p.LastExitedAt)) + " ago"
+	}
+	return text + ending(p)
+}
+
+func keepAliveText(p apitypes.Process) string {
+	if !p.KeepAlive {
+		return "no"
+	}
+	text := fmt.Sprintf("yes, %d restarts", p.RestartCount)
+	if p.RestartCount == 1 {
+		text = "yes, 1 restart"
+	}
+	if !p.NextRestartAt.IsZero() {
+		text += ", the next at " + clock(p.NextRestartAt)
+	}
+	return text
+}
+
+func joined(words []string) string {
+	printed := make([]string, len(words))
+	for i, word := range words {
+		printed[i] = printable(word)
+	}
+	return strings.Join(printed, ", ")
+}
+
+// clock is a time of this place; empty for none.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.DateTime)
+}
