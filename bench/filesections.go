@@ -42,7 +42,7 @@ func largeSection(f findings) section {
 			"name; beside it `cp` of the same file to the same name in the home, and the same fsync. Download: through\n" +
 			"the API into a new file; beside it `cp` of the same file to the same name. Nothing is synced then, so this\n" +
 			"compares memory; once more, both are followed by an fsync, which has no target. Both ways go\n" +
-			fmt.Sprintf("%d times, each round begins with the other one, and the table has the medians;\n", largeRounds) +
+			fmt.Sprintf("%d times after one that does not count, each round begins with the other one, and the table has the medians;\n", largeRounds) +
 			"what arrived is compared with what was sent, and deleted, before the next. The source is in the page cache.\n" +
 			"Resident memory of sandboxd before, and its peaks (VmHWM, reset before) during all uploads and during all\n" +
 			"downloads. Bounded means that a peak is at most " + mib(boundedTarget) + ", however large the file.",

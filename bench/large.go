@@ -27,7 +27,7 @@ type large struct {
 
 const (
 	// largeRounds is how often each way takes its turn.
-	largeRounds = 3
+	largeRounds = 5
 	// spare is how many times a file's size must be free on the disk; smallest is the least that says
 	// anything.
 	spare, smallest = 6, 16 << 20
@@ -122,20 +122,25 @@ type transfer struct {
 // target is compared with the source and deleted.
 func (s *service) compete(ctx context.Context, name, source, target string, bytes int64, ours, theirs transfer) error {
 	ways := []transfer{ours, theirs}
-	for round := range largeRounds {
+	for round := range 1 + largeRounds {
 		for i := range ways {
 			way := ways[(round+i)%len(ways)]
 			took, err := way.run()
 			if err != nil {
 				return err
 			}
-			*way.speeds = append(*way.speeds, float64(bytes)/took.Seconds())
+			if round > 0 { // the first one pays for memory that the machine has not used for a while
+				*way.speeds = append(*way.speeds, float64(bytes)/took.Seconds())
+			}
 			if err := errors.Join(sameContent(ctx, source, target), os.Remove(target)); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		s.say("%s: %s, round %d of %d: %s MB/s, cp %s MB/s", s.runtime, name, round+1, largeRounds,
-			megabytes((*ours.speeds)[round]), megabytes((*theirs.speeds)[round]))
+		if round == 0 {
+			continue
+		}
+		s.say("%s: %s, round %d of %d: %s MB/s, cp %s MB/s", s.runtime, name, round, largeRounds,
+			megabytes((*ours.speeds)[round-1]), megabytes((*theirs.speeds)[round-1]))
 	}
 	return nil
 }

@@ -40,9 +40,6 @@ const why = `## Where the time goes
   thirds of them, curl and the origin have the TLS, and sandboxd, which only splices, has 5 % (0.7 % when the
   stream goes past it). What it takes is missing elsewhere, as is what the kernel does for the second
   connection; rounds differ by a third. With a core to spare, the guard would not be in the way.
-- **Idle connections.** Most of the 40 KB for each is the stack of the goroutine that serves it: it grew while
-  the name was looked up and the origin dialled, and Go shrinks it only when it collects garbage, which a
-  service that is idle does every two minutes. Without that stack it was 11 KB.
 - **Bind among many.** It lists all interfaces of the host to find the one that leads to the container, and
   the kernel's answer is as long as there are containers. Rules and registry take the same time among many as
   among few, and a container's start takes ten times as long as the list.
