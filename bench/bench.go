@@ -25,20 +25,21 @@ type findings struct {
 
 // runtimeFindings are those of one runtime.
 type runtimeFindings struct {
-	runtime  string
-	latency  latency
-	cold     cold
-	together together
-	streams  []stream
-	slow     slowReader
-	flood    flood
-	memory   memory
-	reading  reading
-	large    large
-	grants   grants
-	network  networked
-	guard    guarded
-	packages packages
+	runtime   string
+	latency   latency
+	cold      cold
+	together  together
+	streams   []stream
+	slow      slowReader
+	flood     flood
+	memory    memory
+	reading   reading
+	large     large
+	grants    grants
+	network   networked
+	guard     guarded
+	packages  packages
+	processes durable
 }
 
 // errLeft marks an error that has left something behind.
@@ -153,7 +154,7 @@ func (l *lab) close() error {
 	return nil
 }
 
-// measureRuntime measures all of one runtime, in up to three services one after the other.
+// measureRuntime measures all of one runtime, in up to four services one after the other.
 func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error {
 	if l.settings.has(insideParts...) {
 		err := l.withService(ctx, found.runtime, found.runtime, nil, func(s *service) error { return s.measureInside(ctx, found) })
@@ -169,7 +170,12 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 	}
 	var err error
 	if l.settings.has("packages") {
-		found.packages, err = l.measurePackages(ctx, found.runtime)
+		if found.packages, err = l.measurePackages(ctx, found.runtime); err != nil {
+			return err
+		}
+	}
+	if l.settings.has("processes") {
+		err = l.withService(ctx, found.runtime, found.runtime+"-processes", processSettings(l.settings), func(s *service) error { return s.measureProcesses(ctx, &found.processes) })
 	}
 	return err
 }

@@ -5,9 +5,10 @@
 // bench.go fixes what is measured in which order, and parts.go what can be left out; latency.go, floor.go,
 // cold.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go, grants.go, large.go and
 // deciding.go measure, and for what goes over the network dns.go, guard.go, idle.go, registering.go,
-// network.go and packages.go; service.go and docker.go are the two sides, outside.go is where the network
-// leads, helper.go has what must be a process of its own; report.go, sections.go, filesections.go,
-// grantsections.go, dnssections.go, egresssections.go and plot.go tell.
+// network.go and packages.go, and for durable processes processes.go, adoption.go and logwriting.go;
+// service.go and docker.go are the two sides, outside.go is where the network leads, helper.go has what must
+// be a process of its own; report.go, sections.go, filesections.go, grantsections.go, dnssections.go,
+// egresssections.go, processsections.go and plot.go tell.
 package main
 
 import (

@@ -18,7 +18,7 @@ var parts = []part{
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"packages", packagesSection},
+	{"packages", packagesSection}, {"processes", processesSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.

@@ -26,13 +26,17 @@ type settings struct {
 	dnsRounds, handshakes, registrations, installs       int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
-	// streamBytes is how much one stream carries, and largeBytes a large file's size.
-	streamBytes, largeBytes int64
+	// processes are to be adopted at once.
+	processes int
+	// streamBytes is how much one stream carries, largeBytes a large file's size, and logBytes what a
+	// process prints.
+	streamBytes, largeBytes, logBytes int64
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3, reads: 2000, decisions: 5000, largeBytes: 1 << 30,
-		dnsRounds: 5, dnsSeconds: 3, handshakes: 300, registrations: 500, installs: 10}
+		dnsRounds: 5, dnsSeconds: 3, handshakes: 300, registrations: 500, installs: 10,
+		processes: 50, logBytes: 1 << 30}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&cfg.warm, "n", 300, "samples of a warm exec, each way")
@@ -85,4 +89,5 @@ func (cfg *settings) fewer() {
 	cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
 	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
 	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations, cfg.installs = 1, 1, 30, 50, 1
+	cfg.processes, cfg.logBytes = 10, 128<<20
 }
