@@ -253,8 +253,9 @@ func TestHowAProcessEnds(t *testing.T) {
 		"by a signal": {shell("echo before; kill -KILL $$"), 137, "SIGKILL", "before\n"},
 		"by a real-time signal": {
 			launch.Launch{Argv: []string{"bash", "-c", "kill -40 $$"}}, 168, "SIG40", ""},
+		// Those beyond 31 are the C library's own.
 		"signals are as usual": {
-			shell("grep -E '^Sig(Blk|Ign)' /proc/self/status"), 0, "", "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"},
+			shell(`grep -E '^Sig(Blk|Ign)' /proc/self/status | while read -r name set; do echo "$name $((0x$set & 0x7fffffff))"; done`), 0, "", "SigBlk: 0\nSigIgn: 0\n"},
 		"stdin is empty":           {shell("readlink /proc/self/fd/0; wc -c"), 0, "", "/dev/null\n0\n"},
 		"one pipe for both":        {shell("[ /proc/self/fd/1 -ef /proc/self/fd/2 ] && echo one"), 0, "", "one\n"},
 		"a session of its own":     {shell("echo $(cut -d' ' -f6 /proc/$$/stat) $$ | tr ' ' '\\n' | uniq | wc -l"), 0, "", "1\n"},

@@ -418,3 +418,15 @@ func TestProcessesOutliveTheEngine(t *testing.T) {
 		})
 	}
 }
+
+// A lack of memory is told apart from a kill.
+func TestProcessOutOfMemory(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "oom")
+		p := l.startProcess(t, "oom", apitypes.StartProcess{Argv: []string{"python3", "-c", "x = b'x' * (1 << 30); print(len(x))"}})
+		eventually(t, "it has ended", func() bool { return l.process(t, "oom", p.ID).Status == apitypes.ProcessExited })
+		if now := l.process(t, "oom", p.ID); !now.OOMKilled {
+			t.Errorf("%+v, signal %v, log %q", now, now.Signal, logOf(t, p))
+		}
+	}, "SANDBOXD_LIMITS_MEMORY=256Mi")
+}

@@ -39,7 +39,9 @@ func logOf(t *testing.T, texts ...string) string {
 		if n > 0 {
 			name = fmt.Sprintf("%s.%d", logName, n)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		file := filepath.Join(dir, name)
+		at := time.Now().Add(-time.Duration(n+1) * time.Hour) // the older file was written earlier
+		if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.Chtimes(file, at, at)); err != nil {
 			t.Fatal(err)
 		}
 	}
