@@ -1,4 +1,4 @@
-// Package config reads settings.json and the environment into a Config.
+// Package config reads settings.json, which may have // comments, and the environment into a Config.
 //
 // It is strict: whatever it does not know, cannot read or cannot believe is a fault, and all faults
 // come in one message, each with its key. The order of precedence is Default, then the file, then the
@@ -8,7 +8,8 @@ package config
 import "time"
 
 // Config is what an operator decides. Load makes it; Default is where it starts. The json tags are the
-// keys of settings.json, the env tags the names of the variables after SANDBOXD_.
+// keys of settings.json, the env tags the names of the variables after SANDBOXD_. The reload tags say
+// whether a change takes effect when the settings are read again, "live", or needs a "restart".
 type Config struct {
 	// Docker is the object of this name in Daycare's settings.json, key for key.
 	Docker Docker `json:"docker" envPrefix:"DOCKER_"`
@@ -18,33 +19,39 @@ type Config struct {
 
 	// UsersDir holds a directory for each user on the host; a user's home is
 	// <usersDir>/<userId>/home. Absolute and clean. Default /data/users.
-	UsersDir string `json:"usersDir" env:"USERS_DIR"`
+	UsersDir string `json:"usersDir" env:"USERS_DIR" reload:"restart"`
 
 	// AllowedMountRoots are the directories of the host below which a sandbox's further mounts and
 	// skills may be. Each absolute and clean. Default: usersDir alone; an empty list allows none.
-	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS"`
+	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS" reload:"live"`
 
 	// EventsSocket is the engine's own control socket, which calls with @events may open. Absolute,
 	// clean, not in UsersDir, at most 107 bytes. Default "": there is none, and @events is refused.
-	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET"`
+	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET" reload:"live"`
 
 	// DataDir holds the service's own records and logs. Absolute, clean, not in UsersDir. Default
 	// /var/lib/daycare-sandbox.
-	DataDir string `json:"dataDir" env:"DATA_DIR"`
+	DataDir string `json:"dataDir" env:"DATA_DIR" reload:"restart"`
 
 	// Listen is the Unix socket of the API. Absolute, clean, not in UsersDir, at most 107 bytes, which
 	// is the kernel's limit. Default /run/daycare-sandbox/sandboxd.sock.
-	Listen string `json:"listen" env:"LISTEN"`
+	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
+
+	// Access says who may use that socket.
+	Access Access `json:"access" envPrefix:"ACCESS_"`
+
+	// TCP is the second way in, beside the socket.
+	TCP TCP `json:"tcp" envPrefix:"TCP_"`
 
 	// HomeOwner owns a home that the service creates. Commands run as the owner of the home, so it
 	// is never root. Default 1000:1000.
-	HomeOwner Owner `json:"homeOwner" env:"HOME_OWNER"`
+	HomeOwner Owner `json:"homeOwner" env:"HOME_OWNER" reload:"live"`
 
 	// Limits bound each container.
 	Limits Limits `json:"limits" envPrefix:"LIMITS_"`
 
 	// IdleTimeout is how long a container stays after its last call. At least 1s. Default 15m.
-	IdleTimeout Duration `json:"idleTimeout" env:"IDLE_TIMEOUT"`
+	IdleTimeout Duration `json:"idleTimeout" env:"IDLE_TIMEOUT" reload:"live"`
 
 	// Exec bounds each command.
 	Exec Exec `json:"exec" envPrefix:"EXEC_"`
@@ -52,9 +59,14 @@ type Config struct {
 	// Processes bounds durable processes.
 	Processes Processes `json:"processes" envPrefix:"PROCESSES_"`
 
+	// ShutdownGrace is how long commands that are running may go on when the service is told to stop; in
+	// milliseconds, from 0 to 600000. What supervises the service has to wait longer: docker stop and
+	// systemd do for 10 s and 90 s. Default 10000.
+	ShutdownGrace Millis `json:"shutdownGraceMs" env:"SHUTDOWN_GRACE_MS" reload:"live"`
+
 	// AgentPath is the program sandbox-agent on the host, absolute and clean, not in UsersDir.
 	// Default "": the one in the directory of the service's own executable.
-	AgentPath string `json:"agentPath" env:"AGENT_PATH"`
+	AgentPath string `json:"agentPath" env:"AGENT_PATH" reload:"restart"`
 
 	// Log says what is logged and how.
 	Log Log `json:"log" envPrefix:"LOG_"`
@@ -71,126 +83,138 @@ func (c Config) MountRoots() []string {
 // Docker says how containers are made.
 type Docker struct {
 	// Enabled must be true, the default: this service is the Docker mode.
-	Enabled bool `json:"enabled" env:"ENABLED"`
+	Enabled bool `json:"enabled" env:"ENABLED" reload:"restart"`
 
 	// Image is the sandbox image without a tag, or with a digest, which then decides and Tag does
 	// not count. Default daycare-sandbox.
-	Image string `json:"image" env:"IMAGE"`
+	Image string `json:"image" env:"IMAGE" reload:"live"`
 
 	// Tag is the tag of Image. Default latest.
-	Tag string `json:"tag" env:"TAG"`
+	Tag string `json:"tag" env:"TAG" reload:"live"`
 
 	// SocketPath is the engine's Unix socket. Absolute, clean, not in UsersDir, at most 107 bytes.
 	// Default /var/run/docker.sock.
-	SocketPath string `json:"socketPath" env:"SOCKET_PATH"`
+	SocketPath string `json:"socketPath" env:"SOCKET_PATH" reload:"restart"`
 
 	// Runtime is the name of an OCI runtime that the engine knows. Default runsc.
-	Runtime string `json:"runtime" env:"RUNTIME"`
+	Runtime string `json:"runtime" env:"RUNTIME" reload:"live"`
 
 	// EventsRuntime is the runtime of the containers of calls with @events: one that lets programs
 	// open a Unix socket of the host, which gVisor does with --host-uds=open. Default runsc-events.
-	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME"`
+	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME" reload:"live"`
 
 	// EnableWeakerNestedSandbox accepts a weaker runtime where the engine does not know Runtime. Default
 	// false: that is an error at start-up.
-	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox" env:"ENABLE_WEAKER_NESTED_SANDBOX"`
+	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox" env:"ENABLE_WEAKER_NESTED_SANDBOX" reload:"restart"`
 
 	// ReadOnly makes the container's root filesystem read-only. Default true.
-	ReadOnly bool `json:"readOnly" env:"READ_ONLY"`
+	ReadOnly bool `json:"readOnly" env:"READ_ONLY" reload:"live"`
 
 	// UnconfinedSecurity runs containers without seccomp and AppArmor profiles. Default false.
-	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY"`
+	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY" reload:"live"`
 
 	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
 	// CAP_. Default none.
-	CapAdd []string `json:"capAdd" env:"CAP_ADD"`
+	CapAdd []string `json:"capAdd" env:"CAP_ADD" reload:"live"`
 
 	// CapDrop names capabilities to take from the engine's default set, or ALL. After Load they are
 	// upper case without CAP_. Default ALL; a list that is given is taken literally, so an empty one
 	// drops nothing.
-	CapDrop []string `json:"capDrop" env:"CAP_DROP"`
+	CapDrop []string `json:"capDrop" env:"CAP_DROP" reload:"live"`
 
 	// AllowLocalNetworkingForUsers lists the ids of the users who have the profile "local". Default
 	// none.
-	AllowLocalNetworkingForUsers []string `json:"allowLocalNetworkingForUsers" env:"ALLOW_LOCAL_NETWORKING_FOR_USERS"`
+	AllowLocalNetworkingForUsers []string `json:"allowLocalNetworkingForUsers" env:"ALLOW_LOCAL_NETWORKING_FOR_USERS" reload:"live"`
 
 	// IsolatedDNSServers are the resolvers of the profile "isolated": an address, address:port, or
 	// tls://host[:port]. At least one. Default 1.1.1.1 and 8.8.8.8.
-	IsolatedDNSServers []string `json:"isolatedDnsServers" env:"ISOLATED_DNS_SERVERS"`
+	IsolatedDNSServers []string `json:"isolatedDnsServers" env:"ISOLATED_DNS_SERVERS" reload:"live"`
 
 	// LocalDNSServers are the resolvers of the profile "local", in the same form. Default
 	// none: the host's own resolvers.
-	LocalDNSServers []string `json:"localDnsServers" env:"LOCAL_DNS_SERVERS"`
+	LocalDNSServers []string `json:"localDnsServers" env:"LOCAL_DNS_SERVERS" reload:"live"`
 }
 
 // Limits bound what one container may use.
 type Limits struct {
 	// CPUs is the number of CPUs, in fractions if need be. From 0.01, the engine's least. Default 4.
-	CPUs float64 `json:"cpus" env:"CPUS"`
+	CPUs float64 `json:"cpus" env:"CPUS" reload:"live"`
 
 	// Memory bounds memory with everything that lies in tmpfs. At least 64Mi. Default 16Gi.
-	Memory Size `json:"memory" env:"MEMORY"`
+	Memory Size `json:"memory" env:"MEMORY" reload:"live"`
 
 	// PIDs bounds the number of processes and threads. At least 128, because gVisor's own threads
 	// count. Default 1024.
-	PIDs int64 `json:"pids" env:"PIDS"`
+	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
-	Shm Size `json:"shm" env:"SHM"`
+	Shm Size `json:"shm" env:"SHM" reload:"live"`
 
 	// Tmp is the size of /tmp. Default 1Gi.
-	Tmp Size `json:"tmp" env:"TMP"`
+	Tmp Size `json:"tmp" env:"TMP" reload:"live"`
 
 	// Run is the size of /run. Default 64Mi.
-	Run Size `json:"run" env:"RUN"`
+	Run Size `json:"run" env:"RUN" reload:"live"`
 
 	// VarTmp is the size of /var/tmp. Default 1Gi.
-	VarTmp Size `json:"varTmp" env:"VAR_TMP"`
+	VarTmp Size `json:"varTmp" env:"VAR_TMP" reload:"live"`
 }
 
 // Exec bounds what one command may use. Times are at most a day: what runs longer is a process.
 type Exec struct {
 	// DefaultTimeout is for calls that name none; in milliseconds, at least 1. Default 30000.
-	DefaultTimeout Millis `json:"defaultTimeoutMs" env:"DEFAULT_TIMEOUT_MS"`
+	DefaultTimeout Millis `json:"defaultTimeoutMs" env:"DEFAULT_TIMEOUT_MS" reload:"live"`
 
 	// MaxTimeout is the most that a call may name; in milliseconds, at least DefaultTimeout. Default
 	// 300000.
-	MaxTimeout Millis `json:"maxTimeoutMs" env:"MAX_TIMEOUT_MS"`
+	MaxTimeout Millis `json:"maxTimeoutMs" env:"MAX_TIMEOUT_MS" reload:"live"`
+
+	// MaxAttachedTimeout is the most that a call with a terminal may name, and what it has when it
+	// names none; in milliseconds, at least 1. Default 28800000, which is 8 hours.
+	MaxAttachedTimeout Millis `json:"maxAttachedTimeoutMs" env:"MAX_ATTACHED_TIMEOUT_MS" reload:"live"`
+
+	// MaxInFlight is how many commands may run, or wait to, at one time, over all users. From 1 to 100000.
+	// Default 500.
+	MaxInFlight int `json:"maxInFlight" env:"MAX_IN_FLIGHT" reload:"live"`
 
 	// MaxOutputBytes is what is kept of stdout, and as much of stderr. From 1 to 1073741824. Default
 	// 1000000.
-	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES"`
+	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES" reload:"restart"`
 
 	// MaxRequestBytes bounds the body of a request. From 1024 to 1073741824. Default 16777216.
-	MaxRequestBytes int64 `json:"maxRequestBytes" env:"MAX_REQUEST_BYTES"`
+	MaxRequestBytes int64 `json:"maxRequestBytes" env:"MAX_REQUEST_BYTES" reload:"restart"`
 
 	// KillGrace is the time between SIGTERM and SIGKILL; in milliseconds, 0 for none. Default 2000.
-	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS"`
+	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS" reload:"live"`
 }
 
 // Processes bounds durable processes, those that have ended included.
 type Processes struct {
 	// MaxPerUser is how many one user may have. From 1 to 10000. Default 64.
-	MaxPerUser int `json:"maxPerUser" env:"MAX_PER_USER"`
+	MaxPerUser int `json:"maxPerUser" env:"MAX_PER_USER" reload:"live"`
 
 	// MaxTotal is how many there may be. From 1 to 100000. Default 1000.
-	MaxTotal int `json:"maxTotal" env:"MAX_TOTAL"`
+	MaxTotal int `json:"maxTotal" env:"MAX_TOTAL" reload:"live"`
 
 	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
-	MaxLog Size `json:"maxLog" env:"MAX_LOG"`
+	MaxLog Size `json:"maxLog" env:"MAX_LOG" reload:"live"`
 
 	// StopGrace is the time between the signal that is to stop a process and SIGKILL; in milliseconds,
 	// from 1 to 600000. Default 8000.
-	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS"`
+	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS" reload:"live"`
 }
 
 // Log says what is logged and how.
 type Log struct {
 	// Level is trace, debug, info, warn, error, fatal, panic or disabled. Default info.
-	Level string `json:"level" env:"LEVEL"`
+	Level string `json:"level" env:"LEVEL" reload:"live"`
 
 	// Format is json or text. Default json.
-	Format string `json:"format" env:"FORMAT"`
+	Format string `json:"format" env:"FORMAT" reload:"live"`
+
+	// Access logs each call, in a line of level info: who called what, and how that was answered. Nothing
+	// that the call carried is in it. Default false: the line has level debug.
+	Access bool `json:"access" env:"ACCESS" reload:"live"`
 }
 
 // Default returns the Config of an operator who says nothing.
@@ -225,17 +249,21 @@ func Default() Config {
 		UsersDir:    "/data/users",
 		DataDir:     "/var/lib/daycare-sandbox",
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
+		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner:   Owner{UID: 1000, GID: 1000},
 		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		IdleTimeout: Duration(15 * time.Minute),
 		Exec: Exec{
-			DefaultTimeout:  30_000,
-			MaxTimeout:      300_000,
-			MaxOutputBytes:  1_000_000,
-			MaxRequestBytes: 16 * int64(mi),
-			KillGrace:       2_000,
+			DefaultTimeout:     30_000,
+			MaxTimeout:         300_000,
+			MaxAttachedTimeout: 28_800_000,
+			MaxInFlight:        500,
+			MaxOutputBytes:     1_000_000,
+			MaxRequestBytes:    16 * int64(mi),
+			KillGrace:          2_000,
 		},
-		Processes: Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 * mi, StopGrace: 8_000},
-		Log:       Log{Level: "info", Format: "json"},
+		Processes:     Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 * mi, StopGrace: 8_000},
+		ShutdownGrace: 10_000,
+		Log:           Log{Level: "info", Format: "json"},
 	}
 }

@@ -22,9 +22,10 @@ type decoder struct {
 	refused map[string]bool
 }
 
-// decode sets in c what data says. It returns all that is wrong with data, and the keys whose values
-// it did not take. Where data is no longer JSON, the rest of it goes unread.
+// decode sets in c what data says, which is JSON and may have comments. It returns all that is wrong with
+// data, and the keys whose values it did not take. Where data is no longer JSON, the rest goes unread.
 func decode(c *Config, data []byte) (faults, map[string]bool) {
+	data = withoutComments(data)
 	d := &decoder{
 		// Names that come twice are faults with a key of their own, not errors of syntax.
 		in:      jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowDuplicateNames(true)),

@@ -14,45 +14,45 @@ type Egress struct {
 	// Name begins the names of what the service makes on the host: the networks <name>-isolated and
 	// <name>-local, the nftables tables of the same names, and the bridges <name>-iso and <name>-loc.
 	// 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
-	Name string `json:"name" env:"NAME"`
+	Name string `json:"name" env:"NAME" reload:"restart"`
 
 	// Subnets are private IPv4 prefixes out of which the networks' own subnets, a /22 each or all of
 	// a smaller range, are taken: the first that collide with nothing on the host. At least one; each
 	// /23 or larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
-	Subnets []string `json:"subnets" env:"SUBNETS"`
+	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
 
 	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls reach at the names that they
 	// may. From 1 to 65535, each once. Default none.
-	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS"`
+	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS" reload:"restart"`
 
 	// AllowGlobalWildcard lets a call name "*", which is all of the internet. Default true.
-	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD"`
+	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD" reload:"live"`
 
 	// Presets are further values of packageManagers beside those that are built in: a name of up to
 	// 32 of a-z, 0-9 and "-", a letter first, and the patterns of domains that it stands for, at least
 	// one. The patterns themselves are not looked at here. Its variable holds a JSON object. Default
 	// none.
-	Presets map[string][]string `json:"presets" env:"PRESETS"`
+	Presets map[string][]string `json:"presets" env:"PRESETS" reload:"live"`
 
 	// AlsoPublic are IPv4 prefixes that the profile "isolated" reaches as if they were public, such
 	// as that of a mirror in the house. Each /8 or smaller, and none with loopback, link-local (where
 	// clouds keep their metadata), multicast or reserved addresses. Default none.
-	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC"`
+	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC" reload:"restart"`
 
 	// QueriesPerSecond bounds the DNS questions of one container. From 1 to 1000000. Default 200.
-	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND"`
+	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND" reload:"restart"`
 
 	// MaxConnections bounds the connections that one container has open to ports 80 and 443 while it
 	// is filtered. From 1 to 65536. Default 4096.
-	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS"`
+	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS" reload:"restart"`
 
 	// MaxDomains bounds the patterns that a call names, with those of its presets. From 1 to 10000.
 	// Default 256.
-	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS"`
+	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS" reload:"live"`
 
 	// DecisionLog is how many decisions, the latest ones, are kept to be read. From 100 to 1000000.
 	// Default 10000.
-	DecisionLog int `json:"decisionLog" env:"DECISION_LOG"`
+	DecisionLog int `json:"decisionLog" env:"DECISION_LOG" reload:"restart"`
 }
 
 var (

@@ -32,7 +32,14 @@ func TestFaultsOfTheFile(t *testing.T) {
 		// Syntax.
 		{"empty", ``, []string{`line 1, column 1: the JSON ends too early`}},
 		{"truncated", "{\n\"log\": {", []string{`line 2, column 9: the JSON ends too early`}},
-		{"comment", `// x`, []string{`line 1, column 1: cannot be read as JSON: invalid character '/' at start of value`}},
+		{"only a comment", `// x`, []string{`line 1, column 5: the JSON ends too early`}},
+		{"place after comments", "// a: \"\n{ // {\n  \"x\": 1, // \"x\": 2\n}", []string{
+			`x: unknown key`,
+			`line 3, column 9: cannot be read as JSON: invalid character ',' at start of value`,
+		}},
+		{"comment in a string", `{"dataDir":"//x\\\"//"}`, []string{`dataDir: "//x\\\"//" is not clean: write "/x\\\""`}},
+		{"comment of another kind", `{/* x */}`, []string{`line 1, column 2: cannot be read as JSON: invalid character '/' at start of value`}},
+		{"half a comment", `{"listen":"/a"/}`, []string{`line 1, column 15: cannot be read as JSON: invalid character '/' after object value (expecting ',' or '}')`}},
 		{"trailing value", "{}\n{}", []string{`line 1, column 3: there is more after the settings' object`}},
 		{"trailing data", `{} x`, []string{`line 1, column 4: cannot be read as JSON: invalid character 'x' at start of value`}},
 		{"not UTF-8", "{\"\xff\":1}", []string{`line 1, column 3: cannot be read as JSON: invalid UTF-8`}},

@@ -11,6 +11,7 @@ type field struct {
 	key      string // path in settings.json
 	variable string // name in the environment; its prefix when the field is a section
 	section  bool
+	live     bool          // takes effect without a restart
 	value    reflect.Value // addressable
 }
 
@@ -23,6 +24,7 @@ func fields(section field) []field {
 		f.variable, f.section = t.Field(i).Tag.Lookup("envPrefix")
 		if !f.section {
 			f.variable = t.Field(i).Tag.Get("env")
+			f.live = t.Field(i).Tag.Get("reload") == "live"
 		}
 		f.key, f.variable = keyPath(section.key, f.name), section.variable+f.variable
 		list = append(list, f)

@@ -21,6 +21,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"egress":{"presets":{"a":["b.c",1],"a":null,"B":[""]},"alsoPublic":["10.0.0.0/8"]}}`), "EGRESS_PRESETS", `{"a":["*.b.c"]}`)
 	f.Add([]byte(`{}{}`), "EXEC_MAX_TIMEOUT_MS", "99999999999999999999")
 	f.Add([]byte(``), "NO_SUCH", "x")
+	f.Add([]byte("{ // {\n\"listen\":\"//a\\\\\"//\n}"), "", "")
 	f.Fuzz(func(t *testing.T, data []byte, variable, value string) {
 		environ := map[string]string{prefix + variable: value}
 		if variable == "" {

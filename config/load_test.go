@@ -41,14 +41,16 @@ func TestDefaults(t *testing.T) {
 		UsersDir:    "/data/users",
 		DataDir:     "/var/lib/daycare-sandbox",
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
+		TCP:         config.TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner:   config.Owner{UID: 1000, GID: 1000},
 		Limits:      config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		IdleTimeout: config.Duration(15 * time.Minute),
 		Exec: config.Exec{
-			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000,
+			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxInFlight: 500, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000,
 		},
-		Processes: config.Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 << 20, StopGrace: 8000},
-		Log:       config.Log{Level: "info", Format: "json"},
+		Processes:     config.Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 << 20, StopGrace: 8000},
+		ShutdownGrace: 10_000,
+		Log:           config.Log{Level: "info", Format: "json"},
 	}
 	for name, got := range map[string]config.Config{
 		"no file":      load(t, "", nil),
@@ -107,13 +109,18 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Limits: config.Limits{
 			CPUs: 0.5, Memory: 1e9, PIDs: 128, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},
-		IdleTimeout: config.Duration(90 * time.Second),
+		IdleTimeout: config.Duration(90 * time.Second), ShutdownGrace: 5,
 		Exec: config.Exec{
-			DefaultTimeout: 1, MaxTimeout: 2, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
+			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxInFlight: 6, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
 		Processes: config.Processes{MaxPerUser: 1, MaxTotal: 2, MaxLog: 1 << 20, StopGrace: 3},
 		AgentPath: "/a",
-		Log:       config.Log{Level: "debug", Format: "text"},
+		Log:       config.Log{Level: "debug", Format: "text", Access: true},
+		Access:    config.Access{Peers: []int{0, 1000}},
+		TCP: config.TCP{
+			Listen: ":7480", TokensFile: "/t", CertFile: "/c", KeyFile: "/k", ClientCAFile: "/ca",
+			AllowedHosts: []string{"sandbox.example.org", "10.0.0.1"}, AllowedOrigins: []string{"https://console.example.org"},
+		},
 	}
 	file := settings(t, `{
 		"docker": {
@@ -135,12 +142,18 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"cpus": 0.5, "memory": "1G", "pids": 128, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
 		},
 		"idleTimeout": "90s",
+		"shutdownGraceMs": 5,
 		"exec": {
-			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
+			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxInFlight": 6, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
 		},
 		"processes": {"maxPerUser": 1, "maxTotal": 2, "maxLog": "1Mi", "stopGraceMs": 3},
 		"agentPath": "/a",
-		"log": {"level": "debug", "format": "text"}
+		"log": {"level": "debug", "format": "text", "access": true},
+		"access": {"peers": [0, 1000]},
+		"tcp": {
+			"listen": ":7480", "tokensFile": "/t", "certFile": "/c", "keyFile": "/k", "clientCaFile": "/ca",
+			"allowedHosts": ["sandbox.example.org", "10.0.0.1"], "allowedOrigins": ["https://console.example.org"]
+		}
 	}`)
 	environ := map[string]string{
 		"SANDBOXD_DOCKER_ENABLED":                          "true",
@@ -185,14 +198,26 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_LIMITS_RUN":                              "2Mi",
 		"SANDBOXD_LIMITS_VAR_TMP":                          "3Ti",
 		"SANDBOXD_IDLE_TIMEOUT":                            "1m30s",
+		"SANDBOXD_SHUTDOWN_GRACE_MS":                       "5",
 		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS":                 "1",
 		"SANDBOXD_EXEC_MAX_TIMEOUT_MS":                     "2",
+		"SANDBOXD_EXEC_MAX_ATTACHED_TIMEOUT_MS":            "5",
+		"SANDBOXD_EXEC_MAX_IN_FLIGHT":                      "6",
 		"SANDBOXD_EXEC_MAX_OUTPUT_BYTES":                   "3",
 		"SANDBOXD_EXEC_MAX_REQUEST_BYTES":                  "4096",
 		"SANDBOXD_EXEC_KILL_GRACE_MS":                      "0",
 		"SANDBOXD_AGENT_PATH":                              "/a",
 		"SANDBOXD_LOG_LEVEL":                               "debug",
 		"SANDBOXD_LOG_FORMAT":                              "text",
+		"SANDBOXD_LOG_ACCESS":                              "true",
+		"SANDBOXD_ACCESS_PEERS":                            "0,1000",
+		"SANDBOXD_TCP_LISTEN":                              ":7480",
+		"SANDBOXD_TCP_TOKENS_FILE":                         "/t",
+		"SANDBOXD_TCP_CERT_FILE":                           "/c",
+		"SANDBOXD_TCP_KEY_FILE":                            "/k",
+		"SANDBOXD_TCP_CLIENT_CA_FILE":                      "/ca",
+		"SANDBOXD_TCP_ALLOWED_HOSTS":                       "sandbox.example.org, 10.0.0.1",
+		"SANDBOXD_TCP_ALLOWED_ORIGINS":                     "https://console.example.org",
 		"PATH":                                             "/bin", // not ours
 		"SANDBOX_USER":                                     "x",
 	}

@@ -48,6 +48,8 @@ func (c Config) check() faults {
 	c.Docker.check(&f)
 	c.Egress.check(&f)
 	c.checkPaths(&f)
+	c.Access.check(&f)
+	c.TCP.check(&f)
 	if c.HomeOwner.UID == 0 {
 		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
@@ -58,6 +60,7 @@ func (c Config) check() faults {
 	if c.IdleTimeout < Duration(time.Second) {
 		f.add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
 	}
+	f.between("shutdownGraceMs", int64(c.ShutdownGrace), 0, 600_000)
 	c.Exec.check(&f)
 	c.Processes.check(&f)
 	f.oneOf("log.level", c.Log.Level, levels...)
@@ -82,6 +85,10 @@ func (c Config) checkPaths(f *faults) {
 		{"agentPath", c.AgentPath, c.AgentPath != "" && f.path("agentPath", c.AgentPath)},
 		{"eventsSocket", c.EventsSocket, c.EventsSocket != "" && f.socket("eventsSocket", c.EventsSocket)},
 		{"docker.socketPath", c.Docker.SocketPath, f.socket("docker.socketPath", c.Docker.SocketPath)},
+		{"tcp.tokensFile", c.TCP.TokensFile, c.TCP.TokensFile != "" && f.path("tcp.tokensFile", c.TCP.TokensFile)},
+		{"tcp.certFile", c.TCP.CertFile, c.TCP.CertFile != "" && f.path("tcp.certFile", c.TCP.CertFile)},
+		{"tcp.keyFile", c.TCP.KeyFile, c.TCP.KeyFile != "" && f.path("tcp.keyFile", c.TCP.KeyFile)},
+		{"tcp.clientCaFile", c.TCP.ClientCAFile, c.TCP.ClientCAFile != "" && f.path("tcp.clientCaFile", c.TCP.ClientCAFile)},
 	}
 	for _, o := range own {
 		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {
@@ -115,6 +122,8 @@ func (e Exec) check(f *faults) {
 	if e.MaxTimeout < e.DefaultTimeout {
 		f.add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
 	}
+	f.between("exec.maxAttachedTimeoutMs", int64(e.MaxAttachedTimeout), 1, int64(maxMillis))
+	f.between("exec.maxInFlight", int64(e.MaxInFlight), 1, 100_000)
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))

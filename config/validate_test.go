@@ -81,10 +81,15 @@ func TestValidate(t *testing.T) {
 		}, nil},
 		{"idle timeout", func(c *config.Config) { c.IdleTimeout = config.Duration(999 * time.Millisecond) },
 			[]string{`idleTimeout: "999ms" is less than 1s`}},
+		{"shutdown grace", func(c *config.Config) { c.ShutdownGrace = 600_001 },
+			[]string{`shutdownGraceMs: 600001 is not from 0 to 600000`}},
 		{"timeouts", func(c *config.Config) { c.Exec.DefaultTimeout, c.Exec.KillGrace = 300_001, -1 }, []string{
 			`exec.maxTimeoutMs: 300000 is less than exec.defaultTimeoutMs, 300001`,
 			`exec.killGraceMs: -1 is not from 0 to 86400000`,
 		}},
+		{"timeout at a terminal", func(c *config.Config) { c.Exec.MaxAttachedTimeout = 86_400_001 },
+			[]string{`exec.maxAttachedTimeoutMs: 86400001 is not from 1 to 86400000`}},
+		{"none in flight", func(c *config.Config) { c.Exec.MaxInFlight = 0 }, []string{`exec.maxInFlight: 0 is not from 1 to 100000`}},
 		{"sizes of an exec", func(c *config.Config) { c.Exec.MaxOutputBytes, c.Exec.MaxRequestBytes = 0, 1<<30+1 }, []string{
 			`exec.maxOutputBytes: 0 is not from 1 to 1073741824`,
 			`exec.maxRequestBytes: 1073741825 is not from 1024 to 1073741824`,

@@ -18,6 +18,11 @@ func Denied(format string, args ...any) error {
 	return newFault(errdefs.ErrPermissionDenied, format, args)
 }
 
+// Unauthenticated is a caller whom nobody knows.
+func Unauthenticated(format string, args ...any) error {
+	return newFault(errdefs.ErrUnauthenticated, format, args)
+}
+
 // NotFound is something that is not there.
 func NotFound(format string, args ...any) error { return newFault(errdefs.ErrNotFound, format, args) }
 

@@ -27,6 +27,9 @@ type Docker = *client.Client
 // VersionLabel is the label by which our own image tells its version.
 const VersionLabel = "run.daycare.sandbox.image.version"
 
+// Version is that of this build's own image; sandbox-image/Dockerfile has the same.
+const Version = "1"
+
 // Image is what the service needs to know of an image.
 type Image struct {
 	// ID is the content id, sha256:….

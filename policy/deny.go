@@ -2,7 +2,7 @@ package policy
 
 import "github.com/daycare-run/sandbox/pathmap"
 
-// denied is a path that no call may read or write ("Filesystem deny-list"). Its names are few enough to
+// denied is a path that no call may read or write. Its names are few enough to
 // be read in one go; a row says why it is there.
 type denied struct {
 	path string // relative to the home in homeDenied, absolute in systemDenied
@@ -10,7 +10,7 @@ type denied struct {
 	file bool // in systemDenied: it is a file; what a home has is looked at
 }
 
-// homeDenied are the secrets of a home. The first rows are those of the documents, the others their
+// homeDenied are the secrets of a home. The first rows are the well-known ones, the others their
 // equivalents: what holds a credential that works elsewhere, and that no tool needs to run here.
 // .npmrc and .cargo, say, hold tokens for some, but settings that tools need for all.
 var homeDenied = []denied{

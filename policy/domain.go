@@ -29,7 +29,14 @@ const (
 
 // ParseDomain reads a pattern that a person or an agent wrote. What it refuses is
 // errdefs.ErrInvalidArgument, with the pattern and the reason.
-func ParseDomain(s string) (Domain, error) {
+func ParseDomain(s string) (Domain, error) { return parsePattern(s, whyNotBelow) }
+
+// parseDenial reads a pattern to deny: nobody minds how much a wildcard denies.
+func parseDenial(s string) (Domain, error) {
+	return parsePattern(s, func(string) string { return "" })
+}
+
+func parsePattern(s string, whyNotBelow func(string) string) (Domain, error) {
 	if s == everyName {
 		return Domain{s}, nil
 	}

@@ -26,11 +26,16 @@ const (
 )
 
 // ParseDomains reads patterns. All faults come in one error, of class ErrInvalidArgument.
-func ParseDomains(patterns []string) (Domains, error) {
+func ParseDomains(patterns []string) (Domains, error) { return parseEach(patterns, ParseDomain) }
+
+// ParseDenied reads patterns as deniedDomains has them: what no call could be allowed may be among them.
+func ParseDenied(patterns []string) (Domains, error) { return parseEach(patterns, parseDenial) }
+
+func parseEach(patterns []string, parse func(string) (Domain, error)) (Domains, error) {
 	var faults []error
 	parsed := make([]Domain, 0, len(patterns))
 	for _, pattern := range patterns {
-		domain, err := ParseDomain(pattern)
+		domain, err := parse(pattern)
 		if err != nil {
 			faults = append(faults, err)
 			continue
@@ -72,6 +77,38 @@ func newDomains(patterns []Domain) Domains {
 func (d Domains) Union(other Domains) Domains {
 	return newDomains(slices.Concat(d.list, other.list))
 }
+
+// without leaves out the patterns of which nothing is left when other is denied.
+func (d Domains) without(other Domains) Domains {
+	if len(other.list) == 0 {
+		return d
+	}
+	return newDomains(slices.DeleteFunc(slices.Clone(d.list), other.covers))
+}
+
+// covers says that a set allows all that a pattern does.
+func (d Domains) covers(p Domain) bool {
+	name, below := strings.CutPrefix(p.pattern, wildcard)
+	if below {
+		return d.Everything() || d.index[name]&beneath != 0 || d.allowsBelow([]byte(name))
+	}
+	return d.Everything() || d.Allows(name)
+}
+
+// Covers says that a set allows all that other allows.
+func (d Domains) Covers(other Domains) bool {
+	return !slices.ContainsFunc(other.list, func(p Domain) bool { return !d.covers(p) })
+}
+
+// below are the patterns for names that a wildcard of other allows.
+func (d Domains) below(other Domains) Domains {
+	return newDomains(slices.DeleteFunc(slices.Clone(d.list), func(p Domain) bool {
+		return !other.allowsBelow([]byte(strings.TrimPrefix(p.pattern, wildcard)))
+	}))
+}
+
+// IsZero says that nothing is allowed.
+func (d Domains) IsZero() bool { return len(d.list) == 0 }
 
 // Everything says that all names are allowed, by *.
 func (d Domains) Everything() bool { return len(d.list) == 1 && d.list[0].pattern == everyName }

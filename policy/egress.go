@@ -10,7 +10,13 @@ import (
 // them: no names are no network, never all of it. The zero value is EgressBlocked.
 type Egress struct {
 	Domains Domains `json:"domains"`
+	// Denied are names among these that it may not reach after all. They are none where all names are
+	// allowed, because nothing is filtered there.
+	Denied Domains `json:"denied,omitzero"`
 }
+
+// Allows says whether a name may be reached, as Domains.Allows does.
+func (e Egress) Allows(name string) bool { return e.Domains.Allows(name) && !e.Denied.Allows(name) }
 
 // Mode follows from the names.
 func (e Egress) Mode() EgressMode {
@@ -51,6 +57,8 @@ type EgressRequest struct {
 	Network bool
 	// AllowedDomains are patterns for ParseDomain, PackageManagers the names of presets.
 	AllowedDomains, PackageManagers []string
+	// DeniedDomains are patterns that win over both.
+	DeniedDomains []string
 }
 
 // Decide is the table of "Exec Allowed Domains": the names of both lists together, and whether the call
@@ -62,6 +70,11 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	preset, err := r.Presets.Resolve(q.PackageManagers)
 	faults = append(faults, inField("packageManagers", err)...)
 	allowed := named.Union(preset)
+	denied, err := ParseDenied(q.DeniedDomains)
+	faults = append(faults, inField("deniedDomains", err)...)
+	if len(q.DeniedDomains) > MaxRestrictions {
+		faults = append(faults, tooMany("deniedDomains", q.DeniedDomains))
+	}
 
 	switch asks := len(q.AllowedDomains)+len(q.PackageManagers) > 0; {
 	case asks && !q.Network:
@@ -72,10 +85,17 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	if allowed.Everything() && !r.AllowGlobalWildcard {
 		faults = append(faults, fault.Denied(`allowedDomains: "*" is forbidden here: name the domains to reach, such as "example.com" or "*.example.com"`))
 	}
+	if len(q.DeniedDomains) > 0 && allowed.Everything() {
+		faults = append(faults, fault.Invalid(`deniedDomains: nothing is filtered in a call with "*" in allowedDomains, so no name can be denied to it: name the domains to reach, or leave deniedDomains out`))
+	}
 	if len(faults) > 0 {
 		return Egress{}, errors.Join(faults...)
 	}
-	return Egress{allowed}, nil
+	left := allowed.without(denied)
+	if len(left.list) == 0 && len(allowed.list) > 0 {
+		return Egress{}, fault.Invalid("deniedDomains: nothing is left of what %s allows: leave @network out of the call's permissions, or deny less", q.fields())
+	}
+	return Egress{Domains: left, Denied: denied.below(left)}, nil
 }
 
 // fields are the fields that ask for names.

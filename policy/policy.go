@@ -2,11 +2,11 @@
 // for, and the view of the file system that follows. It is pure: no I/O and no logging.
 //
 // permissions.go has what a sandbox holds, tags.go what a call asks for, deny.go the paths that nobody
-// sees, regions.go how all of it comes to regions, view.go what is read off them. domain.go and
-// domains.go have names and sets of names, presets.go those of package managers, egress.go what a call
-// may reach by them.
+// sees, regions.go how all of it comes to regions, restrict.go what a call gives up of them, and view.go what
+// is read off them. domain.go and domains.go have names and sets of names, presets.go those of package
+// managers, egress.go what a call may reach by them.
 //
-// The rules are those of the documents Permissions and Sandboxes; each place below names its own.
+// SECURITY.md lists the rules, each with what keeps it and the test that shows it.
 package policy
 
 import "github.com/daycare-run/sandbox/pathmap"

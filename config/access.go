@@ -1,0 +1,150 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Access says who may use the service's socket, beside its mode.
+type Access struct {
+	// Peers are the uids of the processes that may call. Each once. Default: root's and the service's
+	// own; an empty list, which would let nobody in, is refused. Where there are others, the socket's mode
+	// is 0666 rather than 0600, and its folder, if the service makes it, 0711 rather than 0700: the kernel
+	// says who connects.
+	Peers []int `json:"peers" env:"PEERS" reload:"restart"`
+}
+
+// PeerUIDs is Peers with its default, for a service that runs as uid.
+func (a Access) PeerUIDs(uid int) []uint32 {
+	if a.Peers == nil {
+		return []uint32{0, uint32(uid)}
+	}
+	uids := make([]uint32, len(a.Peers))
+	for i, peer := range a.Peers {
+		uids[i] = uint32(peer)
+	}
+	return uids
+}
+
+// TCP is where the service listens beside its socket, for callers with a token. All paths are absolute and
+// clean, and not in UsersDir.
+type TCP struct {
+	// Listen is an address and a port, such as 127.0.0.1:7480, or a port on all addresses, such as :7480.
+	// Default "": the service does not listen on TCP.
+	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
+
+	// TokensFile holds the tokens, each with a name and, if it is for some users alone, with these. Its
+	// owner alone may open it. Must be set where Listen is.
+	TokensFile string `json:"tokensFile" env:"TOKENS_FILE" reload:"restart"`
+
+	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key. Default "":
+	// without TLS, which is warned of unless Listen is loopback.
+	CertFile string `json:"certFile" env:"CERT_FILE" reload:"restart"`
+	KeyFile  string `json:"keyFile" env:"KEY_FILE" reload:"restart"`
+
+	// ClientCAFile, PEM, has the authorities one of which has to have signed a caller's certificate; its
+	// token is needed all the same. Default "": callers need no certificate.
+	ClientCAFile string `json:"clientCaFile" env:"CLIENT_CA_FILE" reload:"restart"`
+
+	// AllowedHosts are names and addresses by which callers may address the service, without a port. The
+	// host in Listen, localhost and loopback addresses are always among them, and where Listen is for all
+	// addresses, every address is. Default none.
+	AllowedHosts []string `json:"allowedHosts" env:"ALLOWED_HOSTS" reload:"restart"`
+
+	// AllowedOrigins are web pages from which a browser may call, such as https://console.example.org.
+	// Default none.
+	AllowedOrigins []string `json:"allowedOrigins" env:"ALLOWED_ORIGINS" reload:"restart"`
+}
+
+func (a Access) check(f *faults) {
+	if a.Peers != nil && len(a.Peers) == 0 {
+		f.add("access.peers", "[] lets nobody call: name the uids, or leave the key out for root and the service itself")
+	}
+	for i, uid := range a.Peers {
+		key := fmt.Sprintf("access.peers[%d]", i)
+		f.between(key, int64(uid), 0, math.MaxUint32-1)
+		if slices.Contains(a.Peers[:i], uid) {
+			f.add(key, "%d is given more than once", uid)
+		}
+	}
+}
+
+func (t TCP) check(f *faults) {
+	if t.Listen == "" {
+		t.checkUnused(f)
+		return
+	}
+	if err := checkListen(t.Listen); err != nil {
+		f.add("tcp.listen", "%s %s", quote(t.Listen), err)
+	}
+	if t.TokensFile == "" {
+		f.add("tcp.tokensFile", "is not set, but whoever calls over TCP needs a token")
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		f.add("tcp.certFile", "and tcp.keyFile go together, but only one of them is set")
+	}
+	if t.ClientCAFile != "" && t.CertFile == "" {
+		f.add("tcp.clientCaFile", "is set without tcp.certFile: certificates of callers go with TLS")
+	}
+	f.each("tcp.allowedHosts", t.AllowedHosts, func(host string) error {
+		if _, err := netip.ParseAddr(host); err == nil || isHost(host) {
+			return nil
+		}
+		return errors.New("is no name of a host and no address; it has no port and no brackets")
+	})
+	f.each("tcp.allowedOrigins", t.AllowedOrigins, checkOrigin)
+}
+
+// checkUnused finds what is set for nothing: whoever wrote it thinks that the service listens.
+func (t TCP) checkUnused(f *faults) {
+	for _, set := range []struct {
+		key string
+		is  bool
+	}{
+		{"tokensFile", t.TokensFile != ""}, {"certFile", t.CertFile != ""}, {"keyFile", t.KeyFile != ""},
+		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0},
+	} {
+		if set.is {
+			f.add("tcp."+set.key, "is set, but tcp.listen is not: set that too, to an address such as 127.0.0.1:7480")
+		}
+	}
+}
+
+func checkListen(listen string) error {
+	colon := strings.LastIndexByte(listen, ':')
+	if colon < 0 {
+		return errors.New("has no port: want one such as 127.0.0.1:7480")
+	}
+	host, port := listen[:colon], listen[colon+1:]
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return errPort
+	}
+	if bare, ok := strings.CutPrefix(host, "["); ok {
+		addr, err := netip.ParseAddr(strings.TrimSuffix(bare, "]"))
+		if err != nil || !addr.Is6() || !strings.HasSuffix(bare, "]") {
+			return errListen
+		}
+		return nil
+	}
+	addr, err := netip.ParseAddr(host)
+	if host == "" || host == "localhost" || err == nil && addr.Is4() {
+		return nil
+	}
+	return errListen
+}
+
+var errListen = errors.New("is no address to listen on: want one such as 127.0.0.1:7480, [::1]:7480, localhost:7480 or :7480")
+
+func checkOrigin(origin string) error {
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.Scheme+"://"+u.Host != origin || origin != strings.ToLower(origin) {
+		return errors.New("is no origin as browsers send it: want one such as https://console.example.org, in lower case and with nothing after the host and port")
+	}
+	return nil
+}
