@@ -7,8 +7,10 @@
 // The agent runs as the same user as the commands, so they can kill, stop or impersonate it. It
 // makes that hard and its peer relies on none of it.
 //
-// agent.go accepts streams; command.go runs one command; family.go knows the processes. process.go,
-// with log.go and state.go, is another mode: it runs one command that needs no session.
+// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files;
+// family.go knows the processes. process.go, with log.go and state.go, is another mode: it runs one
+// command that needs no session. output.go and spool.go bring out what a command prints, wait.go waits for
+// who has ended, and witness.go says what the mounts are.
 package agent
 
 import (
@@ -17,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -43,12 +46,18 @@ type Agent struct {
 	last  uint32 // the newest command's stream id
 }
 
+// waiting is how many goroutines wait in a system call for as long as the agent lives: for the service's next
+// word, and for the next child that ends. The runtime takes such a one's processor away only when it looks, up
+// to 10 ms later, so on a machine with two of them a command's output would lie there that long.
+const waiting = 2
+
 // Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
 // that is locked to it, so that commands are started on others (see family). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then.
 func Serve() error {
 	debug.SetGCPercent(50)
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("the agent does not run on its first thread")
 	}
@@ -150,7 +159,7 @@ func (a *Agent) control(stream io.Reader) error {
 		}
 		a.mu.Lock()
 		c := a.commands[m.Stream]
-		if c == nil && m.Stream > a.last && len(a.early) < maxCommands && len(a.early[m.Stream]) < maxEarly {
+		if c == nil && m.Stream > a.last && len(a.early) < maxCommands && (len(a.early[m.Stream]) < maxEarly || m.Terminate) {
 			a.early[m.Stream] = append(a.early[m.Stream], m)
 		}
 		a.mu.Unlock()

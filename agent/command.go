@@ -28,8 +28,9 @@ type command struct {
 	stream  *yamux.Stream
 	devNull int
 
-	mu     sync.Mutex // covers leader and early
+	mu     sync.Mutex // covers leader, pipes and early
 	leader *leader
+	pipes  *pipes
 	early  []wire.Control // what came before the command had started
 
 	sending sync.Mutex // held while a frame is written
@@ -55,18 +56,18 @@ func (c *command) run(start wire.Start) wire.Exit {
 	if fault.Fault != wire.FaultNone {
 		return fault
 	}
-	io, err := openPipes(start.Stdin, c.devNull)
+	io, err := c.open(start)
 	if err != nil {
 		return wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
 	}
 	defer io.close()
-	p.Files = io.child
+	p.Files, p.Terminal = io.child, io.terminal != nil
 	l, err := c.family.start(p)
 	io.closeChildEnds()
 	if err != nil {
 		return startFault(start, err)
 	}
-	c.started(l)
+	c.started(l, io)
 	truncated := c.carry(io, l, start)
 	exit := wire.Exit{Truncated: truncated}
 	if l.status.Signaled() {
@@ -77,17 +78,27 @@ func (c *command) run(start wire.Start) wire.Exit {
 	return exit
 }
 
+// open makes the command's standard files.
+func (c *command) open(start wire.Start) (*pipes, error) {
+	if start.Terminal != nil {
+		return openTerminal(start.Stdin, *start.Terminal)
+	}
+	return openPipes(start.Stdin, c.devNull)
+}
+
 // carry carries the command's input and output until it has ended with all that it started.
 func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) {
 	if p.stdin != nil {
-		go c.feed(p.stdin)
+		go c.feed(p)
 	} else {
 		go c.watch()
 	}
 	var outputs sync.WaitGroup
 	var cut [2]bool
 	for i, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
-		outputs.Go(func() { cut[i] = c.forward(p.outputs[i], kind, start.MaxOutput) })
+		if p.outputs[i] != nil {
+			outputs.Go(func() { cut[i] = c.forward(p.outputs[i], kind, start.MaxOutput) })
+		}
 	}
 	<-l.exited
 	if err := c.family.sweep(); err != nil {
@@ -104,9 +115,9 @@ func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) 
 
 // feed copies the stream to the command's stdin. A reset stream means that nobody waits for the
 // command any more.
-func (c *command) feed(stdin *os.File) {
-	defer stdin.Close()
-	_, err := io.CopyBuffer(onlyWriter{stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
+func (c *command) feed(p *pipes) {
+	_, err := io.CopyBuffer(onlyWriter{p.stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
+	p.endStdin()
 	if errors.Is(err, yamux.ErrStreamReset) {
 		c.abandon()
 	} else if err != nil {
@@ -196,9 +207,9 @@ func bufferPool(size int) sync.Pool {
 }
 
 // started hands the command over to those who act on it, with what they asked for meanwhile.
-func (c *command) started(l *leader) {
+func (c *command) started(l *leader, p *pipes) {
 	c.mu.Lock()
-	c.leader = l
+	c.leader, c.pipes = l, p
 	early := c.early
 	c.early = nil
 	c.mu.Unlock()
@@ -213,8 +224,8 @@ const maxEarly = 16
 // control acts on the command, or remembers to as soon as it has started.
 func (c *command) control(m wire.Control) {
 	c.mu.Lock()
-	l := c.leader
-	if l == nil && len(c.early) < maxEarly {
+	l, p := c.leader, c.pipes
+	if l == nil && (len(c.early) < maxEarly || m.Terminate) {
 		c.early = append(c.early, m)
 	}
 	c.mu.Unlock()
@@ -224,6 +235,8 @@ func (c *command) control(m wire.Control) {
 		c.terminate(l, time.Duration(m.Grace)*time.Millisecond)
 	case m.Signal > 0:
 		c.family.signal(l, unix.Signal(m.Signal), true)
+	case m.Resize != nil && p.terminal != nil:
+		_ = resize(p.terminal, *m.Resize) // one that has ended has no size
 	}
 }
 

@@ -13,12 +13,13 @@ import (
 )
 
 // pipes are a command's three standard files: our ends, and the child's as plain descriptors,
-// which must stay blocking.
+// which must stay blocking. With a terminal they are all the same.
 type pipes struct {
-	stdin   *os.File // nil when the command reads /dev/null
-	outputs [2]*output
-	child   [3]int
-	devNull int // not ours to close
+	stdin    *os.File   // nil when the command reads /dev/null
+	outputs  [2]*output // the second is nil with a terminal
+	child    [3]int
+	terminal *os.File // nil for none
+	devNull  int      // not ours to close
 }
 
 func openPipes(stdin bool, devNull int) (_ *pipes, err error) {
@@ -60,7 +61,12 @@ func pipe(end int) (child int, ours *os.File, err error) {
 	return child, os.NewFile(uintptr(our), "pipe"), nil
 }
 
+// closeChildEnds is called when the child has them. Of a terminal the last end is kept until close: a
+// command that closes its own for a while, and opens /dev/tty again, would end our reading.
 func (p *pipes) closeChildEnds() {
+	if p.terminal != nil {
+		return
+	}
 	for i, fd := range p.child {
 		if fd >= 0 && fd != p.devNull {
 			_ = unix.Close(fd)
@@ -72,12 +78,20 @@ func (p *pipes) closeChildEnds() {
 // stopWaiting makes the outputs end where they would wait for more.
 func (p *pipes) stopWaiting() {
 	for _, o := range p.outputs {
-		o.stopWaiting()
+		if o != nil {
+			o.stopWaiting()
+		}
 	}
 }
 
 // close closes our ends. stdin is closed by whoever feeds it, too; twice does no harm.
 func (p *pipes) close() {
+	if p.terminal != nil {
+		_ = p.terminal.Close()
+		if p.child[0] >= 0 {
+			_ = unix.Close(p.child[0])
+		}
+	}
 	if p.stdin != nil {
 		_ = p.stdin.Close()
 	}

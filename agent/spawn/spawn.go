@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields but the last are needed.
+// Process describes what to start. All fields but Terminal and GiveOrphans are needed.
 type Process struct {
 	// Path is the program's file; it is not searched for.
 	Path string
@@ -30,6 +30,8 @@ type Process struct {
 	Dir string
 	// Files become descriptors 0, 1 and 2. They must be close-on-exec and 3 or higher.
 	Files [3]int
+	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
+	Terminal bool
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
 	// caller with one command only, which for a long life may leave zombies to be collected.
 	GiveOrphans bool
@@ -86,6 +88,7 @@ type child struct {
 	dir   *byte
 	files [3]int
 	reaps uintptr // 1 for a subreaper, or 0
+	owns  uintptr // 1 for a controlling terminal, or 0
 	mask  uint64  // the signals that the program starts with blocked: none
 	stage Stage
 	errno syscall.Errno
@@ -95,6 +98,9 @@ func newChild(p Process) (*child, error) {
 	c := &child{files: p.Files, reaps: 1}
 	if p.GiveOrphans {
 		c.reaps = 0
+	}
+	if p.Terminal {
+		c.owns = 1
 	}
 	var err error
 	if c.path, err = syscall.BytePtrFromString(p.Path); err != nil {
@@ -148,6 +154,11 @@ func (c *child) run() {
 	for i := 0; i < len(c.files); i++ {
 		_, _, c.errno = syscall.RawSyscall(syscall.SYS_DUP3, uintptr(c.files[i]), uintptr(i), 0)
 		if c.errno != 0 {
+			return
+		}
+	}
+	if c.owns != 0 {
+		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); c.errno != 0 {
 			return
 		}
 	}

@@ -74,6 +74,39 @@ func TestWhatAProgramStartsWith(t *testing.T) {
 	}
 }
 
+func TestTerminalIsTheControllingOne(t *testing.T) {
+	near, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(near) }()
+	if err := unix.IoctlSetPointerInt(near, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	defer func() { _ = unix.Close(int(far)) }()
+	// The shell's own group is in the foreground of the terminal that /dev/tty is.
+	p := shell(`test "$(cut -d' ' -f8 /proc/$$/stat)" = $$ && : </dev/tty && exit 7`)
+	p.Files, p.Terminal = [3]int{int(far), int(far), int(far)}, true
+	pid, err := Start(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 7 {
+		t.Errorf("%v, %v", status, err)
+	}
+	p.Files[0], _ = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	defer func() { _ = unix.Close(p.Files[0]) }()
+	var failed *Error
+	if _, err := Start(p); !errors.As(err, &failed) || failed.Stage != StagePrepare || failed.Errno != syscall.ENOTTY {
+		t.Errorf("what is no terminal: %v", err)
+	}
+}
+
 func TestHowAStartFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Process)

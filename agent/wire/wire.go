@@ -30,7 +30,7 @@ import (
 )
 
 // Version is raised with every change that the other end could not understand.
-const Version = 2
+const Version = 3
 
 // Kind is the first byte of a frame.
 type Kind byte
@@ -89,6 +89,16 @@ type Start struct {
 	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
 	// drops the rest. 0 means no bound.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
+	// Terminal gives the command a pseudo-terminal of that size as stdin, stdout and stderr. All that
+	// it prints is Stdout then. Where the stream carries stdin, its end is the terminal's end-of-file
+	// character.
+	Terminal *Size `json:"terminal,omitempty"`
+}
+
+// Size is a terminal's, in characters.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
 }
 
 // Fault says which part of a Start could not be carried out.
@@ -120,12 +130,14 @@ type Exit struct {
 type Control struct {
 	// Stream is the yamux id of the command's stream.
 	Stream uint32 `json:"stream"`
-	// Signal is sent to the command's process group. 0 when Terminate is set.
+	// Signal is sent to the command's process group. 0 when Terminate or Resize is set.
 	Signal int `json:"signal,omitempty"`
 	// Terminate sends SIGTERM to everything that the command started, and SIGKILL once Grace
 	// milliseconds have passed.
 	Terminate bool  `json:"terminate,omitempty"`
 	Grace     int64 `json:"graceMs,omitempty"`
+	// Resize is the terminal's new size; a command without one is not touched.
+	Resize *Size `json:"resize,omitempty"`
 	// Release gives slots of the spool back; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
 }
