@@ -14,7 +14,7 @@ import (
 
 // resolver asks the upstreams of one profile.
 type resolver struct {
-	upstreams []*upstream
+	upstreams atomic.Pointer[[]*upstream]
 	admits    func(netip.Addr) bool
 	perTry    time.Duration
 	now       func() time.Time
@@ -82,9 +82,10 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 // failed lately at the end. When that time has passed, one question finds out for all.
 func (r *resolver) order() []*upstream {
 	now := r.now().UnixNano()
-	order := make([]*upstream, 0, len(r.upstreams))
+	all := *r.upstreams.Load()
+	order := make([]*upstream, 0, len(all))
 	var failed []*upstream
-	for _, u := range r.upstreams {
+	for _, u := range all {
 		retry := u.retry.Load()
 		if retry == 0 || retry <= now && u.retry.CompareAndSwap(retry, now+int64(failureMemory)) {
 			order = append(order, u)
@@ -95,8 +96,10 @@ func (r *resolver) order() []*upstream {
 	return append(order, failed...)
 }
 
-func (r *resolver) close() {
-	for _, u := range r.upstreams {
+func (r *resolver) close() { closeIdle(*r.upstreams.Load()) }
+
+func closeIdle(upstreams []*upstream) {
+	for _, u := range upstreams {
 		u.idle.close()
 	}
 }

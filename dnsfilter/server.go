@@ -64,25 +64,19 @@ func New(config Config) (*Server, error) {
 		flights:  flights{byKey: map[string]*flight{}},
 	}
 	for i, p := range config.Profiles {
-		upstreams := make([]*upstream, len(p.Upstreams))
-		for j, spec := range p.Upstreams {
-			u, err := parseUpstream(spec)
-			if err != nil {
-				return nil, err
-			}
-			if u.tls != nil {
-				u.tls.RootCAs = config.RootCAs
-			}
-			upstreams[j] = u
+		upstreams, err := s.parseUpstreams(p.Upstreams)
+		if err != nil {
+			return nil, err
 		}
-		s.profiles[p.Name] = &profile{index: uint8(i), resolver: resolver{
-			upstreams: upstreams,
+		made := &profile{index: uint8(i), resolver: resolver{
 			admits:    p.Admits,
 			perTry:    config.TryTimeout,
 			now:       config.Now,
 			forwarded: &s.counters.forwarded,
 			log:       config.Log.With().Str("profile", p.Name).Logger(),
 		}}
+		made.resolver.upstreams.Store(&upstreams)
+		s.profiles[p.Name] = made
 	}
 	return s, nil
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -70,6 +71,7 @@ type Network struct {
 type Tenant struct {
 	User, Container string
 	Domains         policy.Domains // never empty
+	Denied          policy.Domains // among Domains, and not to be reached
 }
 
 // Guest is a container that runs on a network. PID is that of any process in its network namespace.
@@ -95,7 +97,7 @@ type Egress struct {
 // New changes nothing yet: a network has its rules and servers from Open on. The error says that rules
 // cannot be made here, and what to do.
 func New(cfg Config) (*Egress, error) {
-	weak := probe(cfg.Name)
+	weak := Probe(cfg.Name)
 	if weak != nil && !cfg.AcceptWeaker {
 		return nil, fmt.Errorf("cannot hold containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it", weak)
 	}
@@ -109,8 +111,8 @@ func New(cfg Config) (*Egress, error) {
 // Weak says why no container can be filtered; nil where they can.
 func (e *Egress) Weak() error { return e.weak }
 
-// probe asks the kernel whether rules can be made, and makes none.
-func probe(name string) error {
+// Probe asks the kernel whether rules can be made, and makes none. The error says what is missing.
+func Probe(name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-probe", DNSPort: 1, TLSPort: 2, HTTPPort: 3,
 		Bridges: []rules.Bridge{{
@@ -217,6 +219,32 @@ func (e *Egress) Shutdown() {
 	e.cancel()
 }
 
+// SetUpstreams changes the resolvers of the profiles, those of networks that are open with them. Who is not
+// named keeps what it has.
+func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	profiles, resolvers := maps.Clone(e.cfg.Profiles), map[string][]string{}
+	for name, servers := range upstreams {
+		p := profiles[name]
+		p.Upstreams = servers
+		profiles[name] = p
+		if e.gates[name] != nil {
+			var err error
+			if resolvers[name], err = p.upstreams(); err != nil {
+				return err
+			}
+		}
+	}
+	for name, servers := range resolvers {
+		if err := e.gates[name].dns.SetUpstreams(name, servers); err != nil {
+			return err // none that can be written down in the settings
+		}
+	}
+	e.cfg.Profiles = profiles
+	return nil
+}
+
 // Stats are the numbers of a network's servers.
 type Stats struct {
 	Containers  int   // that have an address
@@ -244,6 +272,11 @@ func (p Profile) upstreams() ([]string, error) {
 	if len(p.Upstreams) > 0 {
 		return p.Upstreams, nil
 	}
+	return HostResolvers()
+}
+
+// HostResolvers are the host's own, which a profile without resolvers asks.
+func HostResolvers() ([]string, error) {
 	const file = "/etc/resolv.conf"
 	host, err := dns.ClientConfigFromFile(file)
 	if err != nil {
@@ -266,7 +299,7 @@ func (e *Egress) admits(p Profile) netrange.Filter {
 // explain says what to do about the fault that is likely.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: the service needs CAP_NET_ADMIN and the host's network namespace: %w", err, errdefs.ErrUnavailable)
+		return fmt.Errorf("%w: the service needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE and the host's network namespace: %w", err, errdefs.ErrUnavailable)
 	}
 	return err
 }

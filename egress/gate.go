@@ -229,8 +229,8 @@ func (g *gate) welcome(guests []Guest) rules.State {
 			continue // not of this network, or the second one there: Bind finds it missing
 		}
 		state.Containers = append(state.Containers, rules.Container{Addr: guest.Addr, Mode: m.mode})
-		if veth, err := vethOf(guest.PID, g.network.Bridge); err == nil {
-			state.Bindings = append(state.Bindings, rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr})
+		if binding, err := g.binding(guest); err == nil {
+			state.Bindings = append(state.Bindings, binding)
 		}
 	}
 	return state
@@ -268,11 +268,20 @@ func (g *gate) bind(guest Guest) error {
 	if m == nil || m.tenant.Container != guest.Tenant.Container {
 		return fmt.Errorf("address %s is not that of %s: %w", guest.Addr, guest.Tenant.Container, errdefs.ErrFailedPrecondition)
 	}
-	veth, err := vethOf(guest.PID, g.network.Bridge)
-	if err != nil {
-		return err
+	if g.owner.weak != nil {
+		return nil // nor may it be asked where the container is
 	}
-	return explain(g.table.Bind(rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr}))
+	binding, err := g.binding(guest)
+	if err != nil {
+		return explain(err)
+	}
+	return explain(g.table.Bind(binding))
+}
+
+// binding finds out which port of the bridge is a container's.
+func (g *gate) binding(guest Guest) (rules.Binding, error) {
+	veth, err := vethOf(guest.PID, g.network.Bridge)
+	return rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr}, err
 }
 
 func (g *gate) remove(addr netip.Addr) {

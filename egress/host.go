@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,26 +115,72 @@ func checkBridge(n Network) error {
 }
 
 // vethOf finds the host's end of a container's interface: the port of the bridge whose other end is in
-// the network namespace of a process.
+// the network namespace of a process. It asks that namespace, which has few interfaces, and not the host,
+// which has one for each container.
 func vethOf(pid int, bridge string) (string, error) {
 	master, err := netlink.LinkByName(bridge)
 	if err != nil {
 		return "", fmt.Errorf("cannot look at bridge %s: %w", bridge, err)
 	}
-	links, err := netlink.LinkList() // it also gives namespaces the numbers that are compared next
-	if err != nil {
-		return "", fmt.Errorf("cannot list the host's interfaces: %w", err)
-	}
-	id, err := netlink.GetNetNsIdByPid(pid)
+	space, err := spaceOf(pid)
 	if err != nil {
 		return "", fmt.Errorf("cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w", pid, err)
 	}
-	for _, l := range links {
-		if a := l.Attrs(); l.Type() == "veth" && a.MasterIndex == master.Attrs().Index && id >= 0 && a.NetNsID == id {
+	inside, err := linksIn(space)
+	if err != nil {
+		return "", fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
+	}
+	for _, l := range inside {
+		peer := l.Attrs().ParentIndex
+		if l.Type() != "veth" || peer == 0 {
+			continue
+		}
+		port, err := netlink.LinkByIndex(peer)
+		if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+			continue // its other end is somewhere else, where the number means another one
+		} else if err != nil {
+			return "", fmt.Errorf("cannot look at interface %d: %w", peer, err)
+		}
+		if a := port.Attrs(); port.Type() == "veth" && a.MasterIndex == master.Attrs().Index && a.NetNsID == space {
 			return a.Name, nil
 		}
 	}
 	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
+}
+
+// spaceOf is the number that the host's network namespace has for that of a process. The kernel gives one
+// when it is first needed.
+func spaceOf(pid int) (int, error) {
+	const unnamed = -1
+	id, err := netlink.GetNetNsIdByPid(pid)
+	if err != nil || id != unnamed {
+		return id, err
+	}
+	if err := netlink.SetNetNsIdByPid(pid, unnamed); err != nil && !errors.Is(err, unix.EEXIST) {
+		return unnamed, err
+	}
+	if id, err = netlink.GetNetNsIdByPid(pid); err == nil && id == unnamed {
+		err = errors.New("the kernel gives it no number")
+	}
+	return id, err
+}
+
+// linksIn lists the interfaces of another network namespace.
+func linksIn(space int) ([]netlink.Link, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(space))))
+	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil {
+		return nil, err
+	}
+	links := make([]netlink.Link, len(messages))
+	for i, m := range messages {
+		if links[i], err = netlink.LinkDeserialize(nil, m); err != nil {
+			return nil, err
+		}
+	}
+	return links, nil
 }
 
 // ownAddress says whether the kernel would deliver to the host itself. What cannot be known is.

@@ -26,11 +26,12 @@ type member struct {
 
 func newMember(addr netip.Addr, t Tenant, profile string) *member {
 	m := &member{tenant: t, addr: addr, mode: rules.Filtered, done: make(chan struct{})}
-	open := policy.Egress{Domains: t.Domains}.Mode() == policy.EgressOpen
+	reach := policy.Egress{Domains: t.Domains, Denied: t.Denied}
+	open := reach.Mode() == policy.EgressOpen
 	if open {
 		m.mode = rules.Open
 	}
-	m.asks = &dnsfilter.Client{ID: t.Container, Profile: profile, Open: open, Allows: t.Domains.Allows}
+	m.asks = &dnsfilter.Client{ID: t.Container, Profile: profile, Open: open, Allows: reach.Allows}
 	m.revoke = sync.OnceFunc(func() { close(m.done) })
 	return m
 }
@@ -38,7 +39,7 @@ func newMember(addr netip.Addr, t Tenant, profile string) *member {
 // ID is for guard.Client, as are Allows and Done.
 func (m *member) ID() string { return m.tenant.Container }
 
-func (m *member) Allows(name string) bool { return m.tenant.Domains.Allows(name) }
+func (m *member) Allows(name string) bool { return m.asks.Allows(name) }
 
 func (m *member) Done() <-chan struct{} { return m.done }
 

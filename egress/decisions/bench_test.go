@@ -59,6 +59,13 @@ func BenchmarkAddRepeatTallied(b *testing.B) {
 			repeat(b, log)
 		})
 	}
+	b.Run("watched", func(b *testing.B) {
+		log := full()
+		tally := log.Tally("c-ann")
+		defer tally.End()
+		defer background(func(ctx context.Context, t *decisions.Tally) { _, _ = t.Next(ctx) }, tally)()
+		repeat(b, log)
+	})
 	b.Run("elsewhere", func(b *testing.B) {
 		log := full()
 		defer log.Tally("c-bob").End()

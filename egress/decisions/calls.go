@@ -6,10 +6,12 @@ const maxUntold = 8
 
 // calls has the tallies of one container. There may be hundreds, and a program may flood: so lines are
 // gathered here first, where a repeat costs the same for any number of tallies, and told to all of them
-// when others need the room, and before a tally begins or ends. The log's mutex guards it.
+// when others need the room, before a tally begins or ends, and when one is asked for news. The log's mutex
+// guards it.
 type calls struct {
 	tallies []*Tally
-	untold  []Summary // the oldest first
+	waiting []*Tally  // those that Next waits for
+	untold  []Summary // the oldest first; those that have been told and not been seen since have a count of 0
 }
 
 func (c *calls) add(d *Decision) {
@@ -26,14 +28,27 @@ func (c *calls) add(d *Decision) {
 	}
 	line.Count = 1
 	c.untold = append(c.untold, line)
+	for _, t := range c.waiting {
+		t.wake()
+	}
+	c.waiting = c.waiting[:0]
 }
 
-// tell passes the oldest n lines on.
+// tell passes the oldest n lines on and forgets them.
 func (c *calls) tell(n int) {
-	for _, line := range c.untold[:n] {
+	c.pass(n)
+	c.untold = append(c.untold[:0], c.untold[n:]...)
+}
+
+// pass passes the oldest n lines on. As long as one is remembered, to see it again is no news to anybody.
+func (c *calls) pass(n int) {
+	for i, line := range c.untold[:n] {
+		if line.Count == 0 {
+			continue
+		}
 		for _, t := range c.tallies {
 			t.add(line)
 		}
+		c.untold[i].Count = 0
 	}
-	c.untold = append(c.untold[:0], c.untold[n:]...)
 }

@@ -9,8 +9,15 @@ import (
 	"time"
 )
 
-// Log keeps decisions. Its methods may be called from many goroutines at once.
+// Log keeps decisions. Its methods may be called from many goroutines at once. One that Among has made
+// keeps the same, and tells a part of it.
 type Log struct {
+	*kept
+	among func(user string) bool // whose decisions are told; nil for everyone's
+}
+
+// kept is what there is once, however many tell of it.
+type kept struct {
 	seed maphash.Seed
 
 	mu        sync.Mutex // guards all below, and what followers and tallies have gathered
@@ -24,12 +31,18 @@ type Log struct {
 // New returns a log for so many entries, at least 1. An entry takes at most about 1 KiB, most take
 // half of that.
 func New(capacity int) *Log {
-	return &Log{
+	return &Log{kept: &kept{
 		seed:   maphash.MakeSeed(),
 		store:  newStore(max(capacity, 1)),
 		totals: kinds(),
 		calls:  map[string]*calls{},
-	}
+	}}
+}
+
+// Among is the log for who may know about some users alone: Recent and Follow tell nothing of others, nor
+// of what nobody is known for. Numbers and totals are over all of them.
+func (l *Log) Among(users func(user string) bool) *Log {
+	return &Log{kept: l.kept, among: users}
 }
 
 // Add takes note of a decision. Seq, Count and First are set here, and a zero Time means now. The name
@@ -73,6 +86,7 @@ const piece = 64
 // them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
 func (l *Log) Recent(filter Filter, limit int) []Decision {
 	var found []Decision
+	filter.among = l.among
 	for from, more := 0, true; more; from += piece {
 		found = slices.Grow(found, piece) // not under the lock
 		found, more = l.collect(found, &filter, from)

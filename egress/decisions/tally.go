@@ -1,6 +1,7 @@
 package decisions
 
 import (
+	"context"
 	"hash/maphash"
 	"slices"
 )
@@ -27,11 +28,13 @@ type Summary struct {
 type Tally struct {
 	log       *Log
 	container string
+	news      chan struct{} // holds one when there may be a new line
 
 	// The log's mutex guards these.
 	lines []Summary           // in the order in which they first occurred
 	index map[Summary]int     // of lines, by themselves with a count of 0
 	more  map[uint64]struct{} // hashes of the names that have no line
+	told  int                 // lines that Next has returned
 }
 
 // Tally begins a tally for a container. Calls that run in one container at the same time cannot be told
@@ -39,7 +42,7 @@ type Tally struct {
 // takes as long with any number of tallies; for ever new names some 50 ns longer for each tally of the
 // container, and nothing for those of others.
 func (l *Log) Tally(container string) *Tally {
-	t := &Tally{log: l, container: container, index: map[Summary]int{}, more: map[uint64]struct{}{}}
+	t := &Tally{log: l, container: container, news: make(chan struct{}, 1), index: map[Summary]int{}, more: map[uint64]struct{}{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.calls[container]
@@ -52,6 +55,48 @@ func (l *Log) Tally(container string) *Tally {
 	return t
 }
 
+// Next returns the lines that are new since it was called last, with the count that each has so far, and
+// waits for one. Beyond the lines of a tally there are none. The error is the context's. Next is for one
+// goroutine, which is done with it before End.
+func (t *Tally) Next(ctx context.Context) ([]Summary, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if lines := t.fresh(); len(lines) > 0 {
+			return lines, nil
+		}
+		select {
+		case <-t.news:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (t *Tally) fresh() []Summary {
+	t.log.mu.Lock()
+	defer t.log.mu.Unlock()
+	c := t.log.calls[t.container]
+	if c == nil {
+		return nil // ended
+	}
+	c.pass(len(c.untold))
+	lines := slices.Clone(t.lines[t.told:])
+	t.told = len(t.lines)
+	if len(lines) == 0 && !slices.Contains(c.waiting, t) {
+		c.waiting = append(c.waiting, t)
+	}
+	return lines
+}
+
+// wake never waits; the log's mutex is held.
+func (t *Tally) wake() {
+	select {
+	case t.news <- struct{}{}:
+	default:
+	}
+}
+
 // End ends the tally and returns its lines, in the order in which they first occurred. There are at
 // most 64; more is how many names have none for that reason, where 1000 means that many at least.
 // The lines are the caller's. Called again it returns nothing.
@@ -60,13 +105,14 @@ func (t *Tally) End() (lines []Summary, more int) {
 	defer t.log.mu.Unlock()
 	if c := t.log.calls[t.container]; c != nil {
 		c.tell(len(c.untold))
-		c.tallies = slices.DeleteFunc(c.tallies, func(other *Tally) bool { return other == t })
+		same := func(other *Tally) bool { return other == t }
+		c.tallies, c.waiting = slices.DeleteFunc(c.tallies, same), slices.DeleteFunc(c.waiting, same)
 		if len(c.tallies) == 0 {
 			delete(t.log.calls, t.container)
 		}
 	}
 	lines, more = t.lines, len(t.more)
-	t.lines, t.index, t.more = nil, nil, nil
+	t.lines, t.index, t.more, t.told = nil, nil, nil, 0
 	return lines, more
 }
 

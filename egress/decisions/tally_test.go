@@ -1,8 +1,11 @@
 package decisions_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/daycare-run/sandbox/egress/decisions"
 )
@@ -60,6 +63,53 @@ func TestTalliesOfOneContainer(t *testing.T) {
 	add()
 	equal(t, "first, ended again", count(first), 0)
 	equal(t, "a new one", count(log.Tally("c-ann")), 0)
+}
+
+// What a tally has is told as it comes, and once.
+func TestNewsOfATally(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := decisions.New(10)
+		first := log.Tally("c-ann")
+		log.Add(denied("ann", "a.test"))
+		log.Add(denied("ann", "b.test"))
+		log.Add(denied("ann", "a.test"))
+		next := func(tally *decisions.Tally) (seen []string) {
+			t.Helper()
+			lines, err := tally.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range lines {
+				seen = append(seen, fmt.Sprint(line.Name, " x", line.Count))
+			}
+			return seen
+		}
+		equal(t, "at once", next(first), []string{"a.test x2", "b.test x1"})
+		second := log.Tally("c-ann")
+		log.Add(denied("ann", "a.test"))
+		equal(t, "what is old to one and new to another", next(second), []string{"a.test x1"})
+
+		got := make(chan []string)
+		go func() { got <- next(first) }()
+		synctest.Wait()
+		log.Add(denied("ann", "b.test")) // old
+		log.Add(denied("bob", "d.test"))
+		synctest.Wait()
+		log.Add(denied("ann", "c.test"))
+		equal(t, "later", <-got, []string{"c.test x1"})
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := first.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		lines, _ := first.End()
+		counts := map[string]uint64{}
+		for _, line := range lines {
+			counts[line.Name] = line.Count
+		}
+		equal(t, "in the end", counts, map[string]uint64{"a.test": 3, "b.test": 2, "c.test": 1})
+	})
 }
 
 func TestATallyIsBounded(t *testing.T) {

@@ -1,0 +1,57 @@
+package dnsfilter_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+)
+
+// The operator names other resolvers: what the ones before had said is forgotten with them.
+func TestUpstreamsChange(t *testing.T) {
+	before := newFake(t, zone("www.example.org. 300 A 1.2.3.4"))
+	after := newFake(t, zone("www.example.org. 300 A 5.6.7.8"))
+	l := newLab(t, nil, before.addr)
+	l.wantSaid(filtered, "www.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+	must(t, l.SetUpstreams("isolated", []string{after.addr}))
+	l.wantSaid(filtered, "www.example.org.", dns.TypeA, "NOERROR 5.6.7.8")
+	l.wantSaid(local, "www.example.org.", dns.TypeA, "NOERROR 1.2.3.4") // another profile
+	for profile, specs := range map[string][]string{"nowhere": {after.addr}, "isolated": nil, "local": {after.addr, "no resolver"}} {
+		if err := l.SetUpstreams(profile, specs); err == nil {
+			t.Errorf("profile %s took %q", profile, specs)
+		}
+	}
+	l.wantSaid(local, "example.org.", dns.TypeA, "NXDOMAIN SOA")
+	if asked := len(before.asked()); asked != 3 {
+		t.Errorf("the one before was asked %d times", asked)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	silent := newFake(t, liars["silent"])
+	for _, tt := range []struct {
+		name, spec, asked, rcode, fault string
+	}{
+		{"an address", newFake(t, nil).addr, "example.org", "NOERROR", ""},
+		{"none", newFake(t, nil).addr, "nowhere.test", "NXDOMAIN", ""},
+		{"refused", newFake(t, liars["refused"]).addr, "example.org", "REFUSED", ""},
+		{"no answer", silent.addr, "example.org", "", "timeout"},
+		{"no resolver", "example.org", "example.org", "", "want address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			rcode, err := dnsfilter.Ask(ctx, tt.spec, tt.asked)
+			if rcode != tt.rcode || (err != nil) != (tt.fault != "") {
+				t.Fatalf("got %q, %v", rcode, err)
+			}
+			if err != nil && !strings.Contains(err.Error(), tt.fault) && ctx.Err() == nil {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
