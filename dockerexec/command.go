@@ -25,6 +25,11 @@ type Command struct {
 	Stdin io.Reader
 	// Signals are sent to the command's process group as they come; nil means none will.
 	Signals <-chan syscall.Signal
+	// Terminal gives the command a pseudo-terminal of that size; nil for none. All output is Stdout then,
+	// and the end of Stdin is the terminal's end-of-file character.
+	Terminal *Size
+	// Resizes are the terminal's new sizes as they come; nil means none will.
+	Resizes <-chan Size
 	// Timeout ends the command: SIGTERM for all of its processes, and SIGKILL after Grace. It has
 	// to be more than zero.
 	Timeout time.Duration
@@ -36,11 +41,19 @@ type Command struct {
 	Started func()
 }
 
+// Size is a terminal's, in characters.
+type Size struct{ Rows, Cols uint16 }
+
 func (c Command) start() wire.Start {
-	return wire.Start{
+	start := wire.Start{
 		Argv: c.Argv, Shell: c.Shell, Login: c.Login, Cwd: c.Cwd, Env: c.Env,
 		Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput,
 	}
+	if c.Terminal != nil {
+		size := wire.Size(*c.Terminal)
+		start.Terminal = &size
+	}
+	return start
 }
 
 // Stream is one of a command's two outputs.
@@ -73,7 +86,14 @@ type Result struct {
 	CommandFault string
 	// Cold says that a container had to be made for this command.
 	Cold bool
+	// InContainer and Timing are also set, as far as the command came, when the call has an error.
+	InContainer bool
+	Timing      Timing
 }
+
+// Timing says how long a call took: to get a container, to hand the command to its agent, and from then to its
+// end. The last two are known of a command that has ended alone.
+type Timing struct{ Container, Start, Run time.Duration }
 
 // newResult takes an agent's word for what only the tenant is hurt by, within bounds.
 func newResult(exit wire.Exit, cut, expired bool) Result {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -19,7 +20,7 @@ import (
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
-	// IdleTimeout is after how long without a command a container is removed.
+	// IdleTimeout is after how long without a command a container is removed, until SetIdleTimeout.
 	IdleTimeout time.Duration
 	// Platform is the present platform; containers of any other are stale. It may ask the engine.
 	Platform func(context.Context) (Platform, error)
@@ -45,6 +46,12 @@ type Executor struct {
 	ctx    context.Context // ends with Shutdown; what the goroutines of work live by
 	cancel context.CancelFunc
 	work   sync.WaitGroup
+
+	stopping context.Context // ends with EndCommands; what commands live by
+	stop     context.CancelCauseFunc
+
+	idleTimeout atomic.Int64  // nanoseconds
+	idleChanged chan struct{} // has one when idleTimeout was set
 
 	verifying  sync.Mutex // held while mounts are verified
 	networking sync.Mutex // held while a network is looked at, made or removed
@@ -96,7 +103,22 @@ const maxCommands = 500
 // New makes an Executor on an engine, which need not be up. It closes the client at Shutdown.
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Executor{cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, processes: map[string]*warm{}}
+	e := &Executor{
+		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, processes: map[string]*warm{},
+		idleChanged: make(chan struct{}, 1),
+	}
+	e.idleTimeout.Store(int64(cfg.IdleTimeout))
+	e.stopping, e.stop = context.WithCancelCause(context.Background())
+	return e
+}
+
+// SetIdleTimeout changes after how long without a command a container is removed, for those that there are, too.
+func (e *Executor) SetIdleTimeout(d time.Duration) {
+	e.idleTimeout.Store(int64(d))
+	select {
+	case e.idleChanged <- struct{}{}:
+	default: // the reaper has yet to see the last one
+	}
 }
 
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows the
@@ -114,6 +136,7 @@ func (e *Executor) Start(ctx context.Context) {
 // Shutdown ends the commands that are running and waits until everything has stopped. Containers
 // stay, for the next service to adopt.
 func (e *Executor) Shutdown() {
+	e.EndCommands()
 	e.mu.Lock()
 	e.closed = true
 	for _, w := range e.containers {
@@ -127,14 +150,25 @@ func (e *Executor) Shutdown() {
 	_ = e.docker.Close()
 }
 
+// EndCommands ends the commands that are running as if their callers had gone, and those that come. The error
+// of their calls is of class Unavailable. It does not wait for them.
+func (e *Executor) EndCommands() { e.stop(errStopping) }
+
+var errStopping = fmt.Errorf("the service is stopping, so the command was ended; run it again when the service is back: %w", cerrdefs.ErrUnavailable)
+
 // Run executes a command in the container of the Spec, which is made if there is none. It blocks
 // until the command and everything that it left running have ended. When ctx ends, so does the
 // command, and the error is ctx's cause. An error that wraps ErrSession says that it is unknown
 // how far the command came.
 func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (Result, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(e.stopping, func() { end(context.Cause(e.stopping)) })()
+	begun := time.Now()
 	w, cold, err := e.acquire(ctx, spec)
+	waited := time.Since(begun)
 	if err != nil {
-		return Result{}, err
+		return Result{Timing: Timing{Container: waited}}, err
 	}
 	defer e.release(w)
 	if c.Started != nil {
@@ -145,7 +179,10 @@ func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (R
 		// Do not wait for its watcher to notice: the next call must get another container.
 		e.forget(w)
 	}
-	result.Cold = cold
+	if err != nil && e.stopping.Err() != nil {
+		err = context.Cause(e.stopping)
+	}
+	result.InContainer, result.Cold, result.Timing.Container = true, cold, waited
 	return result, err
 }
 
@@ -161,7 +198,8 @@ func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, 
 	if w == nil {
 		cold = true
 		w = e.add(spec, fingerprint)
-		e.work.Go(func() { e.prepare(w) })
+		log := e.logOf(ctx)
+		e.work.Go(func() { e.prepare(w, log) })
 	}
 	if w.users >= maxCommands {
 		e.mu.Unlock()
@@ -257,14 +295,14 @@ func (e *Executor) discard(w *warm) {
 }
 
 // prepare makes a container or, when w.id is set, takes one over, and opens the agent's session.
-func (e *Executor) prepare(w *warm) {
+func (e *Executor) prepare(w *warm, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()
 	start := time.Now()
 	adopted := w.id != ""
 	err := e.establish(ctx, w)
 	if err != nil {
-		e.cfg.Log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
+		log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
 		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
 		e.mu.Lock()
 		e.drop(w)
@@ -278,20 +316,32 @@ func (e *Executor) prepare(w *warm) {
 		w.sess.spool.close()
 		e.forget(w)
 	})
-	e.cfg.Log.Info().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).
+	log.Info().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).
 		Str("runtime", w.spec.Runtime()).Bool("adopted", adopted).
 		Dur("took", time.Since(start)).Msg("container ready")
 }
 
+// logOf is the log of a call, which has the request's id, or the executor's own.
+func (e *Executor) logOf(ctx context.Context) zerolog.Logger {
+	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
+		return *log
+	}
+	return e.cfg.Log
+}
+
 // reapIdle removes what nobody has used for the idle time.
 func (e *Executor) reapIdle() {
-	ticker := time.NewTicker(min(max(e.cfg.IdleTimeout/4, 100*time.Millisecond), time.Minute))
+	idle := func() time.Duration { return time.Duration(e.idleTimeout.Load()) }
+	interval := func() time.Duration { return min(max(idle()/4, 100*time.Millisecond), time.Minute) }
+	ticker := time.NewTicker(interval())
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			limit := time.Now().Add(-e.cfg.IdleTimeout)
+			limit := time.Now().Add(-idle())
 			e.retire(func(w *warm) bool { return w.users == 0 && w.lastUsed.Before(limit) })
+		case <-e.idleChanged:
+			ticker.Reset(interval())
 		case <-e.ctx.Done():
 			return
 		}

@@ -46,14 +46,14 @@ func (c canonical) id(id FileID) canonical {
 
 func (c canonical) spec(s Spec) canonical {
 	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.SpoolDir).flags(s.Events)
-	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).text(s.Process.ID).text(s.Process.Dir)
+	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).texts(s.Egress.Denied).text(s.Process.ID).text(s.Process.Dir)
 	c = c.number(uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		c = c.text(m.Source).text(m.Target).flags(m.ReadOnly, m.Verify).id(m.ID)
 	}
 	c = c.number(uint64(len(s.Masks)))
 	for _, m := range s.Masks {
-		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable).id(m.ID)
+		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable, m.Vacant).id(m.ID)
 	}
 	c = c.number(uint64(len(s.Pins)))
 	for _, p := range s.Pins {

@@ -97,7 +97,7 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		switch {
 		case mask.File:
 			host.Mounts = append(host.Mounts, bind(Mount{Source: p.MaskFile, Target: mask.Target, ReadOnly: true}))
-		case mask.Listable:
+		case mask.Listable || mask.Vacant:
 			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=555"
 		default:
 			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=000"

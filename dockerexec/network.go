@@ -25,8 +25,10 @@ import (
 type Egress struct {
 	// Profile names the network.
 	Profile string `json:"profile"`
-	// Domains are patterns of names, in canonical form.
+	// Domains are patterns of names, in canonical form, and Denied those of names that they allow and that
+	// may not be reached all the same.
 	Domains []string `json:"domains"`
+	Denied  []string `json:"denied"`
 }
 
 // Network is a bridge network of ours as the engine has it.

@@ -216,10 +216,14 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 // inspectAtOnce is how many containers the engine is asked about at a time.
 const inspectAtOnce = 8
 
+// endingLimit is how long the engine may take to notice that a container has ended.
+const endingLimit = 5 * time.Second
+
 // StopProcess sends a signal to the first program, which passes it on to all that it has started, and
 // kills what is left after the grace. It blocks until the container has ended.
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ended, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration
@@ -228,10 +232,13 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
 			return nil
 		}
+		wait := step.wait
 		if err != nil {
-			return fmt.Errorf("cannot signal the process: %w", engine.Explain(e.docker, err))
+			// A runtime fails so when the container has just ended, and the engine does not know it yet.
+			wait = min(wait, endingLimit)
+			fault = fmt.Errorf("cannot signal the process: %w", engine.Explain(e.docker, err))
 		}
-		timer := time.NewTimer(step.wait)
+		timer := time.NewTimer(wait)
 		select {
 		case <-ended:
 			timer.Stop()
@@ -248,7 +255,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 			return context.Cause(ctx)
 		}
 	}
-	return fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
+	return fault
 }
 
 // RemoveProcess takes a process's container away, running or not.

@@ -117,6 +117,7 @@ func (s *session) tell(m wire.Control) error {
 
 // run starts a command and returns when it has ended with all that it left running.
 func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
+	opened := time.Now()
 	stream, err := s.mux.OpenStream(ctx)
 	if err != nil {
 		return Result{}, s.failure(err)
@@ -128,6 +129,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 		_ = stream.Reset()
 		return Result{}, s.failure(err)
 	}
+	begun := time.Now()
 	stop := context.AfterFunc(ctx, r.cancel)
 	defer stop()
 	timer := time.AfterFunc(c.Timeout, r.expire)
@@ -137,8 +139,8 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	if c.Stdin != nil {
 		go r.feed()
 	}
-	if c.Signals != nil {
-		go r.relaySignals(ended)
+	if c.Signals != nil || c.Resizes != nil {
+		go r.relay(ended)
 	}
 	exit, err := r.read()
 	if err != nil {
@@ -155,7 +157,9 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	if err := context.Cause(ctx); err != nil && !r.expired.Load() {
 		return Result{}, err
 	}
-	return newResult(exit, r.cut, r.expired.Load()), nil
+	result := newResult(exit, r.cut, r.expired.Load())
+	result.Timing.Start, result.Timing.Run = begun.Sub(opened), time.Since(begun)
+	return result, nil
 }
 
 // receiveLimit is how long an agent may take to receive a command or a control frame; a live one
@@ -225,14 +229,24 @@ func (r *running) feed() {
 	}
 }
 
-func (r *running) relaySignals(ended <-chan struct{}) {
+// relay passes on what the caller tells the command beside its stdin.
+func (r *running) relay(ended <-chan struct{}) {
+	signals, resizes := r.command.Signals, r.command.Resizes
 	for {
 		select {
-		case signal, open := <-r.command.Signals:
+		case signal, open := <-signals:
 			if !open {
-				return
+				signals = nil
+				continue
 			}
 			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Signal: int(signal)})
+		case size, open := <-resizes:
+			if !open {
+				resizes = nil
+				continue
+			}
+			resize := wire.Size(size)
+			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Resize: &resize})
 		case <-ended:
 			return
 		}

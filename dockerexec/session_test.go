@@ -51,6 +51,22 @@ func TestAgentGetsTheCommand(t *testing.T) {
 	}
 }
 
+func TestTerminalsAreResized(t *testing.T) {
+	resizes := make(chan Size, 1)
+	c := aCommand
+	c.Terminal, c.Resizes = &Size{Rows: 24, Cols: 80}, resizes
+	var first, then *wire.Size
+	_, err := runAgainst(t, c, discard, func(a *fakeAgent, start wire.Start, stream *yamux.Stream) {
+		first = start.Terminal
+		resizes <- Size{Rows: 50, Cols: 132}
+		then = a.told().Resize
+		a.exit(stream, wire.Exit{})
+	})
+	if diff := cmp.Diff([]*wire.Size{{Rows: 24, Cols: 80}, {Rows: 50, Cols: 132}}, []*wire.Size{first, then}); diff != "" || err != nil {
+		t.Errorf("%v, want (-), got (+):\n%s", err, diff)
+	}
+}
+
 func TestOutputComesInOrder(t *testing.T) {
 	var got []string
 	out := func(stream Stream, data []byte) error {
@@ -166,7 +182,7 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 		}
 		a.exit(stream, wire.Exit{Signal: 15})
 	})
-	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true}) || asked != c.Timeout {
+	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: Timing{Run: c.Timeout}}) || asked != c.Timeout {
 		t.Errorf("%+v, %v, asked after %v", result, err, asked)
 	}
 	if took := time.Since(begun); took > c.Timeout {

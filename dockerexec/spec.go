@@ -4,7 +4,9 @@
 //
 // spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
 // executor.go keeps the containers, container.go makes and removes one, session.go runs commands in
-// it, reconcile.go holds the picture against what the engine says.
+// it, reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
+// finds or makes its network, ground.go verifies its mounts, tmp.go has the users' /tmp, spool.go takes large
+// outputs, and process.go starts, finds and ends durable processes.
 package dockerexec
 
 import (
@@ -124,6 +126,9 @@ type Mask struct {
 	File bool `json:"file"`
 	// Listable makes it an empty directory that may be looked into, instead of one that may not.
 	Listable bool `json:"listable"`
+	// Vacant is for a path that is not there and must not come to be: an empty directory that may be
+	// looked into, of which nothing stays on the host.
+	Vacant bool `json:"vacant"`
 	// Place is a path on the host where something has to be for the mask to be put on; empty where
 	// the runtime needs nothing.
 	Place string `json:"place"`
@@ -150,6 +155,7 @@ func (s Spec) ordered() Spec {
 	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
 	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
 	s.Egress.Domains = sorted(s.Egress.Domains, strings.Compare)
+	s.Egress.Denied = sorted(s.Egress.Denied, strings.Compare)
 	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
 	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
 	return s

@@ -29,7 +29,7 @@ func fullSpec() Spec {
 		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
 
 		Process: Process{ID: "p-1", Dir: "/data/users/alice/processes/p-1"},
-		Egress:  Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}},
+		Egress:  Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}, Denied: []string{"a.example.com", "b.example.com"}},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/docker/docker/client"
 )
@@ -19,6 +20,12 @@ type Info struct {
 	// Runtimes are the names of the OCI runtimes, sorted, and DefaultRuntime is one of them.
 	Runtimes       []string
 	DefaultRuntime string
+	// Programs are those behind the runtimes; empty for what is none.
+	Programs map[string]string
+	// Root is where the engine keeps images and containers, on its host.
+	Root string
+	// Ahead is by how much its clock is ahead of ours, about; 0 if that is not known.
+	Ahead time.Duration
 	// GVisor are those of Runtimes whose program is gVisor's.
 	GVisor []string
 }
@@ -29,9 +36,13 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("cannot ask the engine: %w", Explain(docker, err))
 	}
-	info := Info{Version: answer.ServerVersion, CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime}
+	info := Info{Version: answer.ServerVersion, CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}}
+	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
+		info.Ahead = time.Until(now)
+	}
 	for name, runtime := range answer.Runtimes {
 		info.Runtimes = append(info.Runtimes, name)
+		info.Programs[name] = runtime.Path
 		if strings.Contains(path.Base(runtime.Path), "runsc") || strings.Contains(runtime.Type, "runsc") {
 			info.GVisor = append(info.GVisor, name)
 		}

@@ -257,7 +257,7 @@ func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	h := newHouse(t)
-	s := h.serve(func(c *Config) { c.MaxPerUser, c.MaxTotal = 2, 3 })
+	s := h.serve(func(c *Config) { c.Bounds.MaxPerUser, c.Bounds.MaxTotal = 2, 3 })
 	ended := s.exits(s.start(New{}).ID, Exit{})
 	s.start(New{})
 	_, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "x"})
@@ -268,6 +268,12 @@ func TestLimits(t *testing.T) {
 	if _, _, err := s.Start(t.Context(), New{UserID: "carol", Command: "x"}); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("a fourth in all: %v", err)
 	}
+	if got := s.Stats(); got.ByStatus[Running] != 2 || got.ByStatus[Exited] != 1 || got.Restarts != 0 {
+		t.Errorf("%+v", got)
+	}
+	s.SetBounds(Bounds{MaxTotal: 4})
+	s.start(New{UserID: "carol"})
+	s.SetBounds(Bounds{MaxPerUser: 2, MaxTotal: 4})
 	if err := s.Remove(t.Context(), "alice", ended.ID); err != nil {
 		t.Fatal(err)
 	}

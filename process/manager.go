@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -24,14 +25,20 @@ type Config struct {
 	Clock  Clock
 	// BootID tells this start of the engine's host from others; see HostBootID.
 	BootID string
+	// Bounds are those until SetBounds.
+	Bounds Bounds
+	Log    zerolog.Logger
+}
+
+// Bounds are the part of Config that may change while a Manager runs.
+type Bounds struct {
 	// StopGrace is the time between a signal and SIGKILL; 0 is 8 s.
 	StopGrace time.Duration
 	// MaxPerUser and MaxTotal bound how many processes there are, ended ones with them; 0 is 64 and 1000.
 	MaxPerUser, MaxTotal int
-	Log                  zerolog.Logger
 }
 
-// Defaults of Config.
+// Defaults of Bounds.
 const (
 	DefaultStopGrace  = 8 * time.Second
 	DefaultMaxPerUser = 64
@@ -46,6 +53,8 @@ type Manager struct {
 	cfg      Config
 	store    store
 	vault    *vault
+	bounds   atomic.Pointer[Bounds]
+	restarts atomic.Uint64
 	problems []string
 	log      zerolog.Logger
 
@@ -66,13 +75,11 @@ func Open(cfg Config) (*Manager, error) {
 	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Clock == nil || cfg.BootID == "" {
 		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Clock and BootID must be set")
 	}
-	setDefault(&cfg.StopGrace, DefaultStopGrace)
-	setDefault(&cfg.MaxPerUser, DefaultMaxPerUser)
-	setDefault(&cfg.MaxTotal, DefaultMaxTotal)
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
 		log: cfg.Log, processes: map[string]*process{},
 	}
+	m.SetBounds(cfg.Bounds)
 	records, problems, err := m.store.load()
 	if err != nil {
 		return nil, err
@@ -90,6 +97,14 @@ func Open(cfg Config) (*Manager, error) {
 		m.processes[r.ID] = p
 	}
 	return m, nil
+}
+
+// SetBounds has what is asked for from now on go by b. Processes that are there already stay.
+func (m *Manager) SetBounds(b Bounds) {
+	setDefault(&b.StopGrace, DefaultStopGrace)
+	setDefault(&b.MaxPerUser, DefaultMaxPerUser)
+	setDefault(&b.MaxTotal, DefaultMaxTotal)
+	m.bounds.Store(&b)
 }
 
 func setDefault[T comparable](value *T, standard T) {
@@ -114,6 +129,23 @@ func (m *Manager) refresh(r Record) Record {
 }
 
 func (m *Manager) logPath(r Record) string { return filepath.Join(m.cfg.LogDir(r), logName) }
+
+// Stats counts the processes that there are, and the restarts since Open.
+type Stats struct {
+	ByStatus map[State]int
+	Restarts uint64
+}
+
+// Stats returns the numbers of now. Every status is among them.
+func (m *Manager) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := Stats{ByStatus: map[State]int{Running: 0, Stopped: 0, Exited: 0}, Restarts: m.restarts.Load()}
+	for _, p := range m.processes {
+		s.ByStatus[p.record.Status]++
+	}
+	return s
+}
 
 // Problems says which records are damaged, for a person.
 func (m *Manager) Problems() []string { return slices.Clone(m.problems) }

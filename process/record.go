@@ -35,8 +35,9 @@ type Record struct {
 	Grants          []string          `json:"grants"`
 	AllowedDomains  []string          `json:"allowedDomains,omitempty"`
 	PackageManagers []string          `json:"packageManagers,omitempty"`
-	Egress          Egress            `json:"egress"`
-	KeepAlive       bool              `json:"keepAlive"`
+	Restrictions
+	Egress    Egress `json:"egress"`
+	KeepAlive bool   `json:"keepAlive"`
 	// HasSecrets says that it was given secrets and needs them for every start.
 	HasSecrets bool   `json:"hasSecrets,omitempty"`
 	LogPath    string `json:"logPath,omitempty"`
@@ -76,6 +77,14 @@ type Record struct {
 type Egress struct {
 	Profile string   `json:"profile"`
 	Domains []string `json:"domains"`
+	Denied  []string `json:"denied"`
+}
+
+// Restrictions are what a process was not to have, whatever it was granted. Their meaning is the Runner's.
+type Restrictions struct {
+	DenyRead      []string `json:"denyRead,omitempty"`
+	DenyWrite     []string `json:"denyWrite,omitempty"`
+	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
 // Identity tells a run of a container from all others since the host has started.

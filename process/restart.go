@@ -79,6 +79,7 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 	}
 	p.stopTimer = nil
 	r := p.record
+	m.restarts.Add(1)
 	r.RestartCount++
 	r.NextRestartAt = time.Time{}
 	m.observe(p, r)

@@ -28,8 +28,9 @@ type New struct {
 	Grants          []string
 	AllowedDomains  []string
 	PackageManagers []string
-	Egress          Egress
-	KeepAlive       bool
+	Restrictions
+	Egress    Egress
+	KeepAlive bool
 	// Secrets are given to the Runner at each start. The manager keeps them sealed, and only where there
 	// may be another start.
 	Secrets map[string]string
@@ -87,7 +88,7 @@ func (n New) record() (r Record, notices []string, _ error) {
 		ID:     "p-" + strings.ToLower(rand.Text()[:12]),
 		UserID: n.UserID, SandboxID: n.SandboxID, Name: name,
 		Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Home: n.Home, Env: n.Env,
-		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Egress: n.Egress,
+		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Egress: n.Egress,
 		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0,
 		DesiredState: Running, Status: Stopped,
 	}, notices, nil
@@ -108,9 +109,9 @@ func (m *Manager) admit(r Record) (*process, error) {
 		}
 	}
 	switch {
-	case own >= m.cfg.MaxPerUser:
+	case own >= m.bounds.Load().MaxPerUser:
 		return nil, fmt.Errorf("cannot start the process: user %q has %d processes, of which %d have ended, and may not have more: remove some: %w", r.UserID, own, ended, errdefs.ErrResourceExhausted)
-	case len(m.processes) >= m.cfg.MaxTotal:
+	case len(m.processes) >= m.bounds.Load().MaxTotal:
 		return nil, fmt.Errorf("cannot start the process: there are %d, and may not be more: %w", len(m.processes), errdefs.ErrResourceExhausted)
 	}
 	p := newProcess(r)

@@ -161,9 +161,10 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 }
 
 func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) error {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.StopGrace+callLimit)
+	grace := m.bounds.Load().StopGrace
+	ctx, cancel := context.WithTimeout(ctx, grace+callLimit)
 	defer cancel()
-	if err := m.cfg.Runner.Stop(ctx, i, sig, m.cfg.StopGrace); err != nil {
+	if err := m.cfg.Runner.Stop(ctx, i, sig, grace); err != nil {
 		return fmt.Errorf("cannot stop process %s: %w", i.Process, err)
 	}
 	return nil

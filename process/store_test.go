@@ -16,7 +16,8 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	r, _, err := s.Start(t.Context(), New{
 		UserID: "alice", SandboxID: "box", Name: "x", Argv: []string{"a", "b c"}, Login: true, Cwd: "/home", Home: "/home/x",
 		Env: map[string]string{"A": "b"}, Grants: []string{"@network"}, AllowedDomains: []string{"example.org"},
-		PackageManagers: []string{"go"}, Egress: Egress{"isolated", []string{"example.org"}}, KeepAlive: true,
+		PackageManagers: []string{"go"}, Restrictions: Restrictions{DenyRead: []string{"/home/a"}, DenyWrite: []string{"/home/b"}, DeniedDomains: []string{"a.example.org"}},
+		Egress: Egress{"isolated", []string{"example.org"}, []string{"a.example.org"}}, KeepAlive: true,
 	})
 	if err != nil {
 		t.Fatal(err)
