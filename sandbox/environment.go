@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/fault"
 )
 
-// homeVariables make tools keep their state in a home ("Home remapping"), and what they need for the
+// homeVariables make tools keep their state in a home, and what they need for the
 // moment in tmp.
 func homeVariables(home, tmp string) map[string]string {
 	return map[string]string{
@@ -43,6 +43,14 @@ func homeVariables(home, tmp string) map[string]string {
 		"GRADLE_USER_HOME":  home + "/.gradle",
 		"MAVEN_USER_HOME":   home + "/.m2",
 	}
+}
+
+// terminalVariables say which terminal is meant where the call does not: one that all programs know.
+func terminalVariables(r Request) map[string]string {
+	if r.Terminal == nil {
+		return nil
+	}
+	return map[string]string{"TERM": "xterm-256color"}
 }
 
 // environment is a command's whole environment, sorted: the image's, then the home variables, then

@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strings"
 	"syscall"
 	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
@@ -27,6 +30,7 @@ type Request struct {
 	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
 	// presets of such patterns. They go with @network.
 	AllowedDomains, PackageManagers []string
+	Restrictions
 	// Home is where the home variables point, a directory that the call may write to; empty for the
 	// home, or /tmp where the home is read-only.
 	Home string
@@ -36,7 +40,11 @@ type Request struct {
 	// Env and Secrets are added to the environment. Secrets win, and are never logged.
 	Env     map[string]string
 	Secrets map[string]string
-	// Timeout is nil for the default.
+	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new ones; nil for none. All
+	// output is stdout then.
+	Terminal *dockerexec.Size
+	Resizes  <-chan dockerexec.Size
+	// Timeout is nil for the default, which with a terminal is the most there is.
 	Timeout *time.Duration
 	// Stdin is nil for none.
 	Stdin io.Reader
@@ -47,6 +55,17 @@ type Request struct {
 	// Started is called once, when a container is ready and just before the command starts; nil
 	// for none.
 	Started func()
+	// Refused is told each line of Result.Refused as soon as it is known, with the count that it has then; nil
+	// for none. It is called by one goroutine at a time, after Started and beside the output.
+	Refused func(decisions.Summary)
+}
+
+// Restrictions are what a call gives up of what it would get otherwise. They win over all that it asks for.
+type Restrictions struct {
+	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
+	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
+	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
+	DenyRead, DenyWrite, DeniedDomains []string
 }
 
 // Result is how a command ended.
@@ -71,56 +90,79 @@ func (r Result) Failed() bool {
 // ended. out receives its output, as dockerexec.Output says. Faults of the request are found before
 // anything is started. When ctx ends, so does the command.
 func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec.Output) (Result, error) {
-	begun := time.Now()
 	box, err := s.Get(id)
 	if err != nil {
+		s.watchExec().end(ctx, Result{}, err)
 		return Result{}, err
 	}
+	return s.exec(ctx, box, r, out)
+}
+
+func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out dockerexec.Output) (Result, error) {
+	watch := s.watchExec()
+	ended, err := s.run(ctx, box, r, out, watch)
+	watch.end(ctx, ended, err)
+	return ended, err
+}
+
+func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexec.Output, watch *execWatch) (Result, error) {
+	if s.inFlight.Add(1) > int64(s.cfg().MaxInFlight) {
+		s.inFlight.Add(-1)
+		return Result{}, fmt.Errorf("%d commands run or wait to already, which is the most (exec.maxInFlight): try again when one has ended: %w",
+			s.cfg().MaxInFlight, cerrdefs.ErrResourceExhausted)
+	}
+	defer s.inFlight.Add(-1)
 	command, err := s.command(box, r)
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers})
+	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions})
 	if err != nil {
 		return Result{}, err
 	}
 	if err := s.makeTmpHome(ctx, p); err != nil {
 		return Result{}, err
 	}
-	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), r.Env, r.Secrets)
-	var tally *decisions.Tally
+	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), terminalVariables(r), r.Env, r.Secrets)
+	var refused *refusals
 	if p.spec.Egress.Profile != "" {
-		tally = s.cfg.Decisions.Tally(p.spec.ContainerName())
-		defer tally.End()
+		refused = s.refusals(p.spec.ContainerName(), r.Refused)
+		defer refused.end()
 	}
+	command.Started = func() {
+		if r.Started != nil {
+			r.Started()
+		}
+		refused.start(ctx)
+	}
+	watch.decided()
 	result, err := s.executor.Run(ctx, p.spec, command, out)
+	watch.ran(result)
 	if err != nil {
 		return Result{}, err
 	}
 	if result.CwdFault != "" {
 		return Result{}, fault.Invalid("cannot run in cwd %s", result.CwdFault)
 	}
-	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(begun)}
-	if tally != nil {
-		ended.Refused, ended.MoreRefused = tally.End()
-	}
+	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
+	ended.Refused, ended.MoreRefused = refused.end()
 	return ended, nil
 }
 
 // command checks a request and makes it a command without its environment.
 func (s *Service) command(box Sandbox, r Request) (dockerexec.Command, error) {
+	cfg := s.cfg()
 	c := dockerexec.Command{
 		Argv: r.Argv, Shell: r.Command, Login: r.Login, Stdin: r.Stdin, Signals: r.Signals,
-		Timeout: s.cfg.DefaultTimeout, Grace: s.cfg.KillGrace, MaxOutput: r.MaxOutput, Started: r.Started,
+		Terminal: r.Terminal, Resizes: r.Resizes,
+		Grace: cfg.KillGrace, MaxOutput: r.MaxOutput,
 	}
 	if err := checkCommand(r); err != nil {
 		return c, err
 	}
-	if r.Timeout != nil {
-		c.Timeout = *r.Timeout
-		if c.Timeout <= 0 || c.Timeout > s.cfg.MaxTimeout {
-			return c, fault.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), s.cfg.MaxTimeout.Milliseconds())
-		}
+	var most time.Duration
+	if c.Timeout, most = r.timeout(cfg); c.Timeout <= 0 || c.Timeout > most {
+		return c, fault.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), most.Milliseconds())
 	}
 	paths, err := s.paths(box)
 	if err != nil {
@@ -130,11 +172,23 @@ func (s *Service) command(box Sandbox, r Request) (dockerexec.Command, error) {
 	if err != nil {
 		return c, fault.Invalid("cwd: %v", err)
 	}
-	if !cwd.Within(box.WorkingDir) {
-		return c, fault.Denied("cwd %q is outside of the working directory %s", cwd, box.WorkingDir)
+	if !cwd.Within(box.WorkingDir) && !box.mounts(cwd) {
+		return c, fault.Denied("cwd %q is outside of the working directory %s, and in no further mount", cwd, box.WorkingDir)
 	}
 	c.Cwd = cwd.String()
 	return c, nil
+}
+
+// timeout is how long a command may take, and how long it might at most.
+func (r Request) timeout(cfg *settings) (timeout, most time.Duration) {
+	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
+	if r.Terminal != nil { // somebody sits there
+		timeout, most = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout
+	}
+	if r.Timeout != nil {
+		timeout = *r.Timeout
+	}
+	return timeout, most
 }
 
 func checkCommand(r Request) error {

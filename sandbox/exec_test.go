@@ -40,6 +40,7 @@ func TestBadInputStartsNothing(t *testing.T) {
 		{"timeout 0", ls(Request{Timeout: timeout(0)}), cerrdefs.IsInvalidArgument, "timeoutMs 0 is not between 1 and 300000"},
 		{"timeout below 0", ls(Request{Timeout: timeout(-time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs -1"},
 		{"timeout above the limit", ls(Request{Timeout: timeout(300*time.Second + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 300001"},
+		{"timeout above the limit, with a terminal", ls(Request{Terminal: &dockerexec.Size{}, Timeout: timeout(8*time.Hour + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 28800001 is not between 1 and 28800000"},
 		{"too large", Request{Command: strings.Repeat("a", maxCommandBytes+1)}, cerrdefs.IsInvalidArgument, "2097153 bytes"},
 		{"too large with its environment", ls(Request{Env: map[string]string{"A": strings.Repeat("a", maxCommandBytes)}}), cerrdefs.IsInvalidArgument, "bytes"},
 		{"too many arguments", Request{Argv: slices.Repeat([]string{"a"}, maxCommandBytes/2+1)}, cerrdefs.IsInvalidArgument, "2097154 bytes"},
@@ -98,7 +99,7 @@ func TestDirectoriesToRunIn(t *testing.T) {
 		{"on the host", "HOST/alice/home/project/src", "/home/project/src"},
 	} {
 		_, command, result := ran(t, "/home/project", func(s *Service) Request {
-			return Request{Command: "ls", Cwd: strings.Replace(tt.cwd, "HOST", s.cfg.UsersDir, 1)}
+			return Request{Command: "ls", Cwd: strings.Replace(tt.cwd, "HOST", s.cfg().UsersDir, 1)}
 		})
 		if command.Cwd != tt.want || result.Cwd != tt.want {
 			t.Errorf("%s: command in %q, result in %q, want %q", tt.name, command.Cwd, result.Cwd, tt.want)
@@ -110,7 +111,7 @@ func TestDirectoriesToRunIn(t *testing.T) {
 func TestAnotherUsersHomeIsOutside(t *testing.T) {
 	s := newService(t, nil, "")
 	for _, cwd := range []string{"/bob/home", "/alice/home/../../bob/home", "/alice2/home", "/alice"} {
-		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.cfg.UsersDir + cwd}, nil)
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.cfg().UsersDir + cwd}, nil)
 		if !cerrdefs.IsPermissionDenied(err) {
 			t.Errorf("%s: %v", cwd, err)
 		}
@@ -145,6 +146,24 @@ func TestWhatTheExecutorGets(t *testing.T) {
 	}
 }
 
+func TestCallsWithATerminal(t *testing.T) {
+	size, timeout := dockerexec.Size{Rows: 50, Cols: 132}, 4*time.Hour
+	_, command, _ := ran(t, "", func(*Service) Request { return Request{Command: "top", Terminal: &size} })
+	if command.Terminal == nil || *command.Terminal != size || command.Timeout != 8*time.Hour || !slices.Contains(command.Env, "TERM=xterm-256color") {
+		t.Errorf("%+v", command)
+	}
+	_, command, _ = ran(t, "", func(*Service) Request {
+		return Request{Command: "top", Terminal: &size, Timeout: &timeout, Env: map[string]string{"TERM": "dumb"}}
+	})
+	if command.Timeout != timeout || !slices.Contains(command.Env, "TERM=dumb") {
+		t.Errorf("%+v", command)
+	}
+	_, command, _ = ran(t, "", func(*Service) Request { return Request{Command: "top"} })
+	if slices.Contains(command.Env, "TERM=xterm-256color") {
+		t.Errorf("without a terminal: %+v", command)
+	}
+}
+
 func TestFailuresOfTheExecutor(t *testing.T) {
 	down := errors.New("no engine")
 	for _, tt := range []struct {
@@ -165,6 +184,38 @@ func TestFailuresOfTheExecutor(t *testing.T) {
 		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !tt.is(err) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+	}
+}
+
+// Of those that are too many at a time none has been started, and the others are not touched.
+func TestCommandsInFlightAreBounded(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		entered <- struct{}{}
+		<-leave
+		return dockerexec.Result{}, nil
+	}}, "")
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil)
+			ended <- err
+		}()
+		<-entered
+	}
+	for range 2 {
+		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "2 commands run or wait to already, which is the most (exec.maxInFlight)") {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		leave <- struct{}{}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.Exec(t.Context(), "agent", Request{}, nil); !cerrdefs.IsInvalidArgument(err) {
+		t.Errorf("when they have ended: %v", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	root := t.TempDir()
 	s := New(Config{
 		UsersDir: filepath.Join(root, "users"), HomeUID: testUID, HomeGID: testGID,
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, KillGrace: 2 * time.Second, MaxOutput: 1000,
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, MaxInFlight: 2, KillGrace: 2 * time.Second, MaxOutput: 1000,
 	}, open(t, filepath.Join(root, "sandboxes")), NewPlatforms(fakePlatform()), executor, zerolog.Nop())
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)

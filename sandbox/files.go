@@ -205,7 +205,7 @@ func (s *Service) Explain(ctx context.Context, id string, r ExplainRequest) (Exp
 		return Explanation{}, err
 	}
 	p, err := s.plan(ctx, box, ask{
-		tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, look: true,
+		tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions, look: true,
 	})
 	if err != nil {
 		return Explanation{}, err

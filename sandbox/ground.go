@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -14,11 +12,10 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/hostfs"
-	"github.com/daycare-run/sandbox/policy"
 )
 
-// Ground makes what a container's masks and pins stand on in a home, and takes it away when no
-// container needs it. It is a dockerexec.Grounds.
+// Ground makes what a container's masks and pins stand on in a home or a further mount, and takes it away
+// when no container needs it. It is a dockerexec.Grounds.
 type Ground struct {
 	usersDir string
 	log      zerolog.Logger
@@ -29,24 +26,27 @@ type Ground struct {
 	needed map[string]int
 	made   map[string]bool
 	// laid are the Specs that have a container.
-	laid    map[dockerexec.Fingerprint]dockerexec.Spec
+	laid    map[dockerexec.Fingerprint]laid
 	watched watch
 }
 
-// NewGround makes a Ground for the homes in usersDir.
+// NewGround makes a Ground for those whose homes are in usersDir, which must have no link in its path.
 func NewGround(usersDir string, log zerolog.Logger) *Ground {
-	return &Ground{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, laid: map[dockerexec.Fingerprint]dockerexec.Spec{}}
+	return &Ground{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, laid: map[dockerexec.Fingerprint]laid{}}
 }
 
-// places are the paths in the home that a Spec needs.
-func places(spec dockerexec.Spec) []string {
-	var all []string
+// foothold is a path of the host that a Spec needs, and where that is inside.
+type foothold struct{ name, target string }
+
+// places are those that a Spec needs.
+func places(spec dockerexec.Spec) []foothold {
+	var all []foothold
 	for _, pin := range spec.Pins {
-		all = append(all, pin.Place)
+		all = append(all, foothold{pin.Place, pin.Target})
 	}
 	for _, m := range spec.Masks {
 		if m.Place != "" {
-			all = append(all, m.Place)
+			all = append(all, foothold{m.Place, m.Target})
 		}
 	}
 	return all
@@ -56,22 +56,19 @@ func places(spec dockerexec.Spec) []string {
 func (g *Ground) Lay(spec dockerexec.Spec) (_ dockerexec.Ground, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	site, err := g.open(spec)
-	if err != nil {
-		return dockerexec.Ground{}, err
-	}
-	defer site.close()
+	open := g.sites(spec)
+	defer open.close()
 	for _, place := range places(spec) {
-		g.needed[place]++
+		g.needed[place.name]++
 	}
 	defer func() {
 		if err != nil {
-			g.clear(site, spec)
+			g.clear(open)
 		}
 	}()
 	var ground dockerexec.Ground
 	for _, pin := range spec.Pins {
-		mount, err := g.pin(site, pin)
+		mount, err := g.pin(open, pin)
 		if err != nil {
 			return ground, err
 		}
@@ -81,15 +78,18 @@ func (g *Ground) Lay(spec dockerexec.Spec) (_ dockerexec.Ground, err error) {
 		if m.Place == "" {
 			continue
 		}
-		if err := g.makePlace(site, m); err != nil {
+		if err := g.makePlace(open, m); err != nil {
 			return ground, fmt.Errorf("cannot hide %s: %w", m.Target, err)
 		}
 	}
-	if err := g.hideLinks(site, spec, &ground); err != nil {
+	if err := g.hideLinks(open, &ground); err != nil {
 		return ground, err
 	}
-	g.laid[spec.Fingerprint()] = spec
-	g.watchHome(spec)
+	if err := g.watchSpec(spec); err != nil {
+		g.unwatch(spec)
+		return ground, err
+	}
+	g.laid[spec.Fingerprint()] = laid{Spec: spec, since: g.watched.position()}
 	return ground, nil
 }
 
@@ -98,26 +98,25 @@ func (g *Ground) Clear(spec dockerexec.Spec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.laid, spec.Fingerprint())
-	g.forgetHome(spec.User)
-	site, err := g.open(spec)
-	if err != nil {
-		g.log.Warn().Err(err).Str("user", spec.User).Msg("cannot take the places of masks away")
-		for _, place := range places(spec) {
-			g.release(place)
-		}
-		return
-	}
-	defer site.close()
-	g.clear(site, spec)
+	g.unwatch(spec)
+	open := g.sites(spec)
+	defer open.close()
+	g.clear(open)
 }
 
-func (g *Ground) clear(site *site, spec dockerexec.Spec) {
-	all := places(spec)
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) }) // what is inside first
+func (g *Ground) clear(open *sites) {
+	all := places(open.spec)
+	slices.SortFunc(all, func(a, b foothold) int { return len(b.name) - len(a.name) }) // what is inside first
 	for _, place := range all {
-		if g.release(place) {
-			g.removePlace(site, place)
+		if !g.release(place.name) {
+			continue
 		}
+		site, rest, err := open.of(place.target)
+		if err != nil || site == nil {
+			g.log.Warn().Err(err).Str("user", open.spec.User).Str("place", place.target).Msg("cannot take the place of a mask away")
+			continue
+		}
+		g.removePlace(site, rest)
 	}
 }
 
@@ -131,36 +130,21 @@ func (g *Ground) release(place string) bool {
 	return true
 }
 
-// site is the home that a Spec's places are in.
-type site struct {
-	dir  string
-	fd   int
-	root *hostfs.Root
-}
-
-func (g *Ground) open(spec dockerexec.Spec) (*site, error) {
-	dir := filepath.Join(g.usersDir, spec.User, "home")
-	root, err := openHomeRoot(dir, spec.UID, spec.GID)
-	if err != nil {
-		return nil, err
+// in is the site of a path inside that is not the image's.
+func (s *sites) in(target string) (*site, string, error) {
+	site, rest, err := s.of(target)
+	if err == nil && site == nil {
+		err = errors.New("no mount holds it")
 	}
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return &site{dir: dir, fd: fd, root: root}, nil
+	return site, rest, err
 }
-
-func (s *site) close() {
-	_ = s.root.Close()
-	_ = unix.Close(s.fd)
-}
-
-func (s *site) rel(place string) string { return strings.TrimPrefix(place, s.dir+"/") }
 
 // pin makes a directory that is to be pinned and says how it is mounted.
-func (g *Ground) pin(site *site, pin dockerexec.Pin) (dockerexec.Mount, error) {
-	rel := site.rel(pin.Place)
+func (g *Ground) pin(open *sites, pin dockerexec.Pin) (dockerexec.Mount, error) {
+	site, rel, err := open.in(pin.Target)
+	if err != nil {
+		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
+	}
 	if err := g.makeDirs(site, rel); err != nil {
 		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
 	}
@@ -184,7 +168,7 @@ func (g *Ground) makeDirs(site *site, rel string) error {
 		}
 		err := site.root.Mkdir(rel[:i], false)
 		if err == nil {
-			g.made[filepath.Join(site.dir, rel[:i])] = true
+			g.made[site.at(rel[:i])] = true
 		} else if info, statErr := site.root.Stat(rel[:i]); statErr != nil || info.Type == hostfs.Symlink {
 			return err
 		}
@@ -194,8 +178,11 @@ func (g *Ground) makeDirs(site *site, rel string) error {
 
 // makePlace makes what a mask is put on, where there is nothing: a directory of root's that is closed
 // to everyone, or, for a mask that may be looked into, an ordinary one.
-func (g *Ground) makePlace(site *site, m dockerexec.Mask) error {
-	rel := site.rel(m.Place)
+func (g *Ground) makePlace(open *sites, m dockerexec.Mask) error {
+	site, rel, err := open.in(m.Target)
+	if err != nil {
+		return err
+	}
 	if dir := path.Dir(rel); dir != "." {
 		if err := g.makeDirs(site, dir); err != nil {
 			return err
@@ -217,9 +204,9 @@ func (g *Ground) makePlace(site *site, m dockerexec.Mask) error {
 
 // removePlace takes away what makePlace or makeDirs has made, if it is still empty. A directory that is
 // closed and root's was made here, by this service or an earlier one.
-func (g *Ground) removePlace(site *site, place string) {
-	for rel := site.rel(place); rel != "."; rel = path.Dir(rel) {
-		name := filepath.Join(site.dir, rel)
+func (g *Ground) removePlace(site *site, rel string) {
+	for ; rel != "."; rel = path.Dir(rel) {
+		name := site.at(rel)
 		dir, leaf, err := parentOf(site.fd, rel)
 		if err != nil {
 			return
@@ -242,7 +229,8 @@ func (g *Ground) removePlace(site *site, place string) {
 
 // hideLinks adds masks for the further names of hidden files, and pins for the directories that hold
 // those names where they could be renamed.
-func (g *Ground) hideLinks(site *site, spec dockerexec.Spec, ground *dockerexec.Ground) error {
+func (g *Ground) hideLinks(open *sites, ground *dockerexec.Ground) error {
+	spec := open.spec
 	pinned := map[string]bool{}
 	for _, m := range slices.Concat(spec.Mounts, ground.Mounts) {
 		pinned[m.Target] = true
@@ -252,9 +240,11 @@ func (g *Ground) hideLinks(site *site, spec dockerexec.Spec, ground *dockerexec.
 		ground.Masks = append(ground.Masks, dockerexec.Mask{Target: target, File: true})
 		for dir := path.Dir(target); writable(spec, dir) && !pinned[dir]; dir = path.Dir(dir) {
 			pinned[dir] = true
-			mount, err := g.pin(site, dockerexec.Pin{
-				Place: filepath.Join(site.dir, strings.TrimPrefix(dir, policy.Home.String()+"/")), Target: dir,
-			})
+			site, rest, err := open.in(dir)
+			if err != nil {
+				return err
+			}
+			mount, err := g.pin(open, dockerexec.Pin{Place: site.at(rest), Target: dir})
 			if err != nil {
 				return err
 			}

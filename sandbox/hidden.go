@@ -41,13 +41,13 @@ func parentOf(fd int, name string) (dir int, leaf string, err error) {
 	return dir, path.Base(name), err
 }
 
-// lookAt finds what is at a name of the home, as root and without following any link. A link is an
-// error: what is put over one lands elsewhere, and the link itself stays free to be replaced.
-func (h *home) lookAt(name string) (found, error) {
-	dir, leaf := h.fd, name
+// lookAt finds what is at a name below a directory's descriptor, as root and without following any link. A
+// link is an error: what is put over one lands elsewhere, and the link itself stays free to be replaced.
+func lookAt(fd int, name string) (found, error) {
+	dir, leaf := fd, name
 	if strings.Contains(name, "/") {
 		var err error
-		dir, leaf, err = parentOf(h.fd, name)
+		dir, leaf, err = parentOf(fd, name)
 		if err != nil {
 			return found{}, lookError(err)
 		}
@@ -77,11 +77,14 @@ func (h *home) lookAt(name string) (found, error) {
 // hiddenBy is what a mask is put on: nothing where there is nothing, or only what masks stand on, which
 // comes and goes with them.
 func (f found) hiddenBy(m dockerexec.Mask) dockerexec.FileID {
-	if !f.exists || (f.empty && !f.file && (f.closed || m.Listable)) {
+	if f.isVacant() || (m.Listable && f.empty && !f.file) {
 		return dockerexec.FileID{}
 	}
 	return f.id
 }
+
+// isVacant says that there is nothing, or only what a mask stands on.
+func (f found) isVacant() bool { return !f.exists || (f.empty && !f.file && f.closed) }
 
 // lookError is nil for a path that is not there, also when what should be a directory is none: nothing
 // can be below it.
@@ -131,14 +134,18 @@ func identify(name string) (identified, error) { return identifyAt(unix.AT_FDCWD
 
 // identifyExactly follows no link, so that nobody who may put one there has a say in what is mounted.
 func identifyExactly(name string) (identified, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
+	fd, err := openExactly(name)
 	if err != nil {
 		return identified{}, err
 	}
 	defer unix.Close(fd)
 	return identifyOpen(fd)
+}
+
+func openExactly(name string) (int, error) {
+	return unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
 }
 
 func identifyOpen(fd int) (identified, error) { return identifyAt(fd, "", unix.AT_EMPTY_PATH) }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -60,14 +62,18 @@ func openHomeRoot(dir string, uid, gid uint32) (*hostfs.Root, error) {
 // deniedInHome is what no other name may reach.
 var deniedInHome = policy.DeniedInHome()
 
-// openMount opens a further mount for a home's owner. Its components may be a tenant's, so none may be
-// a link.
+// openMount opens a further mount for a home's owner.
 func (s *Service) openMount(dir pathmap.HostPath, h *home) (*hostfs.Root, error) {
-	meant, err := identifyExactly(s.real(dir))
+	return openRoot(hostfs.Config{Dir: s.real(dir), UID: h.uid, GID: h.gid})
+}
+
+// openRoot opens a root whose components may be a tenant's, so none may be a link.
+func openRoot(cfg hostfs.Config) (*hostfs.Root, error) {
+	meant, err := identifyExactly(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	root, err := hostfs.Open(hostfs.Config{Dir: s.real(dir), UID: h.uid, GID: h.gid})
+	root, err := hostfs.Open(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -83,27 +89,27 @@ func (s *Service) openMount(dir pathmap.HostPath, h *home) (*hostfs.Root, error)
 
 // openHome finds a user's home, makes it if there is none, and opens it; the caller closes it. Every step is taken below usersDir
 // without following a link that leads out of it.
-func (s *Service) openHome(user UserID) (*home, error) {
+func (s *Service) openHome(ctx context.Context, user UserID) (*home, error) {
 	path, err := s.homePath(user)
 	if err != nil {
 		return nil, errors.New("cannot name the user's home")
 	}
 	h := &home{dir: s.real(path)}
-	if h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home")); errors.Is(err, unix.ENOENT) {
+	if h.fd, err = openBelow(s.cfg().UsersDir, filepath.Join(user.id, "home")); errors.Is(err, unix.ENOENT) {
 		if err = s.makeHome(user); err == nil {
-			h.fd, err = openBelow(s.cfg.UsersDir, filepath.Join(user.id, "home"))
+			h.fd, err = openBelow(s.cfg().UsersDir, filepath.Join(user.id, "home"))
 		}
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
 	}
 	if err != nil {
-		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
+		return nil, s.hidden(ctx, fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
 	it, err := identifyOpen(h.fd)
 	if err != nil {
 		h.close()
-		return nil, s.hidden(fmt.Sprintf("cannot open the home of user %q", user), err)
+		return nil, s.hidden(ctx, fmt.Sprintf("cannot open the home of user %q", user), err)
 	}
 	if it.uid == 0 {
 		h.close()
@@ -128,10 +134,10 @@ func openBelow(root, name string) (int, error) {
 func (s *Service) makeHome(user UserID) error {
 	s.makingHome.Lock()
 	defer s.makingHome.Unlock()
-	if err := os.MkdirAll(s.cfg.UsersDir, 0o755); err != nil {
+	if err := os.MkdirAll(s.cfg().UsersDir, 0o755); err != nil {
 		return err
 	}
-	users, err := os.OpenRoot(s.cfg.UsersDir)
+	users, err := os.OpenRoot(s.cfg().UsersDir)
 	if err != nil {
 		return err
 	}
@@ -148,7 +154,7 @@ func (s *Service) makeHome(user UserID) error {
 	if err := users.Mkdir(temporary, 0o700); err != nil {
 		return err
 	}
-	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg.HomeUID), int(s.cfg.HomeGID)))
+	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg().HomeUID), int(s.cfg().HomeGID)))
 	if err == nil {
 		err = users.Rename(temporary, name)
 	}
@@ -159,8 +165,12 @@ func (s *Service) makeHome(user UserID) error {
 }
 
 // hidden logs an error that names host paths and returns one that does not.
-func (s *Service) hidden(message string, err error) error {
-	s.log.Error().Err(err).Msg(message)
+func (s *Service) hidden(ctx context.Context, message string, err error) error {
+	log := zerolog.Ctx(ctx) // has the request's id, if a request it is
+	if log.GetLevel() == zerolog.Disabled {
+		log = &s.log
+	}
+	log.Error().Err(err).Msg(message)
 	return fmt.Errorf("%s: %v", message, pathless(err))
 }
 

@@ -14,15 +14,15 @@ import (
 func TestHomeIsMadeForItsOwner(t *testing.T) {
 	s := newService(t, nil, "")
 	for range 2 { // the second time it is there
-		h, err := s.openHome(user(t, "bob"))
+		h, err := s.openHome(t.Context(), user(t, "bob"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := filepath.Join(s.cfg.UsersDir, "bob", "home"); h.dir != want || h.uid != testUID || h.gid != testGID {
+		if want := filepath.Join(s.cfg().UsersDir, "bob", "home"); h.dir != want || h.uid != testUID || h.gid != testGID {
 			t.Errorf("%+v, want %s", h, want)
 		}
 	}
-	info, err := os.Lstat(filepath.Join(s.cfg.UsersDir, "bob", "home"))
+	info, err := os.Lstat(filepath.Join(s.cfg().UsersDir, "bob", "home"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestHomeIsMadeForItsOwner(t *testing.T) {
 	if owner.Uid != testUID || owner.Gid != testGID || info.Mode() != os.ModeDir|0o750 {
 		t.Errorf("owner %d:%d, mode %v", owner.Uid, owner.Gid, info.Mode())
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "bob"), "home")
+	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "bob"), "home")
 }
 
 func checkNoLeftovers(t *testing.T, dir string, want ...string) {
@@ -50,14 +50,14 @@ func checkNoLeftovers(t *testing.T, dir string, want ...string) {
 
 func TestHomeThatIsThereKeepsItsOwner(t *testing.T) {
 	s := newService(t, nil, "")
-	home := filepath.Join(s.cfg.UsersDir, "bob", "home")
+	home := filepath.Join(s.cfg().UsersDir, "bob", "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(home, 77, 88); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := s.openHome(user(t, "bob")); err != nil || h.uid != 77 || h.gid != 88 {
+	if h, err := s.openHome(t.Context(), user(t, "bob")); err != nil || h.uid != 77 || h.gid != 88 {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -93,14 +93,14 @@ func TestHomesThatAreRefused(t *testing.T) {
 			s := newService(t, nil, "")
 			outside := filepath.Join(t.TempDir(), "carol")
 			elsewhere := filepath.Join(outside, "home")
-			if err := firstError(os.MkdirAll(s.cfg.UsersDir, 0o755), os.MkdirAll(elsewhere, 0o755), os.Chown(elsewhere, 77, 77)); err != nil {
+			if err := firstError(os.MkdirAll(s.cfg().UsersDir, 0o755), os.MkdirAll(elsewhere, 0o755), os.Chown(elsewhere, 77, 77)); err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.place(s.cfg.UsersDir, elsewhere); err != nil {
+			if err := tt.place(s.cfg().UsersDir, elsewhere); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.openHome(user(t, "bob"))
-			if err == nil || !strings.Contains(err.Error(), tt.message) || strings.Contains(err.Error(), filepath.Dir(s.cfg.UsersDir)) {
+			_, err := s.openHome(t.Context(), user(t, "bob"))
+			if err == nil || !strings.Contains(err.Error(), tt.message) || strings.Contains(err.Error(), filepath.Dir(s.cfg().UsersDir)) {
 				t.Errorf("%v, want %s and no host path", err, tt.message)
 			}
 			checkNoLeftovers(t, outside, "home")
@@ -119,11 +119,11 @@ func firstError(errs ...error) error {
 
 func TestFolderOfHomesThatCannotBe(t *testing.T) {
 	s := newService(t, nil, "")
-	if err := os.WriteFile(s.cfg.UsersDir, nil, 0o644); err != nil {
+	if err := os.WriteFile(s.cfg().UsersDir, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.openHome(user(t, "bob"))
-	if err == nil || strings.Contains(err.Error(), s.cfg.UsersDir) {
+	_, err := s.openHome(t.Context(), user(t, "bob"))
+	if err == nil || strings.Contains(err.Error(), s.cfg().UsersDir) {
 		t.Error(err)
 	}
 }
@@ -138,7 +138,7 @@ func TestHomeIsMadeOnce(t *testing.T) {
 	for i := range inodes {
 		calls.Go(func() {
 			<-begin
-			h, err := s.openHome(user(t, "bob"))
+			h, err := s.openHome(t.Context(), user(t, "bob"))
 			if err != nil {
 				t.Error(err)
 				return
@@ -157,5 +157,5 @@ func TestHomeIsMadeOnce(t *testing.T) {
 			t.Fatalf("different directories: inodes %v", inodes)
 		}
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg.UsersDir, "bob"), "home")
+	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "bob"), "home")
 }

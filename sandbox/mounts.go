@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/daycare-run/sandbox/fault"
@@ -65,14 +66,14 @@ func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
 		return source, fault.Invalid("%s: %v", field, err)
 	}
 	allowed := false
-	for _, root := range s.cfg.AllowedMountRoots {
+	for _, root := range s.cfg().AllowedMountRoots {
 		allowed = allowed || within(written, root)
 	}
 	if !allowed {
 		return source, fault.Denied("%s: not in allowedMountRoots; the operator may add it to the settings", field)
 	}
 	// By where they really are, lest a link of the operator's makes another name for a home.
-	users, err := pathmap.ParseHost(s.cfg.UsersDir)
+	users, err := pathmap.ParseHost(s.cfg().UsersDir)
 	if err != nil {
 		return source, err
 	}
@@ -97,6 +98,11 @@ func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
 		}
 	}
 	return source, nil
+}
+
+// mounts says whether a further mount holds a path. To see it takes a grant.
+func (box Sandbox) mounts(path pathmap.ContainerPath) bool {
+	return slices.ContainsFunc(box.Mounts, func(m Mount) bool { return path.Within(m.Target) })
 }
 
 // within says that a clean path is dir or below it.

@@ -13,8 +13,8 @@ import (
 
 func TestFurtherMountsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "")
-	users := s.cfg.UsersDir
-	s.cfg.AllowedMountRoots = []string{users, "/srv/data"}
+	users := s.cfg().UsersDir
+	s.cfg().AllowedMountRoots = []string{users, "/srv/data"}
 	for _, tt := range []struct {
 		name, source, target string
 		class                func(error) bool
@@ -52,7 +52,7 @@ func TestFurtherMountsThatAreRefused(t *testing.T) {
 	if _, _, err := s.Put("mounts", Registration{UserID: "alice", SkillsDir: users + "/bob/home"}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("skills: %v", err)
 	}
-	s.cfg.AllowedMountRoots = []string{}
+	s.cfg().AllowedMountRoots = []string{}
 	if _, _, err := s.Put("mounts", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/data", Target: "/mnt/d"}}}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("no roots are not all roots: %v", err)
 	}
@@ -66,7 +66,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := newService(t, nil, "")
-	cfg := old.cfg
+	cfg := old.cfg().Config
 	cfg.UsersDir, cfg.AllowedMountRoots = named+"/users", []string{real}
 	s := New(cfg, old.registry, old.platforms, old.executor, zerolog.Nop())
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", Mounts: []MountRequest{{Source: real + "/users/bob/home/.ssh", Target: "/mnt/x"}}}); !cerrdefs.IsPermissionDenied(err) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/policy"
 )
@@ -19,26 +18,27 @@ const (
 	profileLocal    = "local"
 )
 
-// egress decides what a call may reach ("Exec Allowed Domains").
+// egress decides what a call may reach.
 func (s *Service) egress(box Sandbox, network bool, a ask) (dockerexec.Egress, error) {
-	decided, err := s.cfg.Egress.Decide(policy.EgressRequest{
-		Network: network, AllowedDomains: a.domains, PackageManagers: a.managers,
+	cfg := s.cfg()
+	decided, err := cfg.Egress.Decide(policy.EgressRequest{
+		Network: network, AllowedDomains: a.domains, PackageManagers: a.managers, DeniedDomains: a.less.DeniedDomains,
 	})
 	if err != nil || decided.Mode() == policy.EgressBlocked {
 		return dockerexec.Egress{}, err
 	}
-	if s.cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
-		return dockerexec.Egress{}, fault.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", s.cfg.CannotFilter)
+	if cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
+		return dockerexec.Egress{}, fault.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", cfg.CannotFilter)
 	}
 	domains := decided.Domains.List()
-	if len(domains) > s.cfg.MaxDomains {
-		return dockerexec.Egress{}, fault.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), s.cfg.MaxDomains)
+	if len(domains) > cfg.MaxDomains {
+		return dockerexec.Egress{}, fault.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), cfg.MaxDomains)
 	}
 	profile := profileIsolated
-	if s.cfg.LocalUsers[box.User.id] {
+	if cfg.LocalUsers[box.User.id] {
 		profile = profileLocal
 	}
-	return dockerexec.Egress{Profile: profile, Domains: domains}, nil
+	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil
 }
 
 // networkText is what there is to say about it.
@@ -50,12 +50,13 @@ func networkText(e dockerexec.Egress) string {
 	case len(e.Domains) == 1 && e.Domains[0] == "*":
 		return "open: all of " + reach
 	default:
-		return fmt.Sprintf("filtered: HTTP and HTTPS on %s, to %s", reach, strings.Join(e.Domains, ", "))
+		but := ""
+		if len(e.Denied) > 0 {
+			but = ", but not " + strings.Join(e.Denied, ", ")
+		}
+		return fmt.Sprintf("filtered: HTTP and HTTPS on %s, to %s%s", reach, strings.Join(e.Domains, ", "), but)
 	}
 }
-
-// Decisions is the log of what egress decided.
-func (s *Service) Decisions() *decisions.Log { return s.cfg.Decisions }
 
 // Outside is the egress of containers. It is a dockerexec.Networks.
 type Outside struct{ *egress.Egress }
@@ -100,5 +101,9 @@ func tenant(spec dockerexec.Spec) (egress.Tenant, error) {
 	if err != nil {
 		return egress.Tenant{}, fmt.Errorf("the names that %s may reach cannot be read: %w", spec.ContainerName(), err)
 	}
-	return egress.Tenant{User: spec.User, Container: spec.ContainerName(), Domains: domains}, nil
+	denied, err := policy.ParseDenied(spec.Egress.Denied)
+	if err != nil {
+		return egress.Tenant{}, fmt.Errorf("the names that %s may not reach cannot be read: %w", spec.ContainerName(), err)
+	}
+	return egress.Tenant{User: spec.User, Container: spec.ContainerName(), Domains: domains, Denied: denied}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"path/filepath"
 	"slices"
 	"unicode/utf8"
@@ -35,6 +34,7 @@ type ask struct {
 	home string
 	// domains and managers are what it wants to reach.
 	domains, managers []string
+	less              Restrictions
 	// look leaves everything as it is: directories that the call may write to are not made.
 	look bool
 }
@@ -55,6 +55,9 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	if decision.View, err = s.restrict(box, paths, decision.View, a.less); err != nil {
+		return plan{}, err
+	}
 	reach, err := s.egress(box, decision.Network, a)
 	if err != nil {
 		return plan{}, err
@@ -63,7 +66,7 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if p.platform, err = s.platforms.current(ctx); err != nil {
 		return plan{}, err
 	}
-	h, err := s.openHome(box.User)
+	h, err := s.openHome(ctx, box.User)
 	if err != nil {
 		return plan{}, err
 	}
@@ -76,7 +79,9 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 			return plan{}, err
 		}
 	}
-	b := builder{service: s, paths: paths, home: h, look: a.look, gvisor: p.platform.gvisor(decision.Events)}
+	b := builder{
+		service: s, paths: paths, home: h, look: a.look, gvisor: p.platform.gvisor(decision.Events), secrets: map[pathmap.Mount][]string{},
+	}
 	if p.spec, err = b.spec(box, p.platform.Platform, decision); err != nil {
 		return plan{}, err
 	}
@@ -104,7 +109,8 @@ type builder struct {
 	home    *home
 	look    bool
 	gvisor  bool
-	secrets bool // there is something to hide in the home
+	// secrets are, by the mount that they are in, paths below it at which there is something to hide.
+	secrets map[pathmap.Mount][]string
 }
 
 func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decision) (dockerexec.Spec, error) {
@@ -122,12 +128,12 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 		}
 	}
 	for _, pin := range d.View.Pinned() {
-		if at, rest, err := b.paths.Locate(pin); err == nil && at.Container == policy.Home {
-			spec.Pins = append(spec.Pins, dockerexec.Pin{Place: filepath.Join(b.home.dir, rest), Target: pin.String()})
+		if at, rest, err := b.paths.Locate(pin); err == nil {
+			spec.Pins = append(spec.Pins, dockerexec.Pin{Place: b.place(at, rest), Target: pin.String()})
 		}
 	}
-	if b.secrets {
-		if err := b.links(&spec); err != nil {
+	for at, hidden := range b.secrets {
+		if err := b.links(&spec, at, hidden); err != nil {
 			return spec, err
 		}
 	}
@@ -137,41 +143,16 @@ func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decis
 	return spec, nil
 }
 
-// maxLinkNames is how many further names of hidden files are looked for.
-const maxLinkNames = 1000
-
-// links finds the further names of hidden files. Only where there are any does it visit the whole home.
-func (b *builder) links(spec *dockerexec.Spec) error {
-	root, err := b.home.root()
-	if err != nil {
-		return err
-	}
-	links, err := root.DeniedLinks()
-	if err != nil {
-		return err
-	}
-	names, err := root.FindNames(links, maxLinkNames)
-	if err != nil {
-		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
-	}
-	for _, name := range names {
-		there, err := b.home.lookAt(name)
-		if err != nil {
-			return fault.Denied("cannot hide %q: %v", name, err)
-		}
-		spec.Links = append(spec.Links, dockerexec.Link{Target: path.Join(policy.Home.String(), name), ID: there.id})
-	}
-	return nil
-}
-
 // region adds what a region is in the container.
 func (b *builder) region(spec *dockerexec.Spec, v policy.View, r policy.Region) error {
 	if !utf8.ValidString(r.Path.String()) {
-		return fault.Invalid("permissions: %q is not UTF-8, and the engine mounts no such path", r.Path)
+		return fault.Invalid("%q is not UTF-8, and the engine mounts no such path", r.Path)
 	}
 	switch {
 	case r.Path == policy.Tmp:
 		return nil // every container has it
+	case r.Mode == policy.ReadOnly && b.vacant(v, r, spec):
+		return nil
 	case r.Mode >= policy.ReadOnly:
 		mount, err := b.mount(r)
 		spec.Mounts = append(spec.Mounts, mount)
@@ -210,7 +191,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	case errors.Is(err, unix.ENOENT):
 		return m, fault.NotFound("cannot grant %q: it is not there", r.Path)
 	case errors.Is(err, unix.ELOOP):
-		return m, fault.Denied("cannot grant %q: it is, or is behind, a symbolic link", r.Path)
+		return m, fault.Denied("cannot mount %q: it is, or is behind, a symbolic link", r.Path)
 	case err != nil:
 		return m, fault.Invalid("cannot grant %q: %v", r.Path, err)
 	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
@@ -233,34 +214,9 @@ func (b *builder) identify(at pathmap.Mount, rest string) (identified, error) {
 	return identifyOpen(fd)
 }
 
-// mask finds what a region hides. In a home something has to be at the place where the mask is put:
-// gVisor does without where nothing can be written, and nothing is left on the host then.
-func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) {
-	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty}
-	if !r.Path.Within(policy.Home) {
-		m.File = r.File
-		return m, nil
-	}
-	_, rest, err := b.paths.Locate(r.Path)
-	if err != nil {
-		return m, err
-	}
-	around, _ := v.Around(r.Path)
-	if !b.gvisor || around.Mode == policy.Writable {
-		m.Place = filepath.Join(b.home.dir, rest)
-	}
-	there, err := b.home.lookAt(rest)
-	if err != nil {
-		return m, fault.Denied("cannot hide %q: %v", r.Path, err)
-	}
-	m.File, m.ID = there.file, there.hiddenBy(m)
-	b.secrets = b.secrets || (there.exists && !there.empty)
-	return m, nil
-}
-
 // events adds the engine's control socket.
 func (b *builder) events(spec *dockerexec.Spec) error {
-	socket := b.service.cfg.EventsSocket
+	socket := b.service.cfg().EventsSocket
 	if socket == "" {
 		return fault.Denied("permissions: @events is not available: the operator has set no eventsSocket")
 	}
@@ -272,7 +228,7 @@ func (b *builder) events(spec *dockerexec.Spec) error {
 	return nil
 }
 
-// homeVariables decides where HOME and TMPDIR point ("Home remapping").
+// homeVariables decides where HOME and TMPDIR point.
 func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error {
 	p.home, p.homeWhy, p.tmp = policy.Tmp.String(), "the home is read-only for this call", policy.Tmp.String()
 	switch {
@@ -300,8 +256,12 @@ func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error 
 				return fault.Invalid("home: cannot make %q: %v", p.home, err)
 			}
 		}
-		if b.home.makeDir(filepath.Join(rest, homeTmp)) == nil {
-			p.tmp = filepath.Join(p.home, homeTmp)
+		tmp, err := home.Resolve(homeTmp)
+		if err != nil {
+			return nil // too long a name for it
+		}
+		if at, ok := p.decision.View.At(tmp); ok && at.Mode == policy.Writable && b.home.makeDir(filepath.Join(rest, homeTmp)) == nil {
+			p.tmp = tmp.String()
 		}
 	}
 	return nil

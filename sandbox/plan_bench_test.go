@@ -40,7 +40,7 @@ func BenchmarkView(b *testing.B) {
 	s := newService(b, nil, "")
 	r := Registration{UserID: "alice"}
 	var tags []string
-	s.cfg.AllowedMountRoots = []string{"/"}
+	s.cfg().AllowedMountRoots = []string{"/"}
 	shared := b.TempDir()
 	for i := range 20 {
 		name := fmt.Sprintf("d%d", i)

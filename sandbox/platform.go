@@ -33,9 +33,9 @@ type PlatformConfig struct {
 // Platforms knows the present platform: the settings made concrete by what the engine has. It is
 // safe for concurrent use.
 type Platforms struct {
-	cfg PlatformConfig
+	cfg atomic.Pointer[PlatformConfig]
 
-	stale atomic.Bool // Forget was called since present was found
+	stale atomic.Bool // Forget or Use was called since present was found
 
 	mu      sync.Mutex
 	present *platform
@@ -52,11 +52,21 @@ type platform struct {
 }
 
 // NewPlatforms asks nobody yet.
-func NewPlatforms(cfg PlatformConfig) *Platforms { return &Platforms{cfg: cfg} }
+func NewPlatforms(cfg PlatformConfig) *Platforms {
+	p := &Platforms{}
+	p.cfg.Store(&cfg)
+	return p
+}
+
+// Use has the next Current go by cfg, and ask the engine.
+func (p *Platforms) Use(cfg PlatformConfig) {
+	p.cfg.Store(&cfg)
+	p.stale.Store(true)
+}
 
 // Forget makes the next Current ask the engine. It does not block, also while one is asking.
 func (p *Platforms) Forget() {
-	p.cfg.Forget()
+	p.cfg.Load().Forget()
 	p.stale.Store(true)
 }
 
@@ -74,17 +84,18 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 		return *p.present, nil
 	}
 	p.present = nil
-	info, err := p.cfg.Inspect(ctx)
+	cfg := p.cfg.Load() // after stale was taken, so that a later Use is not missed
+	info, err := cfg.Inspect(ctx)
 	if err != nil {
 		return platform{}, err
 	}
-	present := platform{Platform: p.cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
+	present := platform{Platform: cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
-		if !p.cfg.AcceptWeaker {
+		if !cfg.AcceptWeaker {
 			return platform{}, fmt.Errorf("the engine does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
 				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
 		}
-		p.cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
+		cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
 			Msg("the engine does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
 		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
 	}
@@ -92,7 +103,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	if info.CPUs > 0 {
 		present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
 	}
-	image, err := p.cfg.Find(ctx)
+	image, err := cfg.Find(ctx)
 	if err != nil {
 		return platform{}, err
 	}

@@ -23,8 +23,9 @@ type ProcessRequest struct {
 	Login                           bool
 	Permissions                     []string
 	AllowedDomains, PackageManagers []string
-	Home, Cwd                       string
-	Env, Secrets                    map[string]string
+	Restrictions
+	Home, Cwd    string
+	Env, Secrets map[string]string
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool
 }
@@ -43,7 +44,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers})
+	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions})
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -54,7 +55,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 	return s.processes.Start(ctx, process.New{
 		UserID: box.User.id, SandboxID: box.ID.String(), Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: p.home, Env: r.Env, Secrets: r.Secrets,
-		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers,
+		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
 		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive,
 	})
 }

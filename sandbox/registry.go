@@ -42,8 +42,14 @@ type Mount struct {
 }
 
 // Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
-// concurrent use.
+// concurrent use. To one that Among has made, those of other users do not exist.
 type Registry struct {
+	*records
+	among Users // whose sandboxes there are
+}
+
+// records are the sandboxes, of which there is one set however many registries show them.
+type records struct {
 	dir string
 
 	mu        sync.RWMutex
@@ -89,7 +95,10 @@ func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
-	r := &Registry{dir: dir, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}}
+	r := &Registry{
+		records: &records{dir: dir, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}},
+		among:   Everyone(),
+	}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
 		if strings.HasSuffix(name, ".new") {
@@ -196,14 +205,23 @@ func (s Sandbox) same(other Sandbox) bool {
 		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
 }
 
+// Among is the registry for callers who act for some users alone.
+func (r *Registry) Among(users Users) *Registry { return &Registry{records: r.records, among: users} }
+
 // Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
 // its user: another one is a conflict.
 func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
+	if !r.among.Has(s.User) {
+		return Sandbox{}, false, fault.Denied("userId %q: this caller may act for %s alone", s.User, r.among)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.CreatedAt, s.UpdatedAt = now, now
 	old, exists := r.sandboxes[s.ID]
 	if exists {
+		if !r.among.Has(old.User) {
+			return Sandbox{}, false, fault.NotFound("sandbox %q is not this caller's: take another id", s.ID)
+		}
 		if old.User != s.User {
 			return Sandbox{}, false, fault.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
 		}
@@ -251,7 +269,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
-	if !ok {
+	if !ok || !r.among.Has(s.User) {
 		return Sandbox{}, fault.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
 	}
 	return s, nil
@@ -261,7 +279,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 func (r *Registry) Delete(id ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.sandboxes[id]; !ok {
+	if s, ok := r.sandboxes[id]; !ok || !r.among.Has(s.User) {
 		return fault.NotFound("sandbox %q is not registered", id)
 	}
 	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -272,13 +290,15 @@ func (r *Registry) Delete(id ID) error {
 	return nil
 }
 
-// List returns all sandboxes by id.
+// List returns the sandboxes by id.
 func (r *Registry) List() []Sandbox {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	list := make([]Sandbox, 0, len(r.sandboxes))
 	for _, s := range r.sandboxes {
-		list = append(list, s)
+		if r.among.Has(s.User) {
+			list = append(list, s)
+		}
 	}
 	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.id, b.ID.id) })
 	return list

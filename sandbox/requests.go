@@ -25,7 +25,7 @@ const (
 	ReadBinary ReadType = "binary"
 )
 
-// ReadResult is a file's content. The fields are those of the seeds' engine.
+// ReadResult is a file's content. The fields are those that Daycare's own engine has.
 type ReadResult struct {
 	Type ReadType
 	// Content is the text, or the bytes.
@@ -101,7 +101,8 @@ type MoveRequest struct {
 type ExplainRequest struct {
 	Permissions                     []string
 	AllowedDomains, PackageManagers []string
-	Home                            string
+	Restrictions
+	Home string
 }
 
 // Place is one line of an explanation: what a path is to the call, and why.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,7 +34,7 @@ type ProcessExecutor interface {
 type Runner struct {
 	service  *Service
 	executor ProcessExecutor
-	log      launch.Log
+	maxLog   atomic.Int64
 	slots    chan struct{} // full while as many are being started as may be
 }
 
@@ -42,14 +43,23 @@ const startsAtOnce = 4
 
 // NewRunner makes a Runner. maxLog bounds the log of one process, in bytes, over all of its files.
 func NewRunner(service *Service, executor ProcessExecutor, maxLog int64) *Runner {
+	r := &Runner{service: service, executor: executor, slots: make(chan struct{}, startsAtOnce)}
+	r.SetMaxLog(maxLog)
+	return r
+}
+
+// SetMaxLog bounds the logs of the processes that are started from now on.
+func (r *Runner) SetMaxLog(bytes int64) { r.maxLog.Store(bytes) }
+
+func (r *Runner) log() launch.Log {
 	const files = 4 // older ones
-	return &Runner{service: service, executor: executor, log: launch.Log{MaxBytes: maxLog / (files + 1), Files: files}, slots: make(chan struct{}, startsAtOnce)}
+	return launch.Log{MaxBytes: r.maxLog.Load() / (files + 1), Files: files}
 }
 
 // Dir is a process's folder on the host, which its container has, too. It lies beside the user's home, on
 // the same disk: what fills it is the tenant's own.
 func (r *Runner) Dir(p process.Record) string {
-	return filepath.Join(r.service.cfg.UsersDir, p.UserID, "processes", p.ID)
+	return filepath.Join(r.service.cfg().UsersDir, p.UserID, "processes", p.ID)
 }
 
 // Start is for process.Runner.
@@ -67,7 +77,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if box.User.id != p.UserID {
 		return process.Instance{}, fault.Conflict("sandbox %q is another user's now", p.SandboxID)
 	}
-	made, err := r.service.plan(ctx, box, ask{tags: p.Grants, home: p.Home, domains: p.AllowedDomains, managers: p.PackageManagers})
+	made, err := r.service.plan(ctx, box, ask{tags: p.Grants, home: p.Home, domains: p.AllowedDomains, managers: p.PackageManagers, less: Restrictions(p.Restrictions)})
 	if err != nil {
 		return process.Instance{}, err
 	}
@@ -75,8 +85,8 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		return process.Instance{}, err
 	}
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
-	if err := r.lay(p, made, launch.Launch{
-		Version: launch.Version, Argv: p.Argv, Shell: p.Command, Login: p.Login, Cwd: p.Cwd, Log: r.log,
+	if err := r.lay(ctx, p, made, launch.Launch{
+		Version: launch.Version, Argv: p.Argv, Shell: p.Command, Login: p.Login, Cwd: p.Cwd, Log: r.log(),
 		Env: environment(made.platform.env, homeVariables(made.home, made.tmp), p.Env, secrets),
 	}); err != nil {
 		return process.Instance{}, err
@@ -96,7 +106,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 }
 
 // lay makes the folder of a process, the tenant's, with what is to be run.
-func (r *Runner) lay(p process.Record, made plan, l launch.Launch) error {
+func (r *Runner) lay(ctx context.Context, p process.Record, made plan, l launch.Launch) error {
 	if err := l.Validate(); err != nil {
 		return fault.Invalid("cannot run the process: %v", err)
 	}
@@ -109,7 +119,7 @@ func (r *Runner) lay(p process.Record, made plan, l launch.Launch) error {
 	}
 	dir := r.Dir(p)
 	fail := func(err error) error {
-		return r.service.hidden("cannot make the folder of the process", err)
+		return r.service.hidden(ctx, "cannot make the folder of the process", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return fail(err)

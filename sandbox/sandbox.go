@@ -1,10 +1,15 @@
 // Package sandbox is the facade: what an engine registers, and what its calls do. It is the one
 // place that fixes the order of checks before anything runs.
 //
-// registry.go keeps the sandboxes; subject.go and mounts.go read what an engine registers; platform.go
-// knows what settings and host decide; home.go finds a user's home; plan.go makes a call's container
-// out of policy's decision, ground.go what that needs on the host, and outside.go what it reaches; environment.go builds a
-// command's environment, exec.go runs it; files.go, read.go and explain.go answer the other calls.
+// registry.go keeps the sandboxes, ids.go and requests.go have what callers send; subject.go and mounts.go read
+// what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home; plan.go
+// makes a call's container out of policy's decision, restrict.go takes away from that what a call gives up,
+// masks.go and hidden.go hide what is to be hidden, ground.go makes what that needs on the host, sites.go finds it
+// there and watch.go gives up containers in which it has changed; outside.go has what a call reaches;
+// environment.go builds a command's environment, exec.go runs it, refusals.go tells what it could not reach and
+// observe.go what is counted; detached.go runs it for a caller that may be lost; files.go and read.go answer the
+// calls on files and explain, whose paths spot.go finds on the host; processes.go answers those on processes, and
+// runner.go makes their containers. among.go is the service as those have it who act for some users alone.
 package sandbox
 
 import (
@@ -12,10 +17,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -23,7 +30,7 @@ import (
 	"github.com/daycare-run/sandbox/process"
 )
 
-// Config is what a Service needs; all fields must be set. A Config that config.Load has accepted
+// Config is what a Service needs; all fields but Observer must be set. A Config that config.Load has accepted
 // gives valid values.
 type Config struct {
 	// UsersDir holds the users' homes on the host.
@@ -36,6 +43,10 @@ type Config struct {
 	HomeUID, HomeGID uint32
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
 	DefaultTimeout, MaxTimeout time.Duration
+	// MaxAttachedTimeout is the most for a call with a terminal, and its default.
+	MaxAttachedTimeout time.Duration
+	// MaxInFlight is how many commands may run, or wait to, at one time.
+	MaxInFlight int
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
 	// MaxOutput is how many bytes of each stream a buffered call keeps.
@@ -50,6 +61,17 @@ type Config struct {
 	LocalUsers map[string]bool
 	// Decisions is the log of what egress decided.
 	Decisions *decisions.Log
+	// Observer is told of execs; nil for none.
+	Observer Observer
+}
+
+// Loaded is when settings were read, and what has become of it.
+type Loaded struct {
+	At time.Time
+	// Pending are the keys of the settings that need a restart to take effect.
+	Pending []string
+	// Refused says that they were read again later and could not be used.
+	Refused bool
 }
 
 // Executor runs commands. *dockerexec.Executor is one.
@@ -61,17 +83,26 @@ type Executor interface {
 
 // Service does what calls ask for. It is safe for concurrent use.
 type Service struct {
-	cfg       Config
+	present   *atomic.Pointer[settings] // shared with the parts of it for some users
+	loaded    *atomic.Pointer[Loaded]
 	registry  *Registry
 	platforms *Platforms
 	executor  Executor
 	log       zerolog.Logger
 
-	roots []root // what the operator calls its directories, and where they are
-
 	processes *process.Manager
+	detached  *attach.Hub[Result]
+	inFlight  *atomic.Int64 // commands that run or wait to
 
-	makingHome sync.Mutex // held while a home is looked for again and made
+	among Users // for whom its callers act
+
+	makingHome *sync.Mutex // held while a home is looked for again and made
+}
+
+// settings are what the operator decides, as of now.
+type settings struct {
+	Config
+	roots []root // what the operator calls its directories, and where they are
 }
 
 // root is a directory of the operator's, whose own path may lead over links.
@@ -80,19 +111,39 @@ type root struct{ named, real string }
 // New puts a Service together; it owns none of its parts. Links in UsersDir and AllowedMountRoots are
 // resolved once, here: below them none is followed.
 func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor, log zerolog.Logger) *Service {
-	s := &Service{cfg: cfg, registry: registry, platforms: platforms, executor: executor, log: log}
-	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
-		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
-			s.roots = append(s.roots, root{named, real})
-		}
+	s := &Service{
+		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{}, inFlight: &atomic.Int64{},
+		registry: registry, platforms: platforms, executor: executor, log: log,
+		detached: attach.NewHub[Result](attach.Config{MaxPerUser: maxDetachedPerUser, MaxTotal: maxDetached, Keep: keepDetached}),
+		among:    Everyone(), makingHome: &sync.Mutex{},
 	}
+	s.Use(cfg)
+	s.SetLoaded(Loaded{})
 	return s
 }
+
+// SetLoaded says what Health tells of the settings.
+func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
+
+// Use has the calls that come from now on go by cfg. UsersDir, Decisions and CannotFilter are as they were
+// in New. What a container was made with, it keeps: a call for which the settings make a difference gets
+// another one.
+func (s *Service) Use(cfg Config) {
+	next := &settings{Config: cfg}
+	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
+		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
+			next.roots = append(next.roots, root{named, real})
+		}
+	}
+	s.present.Store(next)
+}
+
+func (s *Service) cfg() *settings { return s.present.Load() }
 
 // real is a path in one of the operator's directories without the links that lead to that.
 func (s *Service) real(path pathmap.HostPath) string {
 	name := path.String()
-	for _, r := range s.roots {
+	for _, r := range s.cfg().roots {
 		if within(name, r.named) {
 			return filepath.Join(r.real, strings.TrimPrefix(name, r.named))
 		}
@@ -118,6 +169,9 @@ func (s *Service) Put(id string, r Registration) (_ Sandbox, created bool, _ err
 	if err != nil {
 		return Sandbox{}, false, err
 	}
+	if err := s.mayHold(box); err != nil {
+		return Sandbox{}, false, err
+	}
 	return s.registry.Put(box, time.Now().UTC())
 }
 
@@ -139,11 +193,8 @@ func (s *Service) Delete(id string) error {
 	return s.registry.Delete(parsed)
 }
 
-// List returns all sandboxes by id.
+// List returns the sandboxes by id.
 func (s *Service) List() []Sandbox { return s.registry.List() }
-
-// Containers lists the warm containers by name.
-func (s *Service) Containers() []dockerexec.Container { return s.executor.Containers() }
 
 // Health is how the service is.
 type Health struct {
@@ -154,19 +205,29 @@ type Health struct {
 	ImageVersion string
 	// Problem says why commands cannot run now, and what to do about it.
 	Problem string
+	// UsersDir holds the users' homes on the host, and MaxTimeout is the most that a call may take.
+	UsersDir   string
+	MaxTimeout time.Duration
 	// Warnings tell of what is lost or damaged although commands run.
 	Warnings []string
+	// Settings are those in force.
+	Settings Loaded
 }
 
 // Health asks the engine if it has to.
 func (s *Service) Health(ctx context.Context) Health {
-	var warnings []string
-	if s.processes != nil {
-		warnings = s.processes.Problems()
+	h := Health{UsersDir: s.cfg().UsersDir, MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
+	if s.processes != nil && s.among.All() { // they name others' processes
+		h.Warnings = s.processes.Problems()
+	}
+	if h.Settings.Refused {
+		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
 	present, err := s.platforms.current(ctx)
 	if err != nil {
-		return Health{Problem: err.Error(), Warnings: warnings}
+		h.Problem = err.Error()
+		return h
 	}
-	return Health{Engine: present.engine, Runtime: present.Runtime, Image: present.ImageID, ImageVersion: present.version, Warnings: warnings}
+	h.Engine, h.Runtime, h.Image, h.ImageVersion = present.engine, present.Runtime, present.ImageID, present.version
+	return h
 }

@@ -83,7 +83,7 @@ func (s *Service) locate(ctx context.Context, box Sandbox, field, written string
 	if path.Within(policy.Tmp) {
 		return t, s.openTmp(ctx, box, &t, w.mode == policy.Writable)
 	}
-	return t, s.openIn(box, paths, &t)
+	return t, s.openIn(ctx, box, paths, &t)
 }
 
 // allow holds a path against the view.
@@ -120,12 +120,12 @@ func readOnlyWhy(at policy.Region) string {
 }
 
 // openIn opens the mount that shows a path.
-func (s *Service) openIn(box Sandbox, paths pathmap.Map, t *spot) error {
+func (s *Service) openIn(ctx context.Context, box Sandbox, paths pathmap.Map, t *spot) error {
 	at, rest, err := paths.Locate(t.path)
 	if err != nil {
 		return fault.NotFound("%v", err)
 	}
-	h, err := s.openHome(box.User)
+	h, err := s.openHome(ctx, box.User)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *Service) openTmpOf(ctx context.Context, spec dockerexec.Spec, t *spot, 
 	t.free, t.host = free, dir
 	if t.root, err = openTmpRoot(dir, spec.UID, spec.GID); err != nil {
 		free()
-		return s.hidden("cannot open /tmp", err)
+		return s.hidden(ctx, "cannot open /tmp", err)
 	}
 	t.name = "."
 	if t.path != policy.Tmp {

@@ -34,26 +34,35 @@ func (s *Service) subject(box Sandbox) policy.Subject {
 // paths maps between the host and what a sandbox's containers show, but for /tmp, which has no fixed
 // place on the host.
 func (s *Service) paths(box Sandbox) (pathmap.Map, error) {
-	home, err := s.homePath(box.User)
+	mounts, err := s.mounts(box)
 	if err != nil {
 		return pathmap.Map{}, err
+	}
+	return pathmap.New(mounts...)
+}
+
+// mounts are what paths maps over.
+func (s *Service) mounts(box Sandbox) ([]pathmap.Mount, error) {
+	home, err := s.homePath(box.User)
+	if err != nil {
+		return nil, err
 	}
 	mounts := []pathmap.Mount{{Host: home, Container: policy.Home}}
 	if box.SkillsDir != "" {
 		skills, err := pathmap.ParseHost(box.SkillsDir)
 		if err != nil {
-			return pathmap.Map{}, err
+			return nil, err
 		}
 		mounts = append(mounts, pathmap.Mount{Host: skills, Container: policy.Skills})
 	}
 	for _, m := range box.Mounts {
 		mounts = append(mounts, pathmap.Mount{Host: m.Source, Container: m.Target})
 	}
-	return pathmap.New(mounts...)
+	return mounts, nil
 }
 
 func (s *Service) homePath(user UserID) (pathmap.HostPath, error) {
-	return pathmap.ParseHost(filepath.Join(s.cfg.UsersDir, user.id, "home"))
+	return pathmap.ParseHost(filepath.Join(s.cfg().UsersDir, user.id, "home"))
 }
 
 // place reads an absolute path that a caller wrote: a path inside, or a path of the host that a mount

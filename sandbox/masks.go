@@ -1,0 +1,105 @@
+package sandbox
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/hostfs"
+	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// mask finds what a region hides. In a home something has to be at the place where the mask is put:
+// gVisor does without where nothing can be written, and nothing is left on the host then.
+func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) {
+	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty}
+	at, rest, err := b.paths.Locate(r.Path)
+	if err != nil { // it is the image's
+		m.File = r.File
+		return m, nil
+	}
+	around, _ := v.Around(r.Path)
+	if !b.gvisor || around.Mode == policy.Writable {
+		m.Place = b.place(at, rest)
+	}
+	there, err := b.lookAt(at, rest)
+	if err != nil {
+		return m, fault.Denied("cannot hide %q: %v", r.Path, err)
+	}
+	m.File, m.ID = there.file, there.hiddenBy(m)
+	if there.exists && !there.empty {
+		b.secrets[at] = append(b.secrets[at], rest)
+	}
+	return m, nil
+}
+
+// vacant adds a mask for a path that is to be read only in a place that can be written, and that is not
+// there. false is for all other regions, which are mounted.
+func (b *builder) vacant(v policy.View, r policy.Region, spec *dockerexec.Spec) bool {
+	around, ok := v.Around(r.Path)
+	if !ok || around.Mode != policy.Writable {
+		return false
+	}
+	at, rest, err := b.paths.Locate(r.Path)
+	if err != nil {
+		return false
+	}
+	there, err := b.lookAt(at, rest)
+	if err != nil || !there.isVacant() {
+		return false // also what cannot be looked at: to mount it is refused
+	}
+	spec.Masks = append(spec.Masks, dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.place(at, rest)})
+	return true
+}
+
+// lookAt is lookAt below a mount.
+func (b *builder) lookAt(at pathmap.Mount, rest string) (found, error) {
+	if at.Container == policy.Home {
+		return lookAt(b.home.fd, rest)
+	}
+	dir, err := openExactly(b.place(at, "."))
+	if err != nil {
+		return found{}, lookError(err)
+	}
+	defer unix.Close(dir)
+	return lookAt(dir, rest)
+}
+
+// maxLinkNames is how many further names of hidden files are looked for.
+const maxLinkNames = 1000
+
+// place is a path of the host below a mount.
+func (b *builder) place(at pathmap.Mount, rest string) string {
+	return filepath.Join(b.service.real(at.Host), rest)
+}
+
+// links finds the further names that hidden files have in their mount. Only where there are any does it
+// visit all of that.
+func (b *builder) links(spec *dockerexec.Spec, at pathmap.Mount, hidden []string) error {
+	root, err := openRoot(hostfs.Config{Dir: b.place(at, "."), UID: b.home.uid, GID: b.home.gid, Denied: hidden})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	links, err := root.DeniedLinks()
+	if err != nil {
+		return err
+	}
+	names, err := root.FindNames(links, maxLinkNames)
+	if err != nil {
+		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
+	}
+	for _, name := range names {
+		there, err := b.lookAt(at, name)
+		if err != nil {
+			return fault.Denied("cannot hide %q: %v", name, err)
+		}
+		spec.Links = append(spec.Links, dockerexec.Link{Target: path.Join(at.Container.String(), name), ID: there.id})
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// Observer is told of every exec. It must not block.
+type Observer interface {
+	ExecBegan()
+	ExecEnded(ExecEvent)
+}
+
+// ExecEvent is what became of an exec, and how long its phases took. One that it did not come to is 0.
+type ExecEvent struct {
+	Outcome Outcome
+	// InContainer says that it got a container, and Cold that this had to be made for it.
+	InContainer, Cold bool
+	// Decide is the time to check the call and to find out what it may see; Container to find or make its
+	// container; Start to hand the command to the agent; Run from then to its end; and Total all of it.
+	Decide, Container, Start, Run, Total time.Duration
+}
+
+// Outcome is what became of an exec.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeOK       Outcome = "ok"       // exited with 0
+	OutcomeFailed   Outcome = "failed"   // exited with another code, by a signal, or could not be started
+	OutcomeTimedOut Outcome = "timedOut" // was ended by its timeout
+	OutcomeRefused  Outcome = "refused"  // was not run: the call's fault
+	OutcomeLost     Outcome = "lost"     // its container was lost while it ran
+	OutcomeCanceled Outcome = "canceled" // was ended because the caller had gone, or the service stopped
+	OutcomeError    Outcome = "error"    // could not be run: the engine's fault, or the host's
+)
+
+// Outcomes are all of them.
+var Outcomes = []Outcome{OutcomeOK, OutcomeFailed, OutcomeTimedOut, OutcomeRefused, OutcomeLost, OutcomeCanceled, OutcomeError}
+
+// execWatch takes the times of one exec.
+type execWatch struct {
+	observer Observer // nil for none
+	begun    time.Time
+	event    ExecEvent
+}
+
+func (s *Service) watchExec() *execWatch {
+	w := &execWatch{observer: s.cfg().Observer, begun: time.Now()}
+	if w.observer != nil {
+		w.observer.ExecBegan()
+	}
+	return w
+}
+
+func (w *execWatch) decided() { w.event.Decide = time.Since(w.begun) }
+
+func (w *execWatch) ran(r dockerexec.Result) {
+	w.event.Container, w.event.Start, w.event.Run = r.Timing.Container, r.Timing.Start, r.Timing.Run
+	w.event.InContainer, w.event.Cold = r.InContainer, r.Cold
+}
+
+func (w *execWatch) end(ctx context.Context, r Result, err error) {
+	if w.observer == nil {
+		return
+	}
+	w.event.Total = time.Since(w.begun)
+	w.event.Outcome = outcome(ctx, r, err)
+	w.observer.ExecEnded(w.event)
+}
+
+func outcome(ctx context.Context, r Result, err error) Outcome {
+	switch {
+	case err == nil && r.TimedOut:
+		return OutcomeTimedOut
+	case err == nil && r.Failed():
+		return OutcomeFailed
+	case err == nil:
+		return OutcomeOK
+	case ctx.Err() != nil, cerrdefs.IsUnavailable(err):
+		return OutcomeCanceled
+	case errors.Is(err, dockerexec.ErrSession):
+		return OutcomeLost
+	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsNotFound(err), cerrdefs.IsConflict(err),
+		cerrdefs.IsResourceExhausted(err):
+		return OutcomeRefused
+	default:
+		return OutcomeError
+	}
+}

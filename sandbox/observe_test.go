@@ -1,0 +1,143 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// witness is an Observer that remembers.
+type witness struct {
+	mu     sync.Mutex
+	began  int
+	events []ExecEvent
+}
+
+func (w *witness) ExecBegan() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began++
+}
+
+func (w *witness) ExecEnded(e ExecEvent) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+}
+
+func TestWhatBecameOfAnExec(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for _, tt := range []struct {
+		name   string
+		ctx    context.Context
+		id     string
+		result dockerexec.Result
+		err    error
+		want   Outcome
+	}{
+		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, OutcomeOK},
+		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, OutcomeFailed},
+		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, OutcomeFailed},
+		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, OutcomeTimedOut},
+		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, OutcomeRefused},
+		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, OutcomeRefused},
+		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, OutcomeRefused},
+		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), OutcomeLost},
+		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), OutcomeCanceled},
+		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, OutcomeCanceled},
+		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), OutcomeError},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.result.Timing = dockerexec.Timing{Container: 1, Start: 2, Run: 3}
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+				return tt.result, tt.err
+			}}, "")
+			w := &witness{}
+			cfg := s.cfg().Config
+			cfg.Observer = w
+			s.Use(cfg)
+			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
+			if w.began != 1 || len(w.events) != 1 {
+				t.Fatalf("%d began, %d ended", w.began, len(w.events))
+			}
+			e := w.events[0]
+			if e.Outcome != tt.want || e.InContainer != tt.result.InContainer || e.Cold != tt.result.Cold || e.Total <= 0 {
+				t.Errorf("%+v", e)
+			}
+			if ran := tt.id == "agent"; (e.Decide > 0) != ran || (e.Container == 1 && e.Start == 2 && e.Run == 3) != ran {
+				t.Errorf("its phases took %+v", e)
+			}
+		})
+	}
+}
+
+// Settings change while calls are made; each call sees those before or those after.
+func TestUseWhileCallsAreMade(t *testing.T) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		if c.Timeout/c.Grace != 15 {
+			t.Errorf("timeout %v with grace %v", c.Timeout, c.Grace)
+		}
+		return dockerexec.Result{}, nil
+	}}, "")
+	cfg := s.cfg().Config
+	cfg.MaxInFlight = 4
+	s.Use(cfg)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for range 200 {
+				if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls"}, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		cfg.DefaultTimeout, cfg.KillGrace = time.Duration(30*(i%3+1))*time.Second, time.Duration(2*(i%3+1))*time.Second
+		s.Use(cfg)
+	}
+	calls.Wait()
+	minute := time.Minute
+	cfg.MaxTimeout = 30 * time.Second
+	s.Use(cfg)
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Timeout: &minute}, nil); !cerrdefs.IsInvalidArgument(err) {
+		t.Errorf("beyond the timeout of now: %v", err)
+	}
+}
+
+func TestHealthTellsOfSettings(t *testing.T) {
+	s := newService(t, nil, "")
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s.SetLoaded(Loaded{At: at, Pending: []string{"listen"}})
+	if h := s.Health(t.Context()); !h.Settings.At.Equal(at) || len(h.Settings.Pending) != 1 || len(h.Warnings) != 0 {
+		t.Errorf("%+v", h)
+	}
+	s.SetLoaded(Loaded{At: at, Refused: true})
+	if h := s.Health(t.Context()); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], "cannot be used") {
+		t.Errorf("%+v", h)
+	}
+}
+
+// Another platform is asked for at once, and not only when the engine tells of something.
+func TestPlatformsUse(t *testing.T) {
+	p := NewPlatforms(fakePlatform())
+	if _, err := p.Current(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cfg := fakePlatform()
+	cfg.Settings.Limits.NanoCPUs = 1e9
+	p.Use(cfg)
+	if now, err := p.Current(t.Context()); err != nil || now.Limits.NanoCPUs != 1e9 {
+		t.Errorf("%+v, %v", now.Limits, err)
+	}
+}
