@@ -1,0 +1,191 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+const (
+	// minToken is what 128 bits have in hex.
+	minToken = 32
+	maxToken = 1024
+	// maxTokensFile is what a tokens file may have in bytes.
+	maxTokensFile = 1 << 20
+)
+
+// Tokens are the callers that are known by a token. Only hashes of the tokens are kept.
+type Tokens struct{ known []known }
+
+type known struct {
+	hash   [sha256.Size]byte
+	caller Caller
+}
+
+// tokensFile is the form of a tokens file.
+type tokensFile struct {
+	Tokens []tokenEntry `json:"tokens"`
+}
+
+type tokenEntry struct {
+	// Name is for logs and messages.
+	Name  string `json:"name"`
+	Token string `json:"token"`
+	// Users is a list of those for whom its bearer acts. Absent is everyone; null and an empty list are
+	// refused, lest something that was left out by mistake opens everything.
+	Users jsontext.Value `json:"users"`
+}
+
+// ReadTokens reads a tokens file, which must be a regular one that nobody but its owner can read or write.
+// The error names the entry with which something is wrong, and never has a token in it.
+func ReadTokens(path string) (*Tokens, error) {
+	text, err := readPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the tokens: %w", err)
+	}
+	tokens, err := parseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the tokens of %s: %w", path, err)
+	}
+	return tokens, nil
+}
+
+func readPrivate(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0) // a FIFO would block
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // nothing was written
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("others than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
+	case info.Size() > maxTokensFile:
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxTokensFile)
+	}
+	return io.ReadAll(io.LimitReader(file, maxTokensFile))
+}
+
+func parseTokens(text []byte) (*Tokens, error) {
+	var file tokensFile
+	err := json.Unmarshal(text, &file, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
+	if err != nil {
+		return nil, whatIsWrong(err)
+	}
+	if len(file.Tokens) == 0 {
+		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
+	}
+	tokens := &Tokens{}
+	names := map[string]bool{}
+	for i, entry := range file.Tokens {
+		k, err := entry.read()
+		if err != nil {
+			return nil, fmt.Errorf("tokens[%d] (%.64q): %w", i, entry.Name, err)
+		}
+		if names[entry.Name] {
+			return nil, fmt.Errorf("tokens[%d] (%q): the name is given more than once", i, entry.Name)
+		}
+		names[entry.Name] = true
+		for _, other := range tokens.known {
+			if other.hash == k.hash {
+				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.caller.Name)
+			}
+		}
+		tokens.known = append(tokens.known, k)
+	}
+	return tokens, nil
+}
+
+// whatIsWrong says where an error of JSON is, without a value: it may be a token.
+func whatIsWrong(err error) error {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		if errors.Is(err, json.ErrUnknownName) {
+			return fmt.Errorf("unknown key at %s: the keys are tokens, and in each of them name, token and users", semantic.JSONPointer)
+		}
+		return fmt.Errorf("%s has a value of the wrong type", semantic.JSONPointer)
+	}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("%s is given more than once", syntactic.JSONPointer)
+		}
+		return fmt.Errorf("it is not JSON from byte %d on", syntactic.ByteOffset)
+	}
+	return errors.New("it is not JSON")
+}
+
+var (
+	tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+	// tokenText is what an Authorization header can hold (RFC 6750).
+	tokenText = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+)
+
+func (e tokenEntry) read() (known, error) {
+	switch {
+	case !tokenName.MatchString(e.Name):
+		return known{}, errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
+	case e.Token == "":
+		return known{}, errors.New("the token is empty")
+	case len(e.Token) < minToken:
+		return known{}, fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32", len(e.Token), minToken)
+	case len(e.Token) > maxToken:
+		return known{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token), maxToken)
+	case !tokenText.MatchString(e.Token):
+		return known{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
+	}
+	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{Name: e.Name, Users: sandbox.Everyone()}}
+	if e.Users == nil {
+		return k, nil
+	}
+	var names []string
+	if err := json.Unmarshal(e.Users, &names); err != nil {
+		return known{}, errors.New("users is no list of strings")
+	}
+	if len(names) == 0 {
+		return known{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
+	}
+	var ids []sandbox.UserID
+	for i, name := range names {
+		id, err := sandbox.ParseUserID(name)
+		if err != nil {
+			return known{}, fmt.Errorf("users[%d]: %w", i, err)
+		}
+		ids = append(ids, id)
+	}
+	k.caller.Users = sandbox.Just(ids...)
+	return k, nil
+}
+
+// Find returns whose token it is. How long it takes says nothing about the token.
+func (t *Tokens) Find(token string) (Caller, bool) {
+	hash := sha256.Sum256([]byte(token))
+	found := -1
+	for i := range t.known {
+		if subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:]) == 1 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return Caller{}, false
+	}
+	return t.known[found].caller, true
+}
+
+// bearer reads the token of an Authorization header.
+func bearer(header string) (string, bool) {
+	scheme, token, ok := strings.Cut(header, " ")
+	return strings.TrimLeft(token, " "), ok && strings.EqualFold(scheme, "Bearer")
+}

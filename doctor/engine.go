@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Engine is what the engine says of itself.
+type Engine struct {
+	Version string
+	// Runtimes are those that it knows, with the programs behind them; empty for what is none.
+	Runtimes map[string]string
+	GVisor   []string // those of Runtimes that are gVisor's
+	// Ahead is by how much its clock was ahead of ours when it was asked.
+	Ahead time.Duration
+}
+
+// AskEngine asks the engine. It is asked by several checks, so that a slow one is asked once.
+type AskEngine func(context.Context) (Engine, error)
+
+const startEngine = "start it: systemctl start docker, or dockerd; and look whether docker.socketPath is its socket"
+
+// oldestMajor and oldestMinor are the first engine that the service works with.
+const oldestMajor, oldestMinor = 20, 10
+
+// EngineAnswers says whether the engine behind a socket answers, and is new enough.
+func EngineAnswers(socket string, ask AskEngine) Check {
+	return Check{"engine", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		if errors.Is(err, fs.ErrPermission) {
+			return skipped("only root, or who is in the group of %s, may ask the engine", socket)
+		}
+		if err != nil {
+			return wrong(startEngine, "%v", err)
+		}
+		var major, minor int
+		if _, err := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); err != nil {
+			return warning(fmt.Sprintf("see that it is %d.%d or newer", oldestMajor, oldestMinor), "the engine at %s calls its version %q", socket, e.Version)
+		}
+		if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+			return wrong("install a newer one", "Docker %s at %s is older than %d.%d", e.Version, socket, oldestMajor, oldestMinor)
+		}
+		return ok("Docker %s at %s", e.Version, socket)
+	}}
+}
+
+// RuntimeKnown says whether the engine knows a runtime that the settings name under key, and whether its
+// program answers. unused, if any, says why it is not needed. version runs the program.
+func RuntimeKnown(key, name, unused string, weaker bool, ask AskEngine, version func(ctx context.Context, program string) (string, error)) Check {
+	return Check{"runtime " + name, func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		if err != nil {
+			return skipped("the engine does not answer")
+		}
+		program, known := e.Runtimes[name]
+		if !known && unused != "" {
+			return skipped("%s, and the engine does not know it", unused)
+		}
+		if !known {
+			return wrong(fmt.Sprintf("register it with the engine (scripts/setup.sh does so for gVisor), or set %s", key),
+				"the engine does not know the runtime %s; it knows %s", name, strings.Join(names(e.Runtimes), ", ")).accepted(weaker)
+		}
+		if program == "" {
+			return ok("known to the engine")
+		}
+		says, err := version(ctx, program)
+		if err != nil {
+			return wrong("install it again (scripts/setup.sh builds runsc), and look whether the engine's daemon.json names it", "%s does not run: %v", program, err)
+		}
+		if !slices.Contains(e.GVisor, name) {
+			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key), "%s is not gVisor: commands share the host's kernel", path.Base(program))
+		}
+		return ok("%s", says)
+	}}
+}
+
+func names(runtimes map[string]string) (list []string) {
+	for name := range runtimes {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// ImageThere says whether the sandbox image is there, and whether it is the one that this build goes with.
+// find returns the version on its label: none, for an image that is not this project's.
+func ImageThere(ref, wanted string, ask AskEngine, find func(context.Context) (version string, err error)) Check {
+	return Check{"image", func(ctx context.Context) Finding {
+		if _, err := ask(ctx); err != nil {
+			return skipped("the engine does not answer")
+		}
+		const build = "build it with `sandboxd image build` in the project's folder (make setup does it), or get it with `sandboxd image pull`"
+		version, err := find(ctx)
+		switch {
+		case err != nil:
+			return wrong(build, "%v", err)
+		case version == "":
+			return ok("%s, which is not this project's", ref)
+		case version != wanted:
+			return wrong(build, "%s is version %s, and this build goes with version %s", ref, version, wanted)
+		default:
+			return ok("%s, version %s", ref, version)
+		}
+	}}
+}

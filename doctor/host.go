@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// Rights says as whom doctor looks.
+func Rights(uid int) Check {
+	return Check{"rights", func(context.Context) Finding {
+		if uid != 0 {
+			return warning("sudo sandbox doctor", "run by uid %d: what only root sees is skipped", uid)
+		}
+		return ok("root")
+	}}
+}
+
+// Place is a file or folder on the host.
+type Place struct {
+	Mode fs.FileMode
+	UID  uint32
+	// Unwritable is why the service, as root, could not write there; nil if it could, or who asks is not root.
+	Unwritable error
+}
+
+// openToOthers are the bits that let who is not the owner put files into a folder.
+const openToOthers = 0o022
+
+// Folder looks at one of the service's folders, which it makes when it starts.
+func Folder(key, path string, look func(path string) (Place, error)) Check {
+	return Check{key, func(context.Context) Finding {
+		p, err := look(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return ok("%s is made when the service starts", path)
+		case errors.Is(err, fs.ErrPermission):
+			return skipped("only root may look at %s", path)
+		case err != nil:
+			return wrong("set "+key+" to a folder that the service can use", "%v", err)
+		case !p.Mode.IsDir():
+			return wrong("remove it, or set "+key, "%s is no folder", path)
+		case p.Mode.Perm()&openToOthers != 0:
+			return wrong("chmod go-w "+path, "others may write to %s (mode %04o)", path, p.Mode.Perm())
+		case p.Unwritable != nil:
+			return wrong("mount it writable, or set "+key, "cannot write to %s: %v", path, p.Unwritable)
+		case p.UID != 0:
+			return warning("chown root "+path, "%s belongs to uid %d", path, p.UID)
+		default:
+			return ok("%s", path)
+		}
+	}}
+}
+
+// Socket looks at the service's socket and at the folder that it is in.
+func Socket(path, folder string, look func(path string) (Place, error)) Check {
+	return Check{"socket", func(context.Context) Finding {
+		in, err := look(folder)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return ok("%s is made when the service starts", path)
+		case err != nil:
+			return skipped("%v", err)
+		case in.Mode.Perm()&openToOthers != 0:
+			return wrong("chmod go-w "+folder+", or set listen to a folder of its own", "others may put a socket of theirs into %s (mode %04o)", folder, in.Mode.Perm())
+		}
+		s, err := look(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return ok("%s is made when the service starts", path)
+		case err != nil:
+			return skipped("%v", err)
+		case s.Mode.Type() != fs.ModeSocket:
+			return wrong("remove it, or set listen to another path", "%s is no socket", path)
+		case s.Mode.Perm()&0o007 != 0:
+			return wrong("start the service again", "everybody may connect to %s (mode %04o)", path, s.Mode.Perm())
+		default:
+			return ok("%s, mode %04o", path, s.Mode.Perm())
+		}
+	}}
+}
+
+// Space is what a filesystem has, and what of it root may still use.
+type Space struct{ Bytes, FreeBytes, Files, FreeFiles uint64 }
+
+// What there has to be left of bytes and of inodes, as a part of all; and a GiB in any case.
+const (
+	gib             = 1 << 30
+	faultAt, warnAt = 0.02, 0.10
+)
+
+const makeRoom = "make room, or move it to a larger disk: a disk that is full ends the writes of all users"
+
+// Disk says whether there is room where one of the service's folders is.
+func Disk(what, path string, look func(path string) (Space, error)) Check {
+	return Check{"disk of " + what, func(context.Context) Finding {
+		s, err := look(path)
+		if err != nil {
+			return skipped("%v", err)
+		}
+		bytes, files := part(s.FreeBytes, s.Bytes), part(s.FreeFiles, s.Files)
+		says := fmt.Sprintf("%.1f of %.1f GiB free at %s", float64(s.FreeBytes)/gib, float64(s.Bytes)/gib, path)
+		inodes := fmt.Sprintf("%d of %d inodes free at %s", s.FreeFiles, s.Files, path)
+		switch {
+		case s.FreeBytes < gib || bytes < faultAt:
+			return wrong(makeRoom, "%s", says)
+		case files < faultAt:
+			return wrong(makeRoom, "%s", inodes)
+		case bytes < warnAt:
+			return warning(makeRoom, "%s", says)
+		case files < warnAt:
+			return warning(makeRoom, "%s", inodes)
+		default:
+			return ok("%s", says)
+		}
+	}}
+}
+
+// part is 1 where a filesystem does not count.
+func part(free, all uint64) float64 {
+	if all == 0 {
+		return 1
+	}
+	return float64(free) / float64(all)
+}
+
+// Clocks are the times that have to agree.
+type Clocks struct {
+	Now func() time.Time
+	// Built is when this build was made; zero if that is not known.
+	Built time.Time
+	// Synced asks the kernel whether something keeps its clock right.
+	Synced func() (bool, error)
+}
+
+// skew is by how much the engine's clock may differ.
+const skew = 10 * time.Second
+
+// Right says whether the host's clock is right, as far as can be told: certificates, timeouts and logs go by
+// it.
+func (c Clocks) Right(ask AskEngine) Check {
+	return Check{"clock", func(ctx context.Context) Finding {
+		const set = "set the clock, and have chrony or systemd-timesyncd keep it"
+		if now := c.Now(); now.Before(c.Built) {
+			return wrong(set, "it is %s here, before this build was made (%s)", now.UTC().Format(time.RFC3339), c.Built.UTC().Format(time.RFC3339))
+		}
+		if e, err := ask(ctx); err == nil && e.Ahead.Abs() > skew {
+			return wrong(set, "the engine's clock differs by %v", e.Ahead.Abs().Round(time.Second))
+		}
+		synced, err := c.Synced()
+		switch {
+		case err != nil:
+			return skipped("%v", err)
+		case !synced:
+			return warning(set, "nothing keeps the clock right, says the kernel")
+		default:
+			return ok("right, says the kernel")
+		}
+	}}
+}

@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// askLimit is how long a resolver may take.
+const askLimit = 2 * time.Second
+
+// RulesUsable says whether the service can hold containers to names. probe asks the kernel; who is not root
+// would learn nothing of the service's rights by it.
+func RulesUsable(root, weaker bool, probe func() error) Check {
+	return Check{"nftables", func(context.Context) Finding {
+		if !root {
+			return skipped("only root may ask the kernel for its rules")
+		}
+		if err := probe(); err != nil {
+			return wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables and nft_redir; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
+				"%v", err).accepted(weaker)
+		}
+		return ok("rules can be made")
+	}}
+}
+
+// Forwarding says whether the kernel passes packets on, which calls with "*" and extraPorts need. read reads
+// a name below /proc/sys.
+func Forwarding(read func(name string) (string, error)) Check {
+	return Check{"forwarding", func(context.Context) Finding {
+		on, err := read("net/ipv4/ip_forward")
+		switch {
+		case err != nil:
+			return skipped("%v", err)
+		case strings.TrimSpace(on) != "1":
+			return warning("sysctl -w net.ipv4.ip_forward=1; the engine does so when it starts, unless its daemon.json says \"ip-forward\": false",
+				"the kernel forwards nothing: calls with \"*\" and egress.extraPorts reach nothing")
+		default:
+			return ok("the kernel forwards packets of containers")
+		}
+	}}
+}
+
+// Upstreams are the resolvers of one profile, as the settings name them.
+type Upstreams struct {
+	Key     string // of the setting
+	Servers []string
+	Err     error // why there are none
+}
+
+// Resolvers has a check for each resolver. One that is down is a fault where its profile has no other. name
+// is what they are asked for; whatever they say of it, they answer.
+func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, name string) (rcode string, err error)) []Check {
+	if u.Err != nil {
+		return []Check{{"resolvers of " + u.Key, func(context.Context) Finding { return wrong("set "+u.Key, "%v", u.Err) }}}
+	}
+	answers := func(ctx context.Context, server string) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askLimit)
+		defer cancel()
+		rcode, err := ask(ctx, server, name)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %v", askLimit)
+		}
+		return rcode, err
+	}
+	var checks []Check
+	for i, server := range u.Servers {
+		checks = append(checks, Check{"resolver " + server, func(ctx context.Context) Finding {
+			rcode, err := answers(ctx, server)
+			remedy := "look whether the host reaches it, or name another one in " + u.Key
+			switch {
+			case err == nil && (rcode == "NOERROR" || rcode == "NXDOMAIN"):
+				return ok("answers, for %s", u.Key)
+			case err == nil:
+				return warning(remedy, "answers %s when asked for %s", rcode, name)
+			}
+			for j, other := range u.Servers {
+				if j == i {
+					continue
+				}
+				if _, fails := answers(ctx, other); fails == nil {
+					return warning(remedy, "%v; %s answers instead", err, other)
+				}
+			}
+			return wrong(remedy, "%v, and %s names no other that answers: names that calls may reach do not resolve", err, u.Key)
+		}})
+	}
+	return checks
+}
+
+// NameserverPort says whether the service can answer DNS at the gateways of its networks. try takes port 53
+// of an address that is nobody's, by UDP and TCP, and gives it back: that fails when somebody has it on every
+// address.
+func NameserverPort(try func() error) Check {
+	return Check{"port 53", func(context.Context) Finding {
+		err := try()
+		switch {
+		case err == nil:
+			return ok("free at the networks' gateways")
+		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+			return skipped("only root may try")
+		case errors.Is(err, syscall.EADDRINUSE):
+			return wrong("find it with `ss -lnptu sport = :53`, and have it listen on addresses of its own (dnsmasq: bind-interfaces; bind9: listen-on)",
+				"another program has port 53 on every address, so the service cannot answer at its networks' gateways")
+		default:
+			return skipped("%v", err)
+		}
+	}}
+}

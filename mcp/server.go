@@ -1,0 +1,89 @@
+// Package mcp serves one sandbox to an agent over the Model Context Protocol: tools that run commands, read and
+// write files, and keep processes, as calls of the service.
+//
+// server.go has what a server is made of, bounds.go what its calls may ask for, asks.go what they say about it;
+// exec.go, files.go and processes.go have the tools, text.go what they tell.
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+// Config is what a Server needs; Client, Sandbox and Bounds must be set.
+type Config struct {
+	Client *client.Client
+	// Sandbox is the id of the registered sandbox that calls go to.
+	Sandbox string
+	Bounds  Bounds
+	// Version is told to clients.
+	Version string
+}
+
+// Server has the tools. It is safe for concurrent use.
+type Server struct {
+	cfg    Config
+	bounds Bounds
+	server *mcp.Server
+}
+
+// New makes a server. It calls nobody yet.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, bounds: cfg.Bounds}
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox", Version: cfg.Version}, &mcp.ServerOptions{
+		Instructions: s.instructions(),
+		Capabilities: &mcp.ServerCapabilities{},
+	})
+	s.addExec()
+	s.addFiles()
+	s.addProcesses()
+	return s
+}
+
+// Run answers one client on a transport, until it leaves or ctx ends. Commands that run then are ended.
+func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
+	err := s.server.Run(ctx, transport)
+	if errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// instructions are for the agent, about all tools.
+func (s *Server) instructions() string {
+	return "Commands, files and processes of one Linux sandbox, isolated from the host. " + s.what()
+}
+
+// what is what calls may ask for.
+func (s *Server) what() string {
+	b := s.bounds
+	var text strings.Builder
+	fmt.Fprintf(&text, "The working directory is %s. A call has nothing that it does not ask for: without permissions it reads the home, writes to /tmp alone, and has no network. ", b.WorkingDir)
+	if len(b.Grants) == 0 {
+		text.WriteString("This sandbox grants no permissions. ")
+	} else {
+		fmt.Fprintf(&text, "It may ask for %s, in permissions; ask for no more than it needs. ", strings.Join(b.Grants, ", "))
+	}
+	switch {
+	case !b.has(tagNetwork):
+	case b.free():
+		text.WriteString(`To reach the network, ask for @network and name what to reach: names in allowedDomains ("example.org", "*.example.org" for all below it), registries of package managers in packageManagers (node, python, go, rust, java, ruby, php, dotnet, dart). `)
+	default:
+		fmt.Fprintf(&text, "To reach the network, ask for @network and name what to reach. Names that may be in allowedDomains: %s. Presets that may be in packageManagers: %s. ", orNone(b.Domains.List()), orNone(b.PackageManagers))
+	}
+	return text.String()
+}
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}

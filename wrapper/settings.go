@@ -1,0 +1,73 @@
+// Package wrapper reads the settings files of a sandbox wrapper, which say for one command what it may
+// read, write and reach, and makes of them what a call asks the service for. It opens no file.
+//
+// settings.go reads a file of the form that sandbox-runtime (srt) has, keys.go says what becomes of the keys
+// that mean nothing here or would open more, applied.go reads the sandbox.json of a durable process; roots.go
+// turns paths of the host into paths inside, and plan.go puts the call together.
+package wrapper
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Settings are what a file says. The zero value gives a command its working directory to read, /tmp to write
+// to, and no network.
+type Settings struct {
+	Filesystem Filesystem `json:"filesystem"`
+	Network    Network    `json:"network"`
+	others
+}
+
+// Filesystem has paths: absolute, below the caller's home as ~/…, or relative to the working directory. Each
+// is meant with all below, also when it ends in /**.
+type Filesystem struct {
+	DenyRead   []string `json:"denyRead"`
+	AllowRead  []string `json:"allowRead"`
+	AllowWrite []string `json:"allowWrite"`
+	DenyWrite  []string `json:"denyWrite"`
+	otherFilesystem
+}
+
+// Network has patterns of names, as allowedDomains and deniedDomains of a call have them.
+type Network struct {
+	AllowedDomains []string `json:"allowedDomains"`
+	DeniedDomains  []string `json:"deniedDomains"`
+	otherNetwork
+}
+
+// Parse reads a settings file strictly: an unknown key or a wrong type is an error that names it, and so is
+// a key that would open more than the service does. The warnings are about keys that change nothing here.
+func Parse(text []byte) (s Settings, warnings []string, _ error) {
+	err := json.Unmarshal(text, &s, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
+	var semantic *json.SemanticError
+	var syntactic *jsontext.SyntacticError
+	switch {
+	case err == nil:
+	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
+		return s, nil, fmt.Errorf("unknown key %s", dotted(semantic.JSONPointer))
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
+		return s, nil, fmt.Errorf("key %s is given twice", dotted(syntactic.JSONPointer))
+	case errors.As(err, &semantic):
+		return s, nil, fmt.Errorf("%s cannot be a JSON %s", dotted(semantic.JSONPointer), semantic.JSONKind)
+	default:
+		return s, nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	if err := s.refused(); err != nil {
+		return s, nil, err
+	}
+	return s, s.warnings(), nil
+}
+
+// dotted is a JSON pointer as messages have it.
+func dotted(pointer jsontext.Pointer) string {
+	name := strings.Join(strings.FieldsFunc(string(pointer), func(r rune) bool { return r == '/' }), ".")
+	if name == "" {
+		return "the file"
+	}
+	return name
+}
