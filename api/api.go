@@ -1,16 +1,20 @@
 // Package api is the HTTP surface: the routes, their access, and how errors become answers.
 //
-// api.go has the table of routes, classes.go the one map from error classes to statuses, decode.go
-// how requests are read; exec.go the buffered and streamed exec, attach.go the one with stdin and
-// signals over a WebSocket, encode.go how a command's bytes become JSON; files.go the calls on files,
-// transfer.go those that stream one; processes.go the durable processes and processlog.go their logs;
-// query.go how parameters are read, decisions.go what egress decided and follow.go how that is followed;
-// lines.go the streams of those that are followed.
+// api.go has the table of routes, gate.go what comes before and after each of them: who asks, limits, the line
+// in the log; classes.go the one map from error classes to statuses, decode.go how requests are read; exec.go
+// the buffered exec, stream.go the streamed one, attach.go the one over a WebSocket, input.go and terminal.go
+// what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
+// become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
+// processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
+// and follow.go how that is followed; lines.go the streams of those that are followed. routes.go answers the
+// plain routes, registration.go reads what an engine registers, contract.go answers with openapi.yaml, upgrade.go
+// makes a request a WebSocket, and sendfile.go lets the kernel copy files.
 package api
 
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,6 +27,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
@@ -43,11 +48,20 @@ type Service interface {
 	List() []sandbox.Sandbox
 	Exec(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	Explain(context.Context, string, sandbox.ExplainRequest) (sandbox.Explanation, error)
+	DetachedCalls
 	Files
 	ProcessCalls
 	Containers() []dockerexec.Container
 	Decisions() *decisions.Log
 	Health(context.Context) sandbox.Health
+}
+
+// DetachedCalls is the part of Service whose commands go on when their caller's connection is lost. What is
+// another user's is not found.
+type DetachedCalls interface {
+	StartExec(id string, r sandbox.Request, stdin bool) (*sandbox.Detached, error)
+	DetachedExecs(id string) ([]*sandbox.Detached, error)
+	DetachedExec(id, execID string) (*sandbox.Detached, error)
 }
 
 // Files is the part of Service that reads and writes a sandbox's files.
@@ -78,8 +92,16 @@ type ProcessCalls interface {
 	FollowProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error
 }
 
-// Config is what the API needs; all fields but Stopping and Metrics must be set.
+// Door says who a request is from, or why it is refused.
+type Door func(*http.Request) (access.Caller, error)
+
+// Config is what the API needs. Version, MaxRequest, MaxOutput and Log must be set.
 type Config struct {
+	// Door is the way in that these requests come by. Nil lets nobody in.
+	Door Door
+	// Among gives the service as a caller may have it who acts for these users alone. Nil refuses such
+	// callers.
+	Among func(sandbox.Users) Service
 	// Version is the service's, for health.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.
@@ -89,20 +111,42 @@ type Config struct {
 	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
 	// Nil is for never.
 	Stopping <-chan struct{}
+	// BodyTimeout is how long a body may take to come, and an upload to go on. Zero is for a minute.
+	BodyTimeout time.Duration
+	// Warnings are for health, beside the service's own.
+	Warnings []string
 	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
 	Metrics http.Handler
-	Log     zerolog.Logger
+	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
+	Observed func(Call)
+	Log      zerolog.Logger
+	// LogCalls says whether each call is logged at level info rather than debug. Nil is for never.
+	LogCalls func() bool
 }
 
-// server answers requests.
+// Call is a request that was answered.
+type Call struct {
+	// Route is the pattern of the route, such as "GET /v1/health"; "/" for what is none.
+	Route string
+	// Status is 200 for every success.
+	Status int
+	// Kind is that of the error that the caller was told, at the end of a stream too; empty for none.
+	Kind apitypes.Kind
+	Took time.Duration
+}
+
+// server answers one request. It is made for each: its service is the one that the caller may have.
 type server struct {
 	cfg     Config
 	service Service
+	// id is the request's.
+	id string
 }
 
 // route is one line of the API.
 type route struct {
 	pattern string
+	who     who
 	handle  handler
 	// streams says that the body goes to a file as it comes, so that it needs no bound.
 	streams bool
@@ -110,82 +154,107 @@ type route struct {
 
 type handler = func(*server, http.ResponseWriter, *http.Request) error
 
-// The routes. Every one is for whoever may open the socket, which is its owner alone: access is
-// decided by the socket's mode.
+// who says whose calls a route takes. A route that does not say it takes none.
+type who int
+
+const (
+	// forUsers is for every caller. One who acts for some users alone has a service in which there is nothing
+	// of others.
+	forUsers who = iota + 1
+	// forOperators is for callers who act for everyone: it is about the service as a whole.
+	forOperators
+)
+
+// The routes.
 var routes = []route{
-	{pattern: "GET /v1/health", handle: (*server).health},
-	{pattern: "GET /v1/containers", handle: (*server).containers},
-	{pattern: "GET /v1/egress/decisions", handle: (*server).decisions},
-	{pattern: "GET /v1/sandboxes", handle: (*server).list},
-	{pattern: "PUT /v1/sandboxes/{id}", handle: (*server).put},
-	{pattern: "GET /v1/sandboxes/{id}", handle: (*server).get},
-	{pattern: "DELETE /v1/sandboxes/{id}", handle: (*server).delete},
-	{pattern: "POST /v1/sandboxes/{id}/exec", handle: (*server).exec},
-	{pattern: "GET /v1/sandboxes/{id}/exec", handle: (*server).attach},
-	{pattern: "POST /v1/sandboxes/{id}/explain", handle: call(explain)},
-	{pattern: "POST /v1/sandboxes/{id}/read", handle: call(read)},
-	{pattern: "POST /v1/sandboxes/{id}/write", handle: call(write)},
-	{pattern: "POST /v1/sandboxes/{id}/list", handle: call(list)},
-	{pattern: "POST /v1/sandboxes/{id}/stat", handle: call(stat)},
-	{pattern: "POST /v1/sandboxes/{id}/mkdir", handle: call(mkdir)},
-	{pattern: "POST /v1/sandboxes/{id}/move", handle: call(move)},
-	{pattern: "POST /v1/sandboxes/{id}/remove", handle: call(remove)},
-	{pattern: "POST /v1/sandboxes/{id}/processes", handle: (*server).startProcess},
-	{pattern: "GET /v1/sandboxes/{id}/processes", handle: (*server).processes},
-	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", handle: (*server).stopProcesses},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", handle: (*server).process},
-	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", handle: (*server).removeProcess},
-	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", handle: (*server).stopProcess},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", handle: (*server).processLog},
-	{pattern: "PUT /v1/sandboxes/{id}/files", handle: (*server).upload, streams: true},
-	{pattern: "GET /v1/sandboxes/{id}/files", handle: (*server).download},
-	{pattern: "HEAD /v1/sandboxes/{id}/files", handle: (*server).download},
+	{pattern: "GET /v1/health", who: forUsers, handle: (*server).health},
+	{pattern: "GET /v1/openapi.json", who: forUsers, handle: (*server).contract},
+	{pattern: "GET /metrics", who: forOperators, handle: (*server).metrics},
+	{pattern: "GET /v1/containers", who: forOperators, handle: (*server).containers},
+	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
+	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},
+	{pattern: "PUT /v1/sandboxes/{id}", who: forUsers, handle: (*server).put},
+	{pattern: "GET /v1/sandboxes/{id}", who: forUsers, handle: (*server).get},
+	{pattern: "DELETE /v1/sandboxes/{id}", who: forUsers, handle: (*server).delete},
+	{pattern: "POST /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).exec},
+	{pattern: "GET /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).attach},
+	{pattern: "GET /v1/sandboxes/{id}/execs", who: forUsers, handle: (*server).detachedExecs},
+	{pattern: "GET /v1/sandboxes/{id}/execs/{execId}", who: forUsers, handle: (*server).reattach},
+	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers, handle: (*server).killExec},
+	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: call(explain)},
+	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call(read)},
+	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},
+	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: call(list)},
+	{pattern: "POST /v1/sandboxes/{id}/stat", who: forUsers, handle: call(stat)},
+	{pattern: "POST /v1/sandboxes/{id}/mkdir", who: forUsers, handle: call(mkdir)},
+	{pattern: "POST /v1/sandboxes/{id}/move", who: forUsers, handle: call(move)},
+	{pattern: "POST /v1/sandboxes/{id}/remove", who: forUsers, handle: call(remove)},
+	{pattern: "POST /v1/sandboxes/{id}/processes", who: forUsers, handle: (*server).startProcess},
+	{pattern: "GET /v1/sandboxes/{id}/processes", who: forUsers, handle: (*server).processes},
+	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", who: forUsers, handle: (*server).stopProcesses},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: (*server).process},
+	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: (*server).removeProcess},
+	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", who: forUsers, handle: (*server).stopProcess},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers, handle: (*server).processLog},
+	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload, streams: true},
+	{pattern: "GET /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
+	{pattern: "HEAD /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
 }
 
 // New makes the API's handler.
 func New(service Service, cfg Config) http.Handler {
-	s := &server{cfg: cfg, service: service}
+	g := &gate{cfg: cfg, service: service}
 	mux := http.NewServeMux()
 	for _, r := range routes {
-		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
-			s.serve(w, req, r)
-		})
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { g.serve(w, req, r) })
 	}
-	if cfg.Metrics != nil {
-		mux.Handle("GET /metrics", cfg.Metrics)
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		s.fail(w, fmt.Errorf("there is no %s %s here: %w", req.Method, req.URL.Path, cerrdefs.ErrNotFound))
-	})
+	elsewhere := route{pattern: "/", who: forUsers, handle: func(_ *server, w http.ResponseWriter, req *http.Request) error {
+		return notHere(mux, w, req)
+	}}
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { g.serve(w, req, elsewhere) })
+	unclean := route{pattern: "/", who: forUsers, handle: func(_ *server, _ http.ResponseWriter, req *http.Request) error {
+		return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument)
+	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// The mux would redirect a path with such a component, and the caller would be told about a
 		// path that it did not ask for.
-		if clean := path.Clean(req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
-			s.fail(w, fmt.Errorf("the path %q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument))
+		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+			g.serve(w, req, unclean)
 			return
 		}
 		mux.ServeHTTP(w, req)
 	})
 }
 
-// serve runs one route, with its body bounded, and logs it without anything that it carried.
-func (s *server) serve(w http.ResponseWriter, req *http.Request, r route) {
-	begun := time.Now()
-	if !r.streams {
-		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
+// told is an error that the caller has been told already, at the end of a stream.
+type told struct{ error }
+
+func (t told) Unwrap() error { return t.error }
+
+func observed(route string, err error, took time.Duration) Call {
+	c := Call{Route: route, Status: http.StatusOK, Took: took}
+	if err == nil {
+		return c
 	}
-	err := r.handle(s, w, req)
-	if err != nil {
-		s.fail(w, err)
+	failure, status := classify(err)
+	if _, is := errors.AsType[told](err); !is {
+		c.Status = status
 	}
-	s.cfg.Log.Debug().Str("route", r.pattern).Str("sandbox", req.PathValue("id")).
-		Dur("took", time.Since(begun)).AnErr("error", err).Msg("call")
+	c.Kind = failure.Kind
+	return c
 }
 
 // fail answers also when the caller has hung up: one that has closed its sending side alone still reads,
 // and what is not answered becomes a 200.
 func (s *server) fail(w http.ResponseWriter, err error) {
 	failure, status := classify(err)
+	failure.RequestID = s.id
+	switch status {
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1") // most commands are over in a second
+	}
 	s.answer(w, status, apitypes.Failure{Error: failure})
 }
 

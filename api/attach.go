@@ -2,31 +2,50 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
-	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
 )
 
 // attach is an exec over a WebSocket: the first message is the exec as JSON, then stdin and signals
 // come in and output and the exit go out.
 func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
-	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
-		return fmt.Errorf("GET …/exec is for WebSockets; to run a command, POST it: %w", cerrdefs.ErrInvalidArgument)
+	if err := wantsWebSocket(req, "GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
+		return err
 	}
-	conn, err := websocket.Accept(w, req, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
-	if err != nil {
-		return nil // Accept has answered
+	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*apitypes.Result, error) {
+		return a.run(ctx, writing, s, req.PathValue("id"), hangUp)
+	})
+}
+
+func wantsWebSocket(req *http.Request, otherwise string) error {
+	if !strings.EqualFold(req.Header.Get("Upgrade"), "websocket") {
+		return fmt.Errorf("%s: %w", otherwise, cerrdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// talk is what happens on a WebSocket: it ends with ctx, writes while writing lasts, and calls hangUp when
+// nothing more comes in, with the reason.
+type talk func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*apitypes.Result, error)
+
+// converse makes the connection a WebSocket, talks, and sends how that has ended.
+func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) error {
+	conn, err := upgrade(w, req)
+	if err != nil || conn == nil {
+		return err
 	}
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
@@ -35,17 +54,20 @@ func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 	// fault ends the command is still told about it.
 	writing, stopWriting := context.WithCancel(req.Context())
 	defer stopWriting()
+	// As events, not as pings: those have a limit of their own, which would cut off a caller who pauses.
+	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, apitypes.Event{Type: apitypes.EventKeepAlive}) })
+	defer a.quiet.Stop()
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	exit, err := a.run(ctx, writing, s, req.PathValue("id"), func(why error) {
+	exit, err := talk(ctx, writing, a, func(why error) {
 		cancel(why)
-		if cerrdefs.IsInvalidArgument(why) {
+		if isTold(why) {
 			time.AfterFunc(farewell, stopWriting)
 		} else {
 			stopWriting()
 		}
 	})
-	if fault := context.Cause(ctx); err != nil && cerrdefs.IsInvalidArgument(fault) {
+	if fault := context.Cause(ctx); err != nil && isTold(fault) {
 		err = fault
 	}
 	if err != nil {
@@ -55,10 +77,18 @@ func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 		_ = a.event(writing, apitypes.Event{Type: apitypes.EventExit, Result: exit})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
+	if err != nil {
+		return told{err}
+	}
 	return nil
 }
 
-// farewell is how long a caller that broke the rules may take to read what it did wrong.
+// isTold says that the caller has not gone, although nothing more is taken from it.
+func isTold(why error) bool {
+	return cerrdefs.IsInvalidArgument(why) || errors.Is(why, attach.ErrTaken)
+}
+
+// farewell is how long a caller of whom nothing more is taken may take to read why.
 const farewell = 5 * time.Second
 
 // firstLimit is how long the caller may take to say what to run.
@@ -70,43 +100,42 @@ const frameCapacity = 128 << 10
 // attached is one exec's WebSocket.
 type attached struct {
 	conn  *websocket.Conn
-	frame []byte // a binary message being put together: its channel, then the data
+	quiet *time.Timer // sends a keepalive
+	frame []byte      // a binary message being put together: its channel, then the data
 }
 
-// run ends the command with ctx, and calls hangUp when nothing more comes in, with the reason.
+// run reads the first message and runs what it asks for, a talk.
 func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*apitypes.Result, error) {
-	var body apitypes.Exec
-	patient, done := context.WithTimeout(ctx, firstLimit)
-	kind, first, err := a.conn.Read(patient)
-	done()
+	body, err := a.first(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("no exec came: %v: %w", err, cerrdefs.ErrInvalidArgument)
-	}
-	if kind != websocket.MessageText {
-		return nil, fmt.Errorf("the first message has to be the exec as JSON text: %w", cerrdefs.ErrInvalidArgument)
-	}
-	if err := decodeJSON(first, &body); err != nil {
 		return nil, err
 	}
 	r, err := request(body)
 	if err != nil {
 		return nil, err
 	}
-	stdin := newStdinQueue(func(n int) {
+	if body.DetachOnDisconnect {
+		e, err := s.service.StartExec(id, r, r.Stdin == nil)
+		if err != nil {
+			return nil, err
+		}
+		return a.watch(ctx, writing, e, 0, hangUp)
+	}
+	in := attach.NewInput(r.Terminal != nil, func(n int) {
 		_ = a.event(writing, apitypes.Event{Type: apitypes.EventStdin, Bytes: n})
 	})
-	defer stdin.end(io.EOF)
+	defer in.End(io.EOF)
 	if r.Stdin == nil {
-		r.Stdin = stdin
+		r.Stdin = in.Stdin()
 	}
-	signals := make(chan syscall.Signal, 16)
-	r.Signals = signals
+	r.Signals, r.Resizes = in.Signals(), in.Resizes()
 	r.Started = func() { _ = a.event(writing, apitypes.Event{Type: apitypes.EventStart}) }
+	r.Refused = func(line decisions.Summary) { _ = a.event(writing, refusal(line)) }
 	go func() {
 		// Whatever ends the input other than its own eof means that the caller has gone, or does not
 		// keep to the rules.
-		err := a.receive(ctx, stdin, signals)
-		stdin.end(err)
+		err := a.receive(ctx, plainInput{in})
+		in.End(err)
 		hangUp(err)
 	}()
 	ended, err := s.service.Exec(ctx, id, r, func(stream dockerexec.Stream, data []byte) error {
@@ -122,42 +151,18 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 	return &exit, nil
 }
 
-// receive handles what the caller sends, until the connection ends.
-func (a *attached) receive(ctx context.Context, stdin *stdinQueue, signals chan<- syscall.Signal) error {
-	for {
-		kind, message, err := a.conn.Read(ctx)
-		if err != nil {
-			return err
-		}
-		if kind == websocket.MessageBinary {
-			if len(message) == 0 || message[0] != apitypes.ChannelStdin {
-				return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
-			}
-			if err := stdin.put(message[1:]); err != nil {
-				return err
-			}
-			continue
-		}
-		var input apitypes.Input
-		if err := decodeJSON(message, &input); err != nil {
-			return err
-		}
-		switch input.Type {
-		case apitypes.InputEOF:
-			stdin.end(io.EOF)
-		case apitypes.InputSignal:
-			signal, err := parseSignal(input.Signal)
-			if err != nil {
-				return err
-			}
-			select {
-			case signals <- signal:
-			default: // nobody takes them: the command has not started, or has ended
-			}
-		default:
-			return fmt.Errorf("input of unknown type %q: %w", input.Type, cerrdefs.ErrInvalidArgument)
-		}
+// first is the first message.
+func (a *attached) first(ctx context.Context) (body apitypes.Exec, err error) {
+	patient, done := context.WithTimeout(ctx, firstLimit)
+	kind, first, err := a.conn.Read(patient)
+	done()
+	if err != nil {
+		return body, fmt.Errorf("no exec came: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}
+	if kind != websocket.MessageText {
+		return body, fmt.Errorf("the first message has to be the exec as JSON text: %w", cerrdefs.ErrInvalidArgument)
+	}
+	return body, decodeJSON(first, &body)
 }
 
 func (a *attached) output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
@@ -166,7 +171,7 @@ func (a *attached) output(ctx context.Context, stream dockerexec.Stream, data []
 		channel = apitypes.ChannelStderr
 	}
 	a.frame = append(append(a.frame[:0], channel), data...)
-	return a.conn.Write(ctx, websocket.MessageBinary, a.frame)
+	return a.write(ctx, websocket.MessageBinary, a.frame)
 }
 
 func (a *attached) event(ctx context.Context, e apitypes.Event) error {
@@ -174,17 +179,13 @@ func (a *attached) event(ctx context.Context, e apitypes.Event) error {
 	if err != nil {
 		return err
 	}
-	return a.conn.Write(ctx, websocket.MessageText, text)
+	return a.write(ctx, websocket.MessageText, text)
 }
 
-// signalNames are those that a caller may send.
-var signalNames = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "TSTP", "WINCH"}
-
-func parseSignal(name string) (syscall.Signal, error) {
-	for _, known := range signalNames {
-		if name == known || name == "SIG"+known {
-			return unix.SignalNum("SIG" + known), nil
-		}
+func (a *attached) write(ctx context.Context, kind websocket.MessageType, message []byte) error {
+	err := a.conn.Write(ctx, kind, message)
+	if err == nil {
+		a.quiet.Reset(keepAlive)
 	}
-	return 0, fmt.Errorf("signal %q is not one of %s: %w", name, strings.Join(signalNames, ", "), cerrdefs.ErrInvalidArgument)
+	return err
 }

@@ -112,6 +112,47 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 	c.last(apitypes.EventExit)
 }
 
+func TestTerminalsHaveASize(t *testing.T) {
+	for _, tt := range []struct {
+		first string
+		want  dockerexec.Size
+	}{
+		{`{"command":"top","tty":{}}`, dockerexec.Size{Rows: 24, Cols: 80}},
+		{`{"command":"top","tty":{"cols":132}}`, dockerexec.Size{Rows: 24, Cols: 132}},
+		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, dockerexec.Size{Rows: 1, Cols: 10000}},
+	} {
+		server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			if r.Terminal == nil || *r.Terminal != tt.want {
+				return sandbox.Result{}, fmt.Errorf("the terminal is %v", r.Terminal)
+			}
+			return ended(0), nil
+		}))
+		c := attachTo(t, server, tt.first)
+		c.expect(apitypes.EventStart)
+		c.last(apitypes.EventExit)
+	}
+}
+
+// TestTheLatestSizeCounts sends sizes while the command takes none.
+func TestTheLatestSizeCounts(t *testing.T) {
+	ready := make(chan struct{})
+	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		<-r.Signals // sent after the sizes
+		close(ready)
+		if size := <-r.Resizes; size != (dockerexec.Size{Rows: 3, Cols: 4}) {
+			return sandbox.Result{}, fmt.Errorf("the size is %v", size)
+		}
+		return ended(0), nil
+	}))
+	c := attachTo(t, server, `{"command":"top","tty":{}}`)
+	c.expect(apitypes.EventStart)
+	c.say(`{"type":"resize","rows":1,"cols":2}`)
+	c.say(`{"type":"resize","rows":3,"cols":4}`)
+	c.say(`{"type":"signal","signal":"WINCH"}`)
+	<-ready
+	c.last(apitypes.EventExit)
+}
+
 func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 	for name, hangUp := range map[string]func(*caller) error{
 		"properly":    func(c *caller) error { return c.conn.Close(websocket.StatusNormalClosure, "") },
@@ -140,6 +181,8 @@ func TestBadFirstMessages(t *testing.T) {
 		{"empty", "", "empty"},
 		{"unknown key", `{"cmd":"ls"}`, "unknown key cmd"},
 		{"bad stdin", `{"command":"ls","stdinEncoding":"hex"}`, "stdinEncoding"},
+		{"no rows", `{"command":"ls","tty":{"rows":0}}`, "tty.rows 0 is not from 1 to 10000"},
+		{"too many columns", `{"command":"ls","tty":{"cols":10001}}`, "tty.cols 10001 is not from 1 to 10000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			failure := attachTo(t, server, tt.first).last(apitypes.EventError).Error
@@ -168,8 +211,11 @@ func TestBadInputs(t *testing.T) {
 		name, message string
 		send          func(*caller)
 	}{
-		{"unknown type", `input of unknown type "resize"`, func(c *caller) { c.say(`{"type":"resize"}`) }},
-		{"unknown key", "unknown key rows", func(c *caller) { c.say(`{"type":"eof","rows":1}`) }},
+		{"unknown type", `input of unknown type "close"`, func(c *caller) { c.say(`{"type":"close"}`) }},
+		{"unknown key", "unknown key width", func(c *caller) { c.say(`{"type":"eof","width":1}`) }},
+		{"no size", "rows 0 is not from 1 to 10000", func(c *caller) { c.say(`{"type":"resize"}`) }},
+		{"a size that is too large", "cols 10001 is not from 1 to 10000", func(c *caller) { c.say(`{"type":"resize","rows":1,"cols":10001}`) }},
+		{"a size without a terminal", "started without tty", func(c *caller) { c.say(`{"type":"resize","rows":1,"cols":1}`) }},
 		{"unknown signal", `signal "SEGV"`, func(c *caller) { c.say(`{"type":"signal","signal":"SEGV"}`) }},
 		{"no JSON", "not JSON", func(c *caller) { c.say(`eof`) }},
 		{"more stdin than was taken", "1048576 bytes", func(c *caller) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -22,12 +23,15 @@ var classes = []struct {
 	{isFull, apitypes.TooLarge, http.StatusInsufficientStorage},
 	{isBeyond, apitypes.Invalid, http.StatusRequestedRangeNotSatisfiable},
 	{isChanged, apitypes.Conflict, http.StatusPreconditionFailed},
+	{isMethod, apitypes.Invalid, http.StatusMethodNotAllowed},
 	{cerrdefs.IsInvalidArgument, apitypes.Invalid, http.StatusBadRequest},
+	{cerrdefs.IsUnauthorized, apitypes.Denied, http.StatusUnauthorized},
 	{cerrdefs.IsPermissionDenied, apitypes.Denied, http.StatusForbidden},
 	{cerrdefs.IsNotFound, apitypes.NotFound, http.StatusNotFound},
 	{cerrdefs.IsConflict, apitypes.Conflict, http.StatusConflict},
 	{cerrdefs.IsResourceExhausted, apitypes.Busy, http.StatusTooManyRequests},
 	{cerrdefs.IsUnavailable, apitypes.Unavailable, http.StatusServiceUnavailable},
+	{isGone, apitypes.Unavailable, http.StatusServiceUnavailable},
 	{func(error) bool { return true }, apitypes.Engine, http.StatusBadGateway},
 }
 
@@ -39,14 +43,19 @@ func isTooLarge(err error) bool {
 func isFull(err error) bool { return errors.Is(err, sandbox.ErrNoSpace) }
 
 // The classes that HTTP has for a download: a Range that is not in the file, and a condition that the
-// file does not meet.
+// file does not meet; and that for a path that has other methods.
 var (
 	errBeyond  = errors.New("range not satisfiable")
 	errChanged = errors.New("precondition failed")
+	errMethod  = errors.New("method not allowed")
 )
+
+// isGone says that the caller has hung up, who is told nothing any more.
+func isGone(err error) bool { return errors.Is(err, context.Canceled) }
 
 func isBeyond(err error) bool  { return errors.Is(err, errBeyond) }
 func isChanged(err error) bool { return errors.Is(err, errChanged) }
+func isMethod(err error) bool  { return errors.Is(err, errMethod) }
 
 func classify(err error) (apitypes.Error, int) {
 	for _, class := range classes {

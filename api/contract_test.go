@@ -33,7 +33,7 @@ type exchange struct {
 // directions against openapi.yaml.
 func TestExchangesKeepToTheContract(t *testing.T) {
 	rules := readContract(t)
-	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), fileExchanges(), otherExchanges(), transferExchanges(t), egressExchanges(), processExchanges()} {
+	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), detachedExchanges(t), fileExchanges(), otherExchanges(), transferExchanges(t), egressExchanges(), processExchanges()} {
 		for _, x := range exchanges {
 			t.Run(x.route+" "+x.name, func(t *testing.T) {
 				rules.hold(t, serveFake(t, &x.service).URL, x)
@@ -63,8 +63,8 @@ func serviceExchanges(t *testing.T) []exchange {
 		{name: "none", route: "GET /v1/containers", service: containers(), status: 200},
 		{name: "busy and starting", route: "GET /v1/containers", service: containers(ready, starting), status: 200},
 		{name: "healthy", route: "GET /v1/health", status: 200,
-			service: health(sandbox.Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1"})},
-		{name: "degraded", route: "GET /v1/health", status: 200, service: health(sandbox.Health{Problem: "no engine", Warnings: []string{"the record of process p-aaaaaaaaaaaa is damaged"}})},
+			service: health(sandbox.Health{UsersDir: "/data/users", MaxTimeout: time.Minute, Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1"})},
+		{name: "degraded", route: "GET /v1/health", status: 200, service: health(sandbox.Health{UsersDir: "/data/users", MaxTimeout: time.Minute, Problem: "no engine", Warnings: []string{"the record of process p-aaaaaaaaaaaa is damaged"}})},
 		{name: "none", route: "GET /v1/sandboxes", service: boxes(), status: 200},
 		{name: "one", route: "GET /v1/sandboxes", service: boxes(testBox(t)), status: 200},
 	}
@@ -121,7 +121,8 @@ func execExchanges(*testing.T) []exchange {
 		}}
 	}
 	const exec, attach = "POST /v1/sandboxes/agent-7/exec", "GET /v1/sandboxes/agent-7/exec"
-	const shell = `{"command":"ls","permissions":["@workspace","@write:/mnt/data"],"home":"/mnt/data","login":true,"cwd":"src","env":{"A":"1"},"secrets":{"B":""},"timeoutMs":1}`
+	const shell = `{"command":"ls","permissions":["@workspace","@write:/mnt/data"],"home":"/mnt/data","login":true,"cwd":"src","env":{"A":"1"},"secrets":{"B":""},"timeoutMs":1,
+		"denyRead":["/home/secret"],"denyWrite":["/home/project/.git"],"deniedDomains":["*.example.org"]}`
 	const stdin = `{"argv":["cat","-"],"stdin":"AP8=","stdinEncoding":"base64"}`
 	lost := dockerexec.Result{Cold: true} // fails after the start
 	return []exchange{
@@ -141,8 +142,12 @@ func execExchanges(*testing.T) []exchange {
 		{name: "timeout 0", route: exec, body: `{"command":"ls","timeoutMs":0}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "name with =", route: exec, body: `{"command":"ls","env":{"A=B":""}}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "unknown tag", route: exec, body: `{"command":"ls","permissions":["@root"]}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
+		{name: "denied paths that are no list", route: exec, body: `{"command":"ls","denyRead":"/home/a"}`, status: 400, breaks: true},
+		{name: "too many denied paths", route: exec, body: `{"command":"ls","denyWrite":["` + strings.Repeat(`/home/a","`, 64) + `/home/b"]}`, service: runs(lost, classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
 		{name: "unknown encoding", route: exec, body: `{"command":"ls","stdinEncoding":"hex"}`, status: 400, breaks: true},
 		{name: "unknown key", route: exec, body: `{"command":"ls","Cwd":"/"}`, status: 400, breaks: true},
+		{name: "terminal", route: exec, body: `{"command":"top","tty":{}}`, status: 400},
+		{name: "no terminal", route: exec, body: `{"command":"top","tty":{"rows":0}}`, status: 400, breaks: true},
 		{name: "truncated", route: exec, body: `{"command":"ls"`, status: 400, breaks: true},
 		{name: "outside", route: exec, body: shell, service: runs(lost, classed(cerrdefs.ErrPermissionDenied)), status: 403},
 		{name: "not registered", route: exec, body: shell, service: runs(lost, classed(cerrdefs.ErrNotFound)), status: 404},

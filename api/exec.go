@@ -9,8 +9,6 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/go-json-experiment/json"
-
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -28,7 +26,16 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(req.Header.Get("Accept"), ndjson) {
+	if r.Terminal != nil {
+		return fmt.Errorf("tty is for an attached exec, GET …/exec as a WebSocket: %w", cerrdefs.ErrInvalidArgument)
+	}
+	streams := strings.Contains(req.Header.Get("Accept"), ndjson)
+	switch {
+	case body.DetachOnDisconnect && streams:
+		return s.streamDetached(w, req, r)
+	case body.DetachOnDisconnect:
+		return fmt.Errorf("detachOnDisconnect is for a streamed exec, with Accept: %s, or an attached one: %w", ndjson, cerrdefs.ErrInvalidArgument)
+	case streams:
 		return s.stream(w, req, r)
 	}
 	return s.buffer(w, req, r)
@@ -38,13 +45,20 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 func request(body apitypes.Exec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
-		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
 		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
 	}
 	if body.TimeoutMs != nil {
 		// Beyond any limit is far enough: a number further out would overflow.
 		timeout := time.Duration(max(min(*body.TimeoutMs, 1<<40), -1<<40)) * time.Millisecond
 		r.Timeout = &timeout
+	}
+	if body.TTY != nil {
+		size, err := terminal(*body.TTY)
+		if err != nil {
+			return r, err
+		}
+		r.Terminal = &size
 	}
 	switch body.StdinEncoding {
 	case apitypes.Text:
@@ -87,62 +101,4 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	answer.Stderr, answer.StderrEncoding = encode(dockerexec.Stderr)
 	s.answer(w, http.StatusOK, answer)
 	return nil
-}
-
-// stream answers with events as they come. A fault before the command starts is an ordinary error.
-func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	flusher := http.NewResponseController(w)
-	started := false
-	send := func(e apitypes.Event) error {
-		line, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("cannot encode an event: %w", err)
-		}
-		if !started {
-			started = true
-			w.Header().Set("Content-Type", ndjson)
-			w.WriteHeader(http.StatusOK)
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return err
-		}
-		return flusher.Flush()
-	}
-	r.Started = func() { _ = send(apitypes.Event{Type: apitypes.EventStart}) }
-	var texts [2]textStream
-	output := func(stream dockerexec.Stream, data []byte) error {
-		return sendPart(send, stream, texts[stream].next(data))
-	}
-	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, output)
-	for stream := range texts {
-		if rest := texts[stream].rest; len(rest) > 0 && err == nil {
-			err = sendPart(send, dockerexec.Stream(stream), rest)
-		}
-	}
-	if err == nil && ended.CommandFault != "" {
-		err = sendPart(send, dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
-	}
-	if err != nil && !started {
-		return err
-	}
-	if err != nil {
-		failure, _ := classify(err)
-		_ = send(apitypes.Event{Type: apitypes.EventError, Error: &failure})
-		return nil
-	}
-	exit := result(ended)
-	_ = send(apitypes.Event{Type: apitypes.EventExit, Result: &exit})
-	return nil
-}
-
-func sendPart(send func(apitypes.Event) error, stream dockerexec.Stream, data []byte) error {
-	if len(data) == 0 {
-		return nil
-	}
-	event := apitypes.Event{Type: apitypes.EventStdout}
-	if stream == dockerexec.Stderr {
-		event.Type = apitypes.EventStderr
-	}
-	event.Data, event.Encoding = encodePart(data)
-	return send(event)
 }

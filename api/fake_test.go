@@ -10,6 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -30,6 +32,7 @@ type fakeService struct {
 	decisions  func() *decisions.Log
 	// stopping is for the server; nil for one that does not stop.
 	stopping <-chan struct{}
+	fakeDetached
 	fakeFiles
 	fakeProcesses
 }
@@ -48,6 +51,28 @@ func (f *fakeService) Exec(ctx context.Context, id string, r sandbox.Request, ou
 }
 func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
 	return f.explain(r)
+}
+
+// fakeDetached is the part of a fakeService for execs that go on without their caller: those of a hub, which
+// have one user.
+type fakeDetached struct {
+	hub *attach.Hub[sandbox.Result]
+	run func(context.Context, *sandbox.Detached) (sandbox.Result, error)
+	// startErr is what StartExec fails with; nil for nothing.
+	startErr error
+}
+
+func (f *fakeDetached) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+	if f.startErr != nil {
+		return nil, f.startErr
+	}
+	return f.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, f.run)
+}
+func (f *fakeDetached) DetachedExecs(string) ([]*sandbox.Detached, error) {
+	return f.hub.List("alice"), nil
+}
+func (f *fakeDetached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
+	return f.hub.Get("alice", execID)
 }
 
 // fakeFiles is the part of a fakeService for files. None of its functions needs to know the sandbox.
@@ -140,8 +165,13 @@ func serveFake(t *testing.T, service *fakeService) *httptest.Server {
 
 func serveHandler(service *fakeService) http.Handler {
 	return New(service, Config{
-		Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
+		Door: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
 	})
+}
+
+// anyone is a door by which everybody comes in, and acts for everyone.
+func anyone(*http.Request) (access.Caller, error) {
+	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }
 
 // exits makes the exec of a command that prints nothing and ends with a code.

@@ -16,7 +16,7 @@ func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
 	}
 	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), sandbox.ProcessRequest{
 		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
-		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
 		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
 	})
 	if err != nil {
@@ -95,7 +95,8 @@ func processAnswer(r process.Record) apitypes.Process {
 		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Home: r.Home,
 		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains), PackageManagers: orEmpty(r.PackageManagers),
-		PID: orNull(r.PID), KeepAlive: r.KeepAlive,
+		Restrictions: apitypes.Restrictions(r.Restrictions),
+		PID:          orNull(r.PID), KeepAlive: r.KeepAlive,
 		DesiredState: apitypes.ProcessState(r.DesiredState), Status: apitypes.ProcessState(r.Status), Reason: r.Reason,
 		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: inUTC(r.NextRestartAt),
 		CreatedAt: inUTC(r.CreatedAt), UpdatedAt: inUTC(r.UpdatedAt),

@@ -2,7 +2,12 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -10,6 +15,7 @@ import (
 
 func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 	h := s.service.Health(req.Context())
+	h.Warnings = append(slices.Clip(h.Warnings), s.cfg.Warnings...)
 	status := "ok"
 	if h.Problem != "" {
 		status = "degraded"
@@ -17,6 +23,8 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 	s.answer(w, http.StatusOK, apitypes.Health{
 		Status: status, Version: s.cfg.Version, Engine: h.Engine, Runtime: h.Runtime,
 		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem, Warnings: h.Warnings,
+		Settings: apitypes.Settings{LoadedAt: h.Settings.At.UTC(), Pending: append([]string{}, h.Settings.Pending...)},
+		UsersDir: h.UsersDir, MaxTimeoutMs: h.MaxTimeout.Milliseconds(),
 	})
 	return nil
 }
@@ -94,7 +102,8 @@ func call[Body, Answer any](do func(context.Context, Service, string, Body) (Ans
 
 func explain(ctx context.Context, service Service, id string, body apitypes.Explain) (apitypes.Explanation, error) {
 	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{
-		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Home: body.Home,
+		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	if err != nil {
 		return apitypes.Explanation{}, err
@@ -107,4 +116,34 @@ func explain(ctx context.Context, service Service, id string, body apitypes.Expl
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
 		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm,
 	}, nil
+}
+
+func (s *server) metrics(w http.ResponseWriter, req *http.Request) error {
+	if s.cfg.Metrics == nil {
+		return fmt.Errorf("there are no metrics here: %w", cerrdefs.ErrNotFound)
+	}
+	s.cfg.Metrics.ServeHTTP(w, req)
+	return nil
+}
+
+// methods are those that a path is looked up with.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+// notHere refuses what is no route, and says which methods the path has if it has any.
+func notHere(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) error {
+	var allowed []string
+	for _, method := range methods {
+		other := *req
+		other.Method = method
+		if _, pattern := mux.Handler(&other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return fmt.Errorf("there is no %s %.200s here: %w", req.Method, req.URL.Path, cerrdefs.ErrNotFound)
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return fmt.Errorf("%.200s has no %.20s, but %s: %w", req.URL.Path, req.Method, strings.Join(allowed, " and "), errMethod)
 }

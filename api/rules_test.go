@@ -2,9 +2,11 @@ package api
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pb33f/libopenapi"
@@ -23,27 +25,36 @@ type contract struct {
 	schemas   schema_validation.SchemaValidator
 }
 
-func readContract(t *testing.T) contract {
+func readContract(t testing.TB) contract {
 	t.Helper()
-	document, err := libopenapi.NewDocument(Spec)
+	c, err := theContract()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// theContract is read once, which takes a while.
+var theContract = sync.OnceValues(func() (contract, error) {
+	document, err := libopenapi.NewDocument(Spec)
+	if err != nil {
+		return contract{}, err
+	}
 	model, err := document.BuildV3Model()
 	if err != nil {
-		t.Fatal(err)
+		return contract{}, err
 	}
 	options := []config.Option{config.WithFormatAssertions()}
 	validates, faults := validator.NewValidator(document, options...)
 	if len(faults) > 0 {
-		t.Fatal(faults)
+		return contract{}, fmt.Errorf("%v", faults)
 	}
 	return contract{
 		model:     &model.Model,
 		validator: validates,
 		schemas:   schema_validation.NewSchemaValidator(options...),
-	}
-}
+	}, nil
+})
 
 // hold makes an exchange with the server and holds it against the contract.
 func (c contract) hold(t *testing.T, url string, x exchange) {
@@ -68,6 +79,9 @@ func (c contract) hold(t *testing.T, url string, x exchange) {
 	}
 	if x.accept != "" && x.status == http.StatusOK && response.Header.Get("Content-Type") != x.accept {
 		t.Errorf("asked for %s, answered with %q", x.accept, response.Header.Get("Content-Type"))
+	}
+	if after := response.Header.Get("Retry-After"); (after != "") != (x.status == http.StatusTooManyRequests) {
+		t.Errorf("Retry-After is %q", after)
 	}
 	parts := [][]byte{body}
 	if response.Header.Get("Content-Type") == ndjson {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -60,8 +61,18 @@ func TestContractHasTheKinds(t *testing.T) {
 			}
 		}
 	}
+	// What no operation has.
+	elsewhere := c.model.Components.Responses.GetOrZero("MethodNotAllowed")
+	promised[string(example(t, elsewhere.Content.GetOrZero("application/json")).Error.Kind)+" 405"] = true
 	if diff := cmp.Diff(served, promised); diff != "" {
 		t.Errorf("served (-), in openapi.yaml (+):\n%s", diff)
+	}
+	table := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\w+) +\| (\d{3}) +\|`).FindAllStringSubmatch(c.model.Info.Description, -1) {
+		table[row[1]+" "+row[2]] = true
+	}
+	if diff := cmp.Diff(served, table); diff != "" {
+		t.Errorf("served (-), in the table of openapi.yaml (+):\n%s", diff)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(kinds)), enum(c.component(t, "Kind"))); diff != "" {
 		t.Errorf("served (-), in the schema Kind (+):\n%s", diff)
@@ -87,7 +98,7 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 	c := readContract(t)
 	for _, value := range []any{
 		apitypes.Registration{}, apitypes.Permissions{}, apitypes.Sandbox{}, apitypes.SandboxList{},
-		apitypes.Exec{}, apitypes.Result{}, apitypes.Output{}, apitypes.Event{}, apitypes.Input{},
+		apitypes.Exec{}, apitypes.Terminal{}, apitypes.DetachedExec{}, apitypes.DetachedExecList{}, apitypes.Result{}, apitypes.Output{}, apitypes.Event{}, apitypes.Input{},
 		apitypes.Mount{}, apitypes.Target{}, apitypes.Read{}, apitypes.ReadResult{}, apitypes.Write{}, apitypes.Written{},
 		apitypes.Entry{}, apitypes.Listing{}, apitypes.Mkdir{}, apitypes.Made{}, apitypes.Move{}, apitypes.Remove{},
 		apitypes.Done{}, apitypes.Explain{}, apitypes.Explanation{}, apitypes.Place{},
@@ -163,8 +174,8 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		values []string
 		schema *base.Schema
 	}{
-		{"events", []string{"start", "stdout", "stderr", "stdin", "exit", "error"}, property("Event", "type")},
-		{"inputs", []string{string(apitypes.InputEOF), string(apitypes.InputSignal)}, property("Input", "type")},
+		{"events", []string{"start", "stdout", "stderr", "stdin", "egress", "keepalive", "exit", "error"}, property("Event", "type")},
+		{"inputs", []string{string(apitypes.InputEOF), string(apitypes.InputSignal), string(apitypes.InputResize)}, property("Input", "type")},
 		{"reads", []string{string(apitypes.ReadText), string(apitypes.ReadImage), string(apitypes.ReadBinary)}, property("ReadResult", "type")},
 		{"encodings", []string{string(apitypes.Base64)}, c.component(t, "Encoding")},
 		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
@@ -245,14 +256,24 @@ func TestMessagesOfAnAttachedExec(t *testing.T) {
 		takes           bool
 	}{
 		{"Event", `{"type":"start"}`, true},
+		{"Event", `{"type":"start","execId":"x-3kq7vbl2m5x4tawzr6yj2ce4nq","lost":5}`, true},
 		{"Event", `{"type":"stdin","bytes":65536}`, true},
 		{"Event", `{"type":"stdin"}`, false},
+		{"Event", `{"type":"egress","refusal":{"name":"a.org","verdict":"denied","via":"dns","reason":"x","count":1}}`, true},
+		{"Event", `{"type":"egress"}`, false},
+		{"Event", `{"type":"keepalive"}`, true},
 		{"Event", `{"type":"exit"}`, false},
 		{"Event", `{"type":"error","error":{"kind":"wrong","message":"x"}}`, false},
 		{"Input", `{"type":"eof"}`, true},
 		{"Input", `{"type":"signal"}`, false},
 		{"Input", `{"type":"signal","signal":"SEGV"}`, false},
 		{"Input", `{"type":"signal","signal":"INT","to":1}`, false},
+		{"Input", `{"type":"resize","rows":24,"cols":80}`, true},
+		{"Input", `{"type":"resize","rows":24}`, false},
+		{"Input", `{"type":"resize","rows":0,"cols":80}`, false},
+		{"Exec", `{"argv":["top"],"tty":{}}`, true},
+		{"Exec", `{"argv":["top"],"tty":{"cols":10001}}`, false},
+		{"Exec", `{"argv":["top"],"tty":true}`, false},
 		{"Exec", `{"command":""}`, false},
 		{"Exec", `{"argv":[]}`, false},
 		{"Exec", `{"command":"a\u0000b"}`, false},

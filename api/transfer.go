@@ -35,10 +35,8 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 			return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, octets, cerrdefs.ErrInvalidArgument)
 		}
 	}
-	// Without this, the server would end the body when the answer begins.
 	control := http.NewResponseController(w)
-	_ = control.EnableFullDuplex() // HTTP/2 has it anyway
-	body := &uploadBody{from: req.Body}
+	body := &uploadBody{from: req.Body, control: control}
 	written, err := s.service.Upload(req.Context(), req.PathValue("id"), sandbox.UploadRequest{
 		Path: query["path"], Exclusive: exclusive, Body: body,
 	})
@@ -46,6 +44,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
 	}
 	if err != nil && body.begun {
+		w.Header().Set("Connection", "close") // what is left of the body is no request
 		s.fail(w, err)
 		body.drain(control)
 		return nil
@@ -64,20 +63,29 @@ const lingering = 5 * time.Second
 // connection broken, and might never look at the answer.
 func (b *uploadBody) drain(control *http.ResponseController) {
 	_ = control.Flush()
-	_ = control.SetReadDeadline(time.Now().Add(lingering))
+	if rest, ok := b.from.(*body); ok {
+		rest.streams = false // all of it, not each part
+		rest.wait(lingering)
+	}
 	_, _ = io.Copy(io.Discard, b.from)
 }
 
 // uploadBody is a request's body on its way to a file. There is no buffer between the two: a reader
 // with a large one gets as much at once as the socket holds.
 type uploadBody struct {
-	from  io.Reader
-	begun bool
-	fault error // why it could not be read to its end
+	from    io.Reader
+	control *http.ResponseController
+	begun   bool
+	fault   error // why it could not be read to its end
 }
 
 func (b *uploadBody) Read(p []byte) (int, error) {
-	b.begun = true
+	if !b.begun {
+		// Without this, the server would end the body when the answer begins. With it, and a body that
+		// nobody has begun to read, it would read for the next request while it still reads this one.
+		_ = b.control.EnableFullDuplex()
+		b.begun = true
+	}
 	n, err := b.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.fault = err
@@ -119,7 +127,7 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	}
 }
 
-// contentWriter keeps http.ServeContent from answering a failure in plain text.
+// contentWriter keeps http.ServeContent, and what opens WebSockets, from answering a failure in plain text.
 type contentWriter struct {
 	http.ResponseWriter
 	refused int // the failure's status
@@ -139,6 +147,9 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 	}
 	return w.ResponseWriter.Write(p)
 }
+
+// Unwrap is for who takes the connection over.
+func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ReadFrom lets net/http copy in the way that suits the connection.
 func (w *contentWriter) ReadFrom(from io.Reader) (int64, error) {

@@ -22,36 +22,66 @@ type Streams struct {
 	Stdout, Stderr io.Writer
 	// Signals are names such as INT, sent to the command's process group.
 	Signals <-chan string
+	// Resizes are the new sizes of the terminal that stands for the command's; it has one if Exec.TTY asks
+	// for it.
+	Resizes <-chan Size
+	// Started is called when the command starts, and when a connection to one has been made again; nil for
+	// none.
+	Started func(Start)
+	// Refused is called with what the command could not reach, as soon as that is known; nil for none.
+	Refused func(apitypes.Refusal)
 }
 
-// Attach runs a command with its output as it comes, and returns at its end. When ctx ends, the
-// connection is cut and the command with it.
+// Start is what is known when a command has started.
+type Start struct {
+	// ExecID is what Reattach takes, of an exec with DetachOnDisconnect.
+	ExecID string
+	// Lost is how many bytes of output were not kept until the caller came back.
+	Lost int64
+}
+
+// Size is a terminal's, in characters.
+type Size struct{ Rows, Cols int }
+
+// Terminal is the size as an exec asks for it.
+func (s Size) Terminal() *apitypes.Terminal { return &apitypes.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
+
+// Attach runs a command with its output as it comes, and returns at its end. When ctx ends, the connection is
+// cut and, unless e.DetachOnDisconnect is set, the command with it.
 func (c *Client) Attach(ctx context.Context, id string, e apitypes.Exec, s Streams) (apitypes.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, response, err := websocket.Dial(ctx, "ws://sandboxd"+sandboxPath(id)+"/exec", &websocket.DialOptions{
-		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
-	})
+	a, err := c.dial(ctx, sandboxPath(id)+"/exec", s)
 	if err != nil {
-		if response != nil {
-			return apitypes.Result{}, fmt.Errorf("the service answered %s", response.Status)
-		}
-		return apitypes.Result{}, c.unreachable(err)
+		return apitypes.Result{}, err
 	}
-	defer conn.CloseNow()
-	conn.SetReadLimit(-1)
-	a := &attachment{conn: conn, streams: s, credit: apitypes.StdinWindow}
-	a.more.L = &a.mu
+	defer a.conn.CloseNow()
+	a.credit = apitypes.StdinWindow
 	if err := a.send(ctx, e); err != nil {
 		return apitypes.Result{}, err
 	}
 	if e.Stdin == "" {
 		go a.feed(ctx)
 	}
-	if s.Signals != nil {
-		go a.relaySignals(ctx)
-	}
+	go a.relay(ctx)
 	return a.receive(ctx)
+}
+
+// dial opens the connection of an exec, which the caller closes.
+func (c *Client) dial(ctx context.Context, path string, s Streams) (*attachment, error) {
+	conn, response, err := websocket.Dial(ctx, "ws://sandboxd"+path, &websocket.DialOptions{
+		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		if response != nil {
+			return nil, refusal(response)
+		}
+		return nil, c.unreachable(err)
+	}
+	conn.SetReadLimit(-1)
+	a := &attachment{conn: conn, streams: s}
+	a.more.L = &a.mu
+	return a, nil
 }
 
 // attachment is one exec's connection.
@@ -108,14 +138,22 @@ func (a *attachment) earn(n int, ended bool) {
 	a.more.Broadcast()
 }
 
-func (a *attachment) relaySignals(ctx context.Context) {
+func (a *attachment) relay(ctx context.Context) {
+	signals, resizes := a.streams.Signals, a.streams.Resizes
 	for {
 		select {
-		case name, open := <-a.streams.Signals:
+		case name, open := <-signals:
 			if !open {
-				return
+				signals = nil
+				continue
 			}
 			_ = a.send(ctx, apitypes.Input{Type: apitypes.InputSignal, Signal: name})
+		case size, open := <-resizes:
+			if !open {
+				resizes = nil
+				continue
+			}
+			_ = a.send(ctx, apitypes.Input{Type: apitypes.InputResize, Rows: size.Rows, Cols: size.Cols})
 		case <-ctx.Done():
 			return
 		}
@@ -142,6 +180,10 @@ func (a *attachment) receive(ctx context.Context) (apitypes.Result, error) {
 			return apitypes.Result{}, fmt.Errorf("cannot read the service's event: %w", err)
 		}
 		switch {
+		case event.Type == apitypes.EventStart && a.streams.Started != nil:
+			a.streams.Started(Start{ExecID: event.ExecID, Lost: event.Lost})
+		case event.Type == apitypes.EventEgress && event.Refusal != nil && a.streams.Refused != nil:
+			a.streams.Refused(*event.Refusal)
 		case event.Type == apitypes.EventStdin:
 			a.earn(event.Bytes, false)
 		case event.Type == apitypes.EventExit && event.Result != nil:

@@ -1,14 +1,16 @@
 // Package client speaks the API: register a sandbox, run commands in it, read and write its files, see
 // what there is.
 //
-// client.go has the plain calls, files.go those on files, attach.go the exec with stdin, signals and
-// output as it comes, processes.go the durable processes, decisions.go what calls reached over the network, and
-// follow.go the streams of what goes on.
+// connect.go says where a service is and how it is reached, client.go has the plain calls, files.go and
+// download.go those on files, attach.go the exec with stdin, signals and output as it comes, detached.go how to come back to one,
+// processes.go the durable processes, decisions.go what calls reached over the network, and follow.go the
+// streams of what goes on.
 package client
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -16,7 +18,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -25,8 +26,8 @@ import (
 
 // Client calls one service. It is safe for concurrent use.
 type Client struct {
-	socket string
-	http   *http.Client
+	to   service
+	http *http.Client
 }
 
 // Error is a refusal or failure that the service has told.
@@ -34,26 +35,11 @@ type Error struct {
 	// Kind says what class of fault it is; Message is for people.
 	Kind    apitypes.Kind
 	Message string
+	// RequestID is by what the service's log knows the call; empty where a stream has told the error.
+	RequestID string
 }
 
 func (e *Error) Error() string { return e.Message }
-
-// New makes a client for the service behind a Unix socket. It connects with the first call.
-func New(socket string) *Client {
-	transport := &http.Transport{
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
-		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     time.Minute,
-		// An upload waits this long for the service to take or refuse it.
-		ExpectContinueTimeout: time.Minute,
-	}
-	return &Client{socket: socket, http: &http.Client{Transport: transport}}
-}
-
-func dial(ctx context.Context, socket string) (net.Conn, error) {
-	var d net.Dialer
-	return d.DialContext(ctx, "unix", socket)
-}
 
 // Close gives idle connections up.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -147,7 +133,7 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 }
 
 func newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
-	return http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, body)
+	return http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, body) // service.address knows better
 }
 
 // readAnswer reads a response into what it is for, which may be nil, and closes it.
@@ -181,7 +167,7 @@ func refusal(response *http.Response) error {
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
 		return fmt.Errorf("the service answered %s", response.Status)
 	}
-	return &Error{Kind: failure.Error.Kind, Message: failure.Error.Message}
+	return &Error{Kind: failure.Error.Kind, Message: failure.Error.Message, RequestID: failure.Error.RequestID}
 }
 
 // unreachable says what became of a call that has no answer.
@@ -190,9 +176,12 @@ func (c *Client) unreachable(err error) error {
 	if errors.As(err, &call) {
 		err = call.Err // what it adds is an address that means nothing
 	}
+	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("the service at %s is not trusted: %w", c.to, untrusted)
+	}
 	var network *net.OpError
 	if errors.As(err, &network) && network.Op == "dial" {
-		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.socket, err)
+		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.to, err)
 	}
 	return fmt.Errorf("the call was cut short: %w", err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/client"
@@ -27,6 +28,7 @@ import (
 type fakeService struct {
 	api.Files
 	api.ProcessCalls
+	api.DetachedCalls
 	box  sandbox.Sandbox
 	err  error
 	exec func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
@@ -58,7 +60,7 @@ func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequ
 func dial(t *testing.T, service *fakeService) *client.Client {
 	t.Helper()
 	return dialHandler(t, api.New(service, api.Config{
-		Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
+		Door: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
 	}))
 }
 
@@ -205,4 +207,9 @@ func TestSomethingElseThatAnswers(t *testing.T) {
 			t.Errorf("%v, want %s", tt.err, tt.want)
 		}
 	}
+}
+
+// anyone is a door by which everybody comes in, and acts for everyone.
+func anyone(*http.Request) (access.Caller, error) {
+	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

@@ -39,7 +39,8 @@ func (c *Client) Download(ctx context.Context, id, path string, offset int64) (_
 		request.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
 	}
 	d := &Download{ctx: ctx}
-	conn, err := dial(ctx, c.socket)
+	c.to.address(request)
+	conn, err := c.to.dial(ctx)
 	if err != nil {
 		return nil, c.unreachable(d.cause(err))
 	}

@@ -66,6 +66,7 @@ type Exec struct {
 	// there are. PackageManagers are presets of such names: node, python and so on. Both need @network.
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`
+	Restrictions
 	// Home is where HOME and the like point: a directory that the call may write to.
 	Home string `json:"home,omitempty"`
 	// Cwd is relative to the working directory, or absolute and in it.
@@ -79,6 +80,29 @@ type Exec struct {
 	// sends its stdin as messages.
 	Stdin         string   `json:"stdin,omitempty"`
 	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
+	// TTY asks for a pseudo-terminal as stdin, stdout and stderr, all of whose output is stdout. It is for
+	// an attached exec alone.
+	TTY *Terminal `json:"tty,omitempty"`
+	// DetachOnDisconnect lets the command go on when the caller's connection is lost. It is for a streamed or
+	// attached exec.
+	DetachOnDisconnect bool `json:"detachOnDisconnect,omitzero"`
+}
+
+// Terminal is a terminal's size in characters, from 1 to 10000; by default 24 rows of 80.
+type Terminal struct {
+	Rows *int `json:"rows,omitempty"`
+	Cols *int `json:"cols,omitempty"`
+}
+
+// Restrictions are what a call gives up. They win over its grants and over the names that it asks for.
+// Each has at most 64 entries.
+type Restrictions struct {
+	// DenyRead are paths to hide from the call, and DenyWrite paths to keep it from writing: container
+	// paths, or host paths under a mount, with all below.
+	DenyRead  []string `json:"denyRead,omitempty"`
+	DenyWrite []string `json:"denyWrite,omitempty"`
+	// DeniedDomains are names not to reach, written as in AllowedDomains. They do not go with *.
+	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
 // Encoding says how bytes are put into a JSON string.
@@ -127,25 +151,34 @@ type Output struct {
 // EventType tells the events of a streamed or attached exec apart.
 type EventType string
 
-// The events: one start, any number of stdout and stderr, and one exit or error at the end. An
-// attached exec sends output as binary messages instead, and tells how much stdin it has taken.
+// The events: one start; any number of stdout and stderr, and of egress for what the command could not
+// reach; and one exit or error at the end. An attached exec sends output as binary messages instead, and
+// tells how much stdin it has taken. A keepalive comes when nothing else has for 15 seconds.
 const (
-	EventStart  EventType = "start"
-	EventStdout EventType = "stdout"
-	EventStderr EventType = "stderr"
-	EventStdin  EventType = "stdin"
-	EventExit   EventType = "exit"
-	EventError  EventType = "error"
+	EventStart     EventType = "start"
+	EventStdout    EventType = "stdout"
+	EventStderr    EventType = "stderr"
+	EventStdin     EventType = "stdin"
+	EventEgress    EventType = "egress"
+	EventKeepAlive EventType = "keepalive"
+	EventExit      EventType = "exit"
+	EventError     EventType = "error"
 )
 
 // Event is one line of a streamed exec, or a text message of an attached one.
 type Event struct {
 	Type EventType `json:"type"`
+	// ExecID belongs to start, if the exec goes on without its caller, and Lost: so many bytes of output are
+	// not kept any more.
+	ExecID string `json:"execId,omitempty"`
+	Lost   int64  `json:"lost,omitzero"`
 	// Data and Encoding belong to stdout and stderr.
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`
 	// Bytes belongs to stdin: that many bytes have been taken since the last such event.
 	Bytes int `json:"bytes,omitzero"`
+	// Refusal belongs to egress. Each comes once, with the count that it has then.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Result belongs to exit.
 	Result *Result `json:"result,omitempty"`
 	// Error belongs to error.
@@ -158,15 +191,19 @@ type Input struct {
 	Type InputType `json:"type"`
 	// Signal belongs to signal: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP, TSTP or WINCH.
 	Signal string `json:"signal,omitempty"`
+	// Rows and Cols belong to resize, from 1 to 10000.
+	Rows int `json:"rows,omitzero"`
+	Cols int `json:"cols,omitzero"`
 }
 
 // InputType tells the inputs apart.
 type InputType string
 
-// The inputs: the end of stdin, and a signal for the command's process group.
+// The inputs: the end of stdin, a signal for the command's process group, and a terminal's new size.
 const (
 	InputEOF    InputType = "eof"
 	InputSignal InputType = "signal"
+	InputResize InputType = "resize"
 )
 
 // StdinWindow is how many bytes of stdin an attached exec may send beyond those that stdin events
@@ -208,6 +245,19 @@ type Health struct {
 	Image        string `json:"image,omitempty"`
 	ImageVersion string `json:"imageVersion,omitempty"`
 	Problem      string `json:"problem,omitempty"`
+	// UsersDir is the host's directory of users' homes: <UsersDir>/<userId>/home.
+	UsersDir string `json:"usersDir"`
+	// MaxTimeoutMs is the most that an exec may name as its TimeoutMs.
+	MaxTimeoutMs int64 `json:"maxTimeoutMs"`
 	// Warnings tell of what is lost or damaged although commands run.
 	Warnings []string `json:"warnings,omitempty"`
+	Settings Settings `json:"settings"`
+}
+
+// Settings says which of the service's settings are in force.
+type Settings struct {
+	// LoadedAt is when they were read.
+	LoadedAt time.Time `json:"loadedAt"`
+	// Pending are the keys of those that have changed since and need a restart; never nil in an answer.
+	Pending []string `json:"pending"`
 }

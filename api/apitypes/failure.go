@@ -9,6 +9,9 @@ type Failure struct {
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
+	// RequestID is that of the answer's X-Request-Id, by which the service's log knows the call. Events of
+	// streams do not have it.
+	RequestID string `json:"requestId,omitempty"`
 }
 
 // Kind is a class of errors.
@@ -16,8 +19,8 @@ type Kind string
 
 // The kinds and their HTTP status.
 const (
-	Invalid     Kind = "invalid"     // 400, or 416 for a Range beyond the end
-	Denied      Kind = "denied"      // 403
+	Invalid     Kind = "invalid"     // 400, 405 for a method that the path does not have, or 416 for a Range beyond the end
+	Denied      Kind = "denied"      // 403, or 401 for a caller without a token that is known
 	NotFound    Kind = "notFound"    // 404
 	Conflict    Kind = "conflict"    // 409
 	TooLarge    Kind = "tooLarge"    // 413 for a request, or 507 for a disk or quota that is full
@@ -25,3 +28,6 @@ const (
 	Engine      Kind = "engine"      // 502
 	Unavailable Kind = "unavailable" // 503
 )
+
+// Kinds are all of them.
+var Kinds = []Kind{Invalid, Denied, NotFound, Conflict, TooLarge, Busy, Engine, Unavailable}

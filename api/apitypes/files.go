@@ -133,7 +133,8 @@ type Explain struct {
 	Permissions     []string `json:"permissions,omitempty"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`
-	Home            string   `json:"home,omitempty"`
+	Restrictions
+	Home string `json:"home,omitempty"`
 }
 
 // Explanation is what a call with these grants would see and reach.

@@ -5,17 +5,18 @@ import "time"
 // StartProcess is the body of POST …/processes. What it has in common with Exec means the same.
 type StartProcess struct {
 	// Name is for people; more than 80 characters are cut, and a notice says so.
-	Name            string            `json:"name,omitempty"`
-	Command         string            `json:"command,omitempty"`
-	Argv            []string          `json:"argv,omitempty"`
-	Login           bool              `json:"login,omitzero"`
-	Permissions     []string          `json:"permissions,omitempty"`
-	AllowedDomains  []string          `json:"allowedDomains,omitempty"`
-	PackageManagers []string          `json:"packageManagers,omitempty"`
-	Home            string            `json:"home,omitempty"`
-	Cwd             string            `json:"cwd,omitempty"`
-	Env             map[string]string `json:"env,omitempty"`
-	Secrets         map[string]string `json:"secrets,omitempty"`
+	Name            string   `json:"name,omitempty"`
+	Command         string   `json:"command,omitempty"`
+	Argv            []string `json:"argv,omitempty"`
+	Login           bool     `json:"login,omitzero"`
+	Permissions     []string `json:"permissions,omitempty"`
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
+	Restrictions
+	Home    string            `json:"home,omitempty"`
+	Cwd     string            `json:"cwd,omitempty"`
+	Env     map[string]string `json:"env,omitempty"`
+	Secrets map[string]string `json:"secrets,omitempty"`
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool `json:"keepAlive,omitzero"`
 }
@@ -47,6 +48,8 @@ type Process struct {
 	Permissions     []string `json:"permissions"`
 	AllowedDomains  []string `json:"allowedDomains"`
 	PackageManagers []string `json:"packageManagers"`
+	// Restrictions are what it was not to have; lists without an entry are left out.
+	Restrictions
 	// PID is that of its first program on the engine's host, or nil when it does not run.
 	PID       *int `json:"pid"`
 	KeepAlive bool `json:"keepAlive"`

@@ -1,0 +1,334 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/go-json-experiment/json"
+	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// The tokens of the callers in these tests, and those for whom they act.
+const (
+	fullToken  = "full-0123456789abcdef0123456789abcdef"
+	aliceToken = "alice-0123456789abcdef0123456789abcdef"
+	bobToken   = "bob-0123456789abcdef0123456789abcdef"
+	tokensText = `{"tokens":[{"name":"full","token":"` + fullToken + `"},{"name":"alice","token":"` + aliceToken + `","users":["alice"]},
+		{"name":"bob","token":"` + bobToken + `","users":["bob"]}]}`
+)
+
+// ways are servers of one service, by every way in.
+type ways struct {
+	service *sandbox.Service
+	tcp     string // URLs
+	unix    string // for whoever runs this test
+	closed  string // for another uid
+	process string // of alice; made anew by ready
+	client  *http.Client
+}
+
+func openWays(t *testing.T) *ways {
+	t.Helper()
+	w := &ways{service: newHouse(t)}
+	w.service.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
+	name := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.WriteFile(name, []byte(tokensText), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.ReadTokens(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := map[string]string{}
+	w.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		if socket := sockets[strings.TrimSuffix(addr, ":80")]; socket != "" {
+			return d.DialContext(ctx, "unix", socket)
+		}
+		return d.DialContext(ctx, network, addr)
+	}}}
+	t.Cleanup(w.client.CloseIdleConnections)
+	serve := func(door Door, socket string) string {
+		server := httptest.NewUnstartedServer(New(w.service, Config{
+			Door: door, Among: func(users sandbox.Users) Service { return w.service.Among(users) },
+			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
+			Warnings: []string{"about alices"},
+			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
+		}))
+		if socket == "" {
+			server.Start()
+			t.Cleanup(server.Close)
+			return server.URL
+		}
+		_ = server.Listener.Close()
+		listener, err := net.Listen("unix", filepath.Join(t.TempDir(), socket))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets[socket] = listener.Addr().String()
+		server.Listener, server.Config.ConnContext = Listener(listener), access.ConnContext
+		server.Start()
+		t.Cleanup(server.Close)
+		return "http://" + socket
+	}
+	w.tcp = serve(access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller, "")
+	w.unix = serve(access.Unix{Peers: []uint32{uint32(os.Getuid())}}.Caller, "open")
+	w.closed = serve(access.Unix{Peers: []uint32{uint32(os.Getuid()) + 1}}.Caller, "closed")
+	return w
+}
+
+// ready makes what calls are about, as the last one may have removed it.
+func (w *ways) ready(t *testing.T) {
+	t.Helper()
+	if _, _, err := w.service.Put("alices", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
+		t.Fatal(err)
+	}
+	if w.process != "" {
+		if _, err := w.service.Process("alices", w.process); err == nil {
+			return
+		}
+	}
+	record, _, err := w.service.StartProcess(t.Context(), "alices", sandbox.ProcessRequest{Command: "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.process = record.ID
+}
+
+// callerClass is somebody who calls, and where.
+type callerClass struct {
+	name, url, token string
+}
+
+// ask sends the contract's own example of a request for a sandbox.
+func (w *ways) ask(t *testing.T, c contract, r route, by callerClass, id string) (status int, text string) {
+	t.Helper()
+	req := c.example(t, r, by.url, map[string]string{"id": id, "processId": w.process})
+	if by.token != "" {
+		req.Header.Set("Authorization", "Bearer "+by.token)
+	}
+	response, err := w.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, requestIDs.ReplaceAllString(string(body), "")
+}
+
+var requestIDs = regexp.MustCompile(`,"requestId":"[^"]*"`)
+
+// example is a request that the contract has an example of.
+func (c contract) example(t testing.TB, r route, url string, values map[string]string) *http.Request {
+	t.Helper()
+	method, path, _ := strings.Cut(r.pattern, " ")
+	item, ok := c.model.Paths.PathItems.Get(path)
+	if !ok {
+		t.Fatalf("the contract has no %s", path)
+	}
+	operation := item.GetOperations().GetOrZero(strings.ToLower(method))
+	for name, value := range values {
+		path = strings.ReplaceAll(path, "{"+name+"}", value)
+	}
+	var query []string
+	for _, p := range append(append([]*v3.Parameter{}, item.Parameters...), operation.Parameters...) {
+		if p.In == "query" && p.Required != nil && *p.Required {
+			query = append(query, p.Name+"=notes.txt")
+		}
+	}
+	var body io.Reader
+	kind := ""
+	if operation.RequestBody != nil {
+		first := operation.RequestBody.Content.First()
+		kind = first.Key()
+		body = strings.NewReader("some bytes")
+		if kind == "application/json" {
+			body = strings.NewReader(string(firstExample(t, first.Value())))
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, url+path+"?"+strings.Join(query, "&"), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	return req
+}
+
+func firstExample(t testing.TB, media *v3.MediaType) []byte {
+	t.Helper()
+	for _, e := range media.Examples.FromOldest() {
+		var value any
+		if err := e.Value.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(value, json.Deterministic(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	t.Fatal("a request without an example")
+	return nil
+}
+
+// TestEveryRouteForEveryCaller walks the table of routes with every kind of caller. Who is known has the
+// answer of who acts for everyone, except to what is another user's: that is answered for as what does not
+// exist.
+func TestEveryRouteForEveryCaller(t *testing.T) {
+	c := readContract(t)
+	w := openWays(t)
+	full := callerClass{"full token", w.tcp, fullToken}
+	strangers := []struct {
+		callerClass
+		status int
+	}{
+		{callerClass{"no token", w.tcp, ""}, http.StatusUnauthorized},
+		{callerClass{"wrong token", w.tcp, "x" + fullToken}, http.StatusUnauthorized},
+		{callerClass{"wrong uid", w.closed, ""}, http.StatusForbidden},
+		{callerClass{"wrong uid with a token", w.closed, fullToken}, http.StatusForbidden},
+	}
+	friends := []callerClass{{"right uid", w.unix, ""}, {"token of the user", w.tcp, aliceToken}}
+	bob := callerClass{"token of another user", w.tcp, bobToken}
+	for _, r := range routes {
+		t.Run(r.pattern, func(t *testing.T) {
+			w.ready(t)
+			for _, by := range strangers {
+				if status, text := w.ask(t, c, r, by.callerClass, "alices"); status != by.status || strings.Contains(text, "alices") {
+					t.Errorf("%s: %d %s, want %d", by.name, status, text, by.status)
+				}
+			}
+			status, text := w.ask(t, c, r, bob, "alices")
+			goneStatus, gone := w.ask(t, c, r, bob, "nobodys")
+			switch {
+			case r.who == forOperators:
+				if status != http.StatusForbidden || strings.Contains(text, "alices") {
+					t.Errorf("%s: %d %s", bob.name, status, text)
+				}
+			case r.pattern == "PUT /v1/sandboxes/{id}":
+				if status != http.StatusForbidden { // the example is alice's
+					t.Errorf("%s: %d %s", bob.name, status, text)
+				}
+			case strings.Contains(r.pattern, "{id}"):
+				if status != goneStatus || strings.ReplaceAll(text, "alices", "nobodys") != gone || status < 400 {
+					t.Errorf("%s: %d %s, for what does not exist: %d %s", bob.name, status, text, goneStatus, gone)
+				}
+			default:
+				if status != http.StatusOK || strings.Contains(text, "alices") {
+					t.Errorf("%s: %d %s", bob.name, status, text)
+				}
+			}
+			if _, err := w.service.Get("alices"); err != nil {
+				t.Fatalf("it is gone: %v", err)
+			}
+			wanted, _ := w.ask(t, c, r, full, "alices")
+			if wanted == http.StatusUnauthorized || wanted == http.StatusForbidden || wanted >= 500 {
+				t.Errorf("%s: %d", full.name, wanted)
+			}
+			for _, by := range friends {
+				w.ready(t)
+				want := wanted
+				if r.who == forOperators && by.token != "" {
+					want = http.StatusForbidden
+				}
+				if status, text := w.ask(t, c, r, by, "alices"); status != want && status+want != http.StatusOK+http.StatusCreated {
+					t.Errorf("%s: %d %s, want %d", by.name, status, text, want)
+				}
+			}
+		})
+	}
+}
+
+// An attached exec finds its sandbox after the connection was upgraded.
+func TestAttachingToAnothersSandbox(t *testing.T) {
+	w := openWays(t)
+	w.ready(t)
+	said := map[string]string{}
+	for _, id := range []string{"alices", "nobodys"} {
+		conn, _, err := websocket.Dial(t.Context(), w.tcp+"/v1/sandboxes/"+id+"/exec", &websocket.DialOptions{
+			HTTPHeader: http.Header{"Authorization": {"Bearer " + bobToken}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.Write(t.Context(), websocket.MessageText, []byte(`{"command":"ls"}`)); err != nil {
+			t.Fatal(err)
+		}
+		_, message, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		said[id] = strings.ReplaceAll(string(message), "alices", "nobodys")
+		_ = conn.CloseNow()
+	}
+	if said["alices"] != said["nobodys"] || !strings.Contains(said["alices"], "notFound") {
+		t.Errorf("%q", said)
+	}
+	for _, header := range []http.Header{{}, {"Authorization": {"Bearer " + bobToken}, "Origin": {w.tcp}}} {
+		conn, response, err := websocket.Dial(t.Context(), w.tcp+"/v1/sandboxes/alices/exec", &websocket.DialOptions{HTTPHeader: header})
+		if err == nil {
+			_ = conn.CloseNow()
+			t.Fatalf("%v is let in", header)
+		}
+		if response == nil || response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
+			t.Errorf("%v: %v", header, err)
+		}
+	}
+}
+
+// Without a door there is no way in, and without a view there is none for some users.
+func TestWhatIsNotSetIsClosed(t *testing.T) {
+	bob := func(*http.Request) (access.Caller, error) {
+		return access.Caller{Name: "bob", Users: sandbox.Just()}, nil
+	}
+	for name, door := range map[string]Door{"no door": nil, "no view": bob} {
+		server := httptest.NewServer(New(&fakeService{}, Config{Door: door, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop()}))
+		for _, r := range routes {
+			req := exchange{route: strings.NewReplacer("{id}", "a", "{processId}", "p").Replace(r.pattern)}.request(t, server.URL)
+			response, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusForbidden {
+				t.Errorf("%s: %s answers %d", name, r.pattern, response.StatusCode)
+			}
+		}
+		server.Close()
+	}
+}
+
+func TestRoutesWithoutAClassTakeNobody(t *testing.T) {
+	g := &gate{cfg: Config{Door: anyone, Log: zerolog.Nop()}, service: &fakeService{}}
+	out := httptest.NewRecorder()
+	g.serve(out, httptest.NewRequest(http.MethodGet, "/v1/new", nil), route{pattern: "GET /v1/new", handle: func(*server, http.ResponseWriter, *http.Request) error {
+		t.Error("it is run")
+		return nil
+	}})
+	if out.Code != http.StatusForbidden {
+		t.Errorf("status %d", out.Code)
+	}
+	for _, r := range routes {
+		if r.who != forUsers && r.who != forOperators {
+			t.Errorf("%s does not say whose calls it takes", r.pattern)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// reattach is a caller who comes back to a command, over a WebSocket.
+func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
+	offset, err := readOffset(req)
+	if err != nil {
+		return err
+	}
+	e, err := s.service.DetachedExec(req.PathValue("id"), req.PathValue("execId"))
+	if err != nil {
+		return err
+	}
+	if err := wantsWebSocket(req, "GET …/execs/{execId} is for WebSockets; GET …/execs tells how it is"); err != nil {
+		return err
+	}
+	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*apitypes.Result, error) {
+		return a.watch(ctx, writing, e, offset, hangUp)
+	})
+}
+
+// readOffset is how many bytes of output the caller has had.
+func readOffset(req *http.Request) (int64, error) {
+	for key, values := range req.URL.Query() {
+		if key != "offset" || len(values) > 1 {
+			return 0, fmt.Errorf("the parameter %q is not known, or is there twice: %w", key, cerrdefs.ErrInvalidArgument)
+		}
+	}
+	text := req.URL.Query().Get("offset")
+	if text == "" {
+		return 0, nil
+	}
+	offset, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || offset < 0 {
+		return 0, fmt.Errorf("offset %q is not a number of bytes: %w", text, cerrdefs.ErrInvalidArgument)
+	}
+	return offset, nil
+}
+
+// watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
+func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offset int64, hangUp func(why error)) (*apitypes.Result, error) {
+	view, err := e.View(offset)
+	if err != nil {
+		return nil, err
+	}
+	defer view.Close()
+	go func() { hangUp(a.receive(ctx, view)) }()
+	for {
+		part, err := view.Next(ctx)
+		switch {
+		case err != nil:
+		case part.Ended && part.Err != nil:
+			err = part.Err
+		case part.Ended:
+			exit := result(part.Result)
+			return &exit, nil
+		case part.Taken > 0:
+			err = a.event(writing, apitypes.Event{Type: apitypes.EventStdin, Bytes: part.Taken})
+		case len(part.Data) > 0:
+			err = a.output(writing, part.Stream, part.Data)
+		default:
+			err = a.event(writing, partEvent(e.ID, part))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// partEvent is the event of a part that is neither output nor the end.
+func partEvent(execID string, part attach.Part[sandbox.Result]) apitypes.Event {
+	if part.Refused != nil {
+		return refusal(*part.Refused)
+	}
+	return apitypes.Event{Type: apitypes.EventStart, ExecID: execID, Lost: part.Lost}
+}
+
+// streamDetached is what stream is, of a command that goes on without its caller.
+func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
+	e, err := s.service.StartExec(req.PathValue("id"), r, false)
+	if err != nil {
+		return err
+	}
+	view, err := e.View(0)
+	if err != nil {
+		return err
+	}
+	defer view.Close()
+	stream := newEventStream(w)
+	defer stream.close()
+	for {
+		part, err := view.Next(req.Context())
+		switch {
+		case err != nil:
+		case part.Ended:
+			return stream.finish(part.Result, part.Err)
+		case part.Taken > 0: // nobody sends any
+		case len(part.Data) > 0:
+			err = stream.output(part.Stream, part.Data)
+		default:
+			err = stream.send(partEvent(e.ID, part))
+		}
+		if err != nil {
+			return stream.finish(sandbox.Result{}, err)
+		}
+	}
+}
+
+func (s *server) detachedExecs(w http.ResponseWriter, req *http.Request) error {
+	execs, err := s.service.DetachedExecs(req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	list := apitypes.DetachedExecList{Execs: []apitypes.DetachedExec{}}
+	for _, e := range execs {
+		list.Execs = append(list.Execs, detachedExec(e))
+	}
+	s.answer(w, http.StatusOK, list)
+	return nil
+}
+
+func (s *server) killExec(w http.ResponseWriter, req *http.Request) error {
+	if err := decodeOptional(req, &struct{}{}); err != nil {
+		return err
+	}
+	e, err := s.service.DetachedExec(req.PathValue("id"), req.PathValue("execId"))
+	if err != nil {
+		return err
+	}
+	if err := e.Kill(req.Context()); err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, detachedExec(e))
+	return nil
+}
+
+func detachedExec(e *sandbox.Detached) apitypes.DetachedExec {
+	status := e.Status()
+	out := apitypes.DetachedExec{
+		ExecID: status.ID, Command: status.Text, TTY: status.Terminal, Attached: status.Attached,
+		OutputBytes: status.Output, CreatedAt: status.Begun.UTC(),
+	}
+	if status.Ended.IsZero() {
+		return out
+	}
+	ended := status.Ended.UTC()
+	out.EndedAt = &ended
+	if status.Err != nil {
+		failure, _ := classify(status.Err)
+		out.Error = &failure
+	} else {
+		exit := result(status.Result)
+		out.Result = &exit
+	}
+	return out
+}

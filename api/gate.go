@@ -1,0 +1,200 @@
+package api
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// gate is what every request passes.
+type gate struct {
+	cfg     Config
+	service Service // as callers have it who act for everyone
+}
+
+// bodyTimeout is BodyTimeout unless it is set.
+const bodyTimeout = time.Minute
+
+// serve answers one request: it finds out who asks and what of the service that caller may have, runs the
+// route with its body bounded in size and time, and logs it.
+func (g *gate) serve(w http.ResponseWriter, req *http.Request, r route) {
+	begun := time.Now()
+	out := &recorder{ResponseWriter: w}
+	s := &server{cfg: g.cfg, id: requestID(req)}
+	out.Header().Set("X-Request-Id", s.id)
+	log := g.cfg.Log.With().Str("requestId", s.id).Logger()
+	req = req.WithContext(log.WithContext(req.Context())) // a copy: the server goes by the kind of its own body
+	if req.ContentLength != 0 {
+		req.Body = g.bound(w, req.Body, r)
+	}
+	caller, err := g.admit(s, req, r)
+	if err == nil {
+		err = r.handle(s, out, req)
+	}
+	if _, is := errors.AsType[told](err); err != nil && !is {
+		s.fail(out, err)
+	}
+	took := time.Since(begun)
+	if g.cfg.Observed != nil {
+		g.cfg.Observed(observed(r.pattern, err, took))
+	}
+	g.log(log, req, r, caller, out, err, took)
+}
+
+// admit says who asks, and gives the server the service that is theirs.
+func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, error) {
+	if g.cfg.Door == nil {
+		return access.Caller{}, fault.Denied("the service knows no callers here")
+	}
+	caller, err := g.cfg.Door(req)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	switch {
+	case caller.Users.All() && (r.who == forUsers || r.who == forOperators):
+		s.service = g.service
+	case r.who == forUsers && g.cfg.Among != nil:
+		s.service = g.cfg.Among(caller.Users)
+		s.cfg.Warnings = nil // they are about the service as a whole
+	default:
+		return caller, fault.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
+	}
+	return caller, nil
+}
+
+// bound is a body that has to come in time. It is bounded also when nobody reads it: the server takes what
+// is left of it before it goes on.
+func (g *gate) bound(w http.ResponseWriter, from io.ReadCloser, r route) io.ReadCloser {
+	b := &body{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: cmp.Or(g.cfg.BodyTimeout, bodyTimeout), streams: r.streams}
+	if !r.streams {
+		b.ReadCloser = http.MaxBytesReader(w, from, g.cfg.MaxRequest)
+	}
+	b.wait(b.limit)
+	return b
+}
+
+// body is a request's: all of it has to come within the limit, or of one that streams, each part.
+type body struct {
+	io.ReadCloser
+	answer  http.ResponseWriter
+	control *http.ResponseController
+	limit   time.Duration
+	streams bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.streams {
+		b.wait(b.limit)
+	}
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.answer.Header().Set("Connection", "close") // what comes yet is no request
+		err = fmt.Errorf("it did not come within %v", b.limit)
+	case err != nil:
+		b.wait(0) // from now on the server looks whether the caller is still there
+	}
+	return n, err
+}
+
+// wait sets how long the connection may be read from; 0 is for as long as it takes.
+func (b *body) wait(limit time.Duration) {
+	var deadline time.Time
+	if limit > 0 {
+		deadline = time.Now().Add(limit)
+	}
+	_ = b.control.SetReadDeadline(deadline) // every connection has one
+}
+
+// requestID is the caller's own name for the request, if it is one, or a new one.
+func requestID(req *http.Request) string {
+	id := req.Header.Get("X-Request-Id")
+	if id == "" || len(id) > 128 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return rand.Text()
+	}
+	return id
+}
+
+// log tells of a call without anything that it carried: no query, no header, no body, and of an error its
+// text only where that is the service's own fault.
+func (g *gate) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, out *recorder, err error, took time.Duration) {
+	event := log.Debug()
+	if g.cfg.LogCalls != nil && g.cfg.LogCalls() {
+		event = log.Info()
+	}
+	event = event.Str("method", known(req.Method)).Str("route", r.pattern).Int("status", out.status).Int64("bytes", out.bytes).Dur("took", took)
+	if caller.Name != "" {
+		event = event.Str("caller", caller.Name)
+	}
+	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
+		event = event.Stringer("sandbox", id)
+	}
+	if err != nil {
+		failure, _ := classify(err)
+		event = event.Str("kind", string(failure.Kind))
+	}
+	event.Msg("call")
+	if out.status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
+		log.Warn().Str("route", r.pattern).Err(err).Msg("a call has failed")
+	}
+}
+
+// known is a method, unless somebody has made it up.
+func known(method string) string {
+	for _, m := range methods {
+		if m == method {
+			return m
+		}
+	}
+	return "other"
+}
+
+// recorder notes how a request is answered. It lets through what net/http can do beyond writing.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
+		r.status = status
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	n, err := r.ResponseWriter.Write(p)
+	r.wrote(int64(n))
+	return n, err
+}
+
+// ReadFrom lets net/http copy in the way that suits the connection.
+func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
+	n, err := io.Copy(r.ResponseWriter, from)
+	r.wrote(n)
+	return n, err
+}
+
+func (r *recorder) wrote(n int64) {
+	r.bytes += n
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+}
+
+// Unwrap is for http.ResponseController, and for who takes the connection over.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

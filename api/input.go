@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+
+	"github.com/coder/websocket"
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// input is what a caller's messages go to.
+type input interface {
+	Put(stdin []byte) error
+	End() error
+	Signal(syscall.Signal) error
+	Resize(dockerexec.Size) error
+}
+
+// plainInput is that of a command with one caller.
+type plainInput struct{ *attach.Input }
+
+func (p plainInput) End() error {
+	p.Input.End(io.EOF)
+	return nil
+}
+
+func (p plainInput) Signal(signal syscall.Signal) error {
+	p.Input.Signal(signal)
+	return nil
+}
+
+// receive handles what the caller sends, until the connection ends.
+func (a *attached) receive(ctx context.Context, in input) error {
+	for {
+		kind, message, err := a.conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if kind == websocket.MessageBinary {
+			if len(message) == 0 || message[0] != apitypes.ChannelStdin {
+				return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
+			}
+			if err := in.Put(message[1:]); err != nil {
+				return err
+			}
+			continue
+		}
+		var said apitypes.Input
+		if err := decodeJSON(message, &said); err != nil {
+			return err
+		}
+		if err := pass(said, in); err != nil {
+			return err
+		}
+	}
+}
+
+func pass(said apitypes.Input, in input) error {
+	switch said.Type {
+	case apitypes.InputEOF:
+		return in.End()
+	case apitypes.InputSignal:
+		signal, err := parseSignal(said.Signal)
+		if err != nil {
+			return err
+		}
+		return in.Signal(signal)
+	case apitypes.InputResize:
+		size, err := terminalSize("", said.Rows, said.Cols)
+		if err != nil {
+			return err
+		}
+		return in.Resize(size)
+	default:
+		return fmt.Errorf("input of unknown type %q: %w", said.Type, cerrdefs.ErrInvalidArgument)
+	}
+}
+
+// signalNames are those that a caller may send.
+var signalNames = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "TSTP", "WINCH"}
+
+func parseSignal(name string) (syscall.Signal, error) {
+	for _, known := range signalNames {
+		if name == known || name == "SIG"+known {
+			return unix.SignalNum("SIG" + known), nil
+		}
+	}
+	return 0, fmt.Errorf("signal %q is not one of %s: %w", name, strings.Join(signalNames, ", "), cerrdefs.ErrInvalidArgument)
+}

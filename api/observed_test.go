@@ -1,0 +1,48 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// Each request is told of once, by its route and never by its path, with the kind of error that its caller got.
+func TestCallsAreObserved(t *testing.T) {
+	service := &fakeService{
+		health: func(context.Context) sandbox.Health { return sandbox.Health{} },
+		get:    func(string) (sandbox.Sandbox, error) { return sandbox.Sandbox{}, classed(cerrdefs.ErrNotFound) },
+		exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			r.Started()
+			return sandbox.Result{}, classed(cerrdefs.ErrUnavailable)
+		},
+	}
+	var seen []Call
+	handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen = append(seen, c) }})
+	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/alice-7/exec"} {
+		method, path, _ := strings.Cut(path, " ")
+		request := httptest.NewRequest(method, path, strings.NewReader(`{"command":"true"}`))
+		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Accept", ndjson)
+		handler.ServeHTTP(httptest.NewRecorder(), request)
+	}
+	want := []Call{
+		{Route: "GET /v1/health", Status: http.StatusOK},
+		{Route: "GET /v1/sandboxes/{id}", Status: http.StatusNotFound, Kind: apitypes.NotFound},
+		{Route: "/", Status: http.StatusNotFound, Kind: apitypes.NotFound},
+		{Route: "POST /v1/sandboxes/{id}/exec", Status: http.StatusOK, Kind: apitypes.Unavailable},
+	}
+	if diff := cmp.Diff(want, seen, cmpopts.IgnoreFields(Call{}, "Took")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// stream answers with events as they come. A fault before the command starts is an ordinary error.
+func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
+	stream := newEventStream(w)
+	defer stream.close()
+	r.Started = func() { _ = stream.send(apitypes.Event{Type: apitypes.EventStart}) }
+	r.Refused = func(line decisions.Summary) { _ = stream.send(refusal(line)) }
+	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, stream.output)
+	return stream.finish(ended, err)
+}
+
+// eventStream is a streamed exec's answer, which begins with the first event. It is for several goroutines.
+type eventStream struct {
+	to      http.ResponseWriter
+	control *http.ResponseController
+	texts   [2]textStream // for one goroutine
+
+	mu    sync.Mutex // held while an event is sent
+	begun bool
+	quiet *time.Timer // sends a keepalive; nil before the first event
+	ended bool        // to may not be used any more
+}
+
+func newEventStream(w http.ResponseWriter) *eventStream {
+	return &eventStream{to: w, control: http.NewResponseController(w)}
+}
+
+// hasBegun says that an error cannot be an ordinary answer any more.
+func (s *eventStream) hasBegun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
+// close is called before the handler returns.
+func (s *eventStream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.quiet != nil {
+		s.quiet.Stop()
+	}
+}
+
+// send blocks while the caller is slow.
+func (s *eventStream) send(e apitypes.Event) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("cannot encode an event: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil
+	}
+	if !s.begun {
+		s.begun = true
+		s.to.Header().Set("Content-Type", ndjson)
+		s.to.WriteHeader(http.StatusOK)
+		s.quiet = time.AfterFunc(keepAlive, func() { _ = s.send(apitypes.Event{Type: apitypes.EventKeepAlive}) })
+	}
+	if _, err := s.to.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	s.quiet.Reset(keepAlive)
+	return s.control.Flush()
+}
+
+// output sends what a command has printed, without the part of a character at its end.
+func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
+	return s.part(stream, s.texts[stream].next(data))
+}
+
+// rest sends what output has kept.
+func (s *eventStream) rest() error {
+	for stream := range s.texts {
+		if err := s.part(dockerexec.Stream(stream), s.texts[stream].rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *eventStream) part(stream dockerexec.Stream, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	event := apitypes.Event{Type: apitypes.EventStdout}
+	if stream == dockerexec.Stderr {
+		event.Type = apitypes.EventStderr
+	}
+	event.Data, event.Encoding = encodePart(data)
+	return s.send(event)
+}
+
+// finish sends how the command ended, or returns the fault that came before its start.
+func (s *eventStream) finish(ended sandbox.Result, err error) error {
+	if err != nil && !s.hasBegun() {
+		return err
+	}
+	if rest := s.rest(); err == nil {
+		err = rest
+	}
+	if err == nil && ended.CommandFault != "" {
+		err = s.part(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+	}
+	if err != nil {
+		failure, _ := classify(err)
+		_ = s.send(apitypes.Event{Type: apitypes.EventError, Error: &failure})
+		return told{err}
+	}
+	exit := result(ended)
+	_ = s.send(apitypes.Event{Type: apitypes.EventExit, Result: &exit})
+	return nil
+}
+
+// refusal tells what a command wanted to reach and did not.
+func refusal(line decisions.Summary) apitypes.Event {
+	return apitypes.Event{Type: apitypes.EventEgress, Refusal: &refusals([]decisions.Summary{line})[0]}
+}

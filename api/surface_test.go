@@ -1,0 +1,311 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// surface is the API as a function: what comes in is a request, what comes out keeps to the contract.
+type surface struct {
+	contract contract
+	handler  http.Handler
+	// statuses are those that the contract has, by route.
+	statuses map[string]map[int]bool
+}
+
+// surfaces are the API over a service that agrees to everything, and over the real one without an engine.
+func surfaces(t testing.TB) map[string]*surface {
+	t.Helper()
+	stopping := make(chan struct{})
+	close(stopping) // so that what is followed ends
+	c := readContract(t)
+	statuses := map[string]map[int]bool{}
+	for path, item := range c.model.Paths.PathItems.FromOldest() {
+		for method, operation := range item.GetOperations().FromOldest() {
+			codes := map[int]bool{}
+			for code := range operation.Responses.Codes.FromOldest() {
+				n := 0
+				for _, digit := range code {
+					n = 10*n + int(digit-'0')
+				}
+				codes[n] = true
+			}
+			statuses[strings.ToUpper(method)+" "+path] = codes
+		}
+	}
+	house := newHouse(t)
+	if _, _, err := house.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Door: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: stopping, Log: zerolog.Nop()}
+	return map[string]*surface{
+		"a service that agrees": {c, New(agreeable(), cfg), statuses},
+		"the real service":      {c, New(house, cfg), statuses},
+	}
+}
+
+// agreeable is a service to which everything is right.
+func agreeable() *fakeService {
+	user, _ := sandbox.ParseUserID("alice")
+	id, _ := sandbox.ParseID("agent-7")
+	box := sandbox.Sandbox{ID: id, User: user}
+	log := decisions.New(10)
+	return &fakeService{
+		put:        func(string, sandbox.Registration) (sandbox.Sandbox, bool, error) { return box, true, nil },
+		get:        func(string) (sandbox.Sandbox, error) { return box, nil },
+		delete:     func(string) error { return nil },
+		list:       func() []sandbox.Sandbox { return nil },
+		exec:       exits(0),
+		containers: func() []dockerexec.Container { return nil },
+		health:     func(context.Context) sandbox.Health { return sandbox.Health{} },
+		explain:    func(sandbox.ExplainRequest) (sandbox.Explanation, error) { return sandbox.Explanation{}, nil },
+		decisions:  func() *decisions.Log { return log },
+		fakeFiles: fakeFiles{
+			read:  func(sandbox.ReadRequest) (sandbox.ReadResult, error) { return sandbox.ReadResult{}, nil },
+			write: func(sandbox.WriteRequest) (sandbox.Written, error) { return sandbox.Written{}, nil },
+			upload: func(r sandbox.UploadRequest) (sandbox.Written, error) {
+				_, err := io.Copy(io.Discard, r.Body)
+				return sandbox.Written{}, err
+			},
+			download: func(string) (sandbox.Download, error) {
+				return sandbox.Download{ReadSeekCloser: closeable{bytes.NewReader([]byte("content"))}, Name: "f", Size: 7, ModTime: time.Unix(0, 0)}, nil
+			},
+			listDir: func(string) (sandbox.Listing, error) { return sandbox.Listing{}, nil },
+			stat:    func(string) (sandbox.Entry, error) { return sandbox.Entry{}, nil },
+			mkdir:   func(string, bool) error { return nil },
+			move:    func(sandbox.MoveRequest) error { return nil },
+			remove:  func(string, bool) error { return nil },
+		},
+		fakeDetached: fakeDetached{
+			hub: attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 1 << 20, MaxTotal: 1 << 20, Keep: time.Minute}),
+			run: func(context.Context, *sandbox.Detached) (sandbox.Result, error) { return ended(0), nil },
+		},
+		fakeProcesses: fakeProcesses{
+			start:     func(sandbox.ProcessRequest) (process.Record, []string, error) { return process.Record{}, nil, nil },
+			processes: func() ([]process.Record, error) { return nil, nil },
+			process:   func(string) (process.Record, error) { return process.Record{}, nil },
+			stop:      func(context.Context, string, syscall.Signal) (process.Record, error) { return process.Record{}, nil },
+			stopAll:   func() ([]process.Record, error) { return nil, nil },
+			removes:   func(string) error { return nil },
+			readLog:   func(sandbox.LogQuery) (sandbox.LogPart, error) { return sandbox.LogPart{}, nil },
+			followLog: func(context.Context, sandbox.LogQuery, func(sandbox.LogPart) error) error { return nil },
+		},
+	}
+}
+
+type closeable struct{ *bytes.Reader }
+
+func (closeable) Close() error { return nil }
+
+// ask sends a request, and holds the answer against what every answer has to be. The failure is zero for a
+// success.
+func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (status int, failure apitypes.Error) {
+	t.Helper()
+	out := httptest.NewRecorder()
+	s.handler.ServeHTTP(out, req)
+	method, _, _ := strings.Cut(r.pattern, " ")
+	known := s.statuses[r.pattern][out.Code] || out.Code == http.StatusNotFound || out.Code == http.StatusMethodNotAllowed
+	if out.Code == http.StatusPartialContent || out.Code == http.StatusNotModified {
+		known = true
+	}
+	if !known {
+		t.Errorf("%s, %s: the contract has no %d: %.300s", r.pattern, what, out.Code, out.Body)
+	}
+	if out.Code < 400 || method == http.MethodHead || req.Method == http.MethodHead {
+		return out.Code, failure
+	}
+	var body apitypes.Failure
+	err := json.Unmarshal(out.Body.Bytes(), &body, json.RejectUnknownMembers(true))
+	if err != nil || out.Header().Get("Content-Type") != "application/json" || body.Error.Message == "" || body.Error.RequestID == "" {
+		t.Errorf("%s, %s: %d is no failure of the contract's form: %q %.300s", r.pattern, what, out.Code, out.Header().Get("Content-Type"), out.Body)
+	}
+	for _, class := range classes {
+		if class.status == out.Code && class.kind == body.Error.Kind {
+			return out.Code, body.Error
+		}
+	}
+	t.Errorf("%s, %s: kind %s has no status %d", r.pattern, what, body.Error.Kind, out.Code)
+	return out.Code, body.Error
+}
+
+// example is the contract's own example of a request, as the handler gets it.
+func (s *surface) example(t testing.TB, r route) *http.Request {
+	t.Helper()
+	req := s.contract.example(t, r, "http://sandboxd", map[string]string{"id": "agent-7", "processId": "p-k3v7q2m5x4ta"})
+	req.RequestURI = req.URL.RequestURI()
+	return req
+}
+
+// TestMangledBodies sends every example of the contract with each of its values wrong in turn.
+func TestMangledBodies(t *testing.T) {
+	for name, s := range surfaces(t) {
+		t.Run(name, func(t *testing.T) {
+			sent := 0
+			for _, r := range routes {
+				method, path, _ := strings.Cut(r.pattern, " ")
+				item, _ := s.contract.model.Paths.PathItems.Get(path)
+				operation := item.GetOperations().GetOrZero(strings.ToLower(method))
+				if operation.RequestBody == nil {
+					continue
+				}
+				media := operation.RequestBody.Content.GetOrZero("application/json")
+				if media == nil {
+					continue
+				}
+				for _, e := range media.Examples.FromOldest() {
+					var value any
+					if err := e.Value.Decode(&value); err != nil {
+						t.Fatal(err)
+					}
+					text, err := json.Marshal(value, json.Deterministic(true))
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, m := range mangle(t, media.Schema.Schema(), text) {
+						req := s.example(t, r)
+						req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(m.body)), int64(len(m.body))
+						status, failure := s.ask(t, m.what, r, req)
+						sent++
+						if m.field != "" && (status != http.StatusBadRequest || !strings.Contains(failure.Message, m.field)) {
+							t.Errorf("%s, %s: %d %q, want 400 with %q", r.pattern, m.what, status, failure.Message, m.field)
+						}
+					}
+				}
+			}
+			if sent < 1000 {
+				t.Errorf("only %d requests were sent", sent)
+			}
+		})
+	}
+}
+
+// What parameters and headers are mangled into.
+var (
+	badIDs    = []string{"", ".", "..", "A", "a..b", "%00", "%ff", "a%2fb", "%2e%2e", "é", "a%20b", "-a", strings.Repeat("a", 5000), "%22%0a", "*"}
+	badValues = []string{
+		"", "x", "-1", "0", "1", "1.5", "true", "TRUE", "null", "99999999999999999999", "%00", "%ff", "%zz", "a%0ab", "é", "*", "..", "/",
+		"2026-01-01", "2026-01-01T00:00:00Z", "dns", "allowed", strings.Repeat("a", 5000),
+	}
+	badHeaders = map[string][]string{
+		"Content-Type":      {"", "text/plain", "application/json; charset=utf-8", "application/json; x", "multipart/form-data; boundary=x", "\x7f", "application/octet-stream"},
+		"Accept":            {"text/html", "application/x-ndjson", "*/*;q=0", "\x7f"},
+		"Range":             {"bytes=5-1", "bytes=99-", "bytes=-0", "bytes=0-1,2-3", "lines=1-2", "bytes=x"},
+		"If-Match":          {`"x"`, "x", "*"},
+		"If-None-Match":     {`"x"`, "*", ","},
+		"If-Modified-Since": {"yesterday", "Thu, 01 Jan 1970 00:00:00 GMT"},
+		"If-Range":          {"x"},
+		"Upgrade":           {"websocket", "h2c"},
+		"X-Request-Id":      {"a b", "\x7f", strings.Repeat("a", 5000)},
+	}
+)
+
+// TestMangledParametersAndHeaders does so with all else that a request has.
+func TestMangledParametersAndHeaders(t *testing.T) {
+	for name, s := range surfaces(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, r := range routes {
+				method, path, _ := strings.Cut(r.pattern, " ")
+				item, _ := s.contract.model.Paths.PathItems.Get(path)
+				operation := item.GetOperations().GetOrZero(strings.ToLower(method))
+				for _, p := range append(operation.Parameters, item.Parameters...) {
+					s.mangleParameter(t, r, p.In, p.Name)
+				}
+				for _, query := range []string{"zzz=1", "%zz", "a;b", "=", "&&&", "path=a&path=b", strings.Repeat("a", 5000)} {
+					req := s.example(t, r)
+					req.URL.RawQuery = query
+					s.ask(t, "query "+query, r, req)
+				}
+				for header, values := range badHeaders {
+					for _, value := range values {
+						req := s.example(t, r)
+						req.Header.Set(header, value)
+						s.ask(t, header+": "+value, r, req)
+					}
+				}
+				for _, other := range append(methods, "BREW", "CONNECT", "TRACE") {
+					_, known := s.statuses[other+" "+path]
+					if known || other == http.MethodHead || strings.HasSuffix(path, "/stop-all") { // which may be a process, too
+						continue
+					}
+					req := s.example(t, r)
+					req.Method = other
+					if status, _ := s.ask(t, "method "+other, r, req); status != http.StatusMethodNotAllowed {
+						t.Errorf("%s, method %s: %d", r.pattern, other, status)
+					}
+				}
+			}
+		})
+	}
+}
+
+func (s *surface) mangleParameter(t *testing.T, r route, in, name string) {
+	t.Helper()
+	if in == "path" {
+		for _, value := range badIDs {
+			_, path, _ := strings.Cut(r.pattern, " ")
+			parsed, err := url.Parse("http://sandboxd" + strings.NewReplacer("{"+name+"}", value, "{id}", "agent-7", "{processId}", "p-k3v7q2m5x4ta").Replace(path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req := s.example(t, r)
+			parsed.RawQuery = req.URL.RawQuery
+			req.URL = parsed
+			s.ask(t, name+" "+value, r, req)
+		}
+		return
+	}
+	for _, value := range badValues {
+		for _, query := range []string{name + "=" + value, name + "=" + value + "&" + name + "=" + value} {
+			req := s.example(t, r)
+			req.URL.RawQuery = query
+			s.ask(t, query, r, req)
+		}
+	}
+}
+
+// FuzzRequests sends anything to any route.
+func FuzzRequests(f *testing.F) {
+	all := surfaces(f)
+	for i, r := range routes {
+		req := all["the real service"].example(f, r)
+		var body []byte
+		if req.Body != nil {
+			body, _ = io.ReadAll(req.Body)
+		}
+		f.Add(uint8(i), "agent-7", "p-k3v7q2m5x4ta", req.URL.RawQuery, req.Header.Get("Content-Type"), body)
+	}
+	f.Fuzz(func(t *testing.T, at uint8, id, processID, query, kind string, body []byte) {
+		r := routes[int(at)%len(routes)]
+		method, path, _ := strings.Cut(r.pattern, " ")
+		path = strings.NewReplacer("{id}", id, "{processId}", processID).Replace(path)
+		for name, s := range all {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://sandboxd/", bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.URL.Path, req.URL.RawQuery = path, query
+			if kind != "" {
+				req.Header.Set("Content-Type", kind)
+			}
+			s.ask(t, name, r, req)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// detached is a service's execs that go on without their caller. Each prints its stdin in capitals, and ends
+// with it or with a signal.
+type detached struct{ hub *attach.Hub[sandbox.Result] }
+
+func (d detached) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+	return d.hub.Start(attach.Command{User: "alice", Text: r.Command, Stdin: stdin}, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
+		e.Started()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			buffer := make([]byte, 64<<10)
+			for {
+				n, err := e.Input.Stdin().Read(buffer)
+				_ = e.Output(ctx, dockerexec.Stdout, bytes.ToUpper(buffer[:n]))
+				if err != nil {
+					return
+				}
+			}
+		}()
+		select {
+		case signal := <-e.Input.Signals():
+			e.Input.End(io.EOF)
+			<-ended
+			return sandbox.Result{Result: dockerexec.Result{Signal: signal}}, nil
+		case <-ended:
+		}
+		return sandbox.Result{Result: dockerexec.Result{ExitCode: 4}}, nil
+	})
+}
+func (d detached) DetachedExecs(string) ([]*sandbox.Detached, error) { return d.hub.List("alice"), nil }
+func (d detached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
+	return d.hub.Get("alice", execID)
+}
+
+func dialDetached(t *testing.T) *client.Client {
+	t.Helper()
+	hub := attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 3, MaxTotal: 3, Keep: time.Hour})
+	t.Cleanup(hub.Shutdown)
+	return dial(t, &fakeService{DetachedCalls: detached{hub}})
+}
+
+// goneAt is a writer at which the caller goes when it has a text.
+type goneAt struct {
+	bytes.Buffer
+	text string
+	gone func()
+}
+
+func (g *goneAt) Write(p []byte) (int, error) {
+	n, err := g.Buffer.Write(p)
+	if strings.Contains(g.String(), g.text) {
+		g.gone()
+	}
+	return n, err
+}
+
+func TestReattach(t *testing.T) {
+	c := dialDetached(t)
+	feed, stdin := io.Pipe()
+	defer func() { _ = stdin.Close() }()
+	ctx, hangUp := context.WithCancel(t.Context())
+	out := &goneAt{text: "ONE ", gone: hangUp}
+	var id string
+	go func() { _, _ = io.WriteString(stdin, "one ") }()
+	_, err := c.Attach(ctx, "agent-7", apitypes.Exec{Command: "tr a-z A-Z", DetachOnDisconnect: true},
+		client.Streams{Stdin: feed, Stdout: out, Started: func(s client.Start) { id = s.ExecID }})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	list, err := c.DetachedExecs(t.Context(), "agent-7")
+	if err != nil || len(list) != 1 || list[0].ExecID != id || list[0].EndedAt != nil {
+		t.Fatalf("%+v, %v", list, err)
+	}
+
+	// Several windows of stdin pass on the second way, too.
+	large := strings.Repeat("two ", apitypes.StdinWindow)
+	var rest bytes.Buffer
+	result, err := c.Reattach(t.Context(), "agent-7", id, int64(out.Len()), client.Streams{Stdin: strings.NewReader(large), Stdout: &rest})
+	if err != nil || result.ExitCode == nil || *result.ExitCode != 4 || rest.String() != strings.ToUpper(large) {
+		t.Errorf("%d bytes, %+v, %v", rest.Len(), result, err)
+	}
+
+	// It has ended: the output that is kept, and the result, are there for who comes late.
+	var all bytes.Buffer
+	var start client.Start
+	result, err = c.Reattach(t.Context(), "agent-7", id, 0, client.Streams{Stdout: &all, Started: func(s client.Start) { start = s }})
+	if err != nil || result.ExitCode == nil || start.Lost+int64(all.Len()) != int64(len("one ")+len(large)) || all.Len() < 1<<20 || !strings.HasSuffix(large, strings.ToLower(all.String())) {
+		t.Errorf("%d bytes, %+v, %+v, %v", all.Len(), start, result, err)
+	}
+}
+
+func TestReattachFails(t *testing.T) {
+	c := dialDetached(t)
+	_, err := c.Reattach(t.Context(), "agent-7", "x-1", 0, client.Streams{})
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Kind != apitypes.NotFound || !strings.Contains(refused.Message, `"x-1"`) {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.KillExec(t.Context(), "agent-7", "x-1"); !errors.As(err, &refused) || refused.Kind != apitypes.NotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+// One caller takes the place of another, and a third ends the command.
+func TestTakingOver(t *testing.T) {
+	c := dialDetached(t)
+	blocked, unblock := io.Pipe()
+	defer func() { _ = unblock.Close() }()
+	ids, firstEnd, secondEnd := make(chan string), make(chan error), make(chan error)
+	go func() {
+		_, err := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "cat", DetachOnDisconnect: true},
+			client.Streams{Stdin: blocked, Started: func(s client.Start) { ids <- s.ExecID }})
+		firstEnd <- err
+	}()
+	id := <-ids
+	go func() {
+		result, err := c.Reattach(t.Context(), "agent-7", id, 0, client.Streams{Started: func(client.Start) { ids <- "" }})
+		if err == nil && (result.Signal == nil || *result.Signal != "SIGKILL") {
+			err = errors.New("it was not killed")
+		}
+		secondEnd <- err
+	}()
+	<-ids
+	var refused *client.Error
+	if err := <-firstEnd; !errors.As(err, &refused) || refused.Kind != apitypes.Conflict {
+		t.Errorf("%v", err)
+	}
+	if ended, err := c.KillExec(t.Context(), "agent-7", id); err != nil || ended.EndedAt == nil || *ended.Result.Signal != "SIGKILL" {
+		t.Errorf("%+v, %v", ended, err)
+	}
+	if err := <-secondEnd; err != nil {
+		t.Error(err)
+	}
+}
