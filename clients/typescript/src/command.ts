@@ -1,0 +1,38 @@
+// What an exec, an attached exec and a process have in common: how their arguments go into the contract's form.
+
+import { base64 } from "./bytes.js";
+import type { CallOptions } from "./transport.js";
+import type { Schemas } from "./types.js";
+
+/** Variables of an environment; numbers and booleans are given as their text. */
+export type Variables = Record<string, string | number | boolean>;
+
+/** A command line for a shell, or a program with its arguments. */
+export type ShellOrProgram = { command: string; argv?: never } | { argv: string[]; command?: never };
+
+type Given = "command" | "argv" | "env" | "stdin" | "stdinEncoding";
+
+/** The contract's Exec, with stdin as a text or bytes. */
+export type CommandArgs = Omit<Schemas["Exec"], Given> & ShellOrProgram & { env?: Variables; stdin?: string | Uint8Array };
+
+/** `signal` ends the command with all that it started. */
+export type ExecArgs = CommandArgs & CallOptions;
+
+/** The contract's StartProcess. */
+export type ProcessStartArgs = Omit<Schemas["StartProcess"], Given> & ShellOrProgram & { env?: Variables } & CallOptions;
+
+/** split parts what goes to the service from what is the client's. */
+export function split<Args extends CallOptions>(args: Args): { options: CallOptions; body: Omit<Args, keyof CallOptions> } {
+    const { signal, retry, ...body } = args;
+    return { options: { signal, retry }, body };
+}
+
+/** wire puts an exec's or a process's arguments into the contract's form. */
+export function wire(args: { env?: Variables; stdin?: string | Uint8Array }): Record<string, unknown> {
+    const { env, stdin, ...rest } = args;
+    const body: Record<string, unknown> = { ...rest };
+    if (env !== undefined) body["env"] = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, String(value)]));
+    if (typeof stdin === "string") body["stdin"] = stdin;
+    else if (stdin !== undefined) Object.assign(body, { stdin: base64(stdin), stdinEncoding: "base64" });
+    return body;
+}

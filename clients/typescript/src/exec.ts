@@ -1,0 +1,124 @@
+import { split, wire, type ExecArgs } from "./command.js";
+import { SandboxError, told, unreadable } from "./error.js";
+import { lines } from "./lines.js";
+import { Collected, textOf } from "./output.js";
+import { decode } from "./bytes.js";
+import type { Transport } from "./transport.js";
+import type { Schemas } from "./types.js";
+
+/** How a command ended, and what it printed. */
+export type ExecResult = Schemas["Result"] & {
+    /** A text; what is not UTF-8 in it is U+FFFD. */
+    stdout: string;
+    stderr: string;
+    /** The very bytes, there only when they are not UTF-8. */
+    stdoutBytes?: Buffer;
+    stderrBytes?: Buffer;
+};
+
+/** What a command printed, as it came. Characters are never split between two events. */
+export interface OutputEvent {
+    type: "stdout" | "stderr";
+    /** What is not UTF-8 in it is U+FFFD. */
+    text: string;
+    data: Buffer;
+}
+
+/** How a command ended; the last event. */
+export interface ExitEvent {
+    type: "exit";
+    result: Schemas["Result"];
+}
+
+type WireEvent = Schemas["Event"];
+type Handled = "stdout" | "stderr" | "exit" | "error" | "stdin" | "keepalive";
+
+/** Any other event of the contract, such as `start`, which is the first one. */
+export type OtherEvent = Omit<WireEvent, "type" | "data" | "encoding" | "bytes" | "result" | "error"> & { type: Exclude<WireEvent["type"], Handled> };
+
+export type ExecEvent = OutputEvent | ExitEvent | OtherEvent;
+
+/** Called with each piece of output; a promise is waited for, and the command waits for it. */
+export type OnOutput = (text: string, data: Buffer) => void | Promise<void>;
+
+export type ExecCallArgs = ExecArgs & {
+    onStdout?: OnOutput;
+    onStderr?: OnOutput;
+};
+
+/** How much of each of stdout and stderr is in a result whose output went to callbacks, too. */
+const maxOutputBytes = 1_000_000;
+
+/** exec runs a command and returns its result at its end. */
+export async function exec(transport: Transport, path: string, args: ExecCallArgs): Promise<ExecResult> {
+    const { onStdout, onStderr, ...command } = args;
+    if (onStdout !== undefined || onStderr !== undefined) return await observed(transport, path, command, { stdout: onStdout, stderr: onStderr });
+    const { options, body } = split(command);
+    const output = await transport.json<Schemas["Output"]>({ method: "POST", path, body: wire(body) }, options);
+    const { stdout, stdoutEncoding, stderr, stderrEncoding, ...result } = output;
+    return { ...result, ...textOf("stdout", decode(stdout, stdoutEncoding)), ...textOf("stderr", decode(stderr, stderrEncoding)) };
+}
+
+type Observers = Record<OutputEvent["type"], OnOutput | undefined>;
+
+async function observed(transport: Transport, path: string, args: ExecArgs, observers: Observers): Promise<ExecResult> {
+    const outputs = { stdout: new Collected(maxOutputBytes), stderr: new Collected(maxOutputBytes) };
+    let result: Schemas["Result"] | undefined;
+    for await (const event of execStream(transport, path, args)) {
+        if (isExit(event)) result = event.result;
+        if (!isOutput(event)) continue;
+        outputs[event.type].add(event.data);
+        await observers[event.type]?.(event.text, event.data);
+    }
+    if (result === undefined) throw unreadable("the stream has no exit");
+    const truncated = result.truncated || outputs.stdout.truncated || outputs.stderr.truncated;
+    return { ...result, truncated, ...outputs.stdout.as("stdout"), ...outputs.stderr.as("stderr") };
+}
+
+/** execStream runs a command and gives what happens as it happens. */
+export async function* execStream(transport: Transport, path: string, args: ExecArgs): AsyncGenerator<ExecEvent, void, undefined> {
+    const { options, body } = split(args);
+    const headers = { accept: "application/x-ndjson" };
+    const response = await transport.open({ method: "POST", path, body: wire(body), headers }, options);
+    let ended = false;
+    try {
+        // What comes after the exit is read, too, so that the connection can be kept.
+        for await (const event of lines<WireEvent>(transport.chunks(response, options.signal))) {
+            if (event.type === "error") throw told(event.error);
+            const passed = received(event);
+            if (passed !== undefined) yield passed;
+            ended ||= event.type === "exit";
+        }
+    } catch (error) {
+        if (!ended) throw error;
+    }
+    if (!ended) throw new SandboxError({ kind: "lost", message: "the stream ended before the command: how that ended is not known" });
+}
+
+/** received is an event as it is passed on, if it is. */
+export function received(event: WireEvent): ExecEvent | undefined {
+    switch (event.type as WireEvent["type"] | "keepalive") {
+        case "stdout":
+        case "stderr": {
+            const data = decode(event.data ?? "", event.encoding);
+            return { type: event.type as OutputEvent["type"], text: data.toString(), data };
+        }
+        case "exit":
+            if (event.result === undefined) throw unreadable("an exit event without a result");
+            return { type: "exit", result: event.result };
+        case "stdin":
+        case "keepalive":
+            return undefined;
+        default:
+            return event as OtherEvent;
+    }
+}
+
+/** isOutput and isExit tell events apart, also those that a later contract adds. */
+export function isOutput(event: ExecEvent): event is OutputEvent {
+    return event.type === "stdout" || event.type === "stderr";
+}
+
+export function isExit(event: ExecEvent): event is ExitEvent {
+    return event.type === "exit";
+}

@@ -1,0 +1,140 @@
+import { once } from "node:events";
+import type http from "node:http";
+import { Readable } from "node:stream";
+
+import { base64, decode, escapePath, named, type Path } from "./bytes.js";
+import { unreadable } from "./error.js";
+import { query } from "./query.js";
+import type { CallOptions, Feed, Transport } from "./transport.js";
+import type { Schemas, WriteResult } from "./types.js";
+
+export type ReadArgs = Omit<Schemas["Read"], "path" | "pathBase64"> & { path: Path } & CallOptions;
+export type WriteArgs = { path: Path; content: string | Uint8Array; append?: boolean; exclusive?: boolean } & CallOptions;
+
+interface Found {
+    /** The size of the file. */
+    bytes: number;
+    /** The file on the host. */
+    resolvedPath: string;
+    /** The file as an agent names it. */
+    displayPath: string;
+}
+
+export interface ReadText extends Found {
+    type: "text";
+    content: string;
+    totalLines: number;
+    outputLines: number;
+    truncated: boolean;
+    truncatedBy: "lines" | "bytes" | null;
+}
+
+export interface ReadImage extends Found {
+    type: "image";
+    content: Buffer;
+    mimeType: string;
+}
+
+export interface ReadBinary extends Found {
+    type: "binary";
+    content: Buffer;
+}
+
+/** A file's content: a text, or the bytes of a picture or of any file. */
+export type ReadResult = ReadText | ReadImage | ReadBinary;
+
+/** readResult turns the contract's answer to a read into what is returned. */
+export function readResult(answer: Schemas["ReadResult"]): ReadResult {
+    switch (answer.type) {
+        case "text":
+            return answer as ReadText;
+        case "image":
+        case "binary":
+            return { ...answer, content: decode(answer.content, "base64") } as ReadImage | ReadBinary;
+        default:
+            throw unreadable(`a file of the type ${JSON.stringify(answer["type"])}`);
+    }
+}
+
+/** writeBody is a write in the contract's form. */
+export function writeBody({ path, content, ...rest }: Omit<WriteArgs, keyof CallOptions>): unknown {
+    const text = typeof content === "string" ? { content } : { content: base64(content), encoding: "base64" };
+    return { ...named("path", path), ...text, ...rest };
+}
+
+/** What an upload takes its bytes from. */
+export type UploadBody = string | Uint8Array | AsyncIterable<string | Uint8Array>;
+
+export interface UploadArgs {
+    path: Path;
+    /** A stream is read as fast as the service takes it. */
+    body: UploadBody;
+    /** Refuse a file that exists. */
+    exclusive?: boolean;
+    signal?: AbortSignal | undefined;
+}
+
+export async function upload(transport: Transport, path: string, args: UploadArgs): Promise<WriteResult> {
+    const to = path + "?path=" + escapePath(args.path) + query({ exclusive: args.exclusive }).replace("?", "&");
+    const size = typeof args.body === "string" || args.body instanceof Uint8Array ? { "content-length": Buffer.byteLength(args.body) } : {};
+    const headers = { ...size, "content-type": "application/octet-stream", expect: "100-continue" };
+    try {
+        return await transport.upload<WriteResult>({ method: "PUT", path: to, headers }, feeding(args.body), args.signal);
+    } finally {
+        if (args.body instanceof Readable) args.body.destroy();
+    }
+}
+
+/** feeding writes a body into a request and waits whenever that is full. */
+function feeding(body: UploadBody): Feed {
+    return async (request) => {
+        if (typeof body === "string" || body instanceof Uint8Array) {
+            request.end(body);
+            return;
+        }
+        const closing = new Promise((resolve) => request.once("close", resolve));
+        for await (const part of body) {
+            if (request.destroyed) return;
+            if (!request.write(part)) await Promise.race([once(request, "drain"), closing]);
+        }
+        request.end();
+    };
+}
+
+export interface DownloadArgs extends CallOptions {
+    path: Path;
+    /** The first byte, from 0. */
+    start?: number;
+    /** The last byte; the file's last by default. */
+    end?: number;
+}
+
+/** A file that is coming. */
+export interface Download {
+    /** Read it to its end, or destroy it: it holds a connection. A connection that breaks is an error of the stream. */
+    body: Readable;
+    /** How many bytes come. */
+    bytes: number;
+    /** How many the file has. */
+    totalBytes: number;
+    lastModified: Date;
+}
+
+export async function download(transport: Transport, path: string, args: DownloadArgs): Promise<Download> {
+    const headers = range(args);
+    const response = await transport.open({ method: "GET", path: `${path}?path=${escapePath(args.path)}`, headers }, args);
+    const body = Readable.from(transport.chunks(response, args.signal), { objectMode: false });
+    body.once("close", () => response.destroy());
+    const bytes = Number(response.headers["content-length"]);
+    const total = /\/(\d+)$/.exec(response.headers["content-range"] ?? "");
+    return { body, bytes, totalBytes: total === null ? bytes : Number(total[1]), lastModified: new Date(response.headers["last-modified"] ?? Number.NaN) };
+}
+
+function range({ start, end }: DownloadArgs): http.OutgoingHttpHeaders {
+    for (const [name, value] of Object.entries({ start, end })) {
+        if (value !== undefined && !(Number.isSafeInteger(value) && value >= 0)) {
+            throw new TypeError(`${name} is ${value}: give a whole number of bytes from 0`);
+        }
+    }
+    return start === undefined && end === undefined ? {} : { range: `bytes=${start ?? 0}-${end ?? ""}` };
+}

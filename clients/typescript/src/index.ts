@@ -1,0 +1,16 @@
+// Client of daycare-sandbox: what an engine uses in place of its own Sandbox class.
+
+export { Client, type ClientOptions, type DecisionArgs } from "./client.js";
+export { Sandbox } from "./sandbox.js";
+export type { ExplainArgs, MkdirArgs, MoveArgs, OpenArgs, PathArgs, RemoveArgs } from "./sandbox.js";
+export { Attached, type AttachArgs } from "./attach.js";
+export { SandboxError, type ErrorKind } from "./error.js";
+export type { Path } from "./bytes.js";
+export type { ExecArgs, ProcessStartArgs, Variables } from "./command.js";
+export type { ExecCallArgs, ExecEvent, ExecResult, ExitEvent, OnOutput, OtherEvent, OutputEvent } from "./exec.js";
+export type { Download, DownloadArgs, ReadArgs, ReadBinary, ReadImage, ReadResult, ReadText, UploadArgs, UploadBody, WriteArgs } from "./files.js";
+export type { ProcessArgs, ProcessLog, ProcessLogArgs, ProcessLogEvent, ProcessStopArgs } from "./processes.js";
+export type { Tls } from "./address.js";
+export type { Retry } from "./retry.js";
+export type { CallOptions } from "./transport.js";
+export type * from "./types.js";

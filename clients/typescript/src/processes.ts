@@ -1,0 +1,76 @@
+import { decode } from "./bytes.js";
+import { SandboxError, told } from "./error.js";
+import { lines } from "./lines.js";
+import { query } from "./query.js";
+import type { CallOptions, Transport } from "./transport.js";
+import type { Schemas } from "./types.js";
+
+/** A process by its id. */
+export interface ProcessArgs extends CallOptions {
+    processId: string;
+}
+
+/** A process and how it is told to end. A stop that has been asked for cannot be taken back, so there is no AbortSignal. */
+export interface ProcessStopArgs {
+    processId: string;
+    /** TERM by default. */
+    signal?: "TERM" | "INT" | "HUP" | "KILL";
+    retry?: CallOptions["retry"];
+}
+
+export interface ProcessLogArgs extends ProcessArgs {
+    /** How many of the last lines; 100 by default, 10000 at most. */
+    lines?: number;
+    /** How many bytes of those at most; 1048576 by default and at most. */
+    bytes?: number;
+}
+
+/** The end of a process's log. */
+export interface ProcessLog {
+    /** What is not UTF-8 in it is U+FFFD. */
+    text: string;
+    data: Buffer;
+    /** There is less than was asked for: bytes was not enough for lines. */
+    truncated: boolean;
+    /** What is missing, for people. */
+    notice?: string;
+}
+
+/** What a followed log gives: output, what is missing, and at last the process's end. */
+export type ProcessLogEvent =
+    | { type: "output"; text: string; data: Buffer }
+    | { type: "notice"; notice: string }
+    | ({ type: "end" } & Omit<Schemas["ProcessLogEnd"], "end">);
+
+export async function processLog(transport: Transport, path: string, args: ProcessLogArgs): Promise<ProcessLog> {
+    const request = { method: "GET" as const, path: path + query({ lines: args.lines, bytes: args.bytes }) };
+    const { data: text, encoding, ...rest } = await transport.json<Schemas["ProcessLog"]>(request, args);
+    const data = decode(text, encoding);
+    return { ...rest, text: data.toString(), data };
+}
+
+/** processFollow ends after the event `end`. When the service stops, it fails as `unavailable`: the process may run on. */
+export async function* processFollow(transport: Transport, path: string, args: ProcessLogArgs): AsyncGenerator<ProcessLogEvent, void, undefined> {
+    const request = { method: "GET" as const, path: path + query({ lines: args.lines, bytes: args.bytes, follow: true }) };
+    for await (const event of follow<Schemas["ProcessLogEvent"]>(transport, request, args)) {
+        if ("data" in event) {
+            const data = decode(event.data, event.encoding);
+            yield { type: "output", text: data.toString(), data };
+        } else if ("notice" in event) {
+            yield { type: "notice", notice: event.notice };
+        } else if ("error" in event) {
+            throw told(event.error);
+        } else if ("end" in event) {
+            const { end: _, ...rest } = event;
+            yield { type: "end", ...rest };
+            return;
+        }
+    }
+}
+
+/** follow gives the lines of a stream that has no end of its own. */
+export async function* follow<Event>(transport: Transport, request: { method: "GET"; path: string }, options: CallOptions): AsyncGenerator<Event, void, undefined> {
+    const response = await transport.open({ ...request, headers: { accept: "application/x-ndjson" } }, options);
+    yield* lines<Event>(transport.chunks(response, options.signal));
+    throw new SandboxError({ kind: "unavailable", message: "the service has stopped: follow it again when it is back" });
+}

@@ -1,0 +1,17 @@
+type Value = string | number | boolean | Date | undefined;
+
+/** query is the part of a path from the question mark on, without what is undefined. */
+export function query(values: Record<string, Value>): string {
+    const given = Object.entries(values).filter(([, value]) => value !== undefined);
+    if (given.length === 0) return "";
+    const text = (value: Value) => encodeURIComponent(value instanceof Date ? value.toISOString() : String(value));
+    return "?" + given.map(([name, value]) => `${name}=${text(value)}`).join("&");
+}
+
+/** segment is one part of a path. What would lead elsewhere is a TypeError that names it. */
+export function segment(name: string, value: string): string {
+    if (typeof value !== "string" || value === "" || value === "." || value === "..") {
+        throw new TypeError(`${name} is ${JSON.stringify(value)}: give the one that the service has told`);
+    }
+    return encodeURIComponent(value);
+}

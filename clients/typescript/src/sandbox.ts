@@ -1,0 +1,205 @@
+import { attach, type AttachArgs, type Attached } from "./attach.js";
+import { named, type Path } from "./bytes.js";
+import type { Client } from "./client.js";
+import { split, wire, type ExecArgs, type ProcessStartArgs } from "./command.js";
+import { exec, execStream, type ExecCallArgs, type ExecEvent, type ExecResult } from "./exec.js";
+import * as files from "./files.js";
+import * as processes from "./processes.js";
+import { segment } from "./query.js";
+import type { CallOptions, Transport } from "./transport.js";
+import type { Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WriteResult } from "./types.js";
+
+export type OpenArgs = Registration & { id: string } & CallOptions;
+export type ExplainArgs = Schemas["Explain"] & CallOptions;
+export type PathArgs = { path: Path } & CallOptions;
+export type MkdirArgs = PathArgs & { parents?: boolean };
+export type MoveArgs = { from: Path; to: Path; overwrite?: boolean } & CallOptions;
+export type RemoveArgs = PathArgs & { recursive?: boolean };
+
+/**
+ * An agent's files, commands and processes. What it may do was fixed when it was registered; each exec and
+ * process has of that what its `permissions` name, and without them no network and a home to read alone.
+ *
+ * Every call takes one object and fails with a SandboxError, or with the reason of its `signal`.
+ */
+export class Sandbox {
+    readonly id: string;
+    readonly #transport: Transport;
+    readonly #path: string;
+
+    private constructor(client: Client, readonly registered: Registered) {
+        this.id = registered.id;
+        this.#transport = client.transport;
+        this.#path = sandboxPath(registered.id);
+    }
+
+    /** Registers a sandbox, or replaces what is registered under its id; doing it again changes nothing. Nothing is started. */
+    static async open(client: Client, args: OpenArgs): Promise<Sandbox> {
+        const { options, body } = split(args);
+        const { id, ...registration } = body;
+        const path = sandboxPath(id);
+        return new Sandbox(client, await client.transport.json<Registered>({ method: "PUT", path, body: registration }, options));
+    }
+
+    /** Finds a sandbox that is registered. */
+    static async find(client: Client, id: string, options: CallOptions = {}): Promise<Sandbox> {
+        return new Sandbox(client, await client.transport.json<Registered>({ method: "GET", path: sandboxPath(id) }, options));
+    }
+
+    /** Forgets the sandbox. The user's files stay, and commands that run go on. */
+    async forget(options: CallOptions = {}): Promise<void> {
+        await this.#transport.json({ method: "DELETE", path: this.#path }, options);
+    }
+
+    get userId(): string {
+        return this.registered.userId;
+    }
+
+    /** What the sandbox holds, with container paths. */
+    get permissions(): Permissions {
+        return this.registered.permissions;
+    }
+
+    /** Where commands run unless they say otherwise, as a container path. */
+    get workingDir(): string {
+        return this.registered.permissions.workingDir ?? "/home";
+    }
+
+    /** Reads a file. A text is cut at 2000 lines or 50 KiB unless `raw`; `binary` gives the bytes of any file. */
+    async read(args: files.ReadArgs): Promise<files.ReadResult> {
+        return files.readResult(await this.#onPath<Schemas["ReadResult"]>("/read", args));
+    }
+
+    /** Writes a file: as a whole, or to its end with `append`. The path is absolute or begins with `~/`. */
+    async write(args: files.WriteArgs): Promise<WriteResult> {
+        const { options, body } = split(args);
+        return await this.#post("/write", files.writeBody(body), options);
+    }
+
+    /**
+     * Runs a command and returns when it has ended with all that it started. One that fails is a result, too:
+     * see `failed`. With onStdout or onStderr, output is given to these as it comes.
+     */
+    async exec(args: ExecCallArgs): Promise<ExecResult> {
+        return await exec(this.#transport, this.#path + "/exec", args);
+    }
+
+    /**
+     * Runs a command and gives what happens as it happens: `start`, then output, at last `exit`. The command
+     * starts when the first event is asked for, waits for a slow reader, and ends when the loop is left.
+     */
+    execStream(args: ExecArgs): AsyncGenerator<ExecEvent, void, undefined> {
+        return execStream(this.#transport, this.#path + "/exec", args);
+    }
+
+    /**
+     * Runs a command whose stdin and signals come while it runs, and returns when it has started. With `stdin`,
+     * that is all of it.
+     */
+    async attach(args: AttachArgs): Promise<Attached> {
+        return await attach(this.#transport, this.#path + "/exec", args);
+    }
+
+    /** What an exec with these grants would see and reach. Starts nothing. */
+    async explain(args: ExplainArgs = {}): Promise<Explanation> {
+        const { options, body } = split(args);
+        return await this.#post("/explain", body, options);
+    }
+
+    /** The entries of a directory, by name. */
+    async list(args: PathArgs): Promise<Listing> {
+        return await this.#onPath("/list", args);
+    }
+
+    /** What a path is. A link is itself, and not followed. */
+    async stat(args: PathArgs): Promise<Entry> {
+        return await this.#onPath("/stat", args);
+    }
+
+    /** Makes a directory; with `parents` also those above it, and one that exists will do. */
+    async mkdir(args: MkdirArgs): Promise<void> {
+        await this.#onPath("/mkdir", args);
+    }
+
+    /** Renames a file or directory; with `overwrite`, a file at the new name is replaced. */
+    async move(args: MoveArgs): Promise<void> {
+        const { options, body } = split(args);
+        const { from, to, ...rest } = body;
+        await this.#post("/move", { ...named("from", from), ...named("to", to), ...rest }, options);
+    }
+
+    /** Removes a file; with `recursive` a directory, too, with what is in it. */
+    async remove(args: RemoveArgs): Promise<void> {
+        await this.#onPath("/remove", args);
+    }
+
+    /** Writes a file of any size from a stream. A stream that fails changes nothing, and its error is the call's. */
+    async upload(args: files.UploadArgs): Promise<WriteResult> {
+        return await files.upload(this.#transport, this.#path + "/files", args);
+    }
+
+    /** Reads a file of any size, or a part of it, as a stream. */
+    async download(args: files.DownloadArgs): Promise<files.Download> {
+        return await files.download(this.#transport, this.#path + "/files", args);
+    }
+
+    /** Starts a process that outlives this program and the service. Returns when its command runs. */
+    async processStart(args: ProcessStartArgs): Promise<StartedProcess> {
+        const { options, body } = split(args);
+        return await this.#post("/processes", wire(body), options);
+    }
+
+    /** The processes of the sandbox's user, by creation; those that have ended, too. */
+    async processList(options: CallOptions = {}): Promise<Process[]> {
+        const list = await this.#transport.json<Schemas["ProcessList"]>({ method: "GET", path: this.#path + "/processes" }, options);
+        return list.processes;
+    }
+
+    async processGet(args: processes.ProcessArgs): Promise<Process> {
+        return await this.#transport.json({ method: "GET", path: this.#process(args) }, args);
+    }
+
+    /** Stops a process for good, and returns when all of it has ended. */
+    async processStop({ signal, retry, ...args }: processes.ProcessStopArgs): Promise<Process> {
+        return await this.#transport.json({ method: "POST", path: this.#process(args) + "/stop", body: { signal } }, { retry });
+    }
+
+    /** Stops all processes of the sandbox's user, and returns those that it has stopped. */
+    async processStopAll(options: CallOptions = {}): Promise<Process[]> {
+        const list = await this.#post<Schemas["ProcessList"]>("/processes/stop-all", {}, options);
+        return list.processes;
+    }
+
+    /** Removes a process with its log, and stops it first when it runs. */
+    async processRemove(args: processes.ProcessArgs): Promise<void> {
+        await this.#transport.json({ method: "DELETE", path: this.#process(args) }, args);
+    }
+
+    /** The end of what a process has printed. */
+    async processLog(args: processes.ProcessLogArgs): Promise<processes.ProcessLog> {
+        return await processes.processLog(this.#transport, this.#process(args) + "/log", args);
+    }
+
+    /** The end of what a process has printed, then what comes, until it has ended for good or the loop is left. */
+    processFollow(args: processes.ProcessLogArgs): AsyncGenerator<processes.ProcessLogEvent, void, undefined> {
+        return processes.processFollow(this.#transport, this.#process(args) + "/log", args);
+    }
+
+    #process({ processId }: { processId: string }): string {
+        return `${this.#path}/processes/${segment("processId", processId)}`;
+    }
+
+    async #onPath<Answer>(route: string, args: PathArgs): Promise<Answer> {
+        const { options, body } = split(args);
+        const { path, ...rest } = body;
+        return await this.#post(route, { ...named("path", path), ...rest }, options);
+    }
+
+    async #post<Answer>(route: string, body: unknown, options: CallOptions): Promise<Answer> {
+        return await this.#transport.json({ method: "POST", path: this.#path + route, body }, options);
+    }
+}
+
+function sandboxPath(id: string): string {
+    return "/v1/sandboxes/" + segment("id", id);
+}

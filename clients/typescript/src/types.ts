@@ -1,0 +1,28 @@
+// The contract's types by their names. contract.ts is made of api/openapi.yaml by `npm run generate`.
+
+import type { components } from "./contract.js";
+
+export type Schemas = components["schemas"];
+
+/** What an engine registers for an agent. */
+export type Registration = Schemas["Registration"];
+/** A sandbox as the service knows it. */
+export type Registered = Schemas["Sandbox"];
+export type Permissions = Schemas["Permissions"];
+export type Mount = Schemas["Mount"];
+
+export type Health = Schemas["Health"];
+export type Container = Schemas["Container"];
+export type Explanation = Schemas["Explanation"];
+
+export type Entry = Schemas["Entry"];
+export type Listing = Schemas["Listing"];
+export type WriteResult = Schemas["Written"];
+
+export type Process = Schemas["Process"];
+export type StartedProcess = Schemas["StartedProcess"];
+
+export type Decision = Schemas["Decision"];
+export type DecisionEvent = Schemas["DecisionEvent"];
+/** What a command wanted to reach and did not. */
+export type Refusal = Schemas["Refusal"];

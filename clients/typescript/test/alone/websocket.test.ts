@@ -1,0 +1,176 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import type http from "node:http";
+import type { Duplex } from "node:stream";
+import test from "node:test";
+
+import { SandboxError, type ExecEvent } from "../../src/index.js";
+import { answer, boxed, refuse } from "./fake.js";
+
+const start = text('{"type":"start"}');
+const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [] };
+const exit = text(JSON.stringify({ type: "exit", result }));
+
+/** frame is one as a service sends it. */
+function frame(first: number, data: Uint8Array): Buffer {
+    if (data.length < 126) return Buffer.concat([Buffer.of(first, data.length), data]);
+    const length = data.length < 1 << 16 ? Buffer.alloc(4) : Buffer.alloc(10);
+    length[0] = first;
+    length[1] = length.length === 4 ? 126 : 127;
+    if (length.length === 4) length.writeUInt16BE(data.length, 2);
+    else length.writeBigUInt64BE(BigInt(data.length), 2);
+    return Buffer.concat([length, data]);
+}
+
+function text(data: string): Buffer {
+    return frame(0x81, Buffer.from(data));
+}
+
+function output(channel: number, data: string): Buffer {
+    return frame(0x82, Buffer.from(String.fromCharCode(channel) + data));
+}
+
+/** shake answers a handshake, in one write with the frames that follow. */
+function shake(request: http.IncomingMessage, socket: Duplex, ...frames: Buffer[]): void {
+    const accept = createHash("sha1").update(request.headers["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest("base64");
+    const head = `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`;
+    socket.write(Buffer.concat([Buffer.from(head), ...frames]));
+}
+
+/** received are the messages that a client has sent, unmasked. */
+async function* received(socket: Duplex): AsyncGenerator<{ opcode: number; data: Buffer }> {
+    let rest = Buffer.alloc(0);
+    for await (const chunk of socket) {
+        rest = Buffer.concat([rest, chunk]);
+        while (rest.length >= 2) {
+            const short = rest[1]! & 0x7f;
+            const size = short < 126 ? 2 : short === 126 ? 4 : 10;
+            if (rest.length < size) break;
+            const length = short < 126 ? short : short === 126 ? rest.readUInt16BE(2) : Number(rest.readBigUInt64BE(2));
+            assert.equal(rest[1]! & 0x80, 0x80, "a client's frame is masked");
+            if (rest.length < size + 4 + length) break;
+            const mask = rest.subarray(size, size + 4);
+            const data = Buffer.from(rest.subarray(size + 4, size + 4 + length).map((byte, i) => byte ^ mask[i & 3]!));
+            yield { opcode: rest[0]! & 0x0f, data };
+            rest = rest.subarray(size + 4 + length);
+        }
+    }
+}
+
+test("frames of all sizes, in parts and in between", async (t) => {
+    const big = "\u00e9".repeat(70_000);
+    const frames = [
+        start, output(1, "one"), frame(0x89, Buffer.from("ping")), output(2, "x".repeat(200)),
+        frame(0x02, Buffer.from("\x01be")), frame(0x8a, Buffer.alloc(0)), frame(0x00, Buffer.from("gi")), frame(0x80, Buffer.from("n")),
+        frame(0x82, Buffer.concat([Buffer.of(1), Buffer.from(big)])), exit, frame(0x88, Buffer.from([3, 232])),
+    ];
+    const { fake, box } = await boxed(t, () => {});
+    const all = Buffer.concat(frames);
+    for (const size of [1, 7, 1000, all.length]) {
+        let heard: Promise<string[]> | undefined;
+        fake.onUpgrade(async (request, socket) => {
+            shake(request, socket);
+            heard = (async () => {
+                const list = [];
+                for await (const { opcode, data } of received(socket)) list.push(`${opcode} ${data}`);
+                return list;
+            })();
+            heard.catch(() => {});
+            const step = size === 1 ? all.length - 1 : 0; // the large frame goes in one, or the test takes long
+            for (let at = 0; at < all.length; at += size) {
+                if (step > 0 && at > 500) {
+                    socket.write(all.subarray(at));
+                    break;
+                }
+                socket.write(all.subarray(at, at + size));
+            }
+        });
+        const events: ExecEvent[] = [];
+        for await (const event of await box.attach({ command: "c" })) events.push(event);
+        assert.deepEqual(
+            events.map((event) => (event.type === "stdout" || event.type === "stderr" ? [event.type, event.text] : [event.type])),
+            [["start"], ["stdout", "one"], ["stderr", "x".repeat(200)], ["stdout", "begin"], ["stdout", big], ["exit"]],
+            `in pieces of ${size}`,
+        );
+        assert.deepEqual((await heard)?.slice(0, 2), ['1 {"command":"c"}', "10 ping"]);
+    }
+});
+
+test("what is no proper WebSocket is told", async (t) => {
+    const table: [string, (request: http.IncomingMessage, socket: Duplex) => void, string][] = [
+        ["another key", (request, socket) => (((request.headers["sec-websocket-key"] = "x"), shake(request, socket, start))), "unreadable"],
+        ["a masked frame", (request, socket) => shake(request, socket, Buffer.from([0x81, 0x80, 0, 0, 0, 0])), "unreadable"],
+        ["an extension's bit", (request, socket) => shake(request, socket, Buffer.from([0xc1, 0])), "unreadable"],
+        ["an unknown kind", (request, socket) => shake(request, socket, Buffer.from([0x83, 0])), "unreadable"],
+        ["too much", (request, socket) => shake(request, socket, Buffer.from([0x82, 127, 0x7f, 0, 0, 0, 0, 0, 0, 0])), "unreadable"],
+        ["a part of nothing", (request, socket) => shake(request, socket, frame(0x80, Buffer.alloc(0))), "unreadable"],
+        ["not JSON", (request, socket) => shake(request, socket, text("{")), "unreadable"],
+        ["an error", (request, socket) => shake(request, socket, text('{"type":"error","error":{"kind":"notFound","message":"m"}}')), "notFound"],
+        ["a close", (request, socket) => shake(request, socket, frame(0x88, Buffer.from([3, 241, 0x78]))), "lost"],
+        ["an end", (request, socket) => (shake(request, socket), socket.end()), "lost"],
+        ["a failure", (_, socket) => socket.destroy(), "lost"],
+    ];
+    const { fake, box } = await boxed(t, (_, response) => refuse(response, 400, "invalid"));
+    for (const [name, serve, kind] of table) {
+        fake.onUpgrade(serve);
+        await assert.rejects(box.attach({ command: "c" }), (error) => error instanceof SandboxError && error.kind === kind, name);
+    }
+    fake.onUpgrade((_, socket) => socket.end('HTTP/1.1 400 Bad Request\r\ncontent-length: 43\r\n\r\n{"error":{"kind":"invalid","message":"no"}}'));
+    await assert.rejects(box.attach({ command: "c" }), /^SandboxError: no$/);
+});
+
+test("an attached exec that loses its service, its client or its reader", async (t) => {
+    const { fake, box, client } = await boxed(t, () => {});
+    let served: Duplex | undefined;
+    fake.onUpgrade((request, socket) => {
+        served = socket.resume();
+        shake(request, socket, start);
+    });
+    const lost = await box.attach({ command: "c" });
+    served?.destroy();
+    await assert.rejects(lost.exit(), (error) => error instanceof SandboxError && error.kind === "lost");
+    await lost.write("nobody takes it");
+
+    const abort = new AbortController();
+    const aborted = await box.attach({ command: "c", signal: abort.signal });
+    abort.abort(new Error("enough"));
+    await assert.rejects(aborted.exit(), /enough/);
+
+    const left = await box.attach({ command: "c" });
+    const gone = new Promise((resolve) => served?.once("end", resolve));
+    for await (const _ of left) break;
+    await gone;
+
+    const stuck = await box.attach({ command: "c" });
+    const writing = stuck.write(new Uint8Array(3 << 20)); // more than may be sent ahead
+    stuck.close();
+    await writing;
+    await assert.rejects(stuck.exit(), (error) => error instanceof SandboxError && error.kind === "closed");
+
+    const last = await box.attach({ command: "c" });
+    client.close();
+    await assert.rejects(last.exit(), (error) => error instanceof SandboxError && error.kind === "closed");
+});
+
+test("output that nobody reads stays with the service", async (t) => {
+    const { fake, box } = await boxed(t, (_, response) => answer(response, 200, {}));
+    const part = output(1, "x".repeat(60_000));
+    const parts = 1000;
+    let lead = 0;
+    let taken = 0;
+    fake.onUpgrade(async (request, socket) => {
+        shake(request, socket, start);
+        socket.resume();
+        for (let sent = 0; sent < parts; sent++) {
+            if (!socket.write(part)) await new Promise((resolve) => socket.once("drain", resolve));
+            lead = Math.max(lead, sent - taken);
+        }
+        socket.write(exit);
+    });
+    for await (const event of await box.attach({ command: "c" })) {
+        if (event.type === "stdout") taken++;
+        await new Promise(setImmediate);
+    }
+    assert.equal(taken, parts);
+    assert(lead < parts / 2, `${lead} pieces were ahead of the reader`);
+});
