@@ -111,8 +111,16 @@ func orDash(name string) string {
 	return printable(name)
 }
 
+// advice is what to say about a name that was not allowed: how it is allowed, or, for one that the call has
+// denied to itself, by what that was.
+type advice struct {
+	allow  string
+	denied []string // patterns
+	denies string
+}
+
 // tellRefusals says what a command wanted to reach and did not, a line for each name.
-func tellRefusals(out io.Writer, r apitypes.Result) {
+func tellRefusals(out io.Writer, r apitypes.Result, a advice) {
 	type told struct{ name, verdict, reason string }
 	counts, vias := map[told]uint64{}, map[told][]string{}
 	var order []told
@@ -133,7 +141,7 @@ func tellRefusals(out io.Writer, r apitypes.Result) {
 			times = fmt.Sprintf("%d times", counts[line])
 		}
 		fmt.Fprintf(out, "sandbox: egress %s %s (%s, %s): %s%s\n", line.verdict, name, times,
-			strings.Join(vias[line], " and "), printable(line.reason), remedy(line.name, line.verdict, line.reason))
+			strings.Join(vias[line], " and "), printable(line.reason), a.remedy(line.name, line.verdict, line.reason))
 	}
 	if r.EgressMore > 0 {
 		fmt.Fprintf(out, "sandbox: egress refused %d names more; \"sandbox egress log\" has the latest of them\n", r.EgressMore)
@@ -142,12 +150,15 @@ func tellRefusals(out io.Writer, r apitypes.Result) {
 
 // remedy is what to do about a refusal, if there is something. The name comes from the command: one that
 // is more than a name, such as a wildcard, must not become advice to be pasted.
-func remedy(name, verdict, reason string) string {
+func (a advice) remedy(name, verdict, reason string) string {
 	if verdict != string(apitypes.VerdictDenied) || reason != apitypes.ReasonNotAllowed || strings.Contains(name, "*") {
 		return ""
 	}
 	if domain, err := policy.ParseDomain(name); err != nil || domain.String() != name {
 		return ""
 	}
-	return "; allow it with --allow-domain " + name
+	if denied, err := policy.ParseDenied(a.denied); err == nil && denied.Allows(name) {
+		return "; " + a.denies + " takes it away"
+	}
+	return "; " + a.allow + " " + name
 }

@@ -85,7 +85,8 @@ everything, when following with one object on each line.`,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
-	for _, flag := range []string{"user", "container", "name", "since", "limit"} {
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	for _, flag := range []string{"container", "name", "since", "limit"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	return cmd

@@ -23,14 +23,15 @@ import (
 type execFlags struct {
 	target
 	runs
-	timeout      time.Duration
-	stdin, stats bool
+	timeout           time.Duration
+	stdin, tty, stats bool
+	detach            bool
 }
 
 func execCommand(a *app) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use:   "exec --user USER [flags] -- COMMAND",
+		Use:   "exec --user USER [flags] -- [COMMAND]",
 		Short: "Run a command in a user's sandbox",
 		Long: `exec runs a command in a user's sandbox and streams what it prints.
 
@@ -38,20 +39,36 @@ One argument is a command line for the shell; several are a program and its argu
 as they are. It reads the home and writes to /tmp; what else it may do is granted with --grant: write
 to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path.
 It has no network; --allow-domain lets it reach a name by HTTP and HTTPS, and --package-manager the
-registries of a language. What it wanted to reach and did not is told at its end. "sandbox explain"
-shows what a call with the same flags would see and reach.
+registries of a language. What it wanted to reach and did not is told at its end. --deny-read,
+--deny-write and --deny-domain take away what it would have otherwise, and win over all the others.
+"sandbox explain" shows what a call with the same flags would see and reach.
+
+With -t the command runs at a terminal of its own, as large as this one, and with -it it takes what is
+typed here: that is for a shell, an editor, a pager. Without a COMMAND it is the image's bash, or sh. It
+may last for eight hours, unless the service's settings say otherwise.
+
+With --detach-on-disconnect the command goes on when the connection is lost, and when this terminal is
+closed: "sandbox attach" comes back to it.
 
 The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
-its time was up, and 125 that it could not be run. Ctrl-C goes to the command; the third one
-cuts the connection, which ends it.`,
-		Example: `  sandbox exec --user alice -- 'python3 -c "print(6*7)"'
+its time was up, and 125 that it could not be run. Ctrl-C goes to the command; without -t, the third one
+cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).`,
+		Example: `  sandbox exec --user alice -it
+  sandbox exec --user alice -- 'python3 -c "print(6*7)"'
   sandbox exec --user alice -- ls -l /home
   sandbox exec --user alice --grant @workspace -- 'echo hello > notes.txt'
   sandbox exec --user alice --allow-domain example.org -- curl -sS https://example.org
   sandbox exec --user alice --grant @workspace --package-manager node -- npm install
+  sandbox exec --user alice --grant @workspace --deny-read /home/.env --deny-write /home/.git -- make
   sandbox exec --user alice -i -- 'wc -l' < access.log
+  sandbox exec --user alice --grant @workspace -it -- vim notes.txt
   sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,
-		Args: cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.tty {
+				return nil // a shell
+			}
+			return cobra.MinimumNArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runExec(cmd, a.client(), f, args)
 		},
@@ -60,8 +77,10 @@ cuts the connection, which ends it.`,
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
 	f.runs.flags(cmd)
-	flags.DurationVarP(&f.timeout, "timeout", "t", 0, "end the command after this time (default: the service's, 30s)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one")
+	flags.BoolVar(&f.detach, "detach-on-disconnect", false, "let the command go on when the connection is lost")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
 	return cmd
 }
@@ -74,25 +93,50 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	}
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	signals := relaySignals(ctx, cancel)
-	id, err := f.register(ctx, c, f.permissions())
-	if err != nil {
-		return err
-	}
+	signals := relaySignals(ctx, cancel, f.detach)
 	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals}
 	if f.stdin {
 		streams.Stdin = cmd.InOrStdin()
 	}
+	id, err := f.register(ctx, c, f.permissions())
+	if err != nil {
+		return err
+	}
+	if f.detach {
+		streams.Started = func(start client.Start) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: to come back: sandbox attach %s %s\r\n", f.target, start.ExecID)
+		}
+	}
+	leave := func() {}
+	if f.tty {
+		file, err := terminalOf(cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		askForTerminal(&e, file)
+		if leave, err = sitDown(ctx, file, &streams); err != nil {
+			return err
+		}
+	}
+	defer leave()
 	result, err := c.Attach(ctx, id, e, streams)
-	if errors.Is(err, errInterrupted) {
-		return exitCode(128 + int(unix.SIGINT))
+	leave()
+	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(f.less.DeniedDomains), f.stats)
+}
+
+// conclude says how a command has ended, as far as that is asked for, and returns its exit code. remedy is
+// what to do about a name that it could not reach.
+func conclude(out io.Writer, result apitypes.Result, err error, remedy advice, stats bool) error {
+	var cut cutOff
+	if errors.As(err, &cut) {
+		return exitCode(128 + int(cut))
 	}
 	if err != nil {
 		return err
 	}
-	tellRefusals(cmd.ErrOrStderr(), result)
-	if f.stats || result.TimedOut {
-		describe(cmd.ErrOrStderr(), result)
+	tellRefusals(out, result, remedy)
+	if stats || result.TimedOut {
+		describe(out, result)
 	}
 	return code(result)
 }
@@ -101,10 +145,13 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 func (f execFlags) exec(args []string) (apitypes.Exec, error) {
 	env, err := f.variables()
 	e := apitypes.Exec{
-		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers,
-		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env,
+		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.less,
+		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach,
 	}
 	e.Command, e.Argv = commandOf(args)
+	if len(args) == 0 {
+		e.Command = shell
+	}
 	if f.timeout != 0 {
 		ms := f.timeout.Milliseconds()
 		e.TimeoutMs = &ms
@@ -112,13 +159,25 @@ func (f execFlags) exec(args []string) (apitypes.Exec, error) {
 	return e, err
 }
 
-var errInterrupted = errors.New("interrupted")
+// shell is what runs where no command is given.
+const shell = "if command -v bash >/dev/null; then exec bash; else exec sh; fi"
+
+// cutOff is the signal upon which we have cut the connection.
+type cutOff syscall.Signal
+
+func (c cutOff) Error() string { return syscall.Signal(c).String() }
 
 // patience is how many interrupts the command gets before the connection is cut.
 const patience = 2
 
-// relaySignals passes on what a terminal or a caller sends us, until ctx ends.
-func relaySignals(ctx context.Context, cut context.CancelCauseFunc) <-chan string {
+// flagAdvice is for whoever may give other flags.
+func flagAdvice(denied []string) advice {
+	return advice{allow: "allow it with --allow-domain", denied: denied, denies: "--deny-domain"}
+}
+
+// relaySignals passes on what a terminal or a caller sends us, until ctx ends. That the terminal is closed is
+// nothing to a command that goes on without us.
+func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool) <-chan string {
 	came := make(chan os.Signal, 16)
 	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	names := make(chan string, 16)
@@ -128,12 +187,13 @@ func relaySignals(ctx context.Context, cut context.CancelCauseFunc) <-chan strin
 			select {
 			case s := <-came:
 				if s == unix.SIGINT {
-					if interrupts++; interrupts > patience {
-						cut(errInterrupted)
-						return
-					}
+					interrupts++
 				}
 				number, _ := s.(syscall.Signal)
+				if interrupts > patience || goesOn && s == unix.SIGHUP {
+					cut(cutOff(number))
+					return
+				}
 				select {
 				case names <- strings.TrimPrefix(unix.SignalName(number), "SIG"):
 				default:

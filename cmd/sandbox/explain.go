@@ -33,7 +33,7 @@ and "empty" is an empty directory.`,
 				return err
 			}
 			explanation, err := c.Explain(cmd.Context(), id, apitypes.Explain{
-				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Home: w.home,
+				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.less, Home: w.home,
 			})
 			if err != nil {
 				return err

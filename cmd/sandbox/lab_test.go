@@ -16,7 +16,9 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -40,6 +42,9 @@ type lab struct {
 	explained sandbox.ExplainRequest
 	// keeper has the processes.
 	keeper
+	// hub has the execs that go on without their caller, which do what running says.
+	hub     *attach.Hub[sandbox.Result]
+	running func(context.Context, *sandbox.Detached) (sandbox.Result, error)
 	// stall is closed when a download has begun that is to go no further; nil for none.
 	stall chan struct{}
 }
@@ -52,13 +57,15 @@ func newLab(t *testing.T) *lab {
 	l := &lab{
 		t: t, socket: filepath.Join(t.TempDir(), "api.sock"), home: t.TempDir(), put: map[string]sandbox.Registration{},
 		log: decisions.New(100), stopping: make(chan struct{}),
+		hub: attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 3, MaxTotal: 3, Keep: time.Hour}),
 	}
+	t.Cleanup(l.hub.Shutdown)
 	listener, err := net.Listen("unix", l.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		Handler:           api.New(l, api.Config{Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()}),
+		Handler:           api.New(l, api.Config{Door: anyone, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()}),
 		ReadHeaderTimeout: time.Minute,
 	}
 	served := make(chan error)
@@ -123,6 +130,17 @@ func (l *lab) Exec(_ context.Context, _ string, r sandbox.Request, out dockerexe
 	l.asked = r
 	r.Started()
 	return l.exec(r, out)
+}
+
+func (l *lab) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+	l.asked = r
+	return l.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
+}
+
+func (l *lab) DetachedExecs(string) ([]*sandbox.Detached, error) { return l.hub.List("alice"), nil }
+
+func (l *lab) DetachedExec(_, execID string) (*sandbox.Detached, error) {
+	return l.hub.Get("alice", execID)
 }
 
 func (l *lab) Decisions() *decisions.Log { return l.log }
@@ -218,4 +236,9 @@ func entry(info os.FileInfo) sandbox.Entry {
 		kind = "directory"
 	}
 	return sandbox.Entry{Name: info.Name(), Type: kind, Size: info.Size(), Mode: uint32(info.Mode().Perm()), ModTime: info.ModTime()}
+}
+
+// anyone is a door by which everybody comes in, and acts for everyone.
+func anyone(*http.Request) (access.Caller, error) {
+	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

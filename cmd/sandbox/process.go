@@ -65,6 +65,8 @@ func processGetCommand(a *app) *cobra.Command {
 		Use:     "get --user USER PROCESS",
 		Aliases: []string{"show"},
 		Short:   "Show all of a process",
+		Long: `get shows what is known of a process: what it runs, how it is and how it ended last, what it was granted,
+and where its log is on the service's host.`,
 		Example: `  sandbox process get --user alice web
   sandbox process get --user alice p-k3v7q2m5x4ta --json`,
 		Args:              cobra.ExactArgs(1),

@@ -82,7 +82,7 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 func (f startFlags) request(args []string) (apitypes.StartProcess, error) {
 	p := apitypes.StartProcess{
 		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(), AllowedDomains: f.domains,
-		PackageManagers: f.managers, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
+		PackageManagers: f.managers, Restrictions: f.less, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
 	}
 	p.Command, p.Argv = commandOf(args)
 	var err error

@@ -2,45 +2,75 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/version"
 )
-
-// defaultSocket is where sandboxd listens unless told otherwise.
-const defaultSocket = "/run/daycare-sandbox/sandboxd.sock"
-
-// app is what all commands share.
-type app struct{ socket string }
-
-func (a *app) client() *client.Client { return client.New(a.socket) }
 
 func rootCommand() *cobra.Command {
 	a := &app{}
+	var wrap wrapFlags
 	root := &cobra.Command{
 		Use:   "sandbox",
 		Short: "Run commands in gVisor sandboxes",
 		Long: `sandbox runs commands in a user's gVisor sandbox, keeps durable processes there, and reads and writes
 its files, through the service sandboxd.
 
-The service is found at --socket, or $SANDBOX_SOCKET.`,
+With --settings it is a wrapper: it runs one command in the current directory, under a settings file of
+the form that sandbox-runtime (srt) has. What comes after -- is passed on as it is; one argument that is
+more than a word is a command line for the shell. Stdin, output, signals and the exit code are the command's.
+
+  {"filesystem": {"denyRead": [".env"], "allowWrite": ["."], "denyWrite": [".git"]},
+   "network": {"allowedDomains": ["*.example.org"], "deniedDomains": ["admin.example.org"]}}
+
+In a user's home below the service's usersDir the command runs in that user's sandbox, and sees the home.
+Elsewhere the current directory is mounted at its own name, or at /workspace where that is the container's
+own; it has to be in the setting allowedMountRoots. The command reads it, writes what allowWrite names, and
+sees nothing else of the host; its files must be open to the owner of the user's home. Paths may begin with
+~/ or be relative to the current directory; a path is meant with all below. srt's own list of files that are
+never written does not apply: name them in denyWrite. A sandbox.json of a durable process is read, too: the
+command gets what the process was granted.
+
+The service is found at --socket, or $SANDBOX_SOCKET. One on TCP is found at --url, or $SANDBOX_URL, and needs
+the token in --token-file, or $SANDBOX_TOKEN_FILE. The files for TLS may also be named by
+$SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
+		Example: `  sandbox --settings settings.json -- npm test
+  sandbox --settings settings.json -- 'grep -c error *.log'
+  sandbox --url https://sandbox.example.org:7480 --token-file ~/.sandbox-token ps
+  sandbox --settings settings.json --env CI=1 --user builder -- make -j4 all`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case wrap.settings != "":
+				return runWrapped(cmd, a.client(), wrap, args)
+			case cmd.Flags().Changed("settings"):
+				return errors.New("--settings is empty: name a file")
+			case len(args) > 0:
+				return unknownCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	socket := os.Getenv("SANDBOX_SOCKET")
-	if socket == "" {
-		socket = defaultSocket
-	}
-	root.PersistentFlags().StringVar(&a.socket, "socket", socket, "the service's socket")
-	root.AddCommand(execCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), processCommand(a), egressCommand(a), healthCommand(a), versionCommand(a))
+	a.flags(root)
+	wrap.flags(root)
+	root.AddCommand(execCommand(a), attachCommand(a), explainCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), processCommand(a), egressCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(a), versionCommand(a), manCommand())
 	return root
+}
+
+// unknownCommand is cobra's error for a command without arguments of its own.
+func unknownCommand(root *cobra.Command, word string) error {
+	meant := ""
+	for _, name := range root.SuggestionsFor(word) {
+		meant += fmt.Sprintf("; did you mean %q?", name)
+	}
+	return fmt.Errorf("unknown command %q%s (\"sandbox --help\" lists them all; \"sandbox exec\" runs one in a sandbox)", word, meant)
 }
 
 func psCommand(a *app) *cobra.Command {
@@ -48,6 +78,8 @@ func psCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the containers that are warm",
+		Long: `ps lists the containers that wait for the next command or run some now, those of durable processes not
+included. One that has been idle for the service's idle time is removed.`,
 		Example: `  sandbox ps
   sandbox ps --json`,
 		Args: cobra.NoArgs,
@@ -79,8 +111,11 @@ func healthCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Say whether commands can run, and if not, why",
-		Long:  "health says whether commands can run now. It exits with 1 when they cannot.",
-		Args:  cobra.NoArgs,
+		Long: `health says whether commands can run now, and what of the settings waits for a restart. It exits with 1
+when they cannot. "sandbox doctor" looks for what is wrong.`,
+		Example: `  sandbox health
+  sandbox health --json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := a.client().Health(cmd.Context())
 			if err != nil {
@@ -95,6 +130,9 @@ func healthCommand(a *app) *cobra.Command {
 			default:
 				_, err = fmt.Fprintf(out, "status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n", h.Status, h.Version, h.Engine, h.Runtime, h.Image)
 			}
+			if err == nil && !asJSON && len(h.Settings.Pending) > 0 {
+				_, err = fmt.Fprintf(out, "pending: %s (these settings need a restart)\n", strings.Join(h.Settings.Pending, ", "))
+			}
 			for _, warning := range h.Warnings {
 				if err == nil && !asJSON {
 					_, err = fmt.Fprintf(out, "warning: %s\n", printable(warning))
@@ -108,25 +146,6 @@ func healthCommand(a *app) *cobra.Command {
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-func versionCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of this command and of the service",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			fmt.Fprintln(out, "sandbox: ", version.String())
-			h, err := a.client().Health(cmd.Context())
-			if err != nil {
-				fmt.Fprintln(out, "sandboxd: not reachable at", a.socket)
-				return nil
-			}
-			fmt.Fprintln(out, "sandboxd:", h.Version)
-			return nil
-		},
-	}
 }
 
 func jsonFlag(cmd *cobra.Command, asJSON *bool) {

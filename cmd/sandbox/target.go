@@ -20,6 +20,14 @@ import (
 // target says whose sandbox a command is for.
 type target struct{ user, sandbox string }
 
+// String is the target as flags.
+func (t target) String() string {
+	if t.sandbox != "" {
+		return "--sandbox " + t.sandbox
+	}
+	return "--user " + t.user
+}
+
 func (t *target) flags(a *app, cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
 	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
@@ -36,6 +44,24 @@ func (t *target) flags(a *app, cmd *cobra.Command) {
 		}
 		return ids, cobra.ShellCompDirectiveNoFileComp
 	})
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+}
+
+// completeUsers knows the users who have a sandbox.
+func (a *app) completeUsers(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	c := a.client()
+	defer c.Close()
+	boxes, err := c.List(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var users []cobra.Completion
+	for _, box := range boxes {
+		if !slices.Contains(users, box.UserID) {
+			users = append(users, box.UserID)
+		}
+	}
+	return users, cobra.ShellCompDirectiveNoFileComp
 }
 
 // register finds the sandbox's id. That of a user is registered with what the grants need.
@@ -84,6 +110,7 @@ type wants struct {
 	grants            []string
 	home              string
 	domains, managers []string
+	less              apitypes.Restrictions
 }
 
 func (w *wants) flags(cmd *cobra.Command) {
@@ -91,12 +118,17 @@ func (w *wants) flags(cmd *cobra.Command) {
 	flags.StringArrayVar(&w.grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
 	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all there are (repeatable; implies @network)")
 	flags.StringSliceVar(&w.managers, "package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
+	flags.StringArrayVar(&w.less.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with all below (repeatable)")
+	flags.StringArrayVar(&w.less.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below (repeatable)")
+	flags.StringSliceVar(&w.less.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
 	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
 	tags := []string{"@workspace", "@network", "@events", "@read:", "@write:"}
 	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
-	_ = cmd.RegisterFlagCompletionFunc("allow-domain", cobra.NoFileCompletions)
+	for _, flag := range []string{"allow-domain", "deny-domain"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("package-manager", cobra.FixedCompletions(presets(), cobra.ShellCompDirectiveNoFileComp))
 }
 

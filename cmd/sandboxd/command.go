@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 
-	"github.com/caarlos0/env/v10"
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/config"
@@ -16,9 +13,6 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/version"
 )
-
-// defaultSettings is read when it exists and nothing else is named.
-const defaultSettings = "/etc/daycare-sandbox/settings.json"
 
 func rootCommand() *cobra.Command {
 	var settings string
@@ -29,9 +23,14 @@ func rootCommand() *cobra.Command {
 containers of its own. It listens on a Unix socket; sandbox(1) and the HTTP API drive it.
 
 Settings come from settings.json and from variables: docker.socketPath is also
-SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default.`,
+SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default. SIGHUP has it read the file again: what can be
+changed while it runs is, and the log names what needs a restart; a file with any fault changes nothing.
+
+SIGTERM or SIGINT stops it: it takes no more calls, lets commands that run end by themselves for
+shutdownGraceMs, and ends those that have not. A second one ends them at once. Durable processes go on.`,
 		Example: `  sandboxd
   sandboxd --settings ./settings.json
+  sandboxd --version
   sandboxd image build sandbox-image`,
 		Version:       version.String(),
 		Args:          cobra.NoArgs,
@@ -42,35 +41,29 @@ SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default.`,
 			if err != nil {
 				return err
 			}
-			return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+			read := func() (config.Config, error) { return loadConfig(settings) }
+			return serve(cmd.Context(), cfg, read, cmd.ErrOrStderr())
 		},
 	}
-	root.PersistentFlags().StringVarP(&settings, "settings", "s", "", "settings file (default "+defaultSettings+" if it exists)")
-	root.AddCommand(imageCommand(&settings), checkCommand(&settings))
+	root.PersistentFlags().StringVarP(&settings, "settings", "s", "", "settings file (default "+config.DefaultFile+" if it exists)")
+	root.AddCommand(imageCommand(&settings), checkCommand(&settings), manCommand())
 	return root
 }
 
-// loadConfig reads the settings file that is named by the flag or by SANDBOXD_SETTINGS, or the
-// default one if it exists, and then the environment.
 func loadConfig(settings string) (config.Config, error) {
-	environ := env.ToMap(os.Environ())
-	if settings == "" {
-		settings = environ["SANDBOXD_SETTINGS"]
-	}
-	delete(environ, "SANDBOXD_SETTINGS")
-	if settings == "" {
-		if _, err := os.Stat(defaultSettings); !errors.Is(err, fs.ErrNotExist) {
-			settings = defaultSettings
-		}
-	}
-	return config.Load(settings, environ)
+	cfg, _, err := config.Find(settings, os.Environ())
+	return cfg, err
 }
 
 func checkCommand(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Check the settings and say what is wrong with them",
-		Args:  cobra.NoArgs,
+		Long: `check reads the settings as the service would, and says all that is wrong with them, each with its key. It
+looks at nothing else; "sandbox doctor" looks at the host.`,
+		Example: `  sandboxd check
+  sandboxd check --settings ./settings.json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(*settings)
 			if err != nil {
@@ -78,6 +71,11 @@ func checkCommand(settings *string) *cobra.Command {
 			}
 			if _, err := egressRules(cfg); err != nil {
 				return err
+			}
+			if cfg.TCP.Listen != "" {
+				if _, _, err := tcpDoor(cfg.TCP); err != nil {
+					return err
+				}
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the settings are fine")
 			return nil
@@ -94,6 +92,8 @@ func imageCommand(settings *string) *cobra.Command {
 	build := &cobra.Command{
 		Use:   "build [DIR]",
 		Short: "Build the sandbox image from DIR (default: sandbox-image)",
+		Long: `build has the engine build the Dockerfile in DIR, and gives the result the name that docker.image and
+docker.tag say. Containers of the image before are replaced when nobody uses them.`,
 		Example: `  sandboxd image build
   sandboxd image build --base debian:trixie-slim sandbox-image`,
 		Args: cobra.MaximumNArgs(1),
@@ -111,7 +111,11 @@ func imageCommand(settings *string) *cobra.Command {
 	pull := &cobra.Command{
 		Use:   "pull",
 		Short: "Pull the sandbox image from its registry",
-		Args:  cobra.NoArgs,
+		Long: `pull has the engine get the image that docker.image and docker.tag name. Containers of the image before
+are replaced when nobody uses them.`,
+		Example: `  sandboxd image pull
+  SANDBOXD_DOCKER_IMAGE=registry.example.com/sandbox sandboxd image pull`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withImage(cmd.Context(), *settings, func(ctx context.Context, i target) error {
 				return images.Pull(ctx, i.docker, i.ref, cmd.OutOrStdout())
@@ -121,7 +125,10 @@ func imageCommand(settings *string) *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show which image is used, its id and version",
-		Args:  cobra.NoArgs,
+		Long:  "show says which image commands run in, as the engine has it now.",
+		Example: `  sandboxd image show
+  sandboxd image show --settings ./settings.json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withImage(cmd.Context(), *settings, func(ctx context.Context, i target) error {
 				return showImage(ctx, i, cmd.OutOrStdout())

@@ -33,14 +33,19 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 		Name: e.Name,
 		Dir:  filepath.Join(cfg.DataDir, "network"),
 		Profiles: map[string]egress.Profile{
-			"isolated": {Upstreams: cfg.Docker.IsolatedDNSServers},
-			"local":    {Upstreams: cfg.Docker.LocalDNSServers, Private: true},
+			"isolated": {Upstreams: upstreams(cfg)["isolated"]},
+			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},
 		},
 		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
 		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
 		Decisions:    verdicts, Log: log,
 	}
+}
+
+// upstreams are the resolvers of each profile.
+func upstreams(cfg config.Config) map[string][]string {
+	return map[string][]string{"isolated": cfg.Docker.IsolatedDNSServers, "local": cfg.Docker.LocalDNSServers}
 }
 
 // prefixes reads what config has checked.

@@ -7,18 +7,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/version"
 )
 
 // metrics answers with what the service counts. No label has a value that a tenant chooses.
-func metrics(verdicts *decisions.Log, outside *egress.Egress) http.Handler {
+func metrics(l *live, verdicts *decisions.Log) http.Handler {
+	state := &stateCollector{
+		verdicts: verdicts.Totals, networks: l.outside.Stats, containers: l.executor.Containers, processes: l.processes.Stats,
+	}
+	return promhttp.HandlerFor(registry(l.counts, state), promhttp.HandlerOpts{})
+}
+
+func registry(c *counts, state *stateCollector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&egressCollector{verdicts: verdicts, outside: outside},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state,
 	)
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	registry.MustRegister(c.collectors()...)
+	return registry
 }
 
 var (
@@ -30,27 +40,60 @@ var (
 		"Connections that are open through the guard.", []string{"profile"}, nil)
 	networked = prometheus.NewDesc("sandboxd_egress_containers",
 		"Containers that have an address.", []string{"profile"}, nil)
+	warmed = prometheus.NewDesc("sandboxd_containers",
+		"Containers for execs, by state (starting, idle, busy) and runtime.", []string{"state", "runtime"}, nil)
+	processed = prometheus.NewDesc("sandboxd_processes",
+		"Durable processes by status, those that have ended included.", []string{"status"}, nil)
+	restarted = prometheus.NewDesc("sandboxd_process_restarts_total",
+		"Times that a durable process was started again.", nil, nil)
+	built = prometheus.NewDesc("sandboxd_build_info",
+		"Which build the service is; always 1.", []string{"version", "revision", "goversion"}, nil)
 )
 
-// egressCollector reads counters that are kept anyway.
-type egressCollector struct {
-	verdicts *decisions.Log
-	outside  *egress.Egress
+// stateCollector reads what is known anyway.
+type stateCollector struct {
+	verdicts   func() map[decisions.Kind]uint64
+	networks   func() map[string]egress.Stats
+	containers func() []dockerexec.Container
+	processes  func() process.Stats
 }
 
-func (*egressCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked} {
+// Describe is for prometheus.Collector, as is Collect.
+func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, warmed, processed, restarted, built} {
 		to <- desc
 	}
 }
 
-func (c *egressCollector) Collect(to chan<- prometheus.Metric) {
-	for kind, n := range c.verdicts.Totals() {
-		to <- prometheus.MustNewConstMetric(decided, prometheus.CounterValue, float64(n), string(kind.Via), string(kind.Verdict))
+// Collect reads all at the time of the scrape.
+func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
+	counter := func(desc *prometheus.Desc, n uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	}
-	for profile, s := range c.outside.Stats() {
-		to <- prometheus.MustNewConstMetric(forwarded, prometheus.CounterValue, float64(s.Forwarded), profile)
-		to <- prometheus.MustNewConstMetric(connected, prometheus.GaugeValue, float64(s.Connections), profile)
-		to <- prometheus.MustNewConstMetric(networked, prometheus.GaugeValue, float64(s.Containers), profile)
+	gauge := func(desc *prometheus.Desc, n int, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), labels...)
 	}
+	for kind, n := range c.verdicts() {
+		counter(decided, n, string(kind.Via), string(kind.Verdict))
+	}
+	for profile, s := range c.networks() {
+		counter(forwarded, s.Forwarded, profile)
+		gauge(connected, int(s.Connections), profile)
+		gauge(networked, s.Containers, profile)
+	}
+	type kind struct{ state, runtime string }
+	containers := map[kind]int{}
+	for _, found := range c.containers() {
+		containers[kind{found.State, found.Runtime}]++
+	}
+	for kind, n := range containers {
+		gauge(warmed, n, kind.state, kind.runtime)
+	}
+	p := c.processes()
+	for status, n := range p.ByStatus {
+		gauge(processed, n, string(status))
+	}
+	counter(restarted, p.Restarts)
+	b := version.Read()
+	gauge(built, 1, b.Version, b.Revision, b.Go)
 }

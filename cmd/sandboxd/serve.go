@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,18 +21,16 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/sandbox"
 	"github.com/daycare-run/sandbox/version"
 )
 
-// shutdownLimit is how long calls that are being answered may take once the service has been told
-// to stop.
-const shutdownLimit = 5 * time.Second
-
-// serve wires the parts together and answers until ctx ends.
-func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
-	log := newLog(cfg.Log, logs)
+// serve wires the parts together and answers until ctx ends. read reads the settings anew.
+func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error), to io.Writer) error {
+	hungUp, ignore := hangUps()
+	defer ignore()
+	logs, log := newLogs(cfg.Log, to)
 	data, err := openData(cfg.DataDir)
 	if err != nil {
 		return err
@@ -47,17 +44,22 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	finder := images.NewFinder(docker, cfg.Docker.Reference())
-	platforms := sandbox.NewPlatforms(sandbox.PlatformConfig{
-		Settings:     platformSettings(cfg, data.instance, agent),
-		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
-		Find:         finder.Find,
-		Forget:       finder.Forget,
-		Inspect:      func(ctx context.Context) (engine.Info, error) { return engine.Inspect(ctx, docker) },
-		Log:          log,
-	})
+	l := &live{read: read, logs: logs, counts: newCounts(), log: log, loaded: sandbox.Loaded{At: time.Now().UTC()}}
+	l.cfg.Store(&cfg)
+	l.platform = func(cfg config.Config) sandbox.PlatformConfig {
+		finder := images.NewFinder(docker, cfg.Docker.Reference())
+		return sandbox.PlatformConfig{
+			Settings:     platformSettings(cfg, data.instance, agent),
+			AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
+			Find:         finder.Find,
+			Forget:       finder.Forget,
+			Inspect:      func(ctx context.Context) (engine.Info, error) { return engine.Inspect(ctx, docker) },
+			Log:          log,
+		}
+	}
+	l.platforms = sandbox.NewPlatforms(l.platform(cfg))
 	// A runtime that is not there will not come by itself; an engine or an image may.
-	if _, err := platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
+	if _, err := l.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return fmt.Errorf("cannot start: %w", err)
 	} else if err != nil {
 		log.Warn().Err(err).Msg("commands cannot run yet")
@@ -78,41 +80,47 @@ func serve(ctx context.Context, cfg config.Config, logs io.Writer) error {
 		return err
 	}
 	verdicts := decisions.New(cfg.Egress.DecisionLog)
-	outside, err := egress.New(egressSettings(cfg, verdicts, log))
-	if err != nil {
+	if l.outside, err = egress.New(egressSettings(cfg, verdicts, log)); err != nil {
 		return err
 	}
-	defer outside.Shutdown()
-	var processes *process.Manager // comes after the executor, and before that sees anything
-	executor := dockerexec.New(docker, dockerexec.Config{
+	defer l.outside.Shutdown()
+	l.executor = dockerexec.New(docker, dockerexec.Config{
 		Instance:     data.instance,
 		IdleTimeout:  time.Duration(cfg.IdleTimeout),
-		Platform:     platforms.Current,
+		Platform:     l.platforms.Current,
 		Grounds:      ground,
-		Networks:     sandbox.Outside{Egress: outside},
-		ProcessEnded: func(id string) { processes.Ended(id) }, ProcessesUnseen: func() { processes.Lost() },
-		ImagesChanged: platforms.Forget,
+		Networks:     sandbox.Outside{Egress: l.outside},
+		ProcessEnded: func(id string) { l.processes.Ended(id) }, ProcessesUnseen: func() { l.processes.Lost() }, // not before Start
+		ImagesChanged: l.platforms.Forget,
 		Log:           log,
 	})
-	defer executor.Shutdown()
-	service := sandbox.New(sandbox.Config{
-		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
-		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
-		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
-		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
-		Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), Decisions: verdicts, CannotFilter: outside.Weak(),
-	}, registry, platforms, executor, log)
-	if processes, err = openProcesses(cfg, service, executor, log); err != nil {
+	defer l.executor.Shutdown()
+	l.facade = func(cfg config.Config, rules policy.EgressRules) sandbox.Config {
+		s := facadeSettings(cfg)
+		s.Egress, s.Decisions, s.CannotFilter, s.Observer = rules, verdicts, l.outside.Weak(), l.counts
+		return s
+	}
+	l.service = sandbox.New(l.facade(cfg, rules), registry, l.platforms, l.executor, log)
+	l.service.SetLoaded(l.loaded)
+	l.runner = sandbox.NewRunner(l.service, l.executor, int64(cfg.Processes.MaxLog))
+	if l.processes, err = openProcesses(cfg, l.runner, log); err != nil {
 		return err
 	}
-	defer endProcesses(processes, log)
-	service.UseProcesses(processes)
-	executor.Start(ctx)
-	defer watchGround(ctx, ground, executor, log)()
-	return answer(ctx, cfg, api.New(service, api.Config{
-		Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes, Log: log,
-		Stopping: ctx.Done(), Metrics: metrics(verdicts, outside),
-	}), log)
+	defer endProcesses(l.processes, log)
+	defer l.service.EndDetached()
+	l.service.UseProcesses(l.processes)
+	l.executor.Start(ctx)
+	defer watchGround(ctx, ground, l.executor, log)()
+	defer l.follow(ctx, hungUp)()
+	counted := metrics(l, verdicts)
+	return answer(ctx, cfg, func(door api.Door, warnings []string) http.Handler {
+		return api.New(l.service, api.Config{
+			Door: door, Among: func(users sandbox.Users) api.Service { return l.service.Among(users) }, Warnings: warnings,
+			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
+			Stopping: ctx.Done(), Metrics: counted, Observed: l.counts.called,
+			Log: log, LogCalls: func() bool { return l.cfg.Load().Log.Access },
+		})
+	}, l, log)
 }
 
 // openGround makes usersDir, whose own path may lead over links.
@@ -127,9 +135,10 @@ func openGround(usersDir string, log zerolog.Logger) (*sandbox.Ground, error) {
 	return sandbox.NewGround(dir, log), nil
 }
 
-// watchGround expels containers in which something hidden would be seen, until stop is called.
+// watchGround expels containers in which something hidden would be seen, until stop is called: also while the
+// service waits for commands to end.
 func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerexec.Executor, log zerolog.Logger) (stop func()) {
-	watching, cancel := context.WithCancel(ctx)
+	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		if err := ground.Watch(watching, executor.Expel); err != nil {
@@ -142,67 +151,16 @@ func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerex
 	}
 }
 
-// answer serves HTTP on the socket until ctx ends.
-func answer(ctx context.Context, cfg config.Config, handler http.Handler, log zerolog.Logger) error {
-	listener, err := listen(ctx, cfg.Listen)
-	if err != nil {
-		return err
+// facadeSettings is the part of the facade that the settings decide.
+func facadeSettings(cfg config.Config) sandbox.Config {
+	return sandbox.Config{
+		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
+		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
+		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
+		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(), MaxInFlight: cfg.Exec.MaxInFlight,
+		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
+		MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
 	}
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          nil,
-	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(api.Listener(listener)) }()
-	log.Info().Str("socket", cfg.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
-	select {
-	case err := <-failed:
-		return fmt.Errorf("cannot go on listening: %w", err)
-	case <-ctx.Done():
-	}
-	log.Info().Msg("stopping")
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownLimit)
-	defer cancel()
-	if err := server.Shutdown(bounded); errors.Is(err, context.DeadlineExceeded) {
-		return server.Close()
-	}
-	return nil
-}
-
-// listen makes the socket, for its owner alone. One that nobody listens on is a leftover; one that
-// answers is another service's.
-func listen(ctx context.Context, socket string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the socket's folder: %w", err)
-	}
-	dialer := net.Dialer{Timeout: time.Second}
-	if conn, err := dialer.DialContext(ctx, "unix", socket); err == nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("cannot listen on %s: another service answers there; stop it, or set listen to another path", socket)
-	}
-	if info, err := os.Lstat(socket); err == nil {
-		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("cannot listen on %s: there is something that is no socket", socket)
-		}
-		if err := os.Remove(socket); err != nil {
-			return nil, fmt.Errorf("cannot replace the old socket: %w", err)
-		}
-	}
-	// Bound under a name of its own, and renamed only when its mode is right: nobody can connect
-	// in between.
-	temporary := fmt.Sprintf("%s.%d", socket, os.Getpid())
-	listener, err := net.Listen("unix", temporary)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", socket, err)
-	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(temporary, 0o600), os.Rename(temporary, socket)); err != nil {
-		return nil, errors.Join(err, listener.Close(), os.Remove(temporary))
-	}
-	return listener, nil
 }
 
 // platformSettings is the part of a container that the settings decide.
@@ -250,15 +208,4 @@ func installAgent(cfg config.Config) (string, error) {
 		binary = filepath.Join(filepath.Dir(self), "sandbox-agent")
 	}
 	return dockerexec.InstallAgent(binary, cfg.DataDir)
-}
-
-func newLog(cfg config.Log, out io.Writer) zerolog.Logger {
-	if cfg.Format == "text" {
-		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}
-	}
-	level, err := zerolog.ParseLevel(cfg.Level)
-	if err != nil {
-		level = zerolog.InfoLevel
-	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
 }

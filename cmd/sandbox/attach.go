@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// attachFlags are what `sandbox attach` takes.
+type attachFlags struct {
+	target
+	stdin, kill, asJSON bool
+}
+
+func attachCommand(a *app) *cobra.Command {
+	var f attachFlags
+	cmd := &cobra.Command{
+		Use:   "attach --user USER [flags] [EXEC_ID]",
+		Short: "Come back to a command whose connection was lost",
+		Long: `attach comes back to a command that was run with --detach-on-disconnect: it prints what the service has kept
+of its output, the last MiB at least, and goes on as "sandbox exec" does, with the same exit codes. A
+command that has ended is there for five minutes. One that has a terminal takes the one here; of any
+other, -i passes stdin on. Whoever was attached to it before is cut off.
+
+Without an EXEC_ID it lists what there is to come back to.`,
+		Example: `  sandbox exec --user alice --detach-on-disconnect -it
+  sandbox attach --user alice
+  sandbox attach --user alice x-3kq7vbl2m5x4tawzr6yj2ce4nq
+  sandbox attach --user alice --kill x-3kq7vbl2m5x4tawzr6yj2ce4nq`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runAttach(cmd, a.client(), f, args)
+		},
+	}
+	f.target.flags(a, cmd)
+	flags := cmd.Flags()
+	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
+	flags.BoolVar(&f.kill, "kill", false, "end the command instead")
+	jsonFlag(cmd, &f.asJSON)
+	return cmd
+}
+
+func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []string) error {
+	defer c.Close()
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	id, err := f.register(ctx, c, nil)
+	if err != nil {
+		return err
+	}
+	execs, err := c.DetachedExecs(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(args) == 0 {
+		return listExecs(cmd.OutOrStdout(), execs, f.asJSON)
+	}
+	if f.kill {
+		_, err := c.KillExec(ctx, id, args[0])
+		return err
+	}
+	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: relaySignals(ctx, cancel, true)}
+	streams.Started = func(start client.Start) {
+		if start.Lost > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s of output came before this and are not kept\r\n", bytesText(start.Lost))
+		}
+	}
+	if f.stdin {
+		streams.Stdin = cmd.InOrStdin()
+	}
+	leave := func() {}
+	if slices.ContainsFunc(execs, func(e apitypes.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {
+		file, err := terminalOf(cmd.InOrStdin())
+		if err != nil {
+			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to see it at", args[0])
+		}
+		streams.Stdin = file
+		if leave, err = sitDown(ctx, file, &streams); err != nil {
+			return err
+		}
+	}
+	defer leave()
+	result, err := c.Reattach(ctx, id, args[0], 0, streams)
+	leave()
+	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(nil), false)
+}
+
+func listExecs(out io.Writer, execs []apitypes.DetachedExec, asJSON bool) error {
+	if asJSON {
+		return printJSON(out, execs)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "EXEC ID\tSTATE\tATTACHED\tBEGUN\tOUTPUT\tCOMMAND")
+	columns := width(out)
+	for _, e := range execs {
+		attached := "no"
+		if e.Attached {
+			attached = "yes"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", e.ExecID, stateOf(e), attached, age(e.CreatedAt),
+			bytesText(e.OutputBytes), fit(printable(e.Command), columns/2))
+	}
+	return table.Flush()
+}
+
+// stateOf is how an exec is, in a word or two.
+func stateOf(e apitypes.DetachedExec) string {
+	switch {
+	case e.EndedAt == nil:
+		return "running"
+	case e.Result == nil:
+		return "failed"
+	case e.Result.TimedOut:
+		return "timed out"
+	case e.Result.Signal != nil:
+		return *e.Result.Signal
+	default:
+		return fmt.Sprint("exited ", *e.Result.ExitCode)
+	}
+}

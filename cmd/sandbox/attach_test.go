@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+func TestAttach(t *testing.T) {
+	l := newLab(t)
+	goOn := make(chan struct{})
+	l.running = func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
+		e.Started()
+		_ = e.Output(ctx, dockerexec.Stdout, []byte("hello\n"))
+		select {
+		case <-goOn:
+			return sandbox.Result{Result: dockerexec.Result{ExitCode: 3}}, nil
+		case signal := <-e.Input.Signals():
+			return sandbox.Result{Result: dockerexec.Result{Signal: signal}}, nil
+		}
+	}
+	if got := l.ok("", "attach", "--user", "alice"); got != "EXEC ID  STATE  ATTACHED  BEGUN  OUTPUT  COMMAND\n" {
+		t.Errorf("%q", got)
+	}
+	first, err := l.StartExec("", sandbox.Request{Command: "echo hello"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.ok("", "attach", "--user", "alice"); !strings.Contains(got, first.ID) || !strings.Contains(got, "running") || !strings.Contains(got, "echo hello") {
+		t.Errorf("%q", got)
+	}
+	close(goOn)
+	stdout, _, err := l.run(t.Context(), "", "attach", "--user", "alice", first.ID)
+	var code exitCode
+	if !errors.As(err, &code) || code != 3 || stdout != "hello\n" {
+		t.Errorf("%q, %v", stdout, err)
+	}
+
+	goOn = make(chan struct{})
+	second, err := l.StartExec("", sandbox.Request{Command: "sleep"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ok("", "attach", "--user", "alice", "--kill", second.ID)
+	if got := l.ok("", "attach", "--user", "alice"); !strings.Contains(got, "exited 3") || !strings.Contains(got, "SIGKILL") {
+		t.Errorf("%q", got)
+	}
+	if got := l.ok("", "attach", "--user", "alice", "--json"); !strings.Contains(got, `"execId": "`+second.ID+`"`) {
+		t.Errorf("%q", got)
+	}
+
+	at, err := l.StartExec("", sandbox.Request{Command: "top", Terminal: &dockerexec.Size{Rows: 1, Cols: 1}}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"--user alice x-1":      `there is no exec "x-1"`,
+		"--user alice " + at.ID: "has a terminal, and there is none on stdin",
+		"x-1":                   "[user sandbox]",
+		"--user alice x-1 x-2":  "at most 1 arg",
+	} {
+		if _, _, err := l.run(t.Context(), "", append([]string{"attach"}, strings.Fields(line)...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	at.Input.Signal(1)
+}
+
+func TestExecThatGoesOnSaysHowToComeBack(t *testing.T) {
+	l := newLab(t)
+	l.running = func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
+		e.Started()
+		return sandbox.Result{}, nil
+	}
+	_, stderr, err := l.run(t.Context(), "", "exec", "--user", "alice", "--detach-on-disconnect", "--", "true")
+	if list := l.hub.List("alice"); err != nil || len(list) != 1 || stderr != "sandbox: to come back: sandbox attach --user alice "+list[0].ID+"\r\n" {
+		t.Errorf("%q, %v", stderr, err)
+	}
+}
+
+func TestStatesOfExecs(t *testing.T) {
+	ended, killed, code := apitypes.DetachedExec{}.CreatedAt, "SIGKILL", 0
+	for want, e := range map[string]apitypes.DetachedExec{
+		"running":   {},
+		"failed":    {EndedAt: &ended, Error: &apitypes.Error{}},
+		"timed out": {EndedAt: &ended, Result: &apitypes.Result{TimedOut: true, Signal: &killed}},
+		"SIGKILL":   {EndedAt: &ended, Result: &apitypes.Result{Signal: &killed}},
+		"exited 0":  {EndedAt: &ended, Result: &apitypes.Result{ExitCode: &code}},
+	} {
+		if got := stateOf(e); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+// defaultSocket is where sandboxd listens unless told otherwise.
+const defaultSocket = "/run/daycare-sandbox/sandboxd.sock"
+
+// app is what all commands share: where the service is. A flag that is empty was not given, nor its variable.
+type app struct {
+	socket, url                          string
+	tokenFile, caFile, certFile, keyFile string
+}
+
+// flags are those of every command. What is not given is taken from the environment; a flag for one way to
+// the service outdoes the variable for the other.
+func (a *app) flags(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.socket, "socket", "", "the service's socket (default "+defaultSocket+")")
+	flags.StringVar(&a.url, "url", "", "a service on TCP instead, such as https://sandbox.example.org:7480")
+	flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for --url")
+	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the authorities to trust for --url, instead of the host's")
+	flags.StringVar(&a.certFile, "cert-file", "", "PEM file with a certificate to show at --url; goes with --key-file")
+	flags.StringVar(&a.keyFile, "key-file", "", "PEM file with the key of --cert-file")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		c, err := a.open()
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+}
+
+// client is for one command. What is wrong with the flags was told before that began; completions, for which
+// it is not, find no service.
+func (a *app) client() *client.Client {
+	c, err := a.open()
+	if err != nil {
+		return client.New("")
+	}
+	return c
+}
+
+func (a *app) String() string {
+	if url := a.at(); url != "" {
+		return url
+	}
+	return a.socketPath()
+}
+
+// at is the URL of a service on TCP, or empty.
+func (a *app) at() string {
+	if a.url == "" && a.socket == "" {
+		return os.Getenv("SANDBOX_URL")
+	}
+	return a.url
+}
+
+func (a *app) socketPath() string {
+	return cmp.Or(a.socket, os.Getenv("SANDBOX_SOCKET"), defaultSocket)
+}
+
+func (a *app) open() (*client.Client, error) {
+	if a.socket != "" && a.url != "" {
+		return nil, errors.New("--socket and --url are both given: name one of them")
+	}
+	url := a.at()
+	if url == "" {
+		if a.tokenFile != "" || a.caFile != "" || a.certFile != "" || a.keyFile != "" {
+			return nil, errors.New("--token-file, --ca-file, --cert-file and --key-file go with --url")
+		}
+		return client.Open(client.Config{Socket: a.socketPath()})
+	}
+	if a.url == "" && os.Getenv("SANDBOX_SOCKET") != "" {
+		return nil, errors.New("SANDBOX_URL and SANDBOX_SOCKET are both set: unset one of them, or say --url or --socket")
+	}
+	name := cmp.Or(a.tokenFile, os.Getenv("SANDBOX_TOKEN_FILE"))
+	if name == "" {
+		return nil, errors.New("a service on TCP needs a token: name a file that has it with --token-file or $SANDBOX_TOKEN_FILE")
+	}
+	token, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the token: %w", err)
+	}
+	trust, err := a.trust()
+	if err != nil {
+		return nil, err
+	}
+	return client.Open(client.Config{URL: url, Token: strings.TrimSpace(string(token)), TLS: trust})
+}
+
+// trust is whom to trust over TLS, and what to show.
+func (a *app) trust() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if name := cmp.Or(a.caFile, os.Getenv("SANDBOX_CA_FILE")); name != "" {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read --ca-file: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("cannot use --ca-file: there is no certificate in %s", name)
+		}
+	}
+	cert, key := cmp.Or(a.certFile, os.Getenv("SANDBOX_CERT_FILE")), cmp.Or(a.keyFile, os.Getenv("SANDBOX_KEY_FILE"))
+	if (cert == "") != (key == "") {
+		return nil, errors.New("--cert-file and --key-file go together, but only one of them is given")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("cannot use --cert-file and --key-file: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/doctor"
+	"github.com/daycare-run/sandbox/policy"
+)
+
+// doctorSettings are what doctor holds the host against.
+type doctorSettings struct {
+	config.Config
+	from   string // for a person
+	err    error
+	engine doctor.AskEngine // set by hostChecks
+}
+
+// findSettings reads the file that is named, with this shell's variables; or else what the service behind the
+// socket was started with, with this shell's variables over it; or else what sandboxd would read here.
+func findSettings(named, socket string) *doctorSettings {
+	environ, file, pid := os.Environ(), named, 0
+	if named == "" {
+		if p, ok := startOf(socket); ok {
+			pid, file = p.pid, p.settings
+			environ = append(p.variables, environ...)
+		}
+	}
+	s := &doctorSettings{from: "defaults"}
+	var found string
+	if s.Config, found, s.err = config.Find(file, environ); found != "" {
+		s.from = found
+	}
+	if s.err == nil {
+		_, s.err = policy.NewPresets(s.Egress.Presets)
+	}
+	if pid != 0 {
+		s.from += fmt.Sprintf(", as of the service (pid %d)", pid)
+	}
+	return s
+}
+
+// started is how a process was.
+type started struct {
+	pid       int
+	settings  string   // --settings, as seen from here; empty for none
+	variables []string // SANDBOXD_*
+}
+
+// startOf finds out how the service behind a socket was started, which root may know.
+func startOf(socket string) (started, bool) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return started{}, false
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return started{}, false
+	}
+	var peer *unix.Ucred
+	if controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlErr != nil || err != nil || peer.Pid == 0 {
+		return started{}, false
+	}
+	proc := fmt.Sprintf("/proc/%d", peer.Pid)
+	environ, err := os.ReadFile(proc + "/environ")
+	if err != nil {
+		return started{}, false
+	}
+	cmdline, err := os.ReadFile(proc + "/cmdline")
+	if err != nil {
+		return started{}, false
+	}
+	s := started{pid: int(peer.Pid)}
+	s.variables = slices.DeleteFunc(strings.Split(string(environ), "\x00"), func(v string) bool { return !strings.HasPrefix(v, "SANDBOXD_") })
+	if s.settings = settingsFlag(strings.Split(string(cmdline), "\x00")); s.settings != "" {
+		s.settings = seenFrom(proc, s.settings)
+	}
+	return s, true
+}
+
+// seenFrom is a path of a process as a path of ours.
+func seenFrom(proc, path string) string {
+	if cwd, err := os.Readlink(proc + "/cwd"); err == nil && !filepath.IsAbs(path) {
+		path = filepath.Join(cwd, path)
+	}
+	theirs, err := os.Stat(proc + "/root")
+	ours, ourErr := os.Stat("/")
+	if err == nil && ourErr == nil && os.SameFile(theirs, ours) {
+		return path
+	}
+	return filepath.Join(proc, "root", path) // it is in a container
+}
+
+// settingsFlag is the value of --settings in a command line; empty for none.
+func settingsFlag(args []string) (value string) {
+	for i, arg := range args {
+		for _, flag := range []string{"--settings", "-s"} {
+			if rest, ok := strings.CutPrefix(arg, flag+"="); ok {
+				value = rest
+			} else if arg == flag && i+1 < len(args) {
+				value = args[i+1]
+			}
+		}
+	}
+	return value
+}

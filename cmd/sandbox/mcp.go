@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"path"
+	"slices"
+	"strings"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/mcp"
+	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/version"
+)
+
+// mcpFlags are what `sandbox mcp` takes.
+type mcpFlags struct {
+	target
+	grants, domains, managers []string
+}
+
+func mcpCommand(a *app) *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use:   "mcp --user USER [--grant TAG]… [--allow-domain NAME]… [--package-manager NAME]…",
+		Short: "Serve a sandbox to an agent over MCP, on stdin and stdout",
+		Long: `mcp serves a user's sandbox to one agent over the Model Context Protocol, on stdin and stdout. Its tools
+are exec, read, write, list, process_start, process_list, process_get, process_stop and process_stop_all.
+
+The flags are the most that a call may have; each call asks for a part of it, and has nothing by default.
+With --grant @network alone a call may name any domain, with --allow-domain or --package-manager these and
+no others. A refusal says what is missing and what to ask for. With --sandbox, what that sandbox holds is the
+most.
+
+A program that starts MCP servers, such as Claude Desktop, is set up so:
+
+  {
+    "mcpServers": {
+      "sandbox": {
+        "command": "sandbox",
+        "args": ["mcp", "--user", "alice", "--grant", "@workspace", "--package-manager", "node"]
+      }
+    }
+  }`,
+		Example: `  sandbox mcp --user alice --grant @workspace
+  sandbox mcp --user alice --grant @workspace --allow-domain '*.example.org' --package-manager python
+  sandbox mcp --sandbox agent-7`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			defer stop()
+			c := a.client()
+			defer c.Close()
+			cfg, err := f.config(ctx, c)
+			if err != nil {
+				return err
+			}
+			return mcp.New(cfg).Run(ctx, &sdk.StdioTransport{})
+		},
+	}
+	f.target.flags(a, cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.grants, "grant", nil, "what calls may ask for: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+	flags.StringSliceVar(&f.domains, "allow-domain", nil, "a name that calls may reach, or a pattern of names (repeatable; implies @network)")
+	flags.StringSliceVar(&f.managers, "package-manager", nil, "a preset of names that calls may reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
+	cmd.MarkFlagsMutuallyExclusive("sandbox", "grant")
+	return cmd
+}
+
+// config finds the sandbox, and what its calls may ask for.
+func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, error) {
+	domains, err := policy.ParseDomains(f.domains)
+	if err != nil {
+		return mcp.Config{}, fmt.Errorf("--allow-domain: %w", err)
+	}
+	grants, err := f.allGrants()
+	if err != nil {
+		return mcp.Config{}, err
+	}
+	health, err := c.Health(ctx)
+	if err != nil {
+		return mcp.Config{}, err
+	}
+	id, err := f.register(ctx, c, grants)
+	if err != nil {
+		return mcp.Config{}, err
+	}
+	box, err := c.Get(ctx, id)
+	if err != nil {
+		return mcp.Config{}, err
+	}
+	if f.sandbox != "" {
+		grants = held(box.Permissions)
+	}
+	return mcp.Config{
+		Client: c, Sandbox: id, Version: version.String(),
+		Bounds: mcp.Bounds{
+			Grants: grants, Domains: domains, PackageManagers: f.managers,
+			WorkingDir: box.Permissions.WorkingDir, Home: path.Join(health.UsersDir, box.UserID, "home"),
+		},
+	}, nil
+}
+
+// allGrants are the tags of the flags. The service reads tags with each call; here a slip would be found late.
+func (f mcpFlags) allGrants() ([]string, error) {
+	var faults []error
+	for _, tag := range f.grants {
+		kind, dir, _ := strings.Cut(tag, ":")
+		known := slices.Contains([]string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents}, tag)
+		if !known && ((kind != "@write" && kind != "@read") || !strings.HasPrefix(dir, "/")) {
+			faults = append(faults, fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path", tag))
+		}
+	}
+	w := wants{grants: f.grants, domains: f.domains, managers: f.managers}
+	return w.permissions(), errors.Join(faults...)
+}
+
+// held is what a sandbox holds, as tags. An app writes to its own data instead of the working directory.
+func held(p apitypes.Permissions) []string {
+	tags := []string{policy.TagWorkspace}
+	if p.AppID != "" {
+		tags = nil
+		dir, dirErr := pathmap.ParseContainer(p.WorkingDir)
+		app, appErr := policy.ParseAppID(p.AppID)
+		if errors.Join(dirErr, appErr) == nil { // the service has accepted both
+			tags = []string{"@write:" + path.Join(policy.Permissions{WorkingDir: dir, AppID: app}.AppRoot().String(), p.AppID, "data")}
+		}
+	}
+	if p.Network {
+		tags = append(tags, policy.TagNetwork)
+	}
+	if p.Events {
+		tags = append(tags, policy.TagEvents)
+	}
+	for _, dir := range p.WriteDirs {
+		tags = append(tags, "@write:"+dir)
+	}
+	for _, dir := range p.ReadDirs {
+		tags = append(tags, "@read:"+dir)
+	}
+	return tags
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+
+	"github.com/moby/term"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// terminalOf is stdin as a terminal.
+func terminalOf(in io.Reader) (*os.File, error) {
+	file, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(file.Fd()) {
+		return nil, errors.New("-t needs a terminal on stdin, and there is none: leave it out, or use -i alone to pass stdin on")
+	}
+	return file, nil
+}
+
+// askForTerminal makes an exec ask for one like that which we run at.
+func askForTerminal(e *apitypes.Exec, file *os.File) {
+	e.TTY = terminalSize(file).Terminal()
+	if name := os.Getenv("TERM"); name != "" && e.Env["TERM"] == "" {
+		e.Env["TERM"] = name
+	}
+}
+
+// sitDown puts the terminal that we run at between a person and a command: its keys are no longer looked
+// at here, and its size is the command's. leave, which may be called twice, makes it what it was.
+func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave func(), err error) {
+	before, err := term.MakeRaw(file.Fd())
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
+	}
+	// A stdout that nobody reads any more would end us before the terminal is what it was.
+	signal.Ignore(unix.SIGPIPE)
+	ctx, cancel := context.WithCancel(ctx)
+	streams.Resizes = resizes(ctx, file)
+	if streams.Stdin != nil {
+		streams.Stdin = keyboard{ctx, file}
+	}
+	return sync.OnceFunc(func() {
+		cancel()
+		_ = term.RestoreTerminal(file.Fd(), before)
+	}), nil
+}
+
+// terminalSize is never 0, which a terminal says that does not know its own.
+func terminalSize(file *os.File) client.Size {
+	size := client.Size{Rows: 24, Cols: 80}
+	if known, err := term.GetWinsize(file.Fd()); err == nil && known.Height > 0 && known.Width > 0 {
+		const most = 10_000 // to the service
+		size = client.Size{Rows: min(int(known.Height), most), Cols: min(int(known.Width), most)}
+	}
+	return size
+}
+
+// resizes are the size of a terminal and its new ones, until ctx ends.
+func resizes(ctx context.Context, file *os.File) <-chan client.Size {
+	came := make(chan os.Signal, 1)
+	signal.Notify(came, unix.SIGWINCH)
+	sizes := make(chan client.Size)
+	go func() {
+		defer signal.Stop(came)
+		for {
+			select {
+			case sizes <- terminalSize(file):
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-came:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return sizes
+}
+
+// keyboard reads a terminal. That one which is gone has no more keys is not the end of the input, which a
+// person types: SIGHUP comes then, and says what is to happen.
+type keyboard struct {
+	ctx  context.Context
+	file *os.File
+}
+
+func (k keyboard) Read(p []byte) (int, error) {
+	n, err := k.file.Read(p)
+	if err != nil {
+		<-k.ctx.Done()
+	}
+	return n, err
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/wrapper"
+)
+
+// wrapFlags are what `sandbox --settings` takes.
+type wrapFlags struct {
+	settings, user string
+	timeout        time.Duration
+	env            []string
+}
+
+// flags puts them on the root command, which is the wrapper when it has settings.
+func (f *wrapFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.settings, "settings", "s", "", "run one command under a settings file: sandbox --settings FILE -- COMMAND")
+	flags.StringVarP(&f.user, "user", "u", "", "with --settings: whose sandbox to use outside of all homes (default \""+wrapper.DefaultUser+"\")")
+	flags.StringArrayVarP(&f.env, "env", "e", nil, "with --settings: NAME=value for the command, or NAME for this shell's value (repeatable)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "with --settings: end the command after this time (default: the most that the service allows)")
+}
+
+// maxSettings is how large a settings file may be.
+const maxSettings = 1 << 20
+
+func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string) error {
+	defer c.Close()
+	if len(args) == 0 {
+		return errors.New("there is no command to run: sandbox --settings FILE -- COMMAND")
+	}
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
+	signals := relaySignals(ctx, cancel, false)
+	health, err := c.Health(ctx)
+	if err != nil {
+		return err
+	}
+	call, err := f.call(health)
+	if err != nil {
+		return err
+	}
+	for _, warning := range call.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: warning:", printable(warning))
+	}
+	e := call.Exec
+	e.Command, e.Argv = wrapper.CommandOf(args)
+	if e.Env, err = (runs{env: f.env}).variables(); err != nil {
+		return err
+	}
+	timeout := health.MaxTimeoutMs
+	if f.timeout != 0 {
+		timeout = f.timeout.Milliseconds()
+	}
+	e.TimeoutMs = &timeout
+	id := wrapID(call.Registration)
+	if _, err := c.Put(ctx, id, call.Registration); err != nil {
+		return notShown(call.Registration, err)
+	}
+	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
+	return conclude(cmd.ErrOrStderr(), result, err, advice{
+		allow: "add to network.allowedDomains of the settings:", denied: e.DeniedDomains, denies: "network.deniedDomains of the settings",
+	}, false)
+}
+
+// call reads the settings, and what they mean here.
+func (f wrapFlags) call(health apitypes.Health) (wrapper.Call, error) {
+	text, err := readSettings(f.settings)
+	if err != nil {
+		return wrapper.Call{}, err
+	}
+	where, err := f.where(health.UsersDir)
+	if err != nil {
+		return wrapper.Call{}, err
+	}
+	fail := func(err error) (wrapper.Call, error) {
+		return wrapper.Call{}, fmt.Errorf("cannot use the settings %s: %w", f.settings, err)
+	}
+	if wrapper.IsApplied(text) {
+		applied, err := wrapper.ParseApplied(text)
+		if err != nil {
+			return fail(err)
+		}
+		call, err := applied.Plan(where, policy.DeniedInHome())
+		if err != nil {
+			return fail(err)
+		}
+		return call, nil
+	}
+	settings, warnings, err := wrapper.Parse(text)
+	if err != nil {
+		return fail(err)
+	}
+	call, err := settings.Plan(where)
+	if err != nil {
+		return fail(err)
+	}
+	call.Warnings = append(warnings, call.Warnings...)
+	return call, nil
+}
+
+func readSettings(name string) ([]byte, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the settings: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxSettings+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the settings: %w", err)
+	}
+	if len(text) > maxSettings {
+		return nil, fmt.Errorf("cannot read the settings: %s has more than %d bytes", name, maxSettings)
+	}
+	return text, nil
+}
+
+// where is everything about this host that settings are read by.
+func (f wrapFlags) where(usersDir string) (wrapper.Where, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return wrapper.Where{}, fmt.Errorf("cannot find the working directory: %w", err)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/" // nobody's: ~ is all
+	}
+	return wrapper.Where{Cwd: realPath(cwd), Home: realPath(home), UsersDir: realPath(usersDir), User: f.user, Real: realPath}, nil
+}
+
+// realPath resolves the links of as much of a path as there is.
+func realPath(name string) string {
+	name = filepath.Clean(name)
+	for there, rest := name, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
+		if real, err := filepath.EvalSymlinks(there); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if there == "/" || there == "." {
+			return name
+		}
+	}
+}
+
+// wrapID is the name of the sandbox that holds what a call needs. To register is to replace, so each has its own.
+func wrapID(r apitypes.Registration) string {
+	text, _ := json.Marshal(r) // strings and booleans
+	sum := sha256.Sum256(text)
+	return "wrap-" + r.UserID + "-" + hex.EncodeToString(sum[:4])
+}
+
+// notShown says of a refusal which directories it is about, which the service does not.
+func notShown(r apitypes.Registration, err error) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || len(r.Mounts) == 0 {
+		return err
+	}
+	names := ""
+	for i, m := range r.Mounts {
+		names += fmt.Sprintf("; mounts[%d] is %s", i, m.Source)
+	}
+	return fmt.Errorf("%w%s", err, names)
+}

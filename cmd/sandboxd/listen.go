@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	stdlog "log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/version"
+)
+
+// entrance is one way in: where it listens, and the server behind it.
+type entrance struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// answer serves HTTP on the socket, and on TCP if the settings say so, until ctx ends, and then as stop says.
+// handler makes what answers those who come by a door; the warnings are for health.
+func answer(ctx context.Context, cfg config.Config, handler func(door api.Door, warnings []string) http.Handler, l *live, log zerolog.Logger) error {
+	running := &calls{}
+	entrances, err := openEntrances(ctx, cfg, func(door api.Door, warnings []string) http.Handler {
+		return running.counting(handler(door, warnings))
+	}, log)
+	if err != nil {
+		return err
+	}
+	log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
+	tellReady(log)
+	return keepOpen(ctx, entrances, func(servers ...*http.Server) error { return l.stop(ctx, running, servers...) })
+}
+
+// keepOpen serves until ctx ends, and then stops; or until one of the entrances cannot be kept open.
+func keepOpen(ctx context.Context, entrances []entrance, stop func(...*http.Server) error) error {
+	failed := make(chan error, len(entrances))
+	servers := make([]*http.Server, len(entrances))
+	for i, e := range entrances {
+		servers[i] = e.server
+		go func() { failed <- e.server.Serve(e.listener) }()
+	}
+	select {
+	case err := <-failed:
+		for _, server := range servers {
+			_ = server.Close()
+		}
+		return fmt.Errorf("cannot go on listening: %w", err)
+	case <-ctx.Done():
+	}
+	return stop(servers...)
+}
+
+// openEntrances listens. Where one cannot be opened, none is.
+func openEntrances(ctx context.Context, cfg config.Config, handler func(api.Door, []string) http.Handler, log zerolog.Logger) ([]entrance, error) {
+	tcp, warnings, err := openTCP(cfg.TCP)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range warnings {
+		log.Warn().Msg(warning)
+	}
+	peers := cfg.Access.PeerUIDs(os.Getuid())
+	socket, err := listen(ctx, cfg.Listen, modeFor(peers), log)
+	if err != nil {
+		if tcp != nil {
+			err = errors.Join(err, tcp.listener.Close())
+		}
+		return nil, err
+	}
+	unix := newServer(handler(access.Unix{Peers: peers}.Caller, warnings), log)
+	unix.ConnContext = access.ConnContext
+	entrances := []entrance{{api.Listener(socket), unix}}
+	if tcp != nil {
+		entrances = append(entrances, entrance{tcp.listener, newServer(handler(tcp.door, warnings), log)})
+	}
+	return entrances, nil
+}
+
+func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          stdlog.New(serverLog{log}, "", 0),
+	}
+}
+
+// serverLog is where net/http tells of connections that came to nothing, which anybody may cause, and of
+// handlers that panicked.
+type serverLog struct{ log zerolog.Logger }
+
+func (s serverLog) Write(line []byte) (int, error) {
+	event := s.log.Debug()
+	if bytes.Contains(line, []byte("panic")) {
+		event = s.log.Error()
+	}
+	event.Msg(string(bytes.TrimSpace(line)))
+	return len(line), nil
+}
+
+// tcpEntrance is the way in by TCP.
+type tcpEntrance struct {
+	listener net.Listener
+	door     api.Door
+}
+
+// openTCP listens as the settings say; nil if they do not. The warnings are for the operator.
+func openTCP(cfg config.TCP) (_ *tcpEntrance, warnings []string, _ error) {
+	if cfg.Listen == "" {
+		return nil, nil, nil
+	}
+	door, encryption, err := tcpDoor(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot listen on tcp.listen: %w", err)
+	}
+	if encryption != nil {
+		listener = tls.NewListener(listener, encryption)
+	} else if access.Exposed(cfg.Listen) {
+		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or tcp.listen to a loopback address instead of %s", cfg.Listen))
+	}
+	return &tcpEntrance{listener, door.Caller}, warnings, nil
+}
+
+// tcpDoor reads what the settings name: tokens and certificates.
+func tcpDoor(cfg config.TCP) (access.TCP, *tls.Config, error) {
+	tokens, err := access.ReadTokens(cfg.TokensFile)
+	if err != nil {
+		return access.TCP{}, nil, err
+	}
+	encryption, err := encryption(cfg)
+	return access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}, encryption, err
+}
+
+// encryption is how TLS is spoken; nil for not at all. HTTP/2, which has no WebSockets here, is not offered.
+func encryption(cfg config.TCP) (*tls.Config, error) {
+	if cfg.CertFile == "" {
+		return nil, nil
+	}
+	certificate, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile: %w", err)
+	}
+	made := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
+	if cfg.ClientCAFile == "" {
+		return made, nil
+	}
+	text, err := os.ReadFile(cfg.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use tcp.clientCaFile: %w", err)
+	}
+	made.ClientCAs = x509.NewCertPool()
+	if !made.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("cannot use tcp.clientCaFile: there is no certificate in %s", cfg.ClientCAFile)
+	}
+	made.ClientAuth = tls.RequireAndVerifyClientCert
+	return made, nil
+}
+
+// modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,
+// and the door looks at who it is.
+func modeFor(peers []uint32) fs.FileMode {
+	for _, uid := range peers {
+		if uid != 0 && int(uid) != os.Getuid() {
+			return 0o666
+		}
+	}
+	return 0o600
+}
+
+// listen makes the socket. One that nobody listens on is a leftover; one that answers is another
+// service's. A folder is made so that who may connect can get there.
+func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Logger) (net.Listener, error) {
+	folder, way := filepath.Dir(socket), fs.FileMode(0o700)
+	if mode != 0o600 {
+		way = 0o711
+	}
+	if err := os.MkdirAll(folder, way); err != nil {
+		return nil, fmt.Errorf("cannot make the socket's folder: %w", err)
+	}
+	if open, err := access.CheckFolder(folder); err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", socket, err)
+	} else if open != "" && mode == 0o600 {
+		log.Warn().Msg(open)
+	}
+	dialer := net.Dialer{Timeout: time.Second}
+	if conn, err := dialer.DialContext(ctx, "unix", socket); err == nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("cannot listen on %s: another service answers there; stop it, or set listen to another path", socket)
+	}
+	if info, err := os.Lstat(socket); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("cannot listen on %s: there is something that is no socket", socket)
+		}
+		if err := os.Remove(socket); err != nil {
+			return nil, fmt.Errorf("cannot replace the old socket: %w", err)
+		}
+	}
+	// Bound under a name of its own, and renamed only when its mode is right: nobody can connect
+	// in between.
+	temporary := fmt.Sprintf("%s.%d", socket, os.Getpid())
+	listener, err := net.Listen("unix", temporary)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", socket, err)
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(temporary, mode), os.Rename(temporary, socket)); err != nil {
+		return nil, errors.Join(err, listener.Close(), os.Remove(temporary))
+	}
+	return listener, nil
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// busy is a service of which there is something to say.
+func busy() (*counts, *prometheus.Registry) {
+	c := newCounts()
+	state := &stateCollector{
+		verdicts: func() map[decisions.Kind]uint64 {
+			return map[decisions.Kind]uint64{{Via: decisions.DNS, Verdict: decisions.Denied}: 4}
+		},
+		networks: func() map[string]egress.Stats {
+			return map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}}
+		},
+		containers: func() []dockerexec.Container {
+			return []dockerexec.Container{
+				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"},
+			}
+		},
+		processes: func() process.Stats {
+			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
+		},
+	}
+	c.ExecBegan()
+	c.ExecBegan()
+	c.ExecBegan()
+	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeOK, InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
+	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeRefused, Total: time.Millisecond})
+	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
+	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: apitypes.Denied, Took: time.Millisecond})
+	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}})
+	c.reloaded(sandbox.Loaded{Refused: true})
+	return c, registry(c, state)
+}
+
+func TestMetrics(t *testing.T) {
+	_, registry := busy()
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "sandboxd_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+	want := `
+sandboxd_containers{runtime="runsc",state="busy"} 2
+sandboxd_containers{runtime="runsc",state="idle"} 1
+sandboxd_egress_connections{profile="isolated"} 3
+sandboxd_egress_containers{profile="isolated"} 2
+sandboxd_egress_decisions_total{verdict="denied",via="dns"} 4
+sandboxd_egress_dns_forwarded_total{profile="isolated"} 5
+sandboxd_errors_total{kind="denied"} 1
+sandboxd_exec_containers_total{start="cold"} 1
+sandboxd_exec_containers_total{start="warm"} 0
+sandboxd_exec_duration_seconds{outcome="ok",phase="container"} 1
+sandboxd_exec_duration_seconds{outcome="ok",phase="decide"} 1
+sandboxd_exec_duration_seconds{outcome="ok",phase="run"} 1
+sandboxd_exec_duration_seconds{outcome="ok",phase="start"} 1
+sandboxd_exec_duration_seconds{outcome="ok",phase="total"} 1
+sandboxd_exec_duration_seconds{outcome="refused",phase="total"} 1
+sandboxd_execs_in_flight 1
+sandboxd_http_request_duration_seconds{route="GET /v1/health"} 1
+sandboxd_http_request_duration_seconds{route="POST /v1/sandboxes/{id}/exec"} 1
+sandboxd_http_requests_total{code="2xx",route="GET /v1/health"} 1
+sandboxd_http_requests_total{code="403",route="POST /v1/sandboxes/{id}/exec"} 1
+sandboxd_process_restarts_total 7
+sandboxd_processes{status="exited"} 1
+sandboxd_processes{status="running"} 2
+sandboxd_settings_loaded_timestamp_seconds 1.7e+09
+sandboxd_settings_pending 1
+sandboxd_settings_reloads_total{outcome="ok"} 1
+sandboxd_settings_reloads_total{outcome="refused"} 1
+`
+	if diff := cmp.Diff(strings.TrimSpace(want), strings.Join(said(t, registry), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// said is a line for each of our metrics that has come to something; of a histogram, how often. The build is
+// whatever it is.
+func said(t *testing.T, registry *prometheus.Registry) (lines []string) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "sandboxd_") || family.GetName() == "sandboxd_build_info" {
+			continue
+		}
+		for _, m := range family.Metric {
+			labels := []string{}
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName()+`="`+l.GetValue()+`"`)
+			}
+			name := family.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			text, _ := json.Marshal(value)
+			if number := string(text); value != 0 || strings.HasPrefix(name, "sandboxd_exec_containers") {
+				if value > 1e9 {
+					number = "1.7e+09"
+				}
+				lines = append(lines, name+" "+number)
+			}
+		}
+	}
+	return lines
+}
+
+var named = regexp.MustCompile(`sandboxd_[a-z_]+`)
+
+// What Grafana and Prometheus are told to look at has to be there.
+func TestDashboardAndAlertsNameMetricsThatAreThere(t *testing.T) {
+	_, registry := busy()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for _, family := range families {
+		there[family.GetName()] = true
+		if family.GetType().String() == "HISTOGRAM" {
+			for _, end := range []string{"_bucket", "_sum", "_count"} {
+				there[family.GetName()+end] = true
+			}
+		}
+	}
+	shown := map[string]bool{}
+	for file, valid := range map[string]func([]byte) error{
+		"../../deploy/grafana/dashboard.json": func(text []byte) error { var whole map[string]any; return json.Unmarshal(text, &whole) },
+		"../../deploy/prometheus/alerts.yml":  func(text []byte) error { var whole map[string]any; return yaml.Unmarshal(text, &whole) },
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := valid(text); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		names := named.FindAllString(string(text), -1)
+		if len(names) < 5 {
+			t.Errorf("%s names %d metrics", file, len(names))
+		}
+		for _, name := range names {
+			if !there[name] {
+				t.Errorf("%s names %s, which there is not", file, name)
+			}
+			shown[strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")] = true
+		}
+	}
+	for _, family := range families {
+		if name := family.GetName(); strings.HasPrefix(name, "sandboxd_") && !shown[name] {
+			t.Errorf("%s is neither on the dashboard nor in the alerts", name)
+		}
+	}
+}
+
+// BenchmarkExecEvent is what metrics add to an exec.
+func BenchmarkExecEvent(b *testing.B) {
+	c := newCounts()
+	e := sandbox.ExecEvent{Outcome: sandbox.OutcomeOK, InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
+	b.ReportAllocs()
+	for b.Loop() {
+		c.ExecBegan()
+		c.ExecEnded(e)
+	}
+}

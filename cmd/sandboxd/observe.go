@@ -1,0 +1,147 @@
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// execBuckets go from a warm container's lookup to the longest exec, in seconds.
+var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// phase is a part of an exec's time. The last one is all of it.
+type phase int
+
+const (
+	phaseDecide phase = iota
+	phaseContainer
+	phaseStart
+	phaseRun
+	phaseTotal
+	phases
+)
+
+var phaseNames = [phases]string{"decide", "container", "start", "run", "total"}
+
+// counts are what is counted as it happens. Its label children are looked up beforehand: an exec costs less
+// than a microsecond here. It is a sandbox.Observer.
+type counts struct {
+	execs     *prometheus.HistogramVec
+	byOutcome map[sandbox.Outcome]*[phases]prometheus.Observer
+	inFlight  prometheus.Gauge
+	acquired  *prometheus.CounterVec
+	warm      prometheus.Counter
+	cold      prometheus.Counter
+
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	errors   *prometheus.CounterVec
+
+	reloads  *prometheus.CounterVec
+	loadedAt prometheus.Gauge
+	pending  prometheus.Gauge
+}
+
+func newCounts() *counts {
+	c := &counts{
+		execs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
+			Help: "Time of execs by phase (decide, container, start, run; total is all of it) and outcome (ok, failed, timedOut, refused, lost, canceled, error).",
+		}, []string{"phase", "outcome"}),
+		byOutcome: map[sandbox.Outcome]*[phases]prometheus.Observer{},
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sandboxd_execs_in_flight", Help: "Execs that are being answered.",
+		}),
+		acquired: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_exec_containers_total", Help: "Execs that got a container: one that was warm, or cold, which had to be made.",
+		}, []string{"start"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_http_requests_total", Help: "Requests by route and status; all statuses of success are 2xx.",
+		}, []string{"route", "code"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "sandboxd_http_request_duration_seconds", Buckets: execBuckets, Help: "Time to answer a request, to the end of the answer.",
+		}, []string{"route"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_errors_total", Help: "Errors that callers were told, by kind, those at the end of a stream too.",
+		}, []string{"kind"}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_settings_reloads_total", Help: "Times that the settings were read again, by outcome: ok, or refused, which changes nothing.",
+		}, []string{"outcome"}),
+		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sandboxd_settings_loaded_timestamp_seconds", Help: "When the settings in force were read.",
+		}),
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sandboxd_settings_pending", Help: "Settings that were read but need a restart to take effect.",
+		}),
+	}
+	for _, outcome := range sandbox.Outcomes {
+		children := new([phases]prometheus.Observer)
+		for p, name := range phaseNames {
+			children[p] = c.execs.WithLabelValues(name, string(outcome))
+		}
+		c.byOutcome[outcome] = children
+	}
+	c.warm, c.cold = c.acquired.WithLabelValues("warm"), c.acquired.WithLabelValues("cold")
+	for _, kind := range apitypes.Kinds {
+		c.errors.WithLabelValues(string(kind))
+	}
+	for _, outcome := range []string{"ok", "refused"} {
+		c.reloads.WithLabelValues(outcome)
+	}
+	c.loadedAt.SetToCurrentTime()
+	return c
+}
+
+func (c *counts) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.reloads, c.loadedAt, c.pending}
+}
+
+// ExecBegan is for sandbox.Observer, as is ExecEnded.
+func (c *counts) ExecBegan() { c.inFlight.Inc() }
+
+// ExecEnded counts an exec. A phase that it did not come to is not counted.
+func (c *counts) ExecEnded(e sandbox.ExecEvent) {
+	c.inFlight.Dec()
+	times := [phases]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
+	for p, child := range c.byOutcome[e.Outcome] {
+		if times[p] > 0 || phase(p) == phaseTotal {
+			child.Observe(times[p].Seconds())
+		}
+	}
+	switch {
+	case e.Cold:
+		c.cold.Inc()
+	case e.InContainer:
+		c.warm.Inc()
+	}
+}
+
+// called counts a request that was answered.
+func (c *counts) called(call api.Call) {
+	code := "2xx"
+	if call.Status != http.StatusOK {
+		code = strconv.Itoa(call.Status)
+	}
+	c.requests.WithLabelValues(call.Route, code).Inc()
+	c.took.WithLabelValues(call.Route).Observe(call.Took.Seconds())
+	if call.Kind != "" {
+		c.errors.WithLabelValues(string(call.Kind)).Inc()
+	}
+}
+
+// reloaded counts an attempt to read the settings again.
+func (c *counts) reloaded(l sandbox.Loaded) {
+	if l.Refused {
+		c.reloads.WithLabelValues("refused").Inc()
+		return
+	}
+	c.reloads.WithLabelValues("ok").Inc()
+	c.loadedAt.Set(float64(l.At.UnixMilli()) / 1e3)
+	c.pending.Set(float64(len(l.Pending)))
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/sandbox"
+)
+
+// live is the part of the service that its settings change while it runs.
+type live struct {
+	// read reads the settings anew. platform and facade are what they mean for the parts of these names.
+	read     func() (config.Config, error)
+	platform func(config.Config) sandbox.PlatformConfig
+	facade   func(config.Config, policy.EgressRules) sandbox.Config
+
+	logs      *logs
+	platforms *sandbox.Platforms
+	service   *sandbox.Service
+	executor  *dockerexec.Executor
+	outside   *egress.Egress
+	processes *process.Manager
+	runner    *sandbox.Runner
+	counts    *counts
+	log       zerolog.Logger
+
+	cfg    atomic.Pointer[config.Config] // in force
+	loaded sandbox.Loaded                // of the goroutine that reloads
+}
+
+// hangUps are the signals by which an operator asks for the settings to be read anew. One that comes while
+// the service starts is kept.
+func hangUps() (came chan os.Signal, stop func()) {
+	came = make(chan os.Signal, 1)
+	signal.Notify(came, syscall.SIGHUP)
+	return came, func() { signal.Stop(came) }
+}
+
+// follow reloads whenever asked to, until stop is called, which waits.
+func (l *live) follow(ctx context.Context, asked <-chan os.Signal) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-asked:
+				l.reload(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		work.Wait()
+	}
+}
+
+// reload reads the settings and does what can be done without a restart; what cannot is told. Settings with
+// any fault change nothing.
+func (l *live) reload(ctx context.Context) {
+	next, rules, changed, pending, err := l.consider(ctx)
+	if err == nil {
+		err = l.apply(next, rules, changed, pending)
+	}
+	l.loaded.Refused = err != nil
+	l.counts.reloaded(l.loaded)
+	l.service.SetLoaded(l.loaded)
+	if err != nil {
+		l.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
+		return
+	}
+	l.log.Info().Strs("changed", changed).Msg("the settings were read again")
+	if len(pending) > 0 {
+		l.log.Warn().Strs("keys", pending).Msg("these settings have changed, too, and need a restart; the running values stay")
+	}
+	// Containers that the settings of now would not make are given up when nobody uses them.
+	if err := l.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		l.log.Warn().Err(err).Msg("cannot compare containers with the new settings yet")
+	}
+}
+
+// consider reads the settings and finds out whether they can be used. It changes nothing.
+func (l *live) consider(ctx context.Context) (next config.Config, rules policy.EgressRules, changed, pending []string, err error) {
+	read, err := l.read()
+	if err != nil {
+		return next, rules, nil, nil, err
+	}
+	if next, changed, pending, err = l.cfg.Load().Next(read); err != nil {
+		return next, rules, nil, nil, err
+	}
+	if rules, err = egressRules(next); err != nil {
+		return next, rules, nil, nil, err
+	}
+	// An engine or an image that is missing may come; a runtime does not by itself.
+	if _, err := sandbox.NewPlatforms(l.platform(next)).Current(ctx); cerrdefs.IsNotImplemented(err) {
+		return next, rules, nil, nil, fmt.Errorf("docker.runtime: %w", err)
+	}
+	return next, rules, changed, pending, nil
+}
+
+// apply does what may fail first.
+func (l *live) apply(next config.Config, rules policy.EgressRules, changed, pending []string) error {
+	if slices.Contains(changed, "docker.isolatedDnsServers") || slices.Contains(changed, "docker.localDnsServers") {
+		if err := l.outside.SetUpstreams(upstreams(next)); err != nil {
+			return err
+		}
+	}
+	l.cfg.Store(&next)
+	l.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: pending}
+	l.logs.use(next.Log)
+	l.platforms.Use(l.platform(next))
+	l.service.Use(l.facade(next, rules))
+	l.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
+	l.processes.SetBounds(processBounds(next))
+	l.runner.SetMaxLog(int64(next.Processes.MaxLog))
+	return nil
+}

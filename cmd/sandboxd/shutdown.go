@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// endLimit is how long what has been told to end may take, beyond what the settings grant.
+const endLimit = 5 * time.Second
+
+// calls counts those that are being answered, those over a WebSocket too, which the server does not wait for.
+type calls struct {
+	mu      sync.Mutex
+	running int
+	none    chan struct{} // closed when running comes to 0; nil while nobody waits
+}
+
+// counting answers with a handler and counts.
+func (c *calls) counting(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		c.add(1)
+		defer c.add(-1)
+		handler.ServeHTTP(w, req)
+	})
+}
+
+func (c *calls) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running += n
+	if c.running == 0 && c.none != nil {
+		close(c.none)
+		c.none = nil
+	}
+}
+
+// ended is closed when no call is being answered.
+func (c *calls) ended() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ended := make(chan struct{})
+	if c.running == 0 {
+		close(ended)
+		return ended
+	}
+	if c.none == nil {
+		c.none = ended
+	}
+	return c.none
+}
+
+// wait reports whether all calls have ended before ctx does.
+func (c *calls) wait(ctx context.Context) bool {
+	select {
+	case <-c.ended():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stop takes no more connections and lets the calls that are being answered end by themselves, within
+// shutdownGraceMs or until it is told to stop again. Then their commands are ended as if their callers had
+// gone, and the callers are told. ctx has ended.
+func (l *live) stop(ctx context.Context, calls *calls, servers ...*http.Server) error {
+	cfg := l.cfg.Load()
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(again)
+	ctx = context.WithoutCancel(ctx)
+	l.log.Info().Int("commands", commands(l.executor.Containers())).Stringer("grace", cfg.ShutdownGrace.Duration()).
+		Msg("stopping: no more calls are taken, and what runs may end by itself; stop again to end it at once")
+
+	grace, atOnce := context.WithTimeout(ctx, cfg.ShutdownGrace.Duration())
+	defer atOnce()
+	waiting := make(chan struct{})
+	defer close(waiting)
+	go func() {
+		select {
+		case <-again:
+			atOnce()
+		case <-waiting:
+		}
+	}()
+	var closing sync.WaitGroup
+	for _, server := range servers {
+		closing.Go(func() { _ = server.Shutdown(grace) }) // its error is that grace has ended
+	}
+	closing.Wait()
+	if !calls.wait(grace) {
+		l.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
+	}
+	var faults []error
+	for _, server := range servers {
+		faults = append(faults, server.Close())
+	}
+	return errors.Join(faults...)
+}
+
+// cut ends the commands that are running, with the grace of any command whose caller goes, or without.
+func (l *live) cut(ctx context.Context, calls *calls, grace time.Duration, atOnce bool) {
+	for _, c := range l.executor.Containers() {
+		if c.Commands > 0 {
+			l.log.Warn().Str("user", c.User).Str("container", c.Name).Int("commands", c.Commands).Msg("commands are cut off: the service is stopping")
+		}
+	}
+	l.executor.EndCommands()
+	if atOnce {
+		grace = 0
+		l.executor.Shutdown()
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace+endLimit)
+	defer cancel()
+	if !calls.wait(ctx) {
+		l.log.Warn().Msg("calls are cut off that do not end")
+	}
+}
+
+func commands(containers []dockerexec.Container) (running int) {
+	for _, c := range containers {
+		running += c.Commands
+	}
+	return running
+}
