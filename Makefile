@@ -1,10 +1,10 @@
 # Two commands are enough on a fresh machine: make demo, make test. Each sets up what it needs.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit lint bench clean
+.PHONY: help setup demo test unit lint bench binaries image install uninstall clean
 
 help: ## show the targets
 	@printf 'daycare-sandbox: agents'\'' commands in gVisor, per user\n\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: engine, runsc, sandbox image, binaries
 	@scripts/setup.sh
@@ -18,7 +18,7 @@ test: ## set up, then run all tests on the real engine under runsc and runc
 	go test -count=1 -p 1 -timeout 40m ./...
 
 unit: ## run the tests that need neither engine nor root, with the race detector
-	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress/)
+	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)
 
 lint: ## check formatting, vet, staticcheck, shell scripts
 	@scripts/lint.sh
@@ -27,6 +27,18 @@ bench: ## set up, measure against docker exec, docker run and dnsmasq, write ben
 	@scripts/setup.sh
 	@scripts/setup.sh bench
 	go run ./bench
+
+binaries: ## build bin/ alone; needs neither engine nor root
+	@scripts/setup.sh binaries
+
+image: binaries ## build the image of the service itself, for docker-compose
+	docker build -q -t $${SANDBOX_SERVICE_IMAGE:-daycare-sandboxd:latest} .
+
+install: ## install programs, systemd unit, settings and completions (PREFIX, DESTDIR)
+	@scripts/install.sh
+
+uninstall: ## remove these again; settings and data stay
+	@scripts/install.sh uninstall
 
 clean: ## stop the demo's sandboxd, remove its containers and bin/
 	@scripts/demo.sh stop

@@ -5,7 +5,8 @@
 #
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
-#   scripts/setup.sh tests      only the programs that tests use (ip, nft, git)
+#   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
+#                               systemd-analyze)
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
@@ -17,6 +18,7 @@ readonly DAEMON_JSON=/etc/docker/daemon.json
 readonly DOCKERD_LOG=/var/log/dockerd.log
 readonly IMAGE=daycare-sandbox:latest
 readonly DEBIAN=bookworm
+readonly NODE=18.19
 readonly IMPORTED_BASE=daycare-sandbox-base:$DEBIAN
 
 step() { printf '\n==> %s\n' "$*"; }
@@ -199,16 +201,28 @@ setup_image() {
 	run "building version $wanted" bin/sandboxd image build --base "$BASE" sandbox-image
 }
 
+has_node() {
+	command -v npm >/dev/null && command -v node >/dev/null &&
+		printf '%s\n' "v$NODE" "$(node --version)" | sort --check --version-sort 2>/dev/null
+}
+
+has_compose() { command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1; }
+
 setup_test_programs() {
 	step "Programs of the tests"
-	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null; then
-		say "already there: ip, nft, git"
+	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null && has_node && has_compose &&
+		command -v systemd-analyze >/dev/null; then
+		say "already there: ip, nft, git, node, npm, docker-compose, systemd-analyze"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the tests use ip, nft and git: install iproute2, nftables and git, and run it again"
+		die "the tests use ip, nft, git, node, npm, docker-compose and systemd-analyze:" \
+			"install iproute2, nftables, git, Node $NODE or newer with npm, docker-compose and systemd, and run it again"
 	fi
-	apt_install iproute2 nftables git
+	apt_install iproute2 nftables git systemd
+	has_compose || apt_install docker-compose
+	has_node || apt_install nodejs npm
+	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }
 
 setup_bench_programs() {
@@ -241,4 +255,4 @@ setup_engine
 setup_runsc
 setup_binaries
 setup_image
-printf '\nReady.\n'
+printf '\nReady. To look at this host: bin/sandbox doctor --offline; and with sandboxd running, without --offline.\n'
