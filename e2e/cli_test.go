@@ -86,7 +86,7 @@ func TestInterruptReachesTheCommand(t *testing.T) {
 func TestThirdInterruptCutsTheConnection(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "deaf")
-		cmd := l.cli("exec", "-u", "deaf", "--", "trap '' INT; echo ready; while :; do sleep 7501; done")
+		cmd := l.cli("exec", "-u", "deaf", "--grant", "@workspace", "--", "trap '' INT; echo ready; while :; do sleep 7501; done")
 		stdout, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -97,6 +97,7 @@ func TestThirdInterruptCutsTheConnection(t *testing.T) {
 		if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "it runs where we look", func() bool { return sleeping(t, l, "deaf", "7501") != "" })
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		for done := false; !done; {

@@ -77,6 +77,19 @@ func swap(stop <-chan struct{}, pairs ...pair) int {
 	}
 }
 
+// restore puts what is no link back under its name.
+func (p pair) restore(t *testing.T) {
+	t.Helper()
+	var there unix.Stat_t
+	err := unix.Fstatat(p.dir, p.name, &there, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && there.Mode&unix.S_IFMT == unix.S_IFLNK {
+		err = unix.Renameat2(p.dir, p.name, p.dir, p.name+".link", unix.RENAME_EXCHANGE)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // While a container is made, what it is to mount is exchanged for a link to somewhere else, and so is
 // what holds that: the call gets what was meant, or is refused.
 func TestExchangeOfAMountsSource(t *testing.T) {
@@ -123,8 +136,11 @@ func TestExchangeOfAMountsSource(t *testing.T) {
 				go func() { swapped <- swap(stop, pairs...) }()
 				// Refusals by a look before anything is made are many; those that count come later.
 				done, less, refused, late, refusals := 0, 0, 0, 0, map[string]int{}
+				call := func() (apitypes.Output, error) {
+					return l.client.Exec(t.Context(), user, apitypes.Exec{Permissions: c.grants, Command: fmt.Sprintf("cat %[1]s/inside; cat %[1]s/canary %[1]s/*/canary; echo x >> %[1]s/x && echo written", c.target)})
+				}
 				for begun := time.Now(); time.Since(begun) < longest && (done+late < c.least || done == 0 || late == 0); {
-					out, err := l.client.Exec(t.Context(), user, apitypes.Exec{Permissions: c.grants, Command: fmt.Sprintf("cat %[1]s/inside; cat %[1]s/canary %[1]s/*/canary; echo x >> %[1]s/x && echo written", c.target)})
+					out, err := call()
 					switch {
 					case err != nil && strings.Contains(err.Error(), l.dir):
 						t.Errorf("a host path is told: %v", err)
@@ -148,8 +164,15 @@ func TestExchangeOfAMountsSource(t *testing.T) {
 				}
 				close(stop)
 				t.Logf("%d exchanges, %d calls done, %d that got less, %d refused, %d of them late: %v", <-swapped, done, less, refused, late, refusals)
-				if done == 0 || refused == 0 {
-					t.Errorf("%d calls done, %d refused", done, refused)
+				if refused == 0 || done+less+late == 0 {
+					t.Errorf("%d calls done, %d that got less, %d refused, %d of them late", done, less, refused, late)
+				}
+				// Left alone, the same call gets what was meant.
+				for _, p := range pairs {
+					p.restore(t)
+				}
+				if out, err := call(); err != nil || !strings.Contains(out.Stdout, "inside") || !strings.Contains(out.Stdout, "written") {
+					t.Errorf("without exchanges: %+v, %v", out, err)
 				}
 				check()
 			})

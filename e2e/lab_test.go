@@ -70,7 +70,15 @@ func run(m *testing.M) int {
 		_ = os.RemoveAll(dir)
 		os.Exit(1)
 	}()
-	return m.Run()
+	if err := promises.open(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	if code == 0 && !promises.kept() {
+		return 1
+	}
+	return code
 }
 
 func missing() error {
@@ -110,6 +118,7 @@ type lab struct {
 	daemon  *exec.Cmd
 	exited  chan struct{}
 	log     *lockedBuffer
+	down    func() // takes away a sandboxd that is no process of ours; nil where it is one
 }
 
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
@@ -156,7 +165,7 @@ func openLab(name, socket string, settings []string) (*lab, error) {
 		"PATH=" + os.Getenv("PATH"),
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, settings...)
-	l.client = client.New(l.path("sandboxd.sock"))
+	l.client = newClient(l.path("sandboxd.sock"))
 	openLabs.Store(l, nil)
 	if err := l.start(); err != nil {
 		l.close()
@@ -206,6 +215,9 @@ func (l *lab) stop(signal syscall.Signal) {
 
 func (l *lab) close() {
 	openLabs.Delete(l)
+	if l.down != nil {
+		l.down()
+	}
 	if l.exited != nil {
 		select {
 		case <-l.exited:

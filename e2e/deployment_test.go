@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	docker "github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+// A deployment is a lab whose sandboxd runs in a container, as docker-compose.yml says, with the image
+// that our Dockerfile makes. Its name is also that of the project.
+type deployment struct {
+	*lab
+	image   string
+	program []string // docker-compose
+	files   []string // beside docker-compose.yml
+}
+
+// composeProgram is docker-compose, or the docker command with its plugin.
+func composeProgram(t *testing.T) []string {
+	t.Helper()
+	if name, err := exec.LookPath("docker-compose"); err == nil {
+		return []string{name}
+	}
+	if err := exec.Command("docker", "compose", "version").Run(); err != nil {
+		t.Fatal("docker-compose is missing: scripts/setup.sh tests installs it")
+	}
+	return []string{"docker", "compose"}
+}
+
+// newDeployment makes a project of our files, and of further ones below e2e, which up brings up.
+func newDeployment(t *testing.T, w *world, files ...string) *deployment {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "daycare-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := egressName()
+	l := &lab{name: t.Name(), dir: dir, socket: engineSocket, engine: engine, log: &lockedBuffer{}, egress: name, client: client.New(filepath.Join(dir, "sandboxd.sock"))}
+	d := &deployment{lab: l, image: "daycare-sandboxd:" + name, program: composeProgram(t), files: files}
+	info, err := engine.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.environ = append(os.Environ(),
+		"SANDBOX_USERS_DIR="+l.path("users"),
+		"SANDBOX_DATA_DIR="+l.path("data"),
+		"SANDBOX_ETC_DIR="+l.path("etc"),
+		"SANDBOX_RUN_DIR="+dir, // so that the socket is where a lab has it
+		"SANDBOX_ENGINE_DIR="+info.DockerRootDir,
+		"SANDBOX_ENGINE_SOCKET="+engineSocket,
+		"SANDBOX_SERVICE_IMAGE="+d.image,
+		"E2E_EGRESS_NAME="+name,
+		"E2E_ISOLATED_DNS_SERVERS="+w.DNSServers()[0].String(),
+		"E2E_LOCAL_DNS_SERVERS="+w.DNSServers()[1].String(),
+	)
+	l.down = func() { _, _ = d.try("down", "--rmi", "all", "--timeout", "20") }
+	openLabs.Store(l, nil)
+	t.Cleanup(func() {
+		if t.Failed() {
+			logs, _ := d.try("logs", "--no-color", "--tail", "30")
+			t.Logf("the end of sandboxd's log:\n%s", logs)
+		}
+		l.close()
+		d.left(t)
+	})
+	if err := d.lay(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// lay makes the project's folder: what is in the repository's, and the programs under test.
+func (d *deployment) lay() error {
+	err := errors.Join(os.MkdirAll(d.path("project/bin"), 0o755), os.Mkdir(d.path("etc"), 0o755))
+	for from, to := range map[string]string{
+		"../deploy/settings.json": "etc/settings.json", // whose paths are not the deployment's
+		"../Dockerfile":           "project/Dockerfile",
+		"../.dockerignore":        "project/.dockerignore",
+		"../docker-compose.yml":   "project/docker-compose.yml",
+	} {
+		text, readErr := os.ReadFile(from)
+		err = errors.Join(err, readErr, os.WriteFile(d.path(to), text, 0o644))
+	}
+	for _, name := range d.files {
+		text, readErr := os.ReadFile(name)
+		err = errors.Join(err, readErr, os.WriteFile(d.path("project/"+name), text, 0o644))
+	}
+	for _, program := range []string{"sandboxd", "sandbox", "sandbox-agent"} {
+		err = errors.Join(err, os.Link(filepath.Join(binaries, program), d.path("project/bin/"+program)))
+	}
+	return err
+}
+
+// try runs docker-compose in the project's folder and returns what it printed.
+func (d *deployment) try(args ...string) (string, error) {
+	argv := append(slices.Clone(d.program), "--project-name", d.egress, "--file", "docker-compose.yml")
+	for _, file := range d.files {
+		argv = append(argv, "--file", file)
+	}
+	argv = append(argv, args...)
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = d.path("project"), d.environ
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (d *deployment) compose(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := d.try(args...)
+	if err != nil {
+		t.Fatalf("docker-compose %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// up brings the service up, anew where its description has changed, and waits until it answers.
+func (d *deployment) up(t *testing.T) {
+	t.Helper()
+	d.compose(t, "up", "--detach", "--build")
+	d.client.Close()
+	eventually(t, "sandboxd answers", func() bool {
+		_, err := d.client.Health(context.Background())
+		return err == nil
+	})
+}
+
+// service is the container that sandboxd runs in.
+func (d *deployment) service(t *testing.T) container.InspectResponse {
+	t.Helper()
+	list := d.ofProject(d.engine)
+	if len(list) != 1 {
+		t.Fatalf("the project has %d containers", len(list))
+	}
+	found, err := d.engine.ContainerInspect(context.Background(), list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func (d *deployment) ofProject(engine *docker.Client) []container.Summary {
+	list, _ := engine.ContainerList(context.Background(), container.ListOptions{
+		All: true, Filters: filters.NewArgs(filters.Arg("label", "com.docker.compose.project="+d.egress)),
+	})
+	return list
+}
+
+// left fails the test for what the deployment has left behind.
+func (d *deployment) left(t *testing.T) {
+	t.Helper()
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	if list := d.ofProject(engine); len(list) != 0 {
+		t.Errorf("%d containers of the project are left", len(list))
+	}
+	if _, err := engine.ImageInspect(context.Background(), d.image); err == nil {
+		t.Errorf("the image %s is left", d.image)
+	}
+	for _, command := range []string{"docker network ls", "docker volume ls", "nft list tables", "ip link"} {
+		argv := strings.Fields(command)
+		out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+		if err != nil || strings.Contains(string(out), d.egress) {
+			t.Errorf("%s: %v\n%s", command, err, out)
+		}
+	}
+	if _, err := os.Stat(d.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", d.dir, err)
+	}
+}

@@ -1,0 +1,296 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// tryWith is try with a call that gives something up.
+func (l *lab) tryWith(t *testing.T, id string, grants []string, less apitypes.Restrictions, rows []string) string {
+	t.Helper()
+	text, err := json.Marshal(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := l.run(t, id, apitypes.Exec{Permissions: grants, Restrictions: less, Argv: []string{"python3", "-c", tryEverything}, Env: map[string]string{"ROWS": string(text)}})
+	if out.Failed {
+		t.Errorf("with %v and %+v the attempts ended with %+v: %s", grants, less, out.Result, out.Stderr)
+	}
+	return out.Stdout + out.Stderr
+}
+
+// plantVaults makes what calls give up, below a directory of the host; the last row never exists before later.
+func plantVaults(t *testing.T, dir string, later bool) (rows []string) {
+	t.Helper()
+	for _, name := range []string{"/vault/key", "/vault/sub/key", "/deep/in/vault/key", "/token"} {
+		putFile(t, dir+name, secret)
+	}
+	if later {
+		_ = os.Remove(dir + "/deep/never") // what a mask has stood on
+		putFile(t, dir+"/deep/never/key", secret)
+	}
+	return []string{"/vault", "/deep/in/vault", "/token", "/deep/never"}
+}
+
+func under(dir string, names []string) []string {
+	var all []string
+	for _, name := range names {
+		all = append(all, dir+name)
+	}
+	return all
+}
+
+// What a call hides from itself it gets in no way that it can think of: in the home and in a further mount,
+// when it was there before, and when it appears later. Other calls see it as ever.
+func TestDenyRead(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for place, c := range map[string]struct {
+			dir  string
+			tags []string
+		}{
+			l.home("give-read"):            {"/home", workspace},
+			l.path("users/give-read/data"): {"/mnt/data", []string{"@workspace", "@write:/mnt/data"}},
+		} {
+			l.put(t, "give-read", "plain/file", "read")
+			rows := under(c.dir, plantVaults(t, place, false))
+			l.registerAs(t, "give-read", apitypes.Registration{
+				UserID: "give-read", Mounts: []apitypes.Mount{{Source: l.path("users/give-read/data"), Target: "/mnt/data"}},
+				Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/data"}, ReadDirs: []string{"/mnt/data"}},
+			})
+			mkdir(t, l.path("users/give-read/data"))
+			less := apitypes.Restrictions{DenyRead: rows}
+			for _, later := range []bool{false, true} {
+				plantVaults(t, place, later)
+				expect(t, c.dir, c.tags, l.tryWith(t, "give-read", c.tags, less, rows), "read\nwritten\ndone")
+				expect(t, c.dir, none, l.tryWith(t, "give-read", none, less, rows), "read\ndone")
+			}
+			for _, name := range []string{"/vault/key", "/vault/sub/key", "/deep/in/vault/key", "/token", "/deep/never/key"} {
+				if holds(place+name) != secret {
+					t.Errorf("%s was changed: %q", place+name, holds(place+name))
+				}
+			}
+			if got := l.bash(t, "give-read", c.tags, "cat "+c.dir+"/token "+c.dir+"/vault/key"); got != secret+secret {
+				t.Errorf("a call that gives nothing up reads %q", got)
+			}
+		}
+	})
+}
+
+// What a call is not to write it reads, and changes in no way: in the home and in a further mount.
+func TestDenyWrite(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for place, c := range map[string]struct {
+			dir  string
+			tags []string
+		}{
+			l.home("give-write"):            {"/home", workspace},
+			l.path("users/give-write/data"): {"/mnt/data", []string{"@workspace", "@write:/mnt/data"}},
+		} {
+			l.put(t, "give-write", "plain/file", "read")
+			rows := under(c.dir, plantVaults(t, place, false))
+			mkdir(t, l.path("users/give-write/data"))
+			l.registerAs(t, "give-write", apitypes.Registration{
+				UserID: "give-write", Mounts: []apitypes.Mount{{Source: l.path("users/give-write/data"), Target: "/mnt/data"}},
+				Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/data"}},
+			})
+			less := apitypes.Restrictions{DenyWrite: rows}
+			for _, later := range []bool{false, true} {
+				plantVaults(t, place, later)
+				outcome := l.tryWith(t, "give-write", c.tags, less, rows)
+				var changed []string
+				for line := range strings.Lines(outcome) {
+					if !strings.HasPrefix(line, "READ") && !strings.HasPrefix(line, "LISTED") {
+						changed = append(changed, strings.TrimSpace(line))
+					}
+				}
+				if got := strings.Join(changed, "\n"); got != "read\nwritten\ndone" {
+					t.Errorf("%s: what was changed:\n%.3000s", c.dir, got)
+				}
+				if !strings.Contains(outcome, "READ directly "+c.dir+"/vault/key b'"+secret) || !strings.Contains(outcome, "READ directly "+c.dir+"/token b'"+secret) {
+					t.Errorf("%s: what may be read:\n%.2000s", c.dir, outcome)
+				}
+			}
+			for _, name := range []string{"/vault/key", "/vault/sub/key", "/deep/in/vault/key", "/token", "/deep/never/key"} {
+				if holds(place+name) != secret {
+					t.Errorf("%s was changed: %q", place+name, holds(place+name))
+				}
+			}
+			l.bash(t, "give-write", c.tags, "echo mine > "+c.dir+"/token")
+			if holds(place+"/token") != "mine\n" {
+				t.Errorf("a call that gives nothing up could not write: %q", holds(place+"/token"))
+			}
+		}
+	})
+}
+
+// By a symbolic link a path is not given up, because nothing could hold it so; by a further name of the file,
+// or at a further place that a mount shows it at, it is not got.
+func TestDenyReadByOtherNames(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-names", "project/vault/key", secret)
+		l.put(t, "give-names", "project/open", "open")
+		l.hardLink(t, "give-names", "project/vault/key", "project/notes")
+		if err := os.Symlink("vault", l.at("give-names", "project/link")); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+		l.registerAs(t, "give-names", apitypes.Registration{
+			UserID: "give-names", Mounts: []apitypes.Mount{{Source: l.at("give-names", "project"), Target: "/mnt/project"}},
+			Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/project"}},
+		})
+		tags := []string{"@workspace", "@write:/mnt/project"}
+		const all = "cat /home/project/vault/key /home/project/notes /home/project/link/key /mnt/project/vault/key /mnt/project/notes /mnt/project/link/key 2>/dev/null; cat /home/project/open /mnt/project/open"
+		for _, path := range []string{"/home/project/vault", "/mnt/project/vault", l.at("give-names", "project/vault"), "/home/project/vault/key"} {
+			out := l.run(t, "give-names", apitypes.Exec{Permissions: tags, Restrictions: apitypes.Restrictions{DenyRead: []string{path}}, Command: all})
+			if out.Stdout != "openopen" {
+				t.Errorf("without %s: %q", path, out.Stdout)
+			}
+		}
+		for _, less := range []apitypes.Restrictions{
+			{DenyRead: []string{"/home/project/link"}}, {DenyRead: []string{"/home/project/link/key"}},
+			{DenyWrite: []string{"/home/project/link"}}, {DenyWrite: []string{"/mnt/project/link/key"}},
+		} {
+			_, err := l.client.Exec(t.Context(), "give-names", apitypes.Exec{Permissions: tags, Restrictions: less, Command: "true"})
+			if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "symbolic link") {
+				t.Errorf("%+v: %v", less, err)
+			}
+		}
+	})
+}
+
+// What keeps a file from being written does not outlive that file. When another one takes its place, the
+// command is ended, and the next one may write neither.
+func TestDenyWriteWhereAnotherFileAppears(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-exchanged", "token", secret)
+		l.register(t, "give-exchanged")
+		less := apitypes.Restrictions{DenyWrite: []string{"/home/token"}}
+		out, ended := &lockedBuffer{}, make(chan error, 1)
+		go func() {
+			_, err := l.client.Attach(context.Background(), "give-exchanged", apitypes.Exec{
+				Permissions: workspace, Restrictions: less, Command: "echo begun; while :; do sleep 7510; done",
+			}, client.Streams{Stdout: out})
+			ended <- err
+		}()
+		eventually(t, "the command runs", func() bool { return strings.Contains(out.String(), "begun") })
+		l.put(t, "give-exchanged", "token.new", secret)
+		if err := os.Rename(l.at("give-exchanged", "token.new"), l.at("give-exchanged", "token")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err == nil {
+			t.Error("the command went on")
+		}
+		next := l.run(t, "give-exchanged", apitypes.Exec{Permissions: workspace, Restrictions: less, Command: "echo mine > token; cat token; echo mine > other"})
+		if next.Stdout != secret || holds(l.at("give-exchanged", "token")) != secret || holds(l.at("give-exchanged", "other")) != "mine\n" {
+			t.Errorf("the next call: %q %q", next.Stdout, next.Stderr)
+		}
+	})
+}
+
+// What calls give up leaves nothing on the host, and is a part of what a container is made for.
+func TestRestrictionsLeaveNothing(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-trace", "plain/file", "plain")
+		before := below(t, l.home("give-trace"))
+		l.register(t, "give-trace")
+		containers := map[string]bool{}
+		for _, less := range []apitypes.Restrictions{
+			{}, {DenyRead: []string{"/home/plain/never/in"}}, {DenyWrite: []string{"/home/plain/never/in"}}, {DenyRead: []string{"/home/plain/file"}},
+		} {
+			explained, err := l.client.Explain(t.Context(), "give-trace", apitypes.Explain{Permissions: workspace, Restrictions: less})
+			if err != nil {
+				t.Fatal(err)
+			}
+			containers[explained.Fingerprint] = true
+			out := l.run(t, "give-trace", apitypes.Exec{Permissions: workspace, Restrictions: less, Command: "ls plain; touch plain/never/in/x"})
+			if !strings.Contains(out.Stderr, "plain/never/in/x") {
+				t.Errorf("%+v: %q %q", less, out.Stdout, out.Stderr)
+			}
+		}
+		if len(containers) != 4 {
+			t.Errorf("there are %d containers", len(containers))
+		}
+		before = append(before, ".cache", ".cache/tmp")
+		slices.Sort(before)
+		eventually(t, "nothing is left", func() bool {
+			return len(l.containers()) == 0 && slices.Equal(below(t, l.home("give-trace")), before)
+		})
+	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+}
+
+// A process gives up what it says, also when it is started again.
+func TestRestrictionsOfAProcess(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-process", "vault/key", secret)
+		l.register(t, "give-process")
+		p := l.startProcess(t, "give-process", apitypes.StartProcess{
+			Command: "cat vault/key; echo x > kept/x; echo run; exit 3", KeepAlive: true, Permissions: workspace,
+			Restrictions: apitypes.Restrictions{DenyRead: []string{"/home/vault"}, DenyWrite: []string{"/home/kept"}, DeniedDomains: []string{"example.org"}},
+		})
+		if !slices.Equal(p.DenyRead, []string{"/home/vault"}) || !slices.Equal(p.DenyWrite, []string{"/home/kept"}) || !slices.Equal(p.DeniedDomains, []string{"example.org"}) {
+			t.Errorf("it is told as %+v", p.Restrictions)
+		}
+		eventually(t, "it has run twice", func() bool {
+			log, err := l.client.ProcessLog(t.Context(), "give-process", p.ID, client.LogQuery{})
+			return err == nil && strings.Count(log.Data, "run\n") >= 2
+		})
+		log, err := l.client.ProcessLog(t.Context(), "give-process", p.ID, client.LogQuery{})
+		if err != nil || strings.Contains(log.Data, secret) || strings.Count(log.Data, "kept/x") < 2 || exists(l.at("give-process", "kept/x")) {
+			t.Errorf("%q, %v", log.Data, err)
+		}
+		if err := l.client.RemoveProcess(t.Context(), "give-process", p.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A name that a call gives up is denied to it below a wildcard that it allows, and others are reached.
+func TestDeniedDomains(t *testing.T) {
+	eachOutside(t, func(t *testing.T, l *lab, w *world) {
+		l.traveller(t, w, "give-domain")
+		base := w.name(t, "base", w.shared)
+		open, closed := "open."+base, "closed."+base
+		for _, name := range []string{open, closed} {
+			w.DNS.SetA(name, 60e9, w.shared)
+		}
+		get := func(scheme string) apitypes.Output {
+			return l.run(t, "give-domain", apitypes.Exec{
+				Command:     hello(scheme+"://"+open) + "; " + hello(scheme+"://"+closed),
+				Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+				Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem"},
+			})
+		}
+		for _, scheme := range []string{"http", "https"} {
+			out := get(scheme)
+			if verdict, _ := refused(out, closed); verdict != "denied" || len(w.arrivals(open)) == 0 || len(w.arrivals(closed)) != 0 {
+				t.Errorf("%s: %+v, arrived %v and %v: %s", scheme, out.Egress, w.arrivals(open), w.arrivals(closed), out.Stderr)
+			}
+		}
+		// Also when the address is known: the name that is asked for decides.
+		out := l.run(t, "give-domain", apitypes.Exec{
+			Command:     "curl -sS --max-time 20 --resolve " + closed + ":443:" + w.shared.String() + " https://" + closed + "/hello",
+			Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+			Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem"},
+		})
+		if verdict, _ := refused(out, closed); verdict != "denied" || len(w.arrivals(closed)) != 0 {
+			t.Errorf("past DNS: %+v", out.Egress)
+		}
+		// And what gives nothing up reaches it.
+		if out := l.reach(t, "give-domain", hello("https://"+closed), "*."+base); out.Failed || len(w.arrivals(closed)) == 0 {
+			t.Errorf("without a restriction: %+v", out)
+		}
+		_, err := l.client.Exec(t.Context(), "give-domain", apitypes.Exec{
+			Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"*"}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+		})
+		if kindOf(err) != apitypes.Invalid || !strings.Contains(err.Error(), "nothing is filtered") {
+			t.Errorf("with *: %v", err)
+		}
+	})
+}
