@@ -40,6 +40,7 @@ type runtimeFindings struct {
 	guard     guarded
 	packages  packages
 	processes durable
+	surface   surface
 }
 
 // errLeft marks an error that has left something behind.
@@ -217,6 +218,7 @@ func (s *service) measureInside(ctx context.Context, found *runtimeFindings) err
 		{"memory", "memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
 		{"reading", "reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
 		{"grants", "grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
+		{"surface", "the surface", func() (err error) { found.surface, err = s.measureSurface(ctx); return }},
 		{"large", "large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
 	})
 }

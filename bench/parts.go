@@ -18,11 +18,11 @@ var parts = []part{
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"packages", packagesSection}, {"processes", processesSection},
+	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
-var insideParts = []string{"warm", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants"}
+var insideParts = []string{"warm", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
 
 // rootParts make networks or rules of their own; internetParts need the test internet.
 var (

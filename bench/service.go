@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,7 @@ type service struct {
 	*lab
 	runtime   string
 	api       *client.Client
+	http      *http.Client // for what api does not do; nil until web is called
 	dir       string
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
@@ -233,6 +235,9 @@ func (s *service) explain(err error) error {
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()
+	}
+	if s.http != nil {
+		s.http.CloseIdleConnections()
 	}
 	_ = s.process.Process.Signal(syscall.SIGTERM)
 	select {

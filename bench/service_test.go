@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -70,13 +72,13 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	}
 	inside := sandbox.New(sandbox.Config{
 		UsersDir: s.path("users"), HomeUID: uid, HomeGID: gid,
-		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, KillGrace: time.Second, MaxOutput: 1000,
+		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, MaxInFlight: 1000, KillGrace: time.Second, MaxOutput: 1000,
 	}, registry, sandbox.NewPlatforms(fakePlatform()), executor, zerolog.Nop())
 	listener, err := net.Listen("unix", s.path("socket"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(api.New(inside, api.Config{Version: "test", MaxRequest: 1 << 20, MaxOutput: 1000, Log: zerolog.Nop()}))
+	server := httptest.NewUnstartedServer(api.New(inside, api.Config{Door: anyone, Version: "test", MaxRequest: 1 << 20, MaxOutput: 1000, Log: zerolog.Nop()}))
 	_ = server.Listener.Close()
 	server.Listener = listener
 	server.Start()
@@ -117,4 +119,9 @@ func (s *service) left(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return append(all, home...)
+}
+
+// anyone is a door by which everybody comes in, and acts for everyone.
+func anyone(*http.Request) (access.Caller, error) {
+	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

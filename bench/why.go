@@ -40,9 +40,6 @@ const why = `## Where the time goes
   thirds of them, curl and the origin have the TLS, and sandboxd, which only splices, has 5 % (0.7 % when the
   stream goes past it). What it takes is missing elsewhere, as is what the kernel does for the second
   connection; rounds differ by a third. With a core to spare, the guard would not be in the way.
-- **Bind among many.** It lists all interfaces of the host to find the one that leads to the container, and
-  the kernel's answer is as long as there are containers. Rules and registry take the same time among many as
-  among few, and a container's start takes ten times as long as the list.
 - **Warm calls with a network under runsc.** Under runc they are as fast as others, so it is not the service's
   part. gVisor starts a program some tenth more slowly when it has a network stack, as the floor shows; where
   the rest of the millisecond goes has not been traced.

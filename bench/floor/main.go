@@ -6,6 +6,8 @@
 //
 //	floor serial N      prints N durations in nanoseconds, one a line
 //	floor parallel N    starts N at once and prints how long all took, in nanoseconds
+//	floor stamp         prints the time, in nanoseconds since 1970
+//	floor pipe N        prints how long a byte takes through a pipe to another process, N times
 package main
 
 import (
@@ -20,6 +22,9 @@ import (
 	"time"
 )
 
+// stay is for who prints a stamp: a process's end is work, too, which would get into the way of what it printed.
+const stay = 10 * time.Millisecond
+
 // warmUp is how many starts go before the first that counts.
 const warmUp = 3
 
@@ -32,7 +37,15 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: floor serial N | parallel N")
+		return errors.New("usage: floor serial N | parallel N | stamp | pipe N")
+	}
+	if args[0] == "stamp" {
+		_, err := os.Stdout.WriteString(strconv.FormatInt(time.Now().UnixNano(), 10) + "\n")
+		time.Sleep(stay)
+		return err
+	}
+	if args[0] == "echo" {
+		return echo()
 	}
 	n := 1
 	if len(args) > 1 {
@@ -40,6 +53,9 @@ func run(args []string) error {
 		if n, err = strconv.Atoi(args[1]); err != nil || n < 1 {
 			return fmt.Errorf("%q is not a number of starts", args[1])
 		}
+	}
+	if args[0] == "pipe" {
+		return pipe(n)
 	}
 	s, err := newStarter("true")
 	if err != nil {

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// surface is what HTTP adds to an exec.
+type surface struct {
+	// overhead is a warm exec's time less that which the service says the exec took.
+	overhead sample
+	// stream and attached are from a program's first write until its reader has it: over NDJSON, and over a
+	// WebSocket.
+	stream, attached sample
+	// health is GET /v1/health after a pause of about an exec's length: what HTTP costs between processes that
+	// have rested. pipe is a byte's way through a pipe between two processes inside.
+	health, pipe sample
+	crowd        crowd
+}
+
+// crowd is what became of more execs at once than the service takes.
+type crowd struct {
+	asked, ended, refused int
+	other                 []string // what was neither
+}
+
+// restLength is about what an exec takes.
+const restLength = 4 * time.Millisecond
+
+// crowdUsers share the execs that come at once, because a container's processes are bounded.
+const crowdUsers = 10
+
+// measureSurface takes turns in rows.
+func (s *service) measureSurface(ctx context.Context) (found surface, err error) {
+	for range warmUps {
+		if err := s.surfaceRow(ctx, &surface{}); err != nil {
+			return found, err
+		}
+	}
+	for len(found.overhead) < s.settings.warm {
+		if err := s.surfaceRow(ctx, &found); err != nil {
+			return found, err
+		}
+	}
+	found.crowd, err = s.measureCrowd(ctx)
+	return found, err
+}
+
+func (s *service) surfaceRow(ctx context.Context, found *surface) error {
+	for range rowLength {
+		begun := time.Now()
+		out, err := s.exec(ctx, boxID, "true")
+		if err != nil {
+			return err
+		}
+		own := time.Duration(out.DurationMs * float64(time.Millisecond))
+		found.overhead = append(found.overhead, time.Since(begun)-own)
+	}
+	for range rowLength {
+		time.Sleep(restLength)
+		begun := time.Now()
+		if _, err := s.api.Health(ctx); err != nil {
+			return err
+		}
+		found.health = append(found.health, time.Since(begun))
+	}
+	ways, err := s.runFloor(ctx, "/home/floor", "pipe", strconv.Itoa(rowLength))
+	if err != nil {
+		return err
+	}
+	found.pipe = append(found.pipe, ways...)
+	for range rowLength {
+		if err := found.stream.add(s.firstByteStreamed(ctx)); err != nil {
+			return err
+		}
+	}
+	for range rowLength {
+		if err := found.attached.add(s.firstByteAttached(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stamping prints the time at which it prints.
+var stamping = apitypes.Exec{Argv: []string{"/home/floor", "stamp"}}
+
+// since is how long ago a stamp was printed.
+func since(stamp string, came time.Time) (time.Duration, error) {
+	ns, err := strconv.ParseInt(strings.TrimSpace(stamp), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the floor program printed %q", stamp)
+	}
+	return came.Sub(time.Unix(0, ns)), nil
+}
+
+// firstByteStreamed reads the stream's lines as they come.
+func (s *service) firstByteStreamed(ctx context.Context) (time.Duration, error) {
+	response, err := s.post(ctx, boxID, stamping, "application/x-ndjson")
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	for lines := json.NewDecoder(response.Body); ; {
+		var e apitypes.Event
+		if err := lines.Decode(&e); err != nil {
+			return 0, fmt.Errorf("a stream of status %d ended without output: %w", response.StatusCode, err)
+		}
+		if e.Type == apitypes.EventStdout {
+			took, err := since(e.Data, time.Now())
+			_, _ = io.Copy(io.Discard, response.Body) // so that the connection is kept
+			return took, err
+		}
+	}
+}
+
+// firstByteAttached notes when the first output comes.
+func (s *service) firstByteAttached(ctx context.Context) (time.Duration, error) {
+	var first clocked
+	if _, err := s.api.Attach(ctx, boxID, stamping, client.Streams{Stdout: &first, Stderr: io.Discard}); err != nil {
+		return 0, err
+	}
+	return since(first.text.String(), first.came)
+}
+
+// clocked notes when something was first written to it.
+type clocked struct {
+	came time.Time
+	text bytes.Buffer
+}
+
+func (c *clocked) Write(p []byte) (int, error) {
+	if c.came.IsZero() {
+		c.came = time.Now()
+	}
+	return c.text.Write(p)
+}
+
+// post is an exec without the client, which has no streams of lines.
+func (s *service) post(ctx context.Context, id string, e apitypes.Exec, accept string) (*http.Response, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://sandboxd/v1/sandboxes/"+id+"/exec", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", accept)
+	return s.web().Do(request)
+}
+
+// web is a client of the socket that keeps its connections.
+func (s *service) web() *http.Client {
+	if s.http == nil {
+		dialer, socket := &net.Dialer{}, s.path("socket")
+		s.http = &http.Client{Transport: &http.Transport{
+			MaxIdleConnsPerHost: 1,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return dialer.DialContext(ctx, "unix", socket)
+			},
+		}}
+	}
+	return s.http
+}
+
+// measureCrowd lets more execs come at once than the service takes, each of which lasts until all have come.
+func (s *service) measureCrowd(ctx context.Context) (crowd, error) {
+	for i := range crowdUsers {
+		user := fmt.Sprint("crowd-", i)
+		if err := s.register(ctx, user); err != nil {
+			return crowd{}, err
+		}
+		if _, err := s.exec(ctx, user, "true"); err != nil { // so that its container is there
+			return crowd{}, err
+		}
+	}
+	c := crowd{asked: crowdSize}
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	for i := range c.asked {
+		calls.Go(func() {
+			_, err := s.exec(ctx, fmt.Sprint("crowd-", i%crowdUsers), "sleep", "5")
+			mu.Lock()
+			defer mu.Unlock()
+			var refused *client.Error
+			switch {
+			case err == nil:
+				c.ended++
+			case errors.As(err, &refused) && refused.Kind == apitypes.Busy:
+				c.refused++
+			case len(c.other) < 3:
+				c.other = append(c.other, err.Error())
+			}
+		})
+	}
+	calls.Wait()
+	return c, ctx.Err()
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// What HTTP may add, and how many execs the service takes at a time.
+const (
+	overheadTarget  = 500 * time.Microsecond
+	firstByteTarget = time.Millisecond
+	crowdSize       = 600
+	takenTarget     = 500
+)
+
+func surfaceSection(f findings) section {
+	s := section{
+		title: "The surface",
+		how: "Overhead: a warm exec of `true`, one POST on a kept connection until the answer is decoded, less the time\n" +
+			"that the service says the exec took (`durationMs`). Beside it `GET /v1/health` on the same connection after\n" +
+			fmt.Sprintf("%d ms of rest: what HTTP costs where the processes have to be woken. First byte: from a program's reading of\n", restLength.Milliseconds()) +
+			"the clock, just before it writes that to its standard output, until the reader has it. The program's pipe to the\n" +
+			"agent is in it; beside it is a byte's way through such a pipe, between two processes inside that have rested, and\n" +
+			"what is left counts from the agent on. Streamed is `application/x-ndjson`, attached a WebSocket. They take\n" +
+			fmt.Sprintf("turns in rows of ten. At last %d execs of %d users come at once, each of which takes 5 s.", crowdSize, crowdUsers),
+		head: row([]string{"runtime", "what"}, percentileColumns),
+	}
+	var crowds [][]string
+	for _, r := range f.runtimes {
+		x := r.surface
+		s.rows = append(s.rows,
+			row([]string{r.runtime, "overhead"}, percentiles(x.overhead)),
+			row([]string{r.runtime, "health, after a rest"}, percentiles(x.health)),
+			row([]string{r.runtime, "first byte, streamed"}, percentiles(x.stream)),
+			row([]string{r.runtime, "first byte, attached"}, percentiles(x.attached)),
+			row([]string{r.runtime, "a pipe inside"}, percentiles(x.pipe)))
+		lost := x.crowd.asked - x.crowd.ended - x.crowd.refused
+		crowds = append(crowds, []string{r.runtime, fmt.Sprint(x.crowd.asked), fmt.Sprint(x.crowd.ended), fmt.Sprint(x.crowd.refused), fmt.Sprint(lost)})
+		s.verdicts = append(s.verdicts,
+			below(r.runtime, "p50 of overhead", x.overhead.median(), overheadTarget),
+			below(r.runtime, "p50 of the first byte, streamed, from the agent on", x.stream.median()-x.pipe.median(), firstByteTarget),
+			below(r.runtime, "p50 of the first byte, attached, from the agent on", x.attached.median()-x.pipe.median(), firstByteTarget),
+			verdict{r.runtime, "execs at once that ended well", fmt.Sprint(x.crowd.ended), fmt.Sprintf("at least %d", takenTarget), x.crowd.ended >= takenTarget},
+			verdict{r.runtime, "neither ended nor refused with 429", strings.Join(append([]string{fmt.Sprint(lost)}, x.crowd.other...), "; "), "0", x.crowd.asked > 0 && lost == 0},
+		)
+	}
+	var b strings.Builder
+	writeTable(&b, []string{"runtime", "execs at once", "ended well", "refused", "lost"}, crowds)
+	s.after = strings.TrimSpace(b.String())
+	return s
+}
