@@ -16,10 +16,14 @@ const module = "github.com/daycare-run/sandbox/"
 // mayImport lists, for each package of ours, which others of ours it may import. Imports run
 // downwards only; cmd, e2e and bench may import everything.
 var mayImport = map[string]string{
-	"api":              "api/apitypes sandbox dockerexec egress/decisions process",
+	"access":           "fault sandbox",
+	"api":              "access attach api/apitypes sandbox dockerexec egress/decisions fault process",
 	"api/apitypes":     "",
 	"client":           "api/apitypes",
-	"sandbox":          "pathmap policy hostfs fault dockerexec images engine egress egress/decisions process agent/launch",
+	"wrapper":          "api/apitypes",
+	"mcp":              "client api/apitypes policy",
+	"attach":           "dockerexec egress/decisions fault",
+	"sandbox":          "attach pathmap policy hostfs fault dockerexec images engine egress egress/decisions process agent/launch",
 	"policy":           "pathmap fault",
 	"fault":            "",
 	"dockerexec":       "agent/wire agent/launch engine",
@@ -35,6 +39,7 @@ var mayImport = map[string]string{
 	"agent/wire":       "",
 	"agent/spawn":      "",
 	"config":           "",
+	"doctor":           "api/apitypes",
 	"dnsfilter":        "",
 	"netrange":         "",
 	"pathmap":          "",
@@ -44,11 +49,14 @@ var mayImport = map[string]string{
 
 // onlyIn lists libraries that have one place.
 var onlyIn = map[string]string{
-	"github.com/docker/docker/client": "dockerexec images engine",
-	"github.com/libp2p/go-yamux/v5":   "agent agent/wire dockerexec",
-	"github.com/coder/websocket":      "api client",
-	"github.com/caarlos0/env/v10":     "config cmd/sandboxd",
-	"github.com/spf13/cobra":          "cmd/sandbox cmd/sandboxd",
+	"github.com/docker/docker/client":            "dockerexec images engine",
+	"github.com/libp2p/go-yamux/v5":              "agent agent/wire dockerexec",
+	"github.com/coder/websocket":                 "api client",
+	"github.com/caarlos0/env/v10":                "config cmd/sandboxd",
+	"github.com/coreos/go-systemd/v22/daemon":    "cmd/sandboxd",
+	"github.com/modelcontextprotocol/go-sdk/mcp": "mcp cmd/sandbox",
+	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd",
+	"github.com/spf13/cobra/doc":                 "cmd/sandbox cmd/sandboxd",
 }
 
 type pkg struct {
