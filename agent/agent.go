@@ -8,8 +8,8 @@
 // makes that hard and its peer relies on none of it.
 //
 // agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files;
-// family.go knows the processes. process.go, with log.go and state.go, is another mode: it runs one
-// command that needs no session. output.go and spool.go bring out what a command prints, wait.go waits for
+// family.go knows the processes. process.go, with log.go, state.go and ready.go, is another mode: it runs one
+// command that needs no session; forward.go is the mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
 // who has ended, and witness.go says what the mounts are.
 package agent
 

@@ -63,7 +63,7 @@ func (d *durable) run() (launch.State, int) {
 	p, fault := prepare(start)
 	if fault.Fault == wire.FaultNone {
 		p.GiveOrphans = true
-		state, status, err := d.command(p, log)
+		state, status, err := d.command(p, log, l.Ready, start)
 		if err == nil {
 			return ended(state, status)
 		}
@@ -97,7 +97,7 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 
 // command runs the command to its end and to that of all that it has started. An error means that
 // it was not started.
-func (d *durable) command(p spawn.Process, log *rotatingLog) (launch.State, unix.WaitStatus, error) {
+func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready, start wire.Start) (launch.State, unix.WaitStatus, error) {
 	output, l, f, err := startLogged(p)
 	if err != nil {
 		return launch.State{}, 0, err
@@ -110,16 +110,22 @@ func (d *durable) command(p spawn.Process, log *rotatingLog) (launch.State, unix
 	}()
 	state := launch.State{StartedAt: time.Now().UTC(), PID: l.pid}
 	_ = d.state.write(state, false) // on a full disk, say: the last state counts
+	found, endChecks := startChecks(ready, start, f)
 	for running := true; running; {
 		select {
 		case s := <-d.signals:
 			if s != unix.SIGUSR1 {
 				f.signalAll(l, s.(unix.Signal))
 			}
+		case r := <-found:
+			state.Ready = &r
+			_ = d.state.write(state, false)
 		case <-l.exited:
 			running = false
 		}
 	}
+	endChecks()
+	state.Ready = nil
 	if os.Getpid() == 1 {
 		_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -50,10 +51,12 @@ func newHouse(t testing.TB) *sandbox.Service {
 		},
 		Log: zerolog.Nop(),
 	}), idleExecutor{}, zerolog.Nop())
+	ports := expose.New(expose.Range{First: 20_000, Last: 29_999}, zerolog.Nop())
+	t.Cleanup(ports.Shutdown)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(dir, "processes"), Runner: &idleRunner{running: map[string]process.Instance{}},
 		LogDir: func(r process.Record) string { return filepath.Join(users, r.UserID, "processes", r.ID) },
-		Clock:  process.SystemClock{}, BootID: "b", Log: zerolog.Nop(),
+		Clock:  process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +128,14 @@ func (r *idleRunner) Remove(_ context.Context, i process.Instance) error {
 	defer r.mu.Unlock()
 	delete(r.running, i.Container)
 	return nil
+}
+
+func (r *idleRunner) Readiness(process.Record) process.Readiness {
+	return process.Readiness{Message: "nobody listens", Since: time.Now()}
+}
+
+func (r *idleRunner) Dial(context.Context, process.Instance, int) (expose.Conn, error) {
+	return nil, errors.New("nobody listens")
 }
 
 func (r *idleRunner) Exit(context.Context, process.Instance) (process.Exit, error) {

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
 )
@@ -18,6 +21,7 @@ func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
 		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
 		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
 		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
+		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
 	})
 	if err != nil {
 		return err
@@ -102,7 +106,39 @@ func processAnswer(r process.Record) apitypes.Process {
 		CreatedAt: inUTC(r.CreatedAt), UpdatedAt: inUTC(r.UpdatedAt),
 		LastStartedAt: inUTC(r.LastStartedAt), LastExitedAt: inUTC(r.LastExitedAt),
 		ExitCode: r.ExitCode, Signal: orNull(r.Signal), OOMKilled: r.OOMKilled, LostBytes: r.LostBytes, LogPath: r.LogPath,
+		Ready: readyAnswer(r), Expose: portsAnswer(r),
 	}
+}
+
+func readyAsked(r *apitypes.Ready) *process.Ready {
+	if r == nil {
+		return nil
+	}
+	ready := process.Ready(*r)
+	return &ready
+}
+
+func portsAsked(asked []apitypes.Expose) (ports []expose.Port) {
+	for _, a := range asked {
+		ports = append(ports, expose.Port{Port: a.Port, HostPort: a.HostPort})
+	}
+	return ports
+}
+
+func readyAnswer(r process.Record) *apitypes.Readiness {
+	if r.Ready == nil {
+		return nil
+	}
+	return &apitypes.Readiness{Ready: apitypes.Ready(*r.Ready), OK: r.Readiness.OK, Since: inUTC(r.Readiness.Since), Message: r.Readiness.Message}
+}
+
+func portsAnswer(r process.Record) (exposed []apitypes.Exposed) {
+	for _, p := range r.Expose {
+		exposed = append(exposed, apitypes.Exposed{
+			Port: p.Port, HostPort: p.HostPort, Address: net.JoinHostPort(expose.Host, strconv.Itoa(p.HostPort)), Fault: p.Fault,
+		})
+	}
+	return exposed
 }
 
 func inUTC(t time.Time) time.Time {

@@ -202,6 +202,11 @@ type Processes struct {
 	// StopGrace is the time between the signal that is to stop a process and SIGKILL; in milliseconds,
 	// from 1 to 600000. Default 8000.
 	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS" reload:"live"`
+
+	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached whose callers ask
+	// for it, as first-last, such as 20000-20999; from 1024 on. A change is for processes that are started
+	// later. Default "": none may.
+	ExposePorts PortRange `json:"exposePorts" env:"EXPOSE_PORTS" reload:"live"`
 }
 
 // Log says what is logged and how.

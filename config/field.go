@@ -78,6 +78,8 @@ func (f field) wants() string {
 		return "a duration such as 15m"
 	case Owner:
 		return "an owner such as 1000:1000"
+	case PortRange:
+		return "a range of ports such as 20000-20999"
 	case bool:
 		return "true or false"
 	case int, int64, Millis:

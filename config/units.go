@@ -99,3 +99,30 @@ func (o *Owner) UnmarshalText(text []byte) error {
 }
 
 func (o Owner) String() string { return fmt.Sprintf("%d:%d", o.UID, o.GID) }
+
+// PortRange is TCP ports from the first to the last, written first-last. The zero PortRange is none, written as
+// an empty text.
+type PortRange struct{ First, Last int }
+
+// UnmarshalText reads a range such as "20000-20999".
+func (r *PortRange) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*r = PortRange{}
+		return nil
+	}
+	first, last, _ := strings.Cut(string(text), "-")
+	from, fromErr := strconv.ParseUint(first, 10, 16)
+	to, toErr := strconv.ParseUint(last, 10, 16)
+	if fromErr != nil || toErr != nil {
+		return errors.New("is no range of ports: want first-last, such as 20000-20999")
+	}
+	*r = PortRange{First: int(from), Last: int(to)}
+	return nil
+}
+
+func (r PortRange) String() string {
+	if r == (PortRange{}) {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}

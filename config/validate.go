@@ -134,6 +134,9 @@ func (p Processes) check(f *faults) {
 	f.between("processes.maxTotal", int64(p.MaxTotal), 1, 100_000)
 	f.atLeast("processes.maxLog", p.MaxLog, minTmpfs)
 	f.between("processes.stopGraceMs", int64(p.StopGrace), 1, 600_000)
+	if r := p.ExposePorts; r != (PortRange{}) && (r.First < 1024 || r.Last < r.First) {
+		f.add("processes.exposePorts", "%q has to go upwards, from 1024 on", r)
+	}
 }
 
 // path finds the fault with a path of the host and reports whether there is none.

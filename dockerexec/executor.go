@@ -78,6 +78,7 @@ type warm struct {
 	err    error
 	// addr is valid while Networks knows the container, gateway when it was made here.
 	addr, gateway netip.Addr
+	ports         forwarder // of a process's
 
 	// Under Executor.mu.
 	users    int
@@ -143,6 +144,9 @@ func (e *Executor) Shutdown() {
 		if w.isReady() {
 			e.work.Go(w.sess.close)
 		}
+	}
+	for _, w := range e.processes {
+		e.work.Go(w.ports.close)
 	}
 	e.mu.Unlock()
 	e.cancel()

@@ -35,20 +35,20 @@ type fakeAgent struct {
 	scripts sync.WaitGroup
 }
 
-// pipeToAgent makes a session that has not greeted yet, and the other end of its connection.
-func pipeToAgent(t *testing.T) (*session, attachStream) {
+// pipeToAgent makes both ends of a connection to an agent.
+func pipeToAgent(t *testing.T) (*execConn, attachStream) {
 	t.Helper()
 	host, inside := net.Pipe()
 	t.Cleanup(func() { _ = host.Close(); _ = inside.Close() })
-	return &session{conn: newExecConn(types.HijackedResponse{Conn: host, Reader: bufio.NewReader(host)})}, attachStream{inside}
+	return newExecConn(types.HijackedResponse{Conn: host, Reader: bufio.NewReader(host)}), attachStream{inside}
 }
 
 // greeting starts a session with a fake agent that has greeted properly. done waits for the agent's
 // scripts and closes both ends.
 func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 	t.Helper()
-	s, conn := pipeToAgent(t)
-	agent = &fakeAgent{t: t, conn: conn}
+	host, conn := pipeToAgent(t)
+	s, agent = &session{}, &fakeAgent{t: t, conn: conn}
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
@@ -61,7 +61,7 @@ func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
 	defer cancel()
-	if err := s.greet(ctx); err != nil {
+	if err := s.greet(ctx, host); err != nil {
 		t.Fatal(err)
 	}
 	<-ready

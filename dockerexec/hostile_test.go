@@ -37,16 +37,16 @@ func TestGreetingsThatAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, conn := pipeToAgent(t)
+				host, conn := pipeToAgent(t)
 				greeted := make(chan error, 1)
 				go func() { greeted <- tt.greet(conn) }()
 				ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
 				defer cancel()
-				err := s.greet(ctx)
+				_, err := greetAgent(ctx, host)
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v, want %s", err, tt.want)
 				}
-				_ = s.conn.Close()
+				_ = host.Close()
 				<-greeted
 			})
 		})

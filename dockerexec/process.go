@@ -313,6 +313,7 @@ func (e *Executor) processEnded(id string) bool {
 	if w.laid {
 		e.cfg.Grounds.Clear(w.spec)
 	}
+	e.work.Go(w.ports.close)
 	e.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 		defer cancel()

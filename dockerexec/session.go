@@ -32,7 +32,6 @@ var ErrSession = errors.New("the container was lost while the command ran (it wa
 
 // session is a running agent: one docker exec, kept for as long as its container is in use.
 type session struct {
-	conn    *execConn
 	mux     *yamux.Session
 	control *yamux.Stream
 	spool   *spool
@@ -42,56 +41,70 @@ type session struct {
 
 // openSession starts the agent in a running container. ctx bounds the start, not the session.
 func openSession(ctx context.Context, docker *client.Client, containerID string, spool *spool) (*session, error) {
+	s := &session{spool: spool}
+	spool.tell = s.tell
+	return s, startAgent(ctx, docker, containerID, "session", s.greet)
+}
+
+// startAgent starts the agent in a running container, in a mode that speaks package wire, and greets it over
+// its stdin and stdout. ctx bounds that. After an error they are closed.
+func startAgent(ctx context.Context, docker *client.Client, containerID, mode string, greet func(context.Context, *execConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
 	created, err := docker.ContainerExecCreate(ctx, containerID, container.ExecOptions{
-		Cmd:          []string{AgentPath, "session"},
+		Cmd:          []string{AgentPath, mode},
 		WorkingDir:   "/",
 		AttachStdin:  true,
 		AttachStdout: true,
 		AttachStderr: true,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	hijacked, err := docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s := &session{conn: newExecConn(hijacked), spool: spool}
-	spool.tell = s.tell
-	if err := s.greet(ctx); err != nil {
-		_ = s.conn.Close()
-		if complaint := s.conn.complaint(); complaint != "" {
+	conn := newExecConn(hijacked)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	err = greet(ctx, conn)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = conn.Close()
+		if complaint := conn.complaint(); complaint != "" {
 			err = fmt.Errorf("%w: %q", err, complaint)
 		}
-		return nil, fmt.Errorf("the agent does not answer: %w", err)
+		return fmt.Errorf("the agent does not answer: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
-func (s *session) greet(ctx context.Context) error {
+func (s *session) greet(ctx context.Context, conn *execConn) (err error) {
+	if s.mux, err = greetAgent(ctx, conn); err == nil {
+		s.control, err = s.mux.OpenStream(ctx)
+	}
+	return err
+}
+
+// greetAgent waits for the agent's Hello and begins to multiplex. ctx must have a deadline.
+func greetAgent(ctx context.Context, conn *execConn) (*yamux.Session, error) {
 	deadline, _ := ctx.Deadline()
-	if err := s.conn.SetReadDeadline(deadline); err != nil {
-		return err
+	if err := conn.SetReadDeadline(deadline); err != nil {
+		return nil, err
 	}
 	var hello wire.Hello
-	if err := wire.ReadMessage(s.conn, wire.KindHello, &hello); err != nil {
-		return err
+	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil {
+		return nil, err
 	}
 	if hello.Version != wire.Version {
-		return fmt.Errorf("it speaks version %d of the protocol, not %d", hello.Version, wire.Version)
+		return nil, fmt.Errorf("it speaks version %d of the protocol, not %d", hello.Version, wire.Version)
 	}
-	if err := s.conn.SetReadDeadline(time.Time{}); err != nil {
-		return err
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
 	}
-	mux, err := yamux.Client(wire.Coalesce(s.conn, closeDelay), wire.Mux(0), nil)
-	if err != nil {
-		return err
-	}
-	s.mux = mux
-	s.control, err = mux.OpenStream(ctx)
-	return err
+	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), nil)
 }
 
 // close ends the session and with it every command; it does not wait for them.

@@ -6,7 +6,7 @@
 // executor.go keeps the containers, container.go makes and removes one, session.go runs commands in
 // it, reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
 // finds or makes its network, ground.go verifies its mounts, tmp.go has the users' /tmp, spool.go takes large
-// outputs, and process.go starts, finds and ends durable processes.
+// outputs, process.go starts, finds and ends durable processes, and forward.go reaches their ports.
 package dockerexec
 
 import (

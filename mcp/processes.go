@@ -14,8 +14,11 @@ import (
 // ProcessStartInput is what process_start takes.
 type ProcessStartInput struct {
 	Runs
-	Name      string `json:"name,omitempty" jsonschema:"a name for people, of at most 80 characters"`
-	KeepAlive bool   `json:"keepAlive,omitempty" jsonschema:"start it again whenever it ends by itself"`
+	Name         string `json:"name,omitempty" jsonschema:"a name for people, of at most 80 characters"`
+	KeepAlive    bool   `json:"keepAlive,omitempty" jsonschema:"start it again whenever it ends by itself"`
+	ReadyPort    int    `json:"readyPort,omitempty" jsonschema:"a TCP port that the command listens at when it is ready for its work; process_get tells whether it is"`
+	ReadyCommand string `json:"readyCommand,omitempty" jsonschema:"in place of readyPort: a command line that ends with code 0 when the command is ready, such as curl -fs localhost:3000/health"`
+	Expose       []int  `json:"expose,omitempty" jsonschema:"TCP ports of the command that people on the host are to reach, each at an address that process_get tells; only where the service's operator allows it"`
 }
 
 // ProcessInput names a process.
@@ -40,18 +43,28 @@ type NoInput struct{}
 
 // ProcessOutput is a process, with the end of its log.
 type ProcessOutput struct {
-	ID           string `json:"id"`
-	Name         string `json:"name,omitempty"`
-	Status       string `json:"status" jsonschema:"running, exited by itself, or stopped"`
-	Command      string `json:"command,omitempty"`
-	Cwd          string `json:"cwd"`
-	KeepAlive    bool   `json:"keepAlive,omitempty"`
-	RestartCount int    `json:"restartCount,omitempty"`
-	ExitCode     *int   `json:"exitCode,omitempty" jsonschema:"how it ended last"`
-	Signal       string `json:"signal,omitempty" jsonschema:"the signal that ended it last"`
-	OOMKilled    bool   `json:"oomKilled,omitempty" jsonschema:"it had used up its memory"`
-	Reason       string `json:"reason,omitempty" jsonschema:"why it does not run"`
-	Log          string `json:"log,omitempty" jsonschema:"the end of what it has printed"`
+	ID           string          `json:"id"`
+	Name         string          `json:"name,omitempty"`
+	Status       string          `json:"status" jsonschema:"running, exited by itself, or stopped"`
+	Command      string          `json:"command,omitempty"`
+	Cwd          string          `json:"cwd"`
+	KeepAlive    bool            `json:"keepAlive,omitempty"`
+	RestartCount int             `json:"restartCount,omitempty"`
+	ExitCode     *int            `json:"exitCode,omitempty" jsonschema:"how it ended last"`
+	Signal       string          `json:"signal,omitempty" jsonschema:"the signal that ended it last"`
+	OOMKilled    bool            `json:"oomKilled,omitempty" jsonschema:"it had used up its memory"`
+	Reason       string          `json:"reason,omitempty" jsonschema:"why it does not run"`
+	Ready        *bool           `json:"ready,omitempty" jsonschema:"whether it is ready for its work, where process_start was told how to tell"`
+	NotReady     string          `json:"notReady,omitempty" jsonschema:"why it is not ready"`
+	Exposed      []ExposedOutput `json:"exposed,omitempty" jsonschema:"its ports that can be reached from the host"`
+	Log          string          `json:"log,omitempty" jsonschema:"the end of what it has printed"`
+}
+
+// ExposedOutput is a port that can be reached from the host.
+type ExposedOutput struct {
+	Port    int    `json:"port"`
+	Address string `json:"address" jsonschema:"where to reach it, on the host"`
+	Fault   string `json:"fault,omitempty" jsonschema:"why it cannot be reached"`
 }
 
 // ProcessesOutput are processes by their creation.
@@ -87,14 +100,24 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in Pr
 	if err != nil {
 		return nil, ProcessOutput{}, err
 	}
-	started, err := s.cfg.Client.StartProcess(ctx, s.cfg.Sandbox, apitypes.StartProcess{
+	p := apitypes.StartProcess{
 		Name: in.Name, KeepAlive: in.KeepAlive, Command: e.Command, Cwd: e.Cwd, Env: e.Env, Home: e.Home,
 		Permissions: e.Permissions, AllowedDomains: e.AllowedDomains, PackageManagers: e.PackageManagers, Restrictions: e.Restrictions,
-	})
+	}
+	if in.ReadyPort != 0 || in.ReadyCommand != "" {
+		p.Ready = &apitypes.Ready{Port: in.ReadyPort, Command: in.ReadyCommand}
+	}
+	for _, port := range in.Expose {
+		p.Expose = append(p.Expose, apitypes.Expose{Port: port})
+	}
+	started, err := s.cfg.Client.StartProcess(ctx, s.cfg.Sandbox, p)
 	if err != nil {
 		return nil, ProcessOutput{}, err
 	}
 	told := fmt.Sprintf("process %s runs; process_get has its log", started.ID)
+	for _, e := range started.Expose {
+		told += fmt.Sprintf("\nport %d is at %s of the host", e.Port, e.Address)
+	}
 	for _, notice := range started.Notices {
 		told += "\n[" + notice + "]"
 	}
@@ -181,6 +204,12 @@ func processOutput(p apitypes.Process) ProcessOutput {
 	}
 	if p.Signal != nil {
 		out.Signal = *p.Signal
+	}
+	if p.Ready != nil {
+		out.Ready, out.NotReady = &p.Ready.OK, p.Ready.Message
+	}
+	for _, e := range p.Expose {
+		out.Exposed = append(out.Exposed, ExposedOutput{Port: e.Port, Address: e.Address, Fault: e.Fault})
 	}
 	if out.Command == "" {
 		out.Command = strings.Join(p.Argv, " ")

@@ -15,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/expose"
 )
 
 var monday = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
@@ -106,6 +108,14 @@ type fakeRunner struct {
 	onStop      func(context.Context, Instance, syscall.Signal) error
 	onRemove    func(Instance) error
 	onExit      func(Instance) error
+	onDial      func(Instance, int) (expose.Conn, error)
+	readiness   Readiness
+}
+
+func (f *fakeRunner) Readiness(Record) Readiness { return f.readiness }
+
+func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (expose.Conn, error) {
+	return f.onDial(i, port)
 }
 
 func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]string) (Instance, error) {
@@ -256,9 +266,10 @@ func (e *engine) count() int {
 
 // house is a directory and an engine in which services come and go.
 type house struct {
-	t    *testing.T
-	root string
-	boot string
+	t     *testing.T
+	root  string
+	boot  string
+	ports expose.Range // that may be exposed
 	*engine
 }
 
@@ -280,7 +291,7 @@ type service struct {
 func (h *house) open(change ...func(*Config)) *service {
 	h.t.Helper()
 	run := &fakeRunner{engine: h.engine}
-	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Clock: h.clock, BootID: h.boot, Log: zerolog.New(zerolog.NewTestWriter(h.t))}
+	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Clock: h.clock, BootID: h.boot, Ports: expose.New(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -316,6 +327,7 @@ func (s *service) shutdown() {
 	if err := s.Shutdown(context.Background()); err != nil {
 		s.t.Error(err)
 	}
+	s.cfg.Ports.Shutdown()
 }
 
 func (s *service) start(n New) Record {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
 )
 
@@ -23,6 +24,8 @@ type Config struct {
 	// deletes it. The process may write to the directory, but not to those above. Open and Start ask.
 	LogDir func(Record) string
 	Clock  Clock
+	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
+	Ports *expose.Listeners
 	// BootID tells this start of the engine's host from others; see HostBootID.
 	BootID string
 	// Bounds are those until SetBounds.
@@ -72,8 +75,8 @@ type Manager struct {
 // Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:
 // Reconcile is to be called next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
-	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Clock == nil || cfg.BootID == "" {
-		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Clock and BootID must be set")
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
+		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
@@ -93,6 +96,8 @@ func Open(cfg Config) (*Manager, error) {
 		p := newProcess(m.refresh(r))
 		if p.record.Finished() {
 			p.finish()
+		} else {
+			p.record.Expose = m.cfg.Ports.Reopen(p.id, p.record.Expose, m.dialer(p))
 		}
 		m.processes[r.ID] = p
 	}
@@ -156,15 +161,15 @@ func (m *Manager) Get(user, id string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	return m.shown(p), nil
+	return m.observed(p), nil
 }
 
 // List returns a user's processes by their creation.
 func (m *Manager) List(user string) []Record {
 	list := []Record{}
 	for _, p := range m.all() {
-		if r := m.shown(p); r.UserID == user {
-			list = append(list, r)
+		if m.shown(p).UserID == user {
+			list = append(list, m.observed(p))
 		}
 	}
 	byCreation(list)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/daycare-run/sandbox/expose"
 )
 
 // State is a word for whether a process runs, or ought to.
@@ -39,8 +41,12 @@ type Record struct {
 	Egress    Egress `json:"egress"`
 	KeepAlive bool   `json:"keepAlive"`
 	// HasSecrets says that it was given secrets and needs them for every start.
-	HasSecrets bool   `json:"hasSecrets,omitempty"`
-	LogPath    string `json:"logPath,omitempty"`
+	HasSecrets bool `json:"hasSecrets,omitempty"`
+	// Ready is nil when nobody asks whether it is. Readiness is told with one that runs, and not kept.
+	Ready     *Ready        `json:"ready,omitempty"`
+	Readiness Readiness     `json:"-"`
+	Expose    []expose.Port `json:"expose,omitempty"`
+	LogPath   string        `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`
 	Status       State `json:"status"`

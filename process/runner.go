@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/daycare-run/sandbox/expose"
 )
 
 // Runner is what runs processes. Each start of one is a fresh container, which needs no service. It is
@@ -26,6 +28,10 @@ type Runner interface {
 	// Exit says how an ended instance ended. The class errdefs.ErrNotFound says that it is gone; after
 	// any other error it is asked again later.
 	Exit(ctx context.Context, i Instance) (Exit, error)
+	// Readiness is what was found last of a process that runs and has a Ready.
+	Readiness(r Record) Readiness
+	// Dial connects to a TCP port of an instance's own loopback.
+	Dial(ctx context.Context, i Instance, port int) (expose.Conn, error)
 }
 
 // Instance is a container of a process.

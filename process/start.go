@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
 )
 
@@ -34,6 +35,10 @@ type New struct {
 	// Secrets are given to the Runner at each start. The manager keeps them sealed, and only where there
 	// may be another start.
 	Secrets map[string]string
+	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
+	Ready *Ready
+	// Expose lists ports inside that programs of the host may reach.
+	Expose []expose.Port
 }
 
 // MaxName is how many characters a process's name has at most.
@@ -47,6 +52,9 @@ func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string,
 	if err != nil {
 		return Record{}, nil, err
 	}
+	if err := m.cfg.Ports.Check(n.Expose); err != nil {
+		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
+	}
 	ctx, leave, err := m.enter(ctx)
 	if err != nil {
 		return Record{}, nil, err
@@ -59,7 +67,11 @@ func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string,
 		return Record{}, nil, err
 	}
 	defer p.give()
-	if err := m.begin(ctx, p, n.Secrets); err != nil {
+	err = m.expose(p)
+	if err == nil {
+		err = m.begin(ctx, p, n.Secrets)
+	}
+	if err != nil {
 		m.forget(p)
 		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
 	}
@@ -79,6 +91,14 @@ func (n New) record() (r Record, notices []string, _ error) {
 	case len(n.Argv) == 0 && strings.TrimSpace(n.Command) == "":
 		return r, nil, fault.Invalid("command is empty")
 	}
+	var ready *Ready
+	if n.Ready != nil {
+		checked, err := n.Ready.checked()
+		if err != nil {
+			return r, nil, err
+		}
+		ready = &checked
+	}
 	name := n.Name
 	if letters := []rune(name); len(letters) > MaxName {
 		name = string(letters[:MaxName])
@@ -89,7 +109,7 @@ func (n New) record() (r Record, notices []string, _ error) {
 		UserID: n.UserID, SandboxID: n.SandboxID, Name: name,
 		Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Home: n.Home, Env: n.Env,
 		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Egress: n.Egress,
-		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0,
+		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0, Ready: ready, Expose: n.Expose,
 		DesiredState: Running, Status: Stopped,
 	}, notices, nil
 }

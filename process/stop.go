@@ -179,6 +179,7 @@ func (m *Manager) exit(ctx context.Context, i Instance) (Exit, error) {
 // retire makes a process final that neither runs nor is going to; the turn is held.
 func (m *Manager) retire(p *process) {
 	p.finish()
+	m.cfg.Ports.Close(p.id)
 	if err := m.store.dropSecrets(p.id); err != nil {
 		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot remove the secrets of a process that has finished")
 	}

@@ -9,6 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/process"
 )
@@ -28,6 +29,9 @@ type ProcessRequest struct {
 	Env, Secrets map[string]string
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool
+	// Ready and Expose are as in process.New.
+	Ready  *process.Ready
+	Expose []expose.Port
 }
 
 // UseProcesses sets who keeps the durable processes. It is called once, before any call on them.
@@ -56,7 +60,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 		UserID: box.User.id, SandboxID: box.ID.String(), Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: p.home, Env: r.Env, Secrets: r.Secrets,
 		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
-		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive,
+		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/process"
 )
@@ -27,6 +28,7 @@ type ProcessExecutor interface {
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
 	RemoveProcess(ctx context.Context, id string) error
 	ProcessExit(ctx context.Context, id string) (dockerexec.ProcessExit, error)
+	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 }
 
 // Runner runs durable processes as calls are run, by what their sandboxes hold when they start. It is a
@@ -87,7 +89,8 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.lay(ctx, p, made, launch.Launch{
 		Version: launch.Version, Argv: p.Argv, Shell: p.Command, Login: p.Login, Cwd: p.Cwd, Log: r.log(),
-		Env: environment(made.platform.env, homeVariables(made.home, made.tmp), p.Env, secrets),
+		Env:   environment(made.platform.env, homeVariables(made.home, made.tmp), p.Env, secrets),
+		Ready: readyCheck(p.Ready),
 	}); err != nil {
 		return process.Instance{}, err
 	}
@@ -103,6 +106,13 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	instance := asInstance(started)
 	instance.Applied = applied
 	return instance, nil
+}
+
+func readyCheck(r *process.Ready) *launch.Ready {
+	if r == nil {
+		return nil
+	}
+	return &launch.Ready{Shell: r.Command, Port: r.Port, IntervalMs: r.IntervalMs, TimeoutMs: r.TimeoutMs}
 }
 
 // lay makes the folder of a process, the tenant's, with what is to be run.
@@ -207,6 +217,24 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 		exit.Signal = unix.SIGKILL // the first program had no time to say anything
 	}
 	return exit, nil
+}
+
+// Readiness is for process.Runner, as is Dial.
+func (r *Runner) Readiness(p process.Record) process.Readiness {
+	state, err := readState(r.Dir(p))
+	switch {
+	case err == nil && state.Ready != nil:
+		return process.Readiness(*state.Ready)
+	case err == nil || errors.Is(err, os.ErrNotExist):
+		return process.Readiness{Message: "it has not been checked yet"}
+	default:
+		return process.Readiness{Message: "what the process says of itself cannot be read"}
+	}
+}
+
+// Dial connects to a port inside.
+func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (expose.Conn, error) {
+	return r.executor.DialProcess(ctx, i.Container, port)
 }
 
 // readState reads what a process's first program has left.

@@ -42,6 +42,10 @@ func (f *fakeProcesses) ProcessExit(context.Context, string) (dockerexec.Process
 	return f.exit, nil
 }
 
+func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
+	return nil, errors.New("nobody listens")
+}
+
 // What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads
 // it; what is there already leads nowhere.
 func TestRunnerLaysTheLaunch(t *testing.T) {

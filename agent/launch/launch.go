@@ -4,7 +4,8 @@
 //
 //	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
 //	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
-//	state.json     by the agent: first when the command has started, then when all has ended
+//	state.json     by the agent: first when the command has started, then whenever it has become ready or is
+//	               no more, then when all has ended
 //	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ...
 //
 // A state.json of an earlier run is gone when launch.json is. SIGTERM, SIGINT and SIGHUP go to the
@@ -67,6 +68,31 @@ type Launch struct {
 	// Env is the command's whole environment as NAME=value.
 	Env []string `json:"env"`
 	Log Log      `json:"log"`
+	// Ready says how to tell that the command is ready for its work; nil is that nobody asks.
+	Ready *Ready `json:"ready,omitempty"`
+}
+
+// Ready is a check that the agent makes again and again: either a Shell command line that ends with code 0,
+// with the command's directory and environment, or a TCP Port of the container's loopback that takes a
+// connection.
+type Ready struct {
+	Shell string `json:"shell,omitempty"`
+	Port  int    `json:"port,omitempty"`
+	// IntervalMs is the time between two checks, and TimeoutMs that for one, in milliseconds.
+	IntervalMs int64 `json:"intervalMs"`
+	TimeoutMs  int64 `json:"timeoutMs"`
+}
+
+func (r Ready) validate() error {
+	switch {
+	case (r.Shell != "") == (r.Port != 0):
+		return errors.New("either ready.shell or ready.port has to be set")
+	case r.Port < 0 || r.Port > math.MaxUint16:
+		return fmt.Errorf("ready.port %d is no port", r.Port)
+	case r.IntervalMs <= 0 || r.TimeoutMs <= 0:
+		return fmt.Errorf("ready.intervalMs %d and timeoutMs %d are not both positive", r.IntervalMs, r.TimeoutMs)
+	}
+	return nil
 }
 
 // Log bounds the log.
@@ -112,6 +138,9 @@ func (l Launch) Validate() error {
 	fault(l.Login && l.Shell == "", "login without a shell")
 	fault(!path.IsAbs(l.Cwd), "cwd %q is not absolute", l.Cwd)
 	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes, MinLogBytes)
+	if l.Ready != nil {
+		faults = append(faults, l.Ready.validate())
+	}
 	fault(l.Log.Files < 0 || l.Log.Files > MaxLogFiles, "%d older log files, not 0 to %d", l.Log.Files, MaxLogFiles)
 	return errors.Join(faults...)
 }
@@ -123,6 +152,8 @@ type State struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// PID is the command's first process's, as the container sees it.
 	PID int `json:"pid,omitempty"`
+	// Ready is what the last check has found; nil before the first, and where nobody asks.
+	Ready *Readiness `json:"ready,omitempty"`
 	// EndedAt is zero as long as the command runs. Whatever follows means something afterwards only.
 	EndedAt time.Time `json:"endedAt,omitzero"`
 	// ExitCode means nothing when Signal is set.
@@ -135,14 +166,26 @@ type State struct {
 	Lost int64 `json:"lost,omitempty"`
 }
 
-// maxFault bounds a Fault in bytes: written as JSON, which may take six for one, the state stays
-// below MaxStateSize.
-const maxFault = 500
+// Readiness is whether a command is ready.
+type Readiness struct {
+	OK bool `json:"ok"`
+	// Since is when that became so.
+	Since time.Time `json:"since"`
+	// Message says why it is not, for people.
+	Message string `json:"message,omitempty"`
+}
 
-// Encode is the state as JSON, of at most MaxStateSize bytes; a longer Fault is cut.
+// maxFault and maxMessage bound a Fault and a Readiness's Message in bytes: written as JSON, which may take
+// six for one, the state stays below MaxStateSize.
+const (
+	maxFault   = 400
+	maxMessage = 160
+)
+
+// Encode is the state as JSON, of at most MaxStateSize bytes; longer texts are cut.
 func (s State) Encode() []byte {
 	s.Version = Version
-	s.Fault = cut(s.Fault)
+	s.cutTexts()
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // it has no field that could fail, unless the year has five digits
@@ -160,15 +203,24 @@ func ParseState(data []byte) (State, error) {
 	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) {
 		return State{}, fmt.Errorf("cannot read %s: a figure is out of bounds", StateFile)
 	}
-	s.Fault = cut(s.Fault)
+	s.cutTexts()
 	return s, nil
 }
 
-func cut(fault string) string {
-	if len(fault) > maxFault {
-		fault = fault[:maxFault]
+func (s *State) cutTexts() {
+	s.Fault = cut(s.Fault, maxFault)
+	if s.Ready != nil {
+		ready := *s.Ready
+		ready.Message = cut(ready.Message, maxMessage)
+		s.Ready = &ready
 	}
-	return strings.ToValidUTF8(fault, "")
+}
+
+func cut(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "")
 }
 
 // isSignal accepts what a signal may be called: SIGTERM, SIGRTMIN+3; and no signal.

@@ -12,7 +12,7 @@ import (
 )
 
 func valid() launch.Launch {
-	return launch.Launch{Version: launch.Version, Argv: []string{"a", "é\n"}, Cwd: "/home", Env: []string{"A=\x01"}, Log: launch.Log{MaxBytes: 1 << 20, Files: 3}}
+	return launch.Launch{Version: launch.Version, Argv: []string{"a", "é\n"}, Cwd: "/home", Env: []string{"A=\x01"}, Log: launch.Log{MaxBytes: 1 << 20, Files: 3}, Ready: &launch.Ready{Port: 80, IntervalMs: 1, TimeoutMs: 2}}
 }
 
 func TestALaunchRoundTrips(t *testing.T) {
@@ -34,6 +34,9 @@ func TestWhatALaunchMayNotBe(t *testing.T) {
 		"login":           func(l *launch.Launch) { l.Login = true },
 		"not absolute":    func(l *launch.Launch) { l.Cwd = "home" },
 		"fewer than":      func(l *launch.Launch) { l.Log.MaxBytes = launch.MinLogBytes - 1 },
+		"either ready":    func(l *launch.Launch) { l.Ready = &launch.Ready{IntervalMs: 1, TimeoutMs: 1} },
+		"is no port":      func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1 << 16, IntervalMs: 1, TimeoutMs: 1} },
+		"not both":        func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1, TimeoutMs: 1} },
 		"-1 older":        func(l *launch.Launch) { l.Log.Files = -1 },
 		"101 older":       func(l *launch.Launch) { l.Log.Files = launch.MaxLogFiles + 1 },
 		"more than 41943": func(l *launch.Launch) { l.Argv = []string{strings.Repeat("x", launch.MaxSize)} },
@@ -63,6 +66,7 @@ func TestAStateRoundTrips(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, s := range []launch.State{
 		{Version: 1, StartedAt: at, PID: 7},
+		{Version: 1, StartedAt: at, PID: 7, Ready: &launch.Readiness{OK: true, Since: at}},
 		{Version: 1, StartedAt: at, PID: 7, EndedAt: at, ExitCode: 255, Lost: 1 << 40},
 		{Version: 1, StartedAt: at, PID: 7, EndedAt: at, Signal: "SIGTERM"},
 		{Version: 1, EndedAt: at, ExitCode: 127, Fault: "no-such: command not found"},
@@ -72,7 +76,7 @@ func TestAStateRoundTrips(t *testing.T) {
 			t.Errorf("%v, sent (-), got (+):\n%s", err, diff)
 		}
 	}
-	long := launch.State{StartedAt: at, PID: 1 << 30, EndedAt: at, ExitCode: 255, Signal: "SIGRTMIN", Fault: strings.Repeat("\x01", 1<<20), Lost: 1 << 62}
+	long := launch.State{StartedAt: at, PID: 1 << 30, EndedAt: at, ExitCode: 255, Signal: "SIGRTMIN", Fault: strings.Repeat("\x01", 1<<20), Lost: 1 << 62, Ready: &launch.Readiness{Since: at, Message: strings.Repeat("\x01", 1<<20)}}
 	if data := long.Encode(); len(data) > launch.MaxStateSize {
 		t.Errorf("a state of %d bytes", len(data))
 	}

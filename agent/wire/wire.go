@@ -16,6 +16,12 @@
 // Control frames name a command by its yamux stream id. They have a stream of their own because a
 // command that does not read its stdin stops the flow of its own stream, and must be killable then.
 //
+// The agent has a second mode, which runs no commands but reaches ports. It greets in the same way and has no
+// control stream; every stream is one TCP connection:
+//
+//	service to agent:  a Dial frame; then, once Dialed has come, plain bytes; half-close is EOF
+//	agent to service:  a Dialed frame, then plain bytes; half-close is EOF
+//
 // What arrives from a container is a tenant's input: every frame is bounded before it is read.
 package wire
 
@@ -44,6 +50,8 @@ const (
 	KindExit    Kind = 5
 	KindControl Kind = 6
 	KindSpooled Kind = 7
+	KindDial    Kind = 8
+	KindDialed  Kind = 9
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
@@ -66,6 +74,9 @@ const (
 // maxMessage is the largest payload of a JSON frame, in bytes. A Start carries a command's whole
 // argument list and environment, which Linux bounds at about 2 MiB in practice.
 const maxMessage = 4 << 20
+
+// maxDial is the largest payload of a Dial or Dialed frame, in bytes.
+const maxDial = 4 << 10
 
 // Hello is the agent's first frame.
 type Hello struct {
@@ -142,6 +153,17 @@ type Control struct {
 	Release []int `json:"release,omitempty"`
 }
 
+// Dial asks for a connection to a TCP port of the container's own loopback.
+type Dial struct {
+	Port int `json:"port"`
+}
+
+// Dialed is the answer.
+type Dialed struct {
+	// Fault says why there is no connection, or is empty.
+	Fault string `json:"fault,omitempty"`
+}
+
 // Spooled says where a piece of output is. It is a frame of 9 bytes: the Kind that the output would
 // have had as a frame, then the slot and the length, most significant byte first.
 type Spooled struct {
@@ -214,6 +236,8 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 		bound = MaxData
 	case KindHello, KindStart, KindExit, KindControl, KindSpooled:
 		bound = maxMessage
+	case KindDial, KindDialed:
+		bound = maxDial
 	default:
 		return 0, 0, fmt.Errorf("unknown frame of kind %d", kind)
 	}

@@ -19,6 +19,47 @@ type StartProcess struct {
 	Secrets map[string]string `json:"secrets,omitempty"`
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool `json:"keepAlive,omitzero"`
+	// Ready says how to tell that it is ready for its work; nil for not at all.
+	Ready *Ready `json:"ready,omitempty"`
+	// Expose lists ports inside that programs of the host may reach, as far as the settings allow it.
+	Expose []Expose `json:"expose,omitempty"`
+}
+
+// Ready is a check that is made inside, again and again: either a shell command line that ends with code 0, or a
+// TCP port of the process's own loopback that takes a connection.
+type Ready struct {
+	Command string `json:"command,omitempty"`
+	Port    int    `json:"port,omitempty"`
+	// IntervalMs is the time between two checks, TimeoutMs that for one; 0 is 500 and 2000.
+	IntervalMs int64 `json:"intervalMs,omitzero"`
+	TimeoutMs  int64 `json:"timeoutMs,omitzero"`
+}
+
+// Readiness is a Ready with what was found last.
+type Readiness struct {
+	Ready
+	OK bool `json:"ok"`
+	// Since is when that became so; zero before the first check, and for one that does not run.
+	Since time.Time `json:"since,omitzero"`
+	// Message says why it is not ready, for people. It is the process's own word.
+	Message string `json:"message,omitempty"`
+}
+
+// Expose is a TCP port of a process's own loopback that programs of the host may reach.
+type Expose struct {
+	Port int `json:"port"`
+	// HostPort is that of the host's loopback which leads there; 0 is the first of those allowed that is free.
+	HostPort int `json:"hostPort,omitzero"`
+}
+
+// Exposed is an Expose as it is now.
+type Exposed struct {
+	Port     int `json:"port"`
+	HostPort int `json:"hostPort"`
+	// Address is where to connect to, on the host, as long as the process is to run.
+	Address string `json:"address"`
+	// Fault says why nobody listens there, for people.
+	Fault string `json:"fault,omitempty"`
 }
 
 // ProcessState says whether a process runs, or ought to.
@@ -50,6 +91,10 @@ type Process struct {
 	PackageManagers []string `json:"packageManagers"`
 	// Restrictions are what it was not to have; lists without an entry are left out.
 	Restrictions
+	// Ready is nil when nobody asks.
+	Ready *Readiness `json:"ready,omitempty"`
+	// Expose is left out without an entry.
+	Expose []Exposed `json:"expose,omitempty"`
 	// PID is that of its first program on the engine's host, or nil when it does not run.
 	PID       *int `json:"pid"`
 	KeepAlive bool `json:"keepAlive"`

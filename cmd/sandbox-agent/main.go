@@ -3,7 +3,8 @@
 // Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
 // process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
 // `sandbox-agent witness` says what is mounted; `sandbox-agent process` is the first process of a
-// durable process's container (package launch). It is started by sandboxd alone.
+// durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports. It is
+// started by sandboxd alone.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 
 func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
-		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | witness PATH... (run by sandboxd inside a container)")
+		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | witness PATH... (run by sandboxd inside a container)")
 	}
 	switch args[0] {
 	case "witness":
@@ -52,6 +53,8 @@ func run(args []string) (code int, err error) {
 		return agent.RunProcess(launch.Dir)
 	case "session":
 		return exitCode(agent.Serve())
+	case "forward":
+		return exitCode(agent.Forward())
 	default:
 		return 1, fmt.Errorf("unknown mode %q", args[0])
 	}

@@ -1,13 +1,18 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
 )
 
 // startFlags are what `sandbox process start` takes.
@@ -17,6 +22,9 @@ type startFlags struct {
 	name      string
 	secrets   []string
 	keepAlive bool
+	ready     apitypes.Ready
+	expose    []string
+	wait      time.Duration
 	asJSON    bool
 }
 
@@ -32,9 +40,17 @@ One argument is a command line for the shell; several are a program and its argu
 may do and reach is granted with the flags of "sandbox exec". With --keep-alive it is started again
 whenever it ends by itself: after 2 seconds, and after twice as long each time, up to a minute.
 
+With --ready-port or --ready-command the process is checked every half second, inside, for whether it is
+ready for its work; "sandbox process get" tells. With --wait start waits for that, and fails if the process
+ends before or the time is over, in which case the process runs on.
+
+With --expose a port of the process's 127.0.0.1 can be reached at one of the host's, which is printed after
+the ID: the one that is named, or the first one free of those that the service's settings allow.
+
 A secret's value is taken from this shell's environment, where others do not see it.`,
 		Example: `  sandbox process start --user alice --name web --keep-alive -- python3 -m http.server 8000
   sandbox process start --user alice --grant @workspace -C site -- 'npm run dev'
+  sandbox process start --user alice --ready-port 3000 --wait 30s --expose 3000 -- 'npm run dev'
   QUEUE_TOKEN=… sandbox process start --user alice --allow-domain queue.example.org --secret QUEUE_TOKEN -- ./worker`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return startProcess(cmd, a, f, args) },
@@ -46,7 +62,12 @@ A secret's value is taken from this shell's environment, where others do not see
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
 	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "start it again whenever it ends by itself")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "NAME of a variable of this shell to pass on; it is never logged, nor on disk in clear (repeatable)")
-	for _, flag := range []string{"name", "secret"} {
+	flags.IntVar(&f.ready.Port, "ready-port", 0, "a TCP port that it listens at when it is ready")
+	flags.StringVar(&f.ready.Command, "ready-command", "", "a command line that ends with code 0 when it is ready")
+	flags.DurationVar(&f.wait, "wait", 0, "how long to wait until it is ready, such as 30s")
+	flags.StringArrayVar(&f.expose, "expose", nil, "[HOSTPORT:]PORT of its 127.0.0.1 that is to be reached from the host's (repeatable)")
+	cmd.MarkFlagsMutuallyExclusive("ready-port", "ready-command")
+	for _, flag := range []string{"name", "secret", "ready-port", "ready-command", "wait", "expose"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	jsonFlag(cmd, &f.asJSON)
@@ -68,14 +89,63 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 	if err != nil {
 		return err
 	}
+	if err := f.tell(cmd, started); err != nil || f.wait == 0 {
+		return err
+	}
+	return awaitReady(cmd.Context(), c, id, started.ID, f.wait)
+}
+
+// tell prints what was started. With --wait it is there at once for whoever gives up waiting.
+func (f startFlags) tell(cmd *cobra.Command, started apitypes.StartedProcess) error {
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), started)
 	}
 	for _, notice := range started.Notices {
 		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(notice))
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), started.ID)
-	return err
+	if _, err := fmt.Fprintln(cmd.OutOrStdout(), started.ID); err != nil {
+		return err
+	}
+	for _, e := range started.Expose {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s leads to port %d\n", printable(e.Address), e.Port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readyPoll is how often a process is looked at by who waits for it.
+const readyPoll = 200 * time.Millisecond
+
+// awaitReady waits until a process is ready. It is an error if that takes longer than wait, or if the process
+// has ended and does not come back.
+func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) error {
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	poll := time.NewTicker(readyPoll)
+	defer poll.Stop()
+	for {
+		p, err := c.Process(ctx, sandbox, id)
+		switch {
+		case err != nil:
+			return err
+		case p.Ready != nil && p.Ready.OK:
+			return nil
+		case p.Status != apitypes.ProcessRunning && (!p.KeepAlive || p.DesiredState == apitypes.ProcessStopped):
+			return fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
+		}
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			why := ""
+			if p.Ready != nil && p.Ready.Message != "" {
+				why = ": " + printable(p.Ready.Message)
+			}
+			return fmt.Errorf("process %s is not ready after %s%s; it runs on: see its log: sandbox process logs %s", id, wait, why, id)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // request turns the flags into what the API takes.
@@ -85,7 +155,19 @@ func (f startFlags) request(args []string) (apitypes.StartProcess, error) {
 		PackageManagers: f.managers, Restrictions: f.less, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
 	}
 	p.Command, p.Argv = commandOf(args)
+	switch {
+	case f.ready != apitypes.Ready{}:
+		p.Ready = &f.ready
+	case f.wait != 0:
+		return p, errors.New("--wait: say how to tell that it is ready, with --ready-port or --ready-command")
+	}
+	if f.wait < 0 {
+		return p, fmt.Errorf("--wait %s: it is less than nothing", f.wait)
+	}
 	var err error
+	if p.Expose, err = exposed(f.expose); err != nil {
+		return p, err
+	}
 	if p.Env, err = f.variables(); err != nil {
 		return p, err
 	}
@@ -100,4 +182,21 @@ func (f startFlags) request(args []string) (apitypes.StartProcess, error) {
 		p.Secrets[name] = value
 	}
 	return p, nil
+}
+
+// exposed reads ports as --expose has them.
+func exposed(words []string) (ports []apitypes.Expose, _ error) {
+	for _, word := range words {
+		host, port, both := strings.Cut(word, ":")
+		if !both {
+			host, port = "0", word
+		}
+		hostNumber, hostErr := strconv.ParseUint(host, 10, 16)
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || hostErr != nil || number == 0 || both && hostNumber == 0 {
+			return nil, fmt.Errorf("--expose %s: want PORT or HOSTPORT:PORT, each from 1 to 65535", word)
+		}
+		ports = append(ports, apitypes.Expose{Port: int(number), HostPort: int(hostNumber)})
+	}
+	return ports, nil
 }

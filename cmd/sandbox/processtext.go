@@ -24,7 +24,7 @@ func printProcesses(out io.Writer, list []apitypes.Process, columns int, now tim
 	rows := []processRow{processHeading}
 	for _, p := range list {
 		rows = append(rows, processRow{
-			printable(p.ID), orDash(p.Name), printable(string(p.Status)), since(p, now), strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
+			printable(p.ID), orDash(p.Name), listedStatus(p), since(p, now), strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
 		})
 	}
 	var widths [len(processHeading) - 1]int
@@ -65,6 +65,18 @@ func since(p apitypes.Process, now time.Time) string {
 	default:
 		return "-"
 	}
+}
+
+// listedStatus is a process's status in a word or two.
+func listedStatus(p apitypes.Process) string {
+	text := printable(string(p.Status))
+	if p.Ready == nil || p.Status != apitypes.ProcessRunning {
+		return text
+	}
+	if p.Ready.OK {
+		return text + ", ready"
+	}
+	return text + ", not ready"
 }
 
 // span is a time in its largest unit.
@@ -140,6 +152,10 @@ func printProcess(out io.Writer, p apitypes.Process, now time.Time) error {
 	line("id", printable(p.ID))
 	line("name", printable(p.Name))
 	line("status", statusText(p, now))
+	line("ready", readyText(p, now))
+	for _, e := range p.Expose {
+		line("exposed", exposedText(p, e))
+	}
 	line("keep alive", keepAliveText(p))
 	line("command", commandText(p))
 	line("cwd", printable(p.Cwd))
@@ -175,6 +191,38 @@ func statusText(p apitypes.Process, now time.Time) string {
 		text += " " + span(now.Sub(p.LastExitedAt)) + " ago"
 	}
 	return text + ending(p)
+}
+
+// readyText says whether a process is ready, why not, and how that is found out; nothing where nobody asks.
+func readyText(p apitypes.Process, now time.Time) string {
+	r := p.Ready
+	if r == nil {
+		return ""
+	}
+	text := "no"
+	switch {
+	case p.Status != apitypes.ProcessRunning:
+		text += ", it does not run"
+	case r.OK:
+		text = "yes, for " + span(now.Sub(r.Since))
+	case r.Message != "":
+		text += ": " + printable(r.Message)
+	}
+	if r.Port != 0 {
+		return fmt.Sprintf("%s (port %d)", text, r.Port)
+	}
+	return text + " (" + printable(r.Command) + ")"
+}
+
+func exposedText(p apitypes.Process, e apitypes.Exposed) string {
+	text := fmt.Sprintf("%s leads to port %d", printable(e.Address), e.Port)
+	switch {
+	case e.Fault != "":
+		return text + ", but not now: " + printable(e.Fault)
+	case p.Status != apitypes.ProcessRunning:
+		return text + " when it runs"
+	}
+	return text
 }
 
 func keepAliveText(p apitypes.Process) string {

@@ -7,18 +7,19 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // openProcesses reads the records of durable processes. What runs is found when the executor starts.
-func openProcesses(cfg config.Config, runner *sandbox.Runner, log zerolog.Logger) (*process.Manager, error) {
+func openProcesses(cfg config.Config, runner *sandbox.Runner, ports *expose.Listeners, log zerolog.Logger) (*process.Manager, error) {
 	boot, err := process.HostBootID()
 	if err != nil {
 		return nil, err
 	}
 	return process.Open(process.Config{
-		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Clock: process.SystemClock{}, BootID: boot,
+		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Clock: process.SystemClock{}, BootID: boot, Ports: ports,
 		Bounds: processBounds(cfg), Log: log,
 	})
 }
@@ -27,6 +28,8 @@ func processBounds(cfg config.Config) process.Bounds {
 	p := cfg.Processes
 	return process.Bounds{StopGrace: p.StopGrace.Duration(), MaxPerUser: p.MaxPerUser, MaxTotal: p.MaxTotal}
 }
+
+func exposable(cfg config.Config) expose.Range { return expose.Range(cfg.Processes.ExposePorts) }
 
 // endProcesses leaves the processes running.
 func endProcesses(m *process.Manager, log zerolog.Logger) {

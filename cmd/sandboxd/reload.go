@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -36,6 +37,7 @@ type live struct {
 	outside   *egress.Egress
 	processes *process.Manager
 	runner    *sandbox.Runner
+	ports     *expose.Listeners
 	counts    *counts
 	log       zerolog.Logger
 
@@ -128,6 +130,7 @@ func (l *live) apply(next config.Config, rules policy.EgressRules, changed, pend
 	l.service.Use(l.facade(next, rules))
 	l.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
 	l.processes.SetBounds(processBounds(next))
+	l.ports.SetRange(exposable(next))
 	l.runner.SetMaxLog(int64(next.Processes.MaxLog))
 	return nil
 }

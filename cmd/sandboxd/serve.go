@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/egress"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/sandbox"
@@ -103,7 +104,9 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	l.service = sandbox.New(l.facade(cfg, rules), registry, l.platforms, l.executor, log)
 	l.service.SetLoaded(l.loaded)
 	l.runner = sandbox.NewRunner(l.service, l.executor, int64(cfg.Processes.MaxLog))
-	if l.processes, err = openProcesses(cfg, l.runner, log); err != nil {
+	l.ports = expose.New(exposable(cfg), log)
+	defer l.ports.Shutdown()
+	if l.processes, err = openProcesses(cfg, l.runner, l.ports, log); err != nil {
 		return err
 	}
 	defer endProcesses(l.processes, log)

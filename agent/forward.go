@@ -1,0 +1,109 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// maxForwarded bounds the connections that are forwarded at a time.
+const maxForwarded = 1000
+
+// dialLimit is how long a program inside may take to accept a connection.
+const dialLimit = 10 * time.Second
+
+// Forward passes connections on to TCP ports of the container's own loopback, over stdin and stdout, until
+// these close or break. It ends nothing but the connections.
+func Forward() error {
+	debug.SetGCPercent(50)
+	conn, err := takeStdio()
+	if err != nil {
+		return err
+	}
+	if err := harden(); err != nil {
+		return err
+	}
+	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
+		return fmt.Errorf("cannot greet the service: %w", err)
+	}
+	mux, err := yamux.Server(conn, wire.Mux(maxForwarded), nil)
+	if err != nil {
+		return fmt.Errorf("cannot open the session: %w", err)
+	}
+	for {
+		stream, err := mux.AcceptStream()
+		if err != nil {
+			return sessionError(err)
+		}
+		go forward(stream)
+	}
+}
+
+// forward is the life of one connection.
+func forward(stream *yamux.Stream) {
+	conn, err := dialFor(stream)
+	if err != nil {
+		_ = wire.WriteMessage(stream, wire.KindDialed, wire.Dialed{Fault: err.Error()})
+		_ = stream.Close()
+		return
+	}
+	if err := wire.WriteMessage(stream, wire.KindDialed, wire.Dialed{}); err != nil {
+		_ = stream.Reset()
+		_ = conn.Close()
+		return
+	}
+	relay(stream, conn)
+}
+
+// relay copies both ways until both have ended, and closes what it was given. When either breaks, both do: the
+// other end of each is not to take what has come for the whole.
+func relay(stream *yamux.Stream, conn *net.TCPConn) {
+	abort := func() {
+		_ = stream.Reset()
+		_ = conn.SetLinger(0)
+		_ = conn.Close()
+	}
+	var both sync.WaitGroup
+	both.Go(func() { copyTo(conn, stream, abort) })
+	both.Go(func() { copyTo(stream, conn, abort) })
+	both.Wait()
+	_ = conn.Close()
+	_ = stream.Close()
+}
+
+func dialFor(stream *yamux.Stream) (*net.TCPConn, error) {
+	var dial wire.Dial
+	if err := wire.ReadMessage(stream, wire.KindDial, &dial); err != nil {
+		return nil, err
+	}
+	if dial.Port < 1 || dial.Port > math.MaxUint16 {
+		return nil, errors.New("no such port")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
+	return dialLoopback(ctx, dial.Port)
+}
+
+// copyTo copies one direction, and passes its end on.
+func copyTo(to interface {
+	io.Writer
+	CloseWrite() error
+}, from io.Reader, abort func()) {
+	if _, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 32<<10)); err != nil {
+		abort()
+		return
+	}
+	_ = to.CloseWrite()
+}

@@ -1,0 +1,318 @@
+package expose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+)
+
+// freeRange is n ports in a row that nobody listens at, below those that the kernel gives to connections.
+func freeRange(t *testing.T, n int) Range {
+	t.Helper()
+candidates:
+	for first := 21_000; first < 30_000; first += n {
+		for port := first; port < first+n; port++ {
+			listener, err := listenAt(port)
+			if err != nil {
+				continue candidates
+			}
+			_ = listener.Close()
+		}
+		return Range{first, first + n - 1}
+	}
+	t.Fatal("no ports are free")
+	return Range{}
+}
+
+func newListeners(t *testing.T, allowed Range) *Listeners {
+	l := New(allowed, zerolog.New(zerolog.NewTestWriter(t)))
+	t.Cleanup(l.Shutdown)
+	return l
+}
+
+// inside is a server in a container: each connection that is dialled comes out of its channel.
+func inside(t *testing.T) (Dial, <-chan net.Conn) {
+	t.Helper()
+	server, err := net.Listen("tcp4", Host+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	came := make(chan net.Conn, 100)
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			came <- conn
+		}
+	}()
+	return func(ctx context.Context, _ int) (Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", server.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		return tcp{conn.(*net.TCPConn)}, nil
+	}, came
+}
+
+type tcp struct{ *net.TCPConn }
+
+func (c tcp) Abort() { abort(c.TCPConn) }
+
+func connect(t *testing.T, port int) *net.TCPConn {
+	t.Helper()
+	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.ParseIP(Host), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil { // a hang is a failure
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Both directions come through whole, and each ends by itself.
+func TestConnectionsAreCarried(t *testing.T) {
+	l := newListeners(t, freeRange(t, 1))
+	dial, came := inside(t)
+	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer := connect(t, ports[0].HostPort)
+	inner := <-came
+	defer inner.Close()
+	question, answer := strings.Repeat("question ", 100_000), strings.Repeat("answer ", 100_000)
+	go func() {
+		_, _ = io.WriteString(outer, question)
+		_ = outer.CloseWrite()
+	}()
+	if got, err := io.ReadAll(inner); err != nil || string(got) != question {
+		t.Fatalf("%d bytes of %d, %v", len(got), len(question), err)
+	}
+	go func() {
+		_, _ = io.WriteString(inner, answer)
+		_ = inner.Close()
+	}()
+	if got, err := io.ReadAll(outer); err != nil || string(got) != answer {
+		t.Fatalf("%d bytes of %d, %v", len(got), len(answer), err)
+	}
+}
+
+// A connection that breaks on one side is no end on the other.
+func TestBrokenConnectionsBreak(t *testing.T) {
+	l := newListeners(t, freeRange(t, 1))
+	dial, came := inside(t)
+	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer := connect(t, ports[0].HostPort)
+	abort((<-came).(*net.TCPConn))
+	if _, err := outer.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a connection that broke inside: %v", err)
+	}
+	outer = connect(t, ports[0].HostPort)
+	inner := <-came
+	abort(outer)
+	_ = inner.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := inner.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a connection that broke outside: %v", err)
+	}
+}
+
+// What leads to nobody is like a port at which nobody listens.
+func TestNobodyInside(t *testing.T) {
+	l := newListeners(t, freeRange(t, 1))
+	ports, err := l.Open("p", []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { return nil, errors.New("no") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp4", fmt.Sprintf("%s:%d", Host, ports[0].HostPort))
+	if err == nil { // else it was broken at once
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Close ends what is open, also what is only being dialled, and frees the ports.
+func TestCloseEndsConnections(t *testing.T) {
+	l := newListeners(t, freeRange(t, 2))
+	dial, came := inside(t)
+	dialling := make(chan struct{})
+	ports, err := l.Open("p", []Port{{Port: 80}, {Port: 81}}, func(ctx context.Context, port int) (Conn, error) {
+		if port == 80 {
+			return dial(ctx, port)
+		}
+		close(dialling)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, opening := connect(t, ports[0].HostPort), connect(t, ports[1].HostPort)
+	inner := <-came
+	defer inner.Close()
+	<-dialling
+	l.Close("p")
+	l.Close("p") // once more does no harm
+	for _, conn := range []*net.TCPConn{open, opening} {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Error("a connection goes on")
+		}
+	}
+	again, err := l.Open("q", []Port{{Port: 1, HostPort: ports[0].HostPort}}, dial)
+	if err != nil || again[0].HostPort != ports[0].HostPort {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+// One more connection than there may be waits until another ends.
+func TestConnectionsAreBounded(t *testing.T) {
+	l := newListeners(t, freeRange(t, 1))
+	dial, came := inside(t)
+	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first net.Conn
+	for i := range MaxConnections {
+		connect(t, ports[0].HostPort)
+		if inner := <-came; i == 0 {
+			first = inner
+		}
+	}
+	last := connect(t, ports[0].HostPort)
+	if _, err := io.WriteString(last, "last"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-came:
+		t.Error("there are too many connections")
+	default:
+	}
+	abort(first.(*net.TCPConn))
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(<-came, got); err != nil || string(got) != "last" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestPortsAreChosen(t *testing.T) {
+	allowed := freeRange(t, 3)
+	l := newListeners(t, allowed)
+	none := func(context.Context, int) (Conn, error) { return nil, errors.New("none") }
+	open := func(name string, ports ...Port) string {
+		opened, err := l.Open(name, ports, none)
+		var text []string
+		for _, p := range opened {
+			text = append(text, fmt.Sprintf("%d at +%d%s", p.Port, p.HostPort-allowed.First, p.Fault))
+		}
+		switch {
+		case errdefs.IsConflict(err):
+			text = append(text, "conflict")
+		case errdefs.IsPermissionDenied(err):
+			text = append(text, "denied")
+		case err != nil:
+			text = append(text, err.Error())
+		}
+		return strings.Join(text, ", ")
+	}
+	for _, tt := range []struct {
+		name, want string
+		ports      []Port
+	}{
+		{"named", "80 at +1", []Port{{Port: 80, HostPort: allowed.First + 1}}},
+		{"taken", "conflict", []Port{{Port: 80}, {Port: 81, HostPort: allowed.First + 1}}},
+		{"the first one free", "80 at +0, 81 at +2", []Port{{Port: 80}, {Port: 81}}},
+		{"none left", "conflict", []Port{{Port: 80}}},
+		{"out of range", "denied", []Port{{Port: 80, HostPort: allowed.Last + 1}}},
+		{"nothing", "", nil},
+	} {
+		if got := open(tt.name, tt.ports...); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+	l.Close("the first one free")
+	l.SetRange(Range{})
+	if got := open("not any more", Port{Port: 80}); got != "denied" {
+		t.Error(got)
+	}
+}
+
+// After a restart of the service what can be listened at is, and what cannot says why.
+func TestPortsAreOpenedAgain(t *testing.T) {
+	allowed := freeRange(t, 2)
+	l := newListeners(t, allowed)
+	taken, err := listenAt(allowed.First)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dial, came := inside(t)
+	was := []Port{{Port: 80, HostPort: allowed.First}, {Port: 81, HostPort: allowed.Last, Fault: "earlier"}, {Port: 82, HostPort: 80}}
+	got := l.Reopen("p", was, dial)
+	want := []Port{
+		{Port: 80, HostPort: allowed.First, Fault: fmt.Sprintf("expose[0].hostPort %d cannot be listened at: address already in use", allowed.First)},
+		{Port: 81, HostPort: allowed.Last},
+		{Port: 82, HostPort: 80, Fault: fmt.Sprintf("expose[2].hostPort 80 is not one of %s, which the setting processes.exposePorts allows", allowed)},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	connect(t, allowed.Last)
+	<-came
+}
+
+func TestCheck(t *testing.T) {
+	l := newListeners(t, Range{2000, 2999})
+	many := make([]Port, MaxPorts+1)
+	for i := range many {
+		many[i].Port = i + 1
+	}
+	for _, tt := range []struct {
+		want  string
+		ports []Port
+	}{
+		{"", nil},
+		{"", []Port{{Port: 1}, {Port: 65535}, {Port: 3, HostPort: 2000}, {Port: 4, HostPort: 2999}}},
+		{"expose[0].port 0", []Port{{}}},
+		{"expose[1].port 65536", []Port{{Port: 1}, {Port: 65536}}},
+		{"expose[0].hostPort -1", []Port{{Port: 1, HostPort: -1}}},
+		{"expose[0].hostPort 65536", []Port{{Port: 1, HostPort: 65536}}},
+		{"expose[0].hostPort 1999 is not one of 2000-2999", []Port{{Port: 1, HostPort: 1999}}},
+		{"expose[0].hostPort 3000 is not one of 2000-2999", []Port{{Port: 1, HostPort: 3000}}},
+		{"expose[1].port 1 is there twice", []Port{{Port: 1}, {Port: 1}}},
+		{"expose[1].hostPort 2000 is there twice", []Port{{Port: 1, HostPort: 2000}, {Port: 2, HostPort: 2000}}},
+		{"more than 16", many},
+	} {
+		err := l.Check(tt.ports)
+		if got := fmt.Sprint(err); (tt.want == "") != (err == nil) || err != nil && !strings.Contains(got, tt.want) {
+			t.Errorf("%v: %v, want %q", tt.ports, err, tt.want)
+		}
+	}
+	l.SetRange(Range{})
+	if err := l.Check([]Port{{Port: 80}}); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "processes.exposePorts") {
+		t.Errorf("%v", err)
+	}
+	if err := l.Check(nil); err != nil {
+		t.Errorf("%v", err)
+	}
+}
