@@ -92,6 +92,9 @@ func TestFaultsOfTheFile(t *testing.T) {
 		{"object that breaks off", `{"egress":{"presets":{"a":["x"`, []string{`line 1, column 31: the JSON ends too early`}},
 		{"size", `{"limits":{"memory":true}}`, []string{`limits.memory: want a size such as 16Gi, got true`}},
 		{"duration", `{"idleTimeout":900}`, []string{`idleTimeout: want a duration such as 15m, got 900`}},
+		{"ports", `{"processes":{"exposePorts":"80"}}`, []string{`processes.exposePorts: "80" is no range of ports: want first-last, such as 20000-20999`}},
+		{"ports out of bounds", `{"processes":{"exposePorts":"2000-65536"}}`, []string{`processes.exposePorts: "2000-65536" is no range of ports: want first-last, such as 20000-20999`}},
+		{"ports as a list", `{"processes":{"exposePorts":[2000]}}`, []string{`processes.exposePorts: want a range of ports such as 20000-20999, got [2000]`}},
 		{"owner", `{"homeOwner":1000}`, []string{`homeOwner: want an owner such as 1000:1000, got 1000`}},
 		{"number out of range", `{"limits":{"cpus":1e999,"pids":99999999999999999999}}`, []string{
 			`limits.cpus: 1e999 is out of range`,

@@ -113,7 +113,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxInFlight: 6, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
-		Processes: config.Processes{MaxPerUser: 1, MaxTotal: 2, MaxLog: 1 << 20, StopGrace: 3},
+		Processes: config.Processes{MaxPerUser: 1, MaxTotal: 2, MaxLog: 1 << 20, StopGrace: 3, ExposePorts: config.PortRange{First: 2000, Last: 2000}},
 		AgentPath: "/a",
 		Log:       config.Log{Level: "debug", Format: "text", Access: true},
 		Access:    config.Access{Peers: []int{0, 1000}},
@@ -146,7 +146,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"exec": {
 			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxInFlight": 6, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
 		},
-		"processes": {"maxPerUser": 1, "maxTotal": 2, "maxLog": "1Mi", "stopGraceMs": 3},
+		"processes": {"maxPerUser": 1, "maxTotal": 2, "maxLog": "1Mi", "stopGraceMs": 3, "exposePorts": "2000-2000"},
 		"agentPath": "/a",
 		"log": {"level": "debug", "format": "text", "access": true},
 		"access": {"peers": [0, 1000]},
@@ -186,6 +186,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_PROCESSES_MAX_TOTAL":                     "2",
 		"SANDBOXD_PROCESSES_MAX_LOG":                       "1Mi",
 		"SANDBOXD_PROCESSES_STOP_GRACE_MS":                 "3",
+		"SANDBOXD_PROCESSES_EXPOSE_PORTS":                  "2000-2000",
 		"SANDBOXD_USERS_DIR":                               "/u",
 		"SANDBOXD_DATA_DIR":                                "/d",
 		"SANDBOXD_LISTEN":                                  "/l",

@@ -73,7 +73,13 @@ func dial(ctx context.Context, stream *yamux.Stream, port int) error {
 		return err
 	}
 	var dialed wire.Dialed
-	if err := wire.ReadMessage(stream, wire.KindDialed, &dialed); err != nil {
+	err := wire.ReadMessage(stream, wire.KindDialed, &dialed)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, yamux.ErrTimeout):
+		return errors.New("the agent there does not answer")
+	case err != nil:
 		return err
 	}
 	if dialed.Fault != "" {

@@ -67,16 +67,16 @@ func since(p apitypes.Process, now time.Time) string {
 	}
 }
 
-// listedStatus is a process's status in a word or two.
+// listedStatus is a process's status in a word.
 func listedStatus(p apitypes.Process) string {
-	text := printable(string(p.Status))
-	if p.Ready == nil || p.Status != apitypes.ProcessRunning {
-		return text
+	switch {
+	case p.Ready == nil || p.Status != apitypes.ProcessRunning:
+		return printable(string(p.Status))
+	case p.Ready.OK:
+		return "ready"
+	default:
+		return "unready"
 	}
-	if p.Ready.OK {
-		return text + ", ready"
-	}
-	return text + ", not ready"
 }
 
 // span is a time in its largest unit.

@@ -1341,7 +1341,68 @@ export interface components {
              * @default false
              */
             keepAlive?: boolean;
+            ready?: components["schemas"]["Ready"];
+            /**
+             * @description TCP ports inside that programs of the host may reach, each at a port of the host's 127.0.0.1. Only those
+             *     that the settings' `processes.exposePorts` allows, which by default is none: `denied`. The process need
+             *     not have a network, and gets none by this. A port that is in use is a `conflict`.
+             */
+            expose?: components["schemas"]["Expose"][];
         } & (unknown | unknown);
+        /**
+         * @description How to tell that a process is ready for its work: either a `command` or a `port`. It is checked inside the
+         *     container, also while the service is down.
+         */
+        Ready: {
+            /** @description A command line for the shell that ends with code 0 when the process is ready. It has the process's directory and environment. */
+            command?: string;
+            /** @description A TCP port of the container's own loopback that takes a connection when the process is ready. */
+            port?: number;
+            /**
+             * @description The time between two checks.
+             * @default 500
+             */
+            intervalMs?: number;
+            /**
+             * @description The time for one check. A command that takes longer is killed, with its process group.
+             * @default 2000
+             */
+            timeoutMs?: number;
+        } & (unknown | unknown);
+        /** @description A Ready, with what was found last. That is the process's own word. */
+        Readiness: {
+            command?: string;
+            port?: number;
+            intervalMs: number;
+            timeoutMs: number;
+            /** @description The last check found it ready. False of one that does not run. */
+            ok: boolean;
+            /**
+             * Format: date-time
+             * @description When that became so. Absent before the first check, and of one that does not run.
+             */
+            since?: string;
+            /** @description Why it is not ready, for people. */
+            message?: string;
+        };
+        Expose: {
+            /** @description Of the container's own loopback: the program may listen at 127.0.0.1, ::1 or all addresses. */
+            port: number;
+            /**
+             * @description Of the host's loopback. 0 is the first one free of those that `processes.exposePorts` allows; another one is `denied`.
+             * @default 0
+             */
+            hostPort?: number;
+        };
+        /** @description An Expose as it is now. It stays over restarts of the process and of the service, until the process has ended for good. */
+        Exposed: {
+            port: number;
+            hostPort: number;
+            /** @description Where to connect to on the host, such as 127.0.0.1:20000. */
+            address: string;
+            /** @description Why nobody listens there, for people; absent when somebody does. */
+            fault?: string;
+        };
         /**
          * @description `stopped` is because it was told to, `exited` by itself.
          * @enum {string}
@@ -1379,6 +1440,10 @@ export interface components {
             denyRead?: string[];
             denyWrite?: string[];
             deniedDomains?: string[];
+            /** @description Absent when it was not asked for. */
+            ready?: components["schemas"]["Readiness"];
+            /** @description Absent without an entry. */
+            expose?: components["schemas"]["Exposed"][];
             /** @description Of its first program, on the engine's host; null when it does not run. */
             pid: number | null;
             keepAlive: boolean;

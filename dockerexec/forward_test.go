@@ -1,0 +1,131 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// dialAgainst connects through an agent that does what script says, on a clock of its own.
+func dialAgainst(t *testing.T, ctx func(context.Context) context.Context, script func(*fakeAgent, *yamux.Stream), then func(*yamux.Stream)) (err error) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		agent.scripts.Go(func() {
+			stream, err := agent.mux.AcceptStream()
+			agent.must(err)
+			var dial wire.Dial
+			agent.must(wire.ReadMessage(stream, wire.KindDial, &dial))
+			if dial.Port != 80 {
+				t.Errorf("port %d", dial.Port)
+			}
+			script(agent, stream)
+		})
+		stream, openErr := s.mux.OpenStream(t.Context())
+		if openErr != nil {
+			t.Fatal(openErr)
+		}
+		if err = dial(ctx(t.Context()), stream, 80); err == nil {
+			then(stream)
+		}
+	})
+	return err
+}
+
+func patient(ctx context.Context) context.Context { return ctx }
+
+func TestAPortIsDialled(t *testing.T) {
+	if err := dialAgainst(t, patient, func(a *fakeAgent, s *yamux.Stream) {
+		a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{}))
+		time.Sleep(2 * dialLimit) // on a clock of its own: the connection outlives the limit
+		_, err := io.WriteString(s, "hello")
+		a.must(errors.Join(err, s.Close()))
+	}, func(s *yamux.Stream) {
+		if got, err := io.ReadAll(s); string(got) != "hello" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever an agent answers, the call ends with an error that has a bound.
+func TestAPortIsNotDialled(t *testing.T) {
+	nothing := func(*fakeAgent, *yamux.Stream) {}
+	gone := func(ctx context.Context) context.Context {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(time.Second, cancel)
+		return ctx
+	}
+	for _, tt := range []struct {
+		name, want string
+		ctx        func(context.Context) context.Context
+		script     func(*fakeAgent, *yamux.Stream)
+	}{
+		{"nobody listens", `inside the container: "refused"`, patient, func(a *fakeAgent, s *yamux.Stream) {
+			a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{Fault: "refused"}))
+		}},
+		{"a long story", "inside the container", patient, func(a *fakeAgent, s *yamux.Stream) {
+			a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{Fault: strings.Repeat("x", 3000)}))
+		}},
+		{"a longer one", "more than", patient, func(_ *fakeAgent, s *yamux.Stream) {
+			_ = wire.WriteMessage(s, wire.KindDialed, wire.Dialed{Fault: strings.Repeat("x", 5000)}) // nobody reads it to its end
+		}},
+		{"another frame", "kind 5", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(wire.WriteMessage(s, wire.KindExit, wire.Exit{})) }},
+		{"the end", "EOF", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(s.Close()) }},
+		{"silence", "does not answer", patient, nothing},
+		{"who asked has gone", "canceled", gone, nothing},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := dialAgainst(t, tt.ctx, tt.script, func(*yamux.Stream) {})
+			if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 1000 {
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+// A forwarder is started once, again when it has ended, and not any more when its container has.
+func TestAForwarder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f forwarder
+		starts := 0
+		start := func(context.Context) (*yamux.Session, error) {
+			if starts++; starts == 1 {
+				return nil, errors.New("no")
+			}
+			s, agent, done := greeting(t)
+			t.Cleanup(done)
+			_ = agent
+			return s.mux, nil
+		}
+		if _, err := f.open(t.Context(), start); err == nil {
+			t.Error("no error")
+		}
+		first, err := f.open(t.Context(), start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := f.open(t.Context(), start); again != first || err != nil {
+			t.Errorf("%v, %v", again, err)
+		}
+		_ = first.Close()
+		second, err := f.open(t.Context(), start)
+		if err != nil || second == first || starts != 3 {
+			t.Errorf("%v, after %d starts", err, starts)
+		}
+		f.close()
+		if _, err := f.open(t.Context(), start); err == nil || !second.IsClosed() {
+			t.Errorf("%v, closed: %v", err, second.IsClosed())
+		}
+	})
+}
