@@ -97,7 +97,9 @@ func TestAProcessIsReached(t *testing.T) {
 
 		// It comes back with its port when it dies, and is not ready before it is.
 		for _, c := range l.processContainersOf("server") {
-			l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[h]ttp.server'")
+			if err := l.engine.ContainerKill(t.Context(), c.ID, "KILL"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		eventually(t, "it was started again", func() bool { return l.process(t, "server", p.ID).RestartCount == 1 && l.process(t, "server", p.ID).Status == apitypes.ProcessRunning })
 		l.isReady(t, "server", p.ID)

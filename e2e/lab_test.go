@@ -328,9 +328,11 @@ func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 		t.Fatal(err)
 	}
 	defer attached.Close()
+	// An engine may keep the stream open when the container ends in the middle.
+	defer context.AfterFunc(ctx, attached.Close)()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, attached.Reader); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%q: %v", argv, err)
 	}
 	return out.String()
 }
