@@ -23,7 +23,7 @@ unit: ## run the tests that need neither engine nor root, with the race detector
 lint: ## check formatting, vet, staticcheck, shell scripts
 	@scripts/lint.sh
 
-bench: ## set up, measure against docker exec, docker run and dnsmasq, write bench/RESULTS.md
+bench: ## set up, measure against docker exec, docker run, dnsmasq and haproxy, write bench/RESULTS.md
 	@scripts/setup.sh
 	@scripts/setup.sh bench
 	go run ./bench

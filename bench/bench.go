@@ -230,8 +230,7 @@ func (s *service) measureOutside(ctx context.Context, found *runtimeFindings) er
 	}
 	return s.steps(s.runtime+": ", []step{
 		{"network", "calls with a network", func() (err error) { found.network, err = s.measureNetwork(ctx); return }},
-		{"guard", "streams through the guard", func() error { return s.measureGuardStreams(ctx, &found.guard) }},
-		{"guard", "handshakes through the guard", func() error { return s.measureHandshakes(ctx, &found.guard) }},
+		{"guard", "connections through the guard", func() error { return s.measureConnections(ctx, &found.guard) }},
 		{"guard", "idle connections", func() error { return s.measureIdle(ctx, &found.guard) }},
 	})
 }

@@ -20,8 +20,9 @@ type dnsFindings struct {
 	// one is the filter with one client that may have one name; crowd has a thousand clients, and list a
 	// thousand names.
 	one, crowd, list dnsRates
-	// dnsmasqHalf and filterHalf are latencies at half of the rate that each can do.
-	dnsmasqHalf, filterHalf sample
+	// dnsmasqHalf and filterHalf are latencies at half of the rate that each can do; nothingHalf is that of a
+	// server that does nothing, at half of the filter's rate.
+	dnsmasqHalf, filterHalf, nothingHalf sample
 }
 
 // dnsRates are those of the rounds.
@@ -63,6 +64,10 @@ func (l *lab) measureDNS(ctx context.Context) (found dnsFindings, err error) {
 	if err != nil {
 		return found, err
 	}
+	nothing := dnsWay{name: "a server that does nothing", asked: ways[1].asked}
+	if nothing.server, err = servers.start(ctx, helpReflect, netip.AddrPortFrom(dnsFilterAddr, 0)); err != nil {
+		return found, err
+	}
 	for _, way := range ways { // fills the caches
 		if _, err := l.ask(ctx, way.server, way.asked, 1, 0); err != nil {
 			return found, fmt.Errorf("%s: %w", way.name, err)
@@ -83,6 +88,9 @@ func (l *lab) measureDNS(ctx context.Context) (found dnsFindings, err error) {
 			return found, err
 		}
 		if err := l.halfLoad(ctx, ways[1], found.filter, &found.filterHalf); err != nil {
+			return found, err
+		}
+		if err := l.halfLoad(ctx, nothing, found.filter, &found.nothingHalf); err != nil {
 			return found, err
 		}
 	}
@@ -129,7 +137,7 @@ func (l *lab) dnsWays(ctx context.Context, servers *dnsServers) ([]dnsWay, error
 	for i, plan := range []filterPlan{{Clients: 1, Names: names[:1]}, {Clients: dnsCrowd, Names: names[:1]}, {Clients: 1, Names: names}} {
 		plan.Listen, plan.Asker = netip.AddrPortFrom(dnsFilterAddr, 0).String(), dnsAsker
 		plan.Upstream, plan.Public = l.world.DNSServers()[0].String(), worldPublic
-		if filters[i], err = servers.filter(ctx, plan); err != nil {
+		if filters[i], err = servers.start(ctx, helpDNS, plan); err != nil {
 			return nil, err
 		}
 	}
@@ -150,8 +158,9 @@ type dnsServers struct {
 	other   *exec.Cmd
 }
 
-func (s *dnsServers) filter(ctx context.Context, plan filterPlan) (dnsServer, error) {
-	h, err := startHelper(ctx, helpDNS, plan, 0)
+// start starts a helper that is a server.
+func (s *dnsServers) start(ctx context.Context, kind string, plan any) (dnsServer, error) {
+	h, err := startHelper(ctx, kind, plan, 0)
 	if err != nil {
 		return dnsServer{}, err
 	}

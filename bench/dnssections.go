@@ -36,11 +36,13 @@ func dnsSection(f findings) section {
 			fmt.Sprintf("dnsperf's is not counted, but it has one of the cores. Each load lasts %d s, they take turns in rounds, and the\n", f.settings.dnsSeconds) +
 			"table has the medians. Latency is measured by dnsperf, too, at half of the questions per second that stand\n" +
 			"beside it, once a round, and with the lowest priority: its two threads spin, and would keep a server on two\n" +
-			"cores waiting. Where there are many clients, one of them asks. Rates are in thousands.",
+			"cores waiting. `nothing` is a thread that sends each question back as its own answer: what is there without a\n" +
+			"server, at half of the filter's rate. Where there are many clients, one of them asks. Rates are in thousands.",
 		head: []string{"server", "asked for", "rounds", "per second of processor time", "per second", "p50 at half, ms", "p99 at half, ms"},
 		rows: [][]string{
 			rates("dnsmasq", cached, d.dnsmasq, d.dnsmasqHalf),
 			rates("filter", cached+", a list of all of them", d.filter, d.filterHalf),
+			{"nothing", cached, "", "", "", millis(d.nothingHalf.percentile(50)), millis(d.nothingHalf.percentile(99))},
 			rates("filter", cached+" that are denied", d.denied, nil),
 			rates("filter", "1 name; 1 client, a list of 1", d.one, nil),
 			rates("filter", fmt.Sprintf("1 name; %d clients, lists of 1", dnsCrowd), d.crowd, nil),

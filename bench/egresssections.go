@@ -45,27 +45,29 @@ func guardSection(f findings) section {
 		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS, from an origin of the test internet, measured\n", mib(f.settings.streamBytes)) +
 			"inside from its first byte to its last; the ways take turns, and the table has the medians. Guard is a\n" +
 			"call that may reach the origin by name, so that the service is in the way; direct is a call of the same user\n" +
-			"that may reach everything, so that the host forwards its packets. The origin, curl and the guard share the\n" +
-			"machine's cores. Connections are made by a Python program inside, to the origin's address, in rows of ten for\n" +
+			"that may reach everything, so that the host forwards its packets; haproxy is the same, to a HAProxy in the test\n" +
+			"internet that reads the name, connects to the origin and splices, as the guard does: it says what a proxy costs\n" +
+			"here. The origin, curl and the proxies share the machine's cores. Connections are made by a Python program inside, to the origin's address, in rows of ten for\n" +
 			fmt.Sprintf("each way. At last a program keeps %d connections open through the guard, each of which it has used once:\n", idleConnections) +
 			"sandboxd's resident memory before and then, each after 3 s of quiet.",
 		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "idle", "sockets", "sandboxd before", "then"},
 	}
 	for _, r := range f.runtimes {
 		g := r.guard
-		cells := func(way string, stream speeds, connect, secure sample, idle ...string) []string {
+		cells := func(way string, c connections, idle ...string) []string {
 			return append([]string{
-				r.runtime, way, fmt.Sprint(len(stream)), megabytes(stream.median()), fmt.Sprint(len(secure)), millis(connect.median()),
-				millis(secure.median()), millis(secure.percentile(95)), millis(secure.percentile(99)),
+				r.runtime, way, fmt.Sprint(len(c.streams)), megabytes(c.streams.median()), fmt.Sprint(len(c.secure)), millis(c.connect.median()),
+				millis(c.secure.median()), millis(c.secure.percentile(95)), millis(c.secure.percentile(99)),
 			}, idle...)
 		}
 		s.rows = append(s.rows,
-			cells("guard", g.guard, g.guardConnect, g.guardSecure, fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
-			cells("direct", g.direct, g.directConnect, g.directSecure, "", "", "", ""))
+			cells("guard", g.guard, fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
+			cells("direct", g.direct, "", "", "", ""),
+			cells("haproxy", g.proxy, "", "", "", ""))
 		added := g.during - g.before
 		s.verdicts = append(s.verdicts,
-			atLeast(r.runtime, "speed of a stream, guard ÷ direct", quotient(g.guard.median(), g.direct.median()), guardStreamTarget),
-			below(r.runtime, "p50 of TCP and TLS, guard − direct", g.guardSecure.median()-g.directSecure.median(), guardHandshakeTarget),
+			atLeast(r.runtime, "speed of a stream, guard ÷ direct", quotient(g.guard.streams.median(), g.direct.streams.median()), guardStreamTarget),
+			below(r.runtime, "p50 of TCP and TLS, guard − direct", g.guard.secure.median()-g.direct.secure.median(), guardHandshakeTarget),
 			verdict{r.runtime, fmt.Sprintf("memory for %d idle connections", g.idle), mib(added), "under 60 MB", g.idle == idleConnections && added < guardIdleTarget})
 	}
 	return s

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -12,43 +14,65 @@ import (
 	"github.com/daycare-run/sandbox/api/apitypes"
 )
 
-// guarded is what the guard costs, beside the way past it.
+// guarded is what the guard costs, beside the way past it, and past it to another proxy.
 type guarded struct {
-	// guard and direct are downloads over TLS.
-	guard, direct speeds
-	// The times of a TCP connection, and of the connection and the TLS handshake.
-	guardConnect, directConnect, guardSecure, directSecure sample
+	guard, direct, proxy connections
 	// idle and sockets are how many connections a program had open, and how many more sockets sandboxd
 	// had then; before and during are its resident memory, in bytes.
 	idle, sockets  int
 	before, during int64
 }
 
-// measureGuardStreams lets both ways take turns, of which every second begins with the other one.
-func (s *service) measureGuardStreams(ctx context.Context, found *guarded) error {
-	ways := []struct {
-		domains []string
-		speeds  *speeds
-	}{{byName, &found.guard}, {anywhere, &found.direct}}
+// connections are those of one way.
+type connections struct {
+	streams speeds // of downloads over TLS
+	// connect is the time of a TCP connection, secure that of the connection and the TLS handshake.
+	connect, secure sample
+}
+
+// way is how a program inside gets to the origin.
+type way struct {
+	domains []string
+	addr    netip.Addr // to connect to
+	found   *connections
+}
+
+// measureConnections has the ways take turns with streams, then with handshakes.
+func (s *service) measureConnections(ctx context.Context, found *guarded) (err error) {
+	p, err := s.startProxy(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	origin := s.world.Addr(originNumber)
+	ways := []way{{byName, origin, &found.guard}, {anywhere, origin, &found.direct}, {anywhere, p.addr, &found.proxy}}
+	if err := s.measureGuardStreams(ctx, ways); err != nil {
+		return err
+	}
+	return s.measureHandshakes(ctx, ways)
+}
+
+// measureGuardStreams lets the ways take turns, and each round begins with another one.
+func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
 	rounds := 2*s.settings.streams - 1
 	for round := range rounds {
 		for i := range ways {
 			way := ways[(round+i)%len(ways)]
-			speed, err := s.download(ctx, way.domains, s.settings.streamBytes)
+			speed, err := s.download(ctx, way, s.settings.streamBytes)
 			if err != nil {
 				return err
 			}
-			*way.speeds = append(*way.speeds, speed)
+			way.found.streams = append(way.found.streams, speed)
 		}
-		s.say("%s: a stream over TLS, round %d of %d: %s MB/s, past the guard %s MB/s", s.runtime, round+1, rounds,
-			megabytes(found.guard[round]), megabytes(found.direct[round]))
+		s.say("%s: a stream over TLS, round %d of %d: %s MB/s, past the guard %s MB/s, by haproxy %s MB/s", s.runtime, round+1, rounds,
+			megabytes(ways[0].found.streams[round]), megabytes(ways[1].found.streams[round]), megabytes(ways[2].found.streams[round]))
 	}
 	return nil
 }
 
 // download is how fast curl inside gets so many bytes over one TLS connection, from the first byte on.
-func (s *service) download(ctx context.Context, domains []string, bytes int64) (float64, error) {
-	out, err := s.reach(ctx, domains, "curl", "-sS", "--http1.1", "--cacert", "/home/"+caFile, "-o", "/dev/null",
+func (s *service) download(ctx context.Context, way way, bytes int64) (float64, error) {
+	out, err := s.reach(ctx, way.domains, "curl", "-sS", "--http1.1", "--resolve", fmt.Sprintf("%s:443:%s", originName, way.addr), "--cacert", "/home/"+caFile, "-o", "/dev/null",
 		"-w", "%{size_download} %{time_starttransfer} %{time_total}", fmt.Sprintf("https://%s/bytes?n=%d", originName, bytes))
 	if err != nil {
 		return 0, err
@@ -65,22 +89,18 @@ func (s *service) download(ctx context.Context, domains []string, bytes int64) (
 var handshakesScript []byte
 
 // measureHandshakes takes turns in rows, each of which is one call.
-func (s *service) measureHandshakes(ctx context.Context, found *guarded) error {
+func (s *service) measureHandshakes(ctx context.Context, ways []way) error {
 	if err := os.WriteFile(s.inHome("handshakes.py"), handshakesScript, 0o644); err != nil {
 		return err
 	}
-	ways := []struct {
-		domains         []string
-		connect, secure *sample
-	}{{byName, &found.guardConnect, &found.guardSecure}, {anywhere, &found.directConnect, &found.directSecure}}
-	for turn := 0; len(found.guardSecure) < s.settings.handshakes; turn++ {
+	for turn := 0; len(ways[0].found.secure) < s.settings.handshakes; turn++ {
 		for i := range ways {
 			way := ways[(turn+i)%len(ways)]
-			out, err := s.reach(ctx, way.domains, "python3", "/home/handshakes.py", s.world.Addr(originNumber).String(), originName, "/home/"+caFile, fmt.Sprint(rowLength))
+			out, err := s.reach(ctx, way.domains, "python3", "/home/handshakes.py", way.addr.String(), originName, "/home/"+caFile, fmt.Sprint(rowLength))
 			if err != nil {
 				return err
 			}
-			if err := readHandshakes(out, way.connect, way.secure); err != nil {
+			if err := readHandshakes(out, &way.found.connect, &way.found.secure); err != nil {
 				return err
 			}
 		}

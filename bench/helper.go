@@ -21,6 +21,7 @@ const helperWord = "run-helper"
 
 const (
 	helpDNS      = "dns"
+	helpReflect  = "reflect"
 	helpRegister = "register"
 )
 
@@ -37,6 +38,8 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 	switch args[0] {
 	case helpDNS:
 		return runFilter(ctx, args[1], stdout)
+	case helpReflect:
+		return runReflector(ctx, args[1], stdout)
 	case helpRegister:
 		return runRegistering(ctx, args[1], stdout)
 	default:

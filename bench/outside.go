@@ -34,12 +34,11 @@ func checkMeans(cfg settings) error {
 	if cfg.has(rootParts...) && os.Geteuid() != 0 {
 		return fmt.Errorf("the sections %s make networks: run this as root, or choose others with --sections", strings.Join(rootParts, ", "))
 	}
-	if !cfg.has("dns") {
-		return nil
-	}
-	for _, program := range []string{"dnsperf", "dnsmasq"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("no %s: run `scripts/setup.sh bench`, or choose sections without dns", program)
+	for section, programs := range map[string][]string{"dns": {"dnsperf", "dnsmasq"}, "guard": {"ip", "haproxy"}} {
+		for _, program := range programs {
+			if _, err := exec.LookPath(program); err != nil && cfg.has(section) {
+				return fmt.Errorf("no %s: run `scripts/setup.sh bench`, or choose sections without %s", program, section)
+			}
 		}
 	}
 	return nil

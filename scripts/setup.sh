@@ -7,7 +7,7 @@
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
 #                               systemd-analyze)
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -227,14 +227,14 @@ setup_test_programs() {
 
 setup_bench_programs() {
 	step "Programs of the benchmarks"
-	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null; then
-		say "already there: dnsperf, dnsmasq"
+	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
+		say "already there: dnsperf, dnsmasq, haproxy"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the benchmarks use dnsperf and dnsmasq: install them, and run it again"
+		die "the benchmarks use dnsperf, dnsmasq and haproxy: install them, and run it again"
 	fi
-	apt_install dnsperf dnsmasq-base
+	apt_install dnsperf dnsmasq-base haproxy iproute2
 }
 
 require_go
