@@ -22,6 +22,7 @@ const helperWord = "run-helper"
 const (
 	helpDNS      = "dns"
 	helpReflect  = "reflect"
+	helpSleep    = "sleep"
 	helpRegister = "register"
 )
 
@@ -40,6 +41,8 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 		return runFilter(ctx, args[1], stdout)
 	case helpReflect:
 		return runReflector(ctx, args[1], stdout)
+	case helpSleep:
+		return runSleeper(ctx, args[1], stdout)
 	case helpRegister:
 		return runRegistering(ctx, args[1], stdout)
 	default:

@@ -20,15 +20,15 @@ import (
 
 // surface is what HTTP adds to an exec.
 type surface struct {
-	// overhead is a warm exec's time less that which the service says the exec took.
-	overhead sample
+	// overhead is a warm exec's time less that which the service says the exec took; floor is the same of a
+	// service that only sleeps.
+	overhead, floor sample
 	// stream and attached are from a program's first write until its reader has it: over NDJSON, and over a
 	// WebSocket.
 	stream, attached sample
-	// health is GET /v1/health after a pause of about an exec's length: what HTTP costs between processes that
-	// have rested. pipe is a byte's way through a pipe between two processes inside.
-	health, pipe sample
-	crowd        crowd
+	// pipe is a byte's way through a pipe between two processes inside.
+	pipe  sample
+	crowd crowd
 }
 
 // crowd is what became of more execs at once than the service takes.
@@ -45,13 +45,24 @@ const crowdUsers = 10
 
 // measureSurface takes turns in rows.
 func (s *service) measureSurface(ctx context.Context) (found surface, err error) {
+	sleeper, err := startHelper(ctx, helpSleep, s.path("sleeper"), 0)
+	if err != nil {
+		return found, err
+	}
+	var socket string
+	if err := sleeper.next(&socket); err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, sleeper.stop()) }()
+	floor := client.New(socket)
+	defer floor.Close()
 	for range warmUps {
-		if err := s.surfaceRow(ctx, &surface{}); err != nil {
+		if err := s.surfaceRow(ctx, floor, &surface{}); err != nil {
 			return found, err
 		}
 	}
 	for len(found.overhead) < s.settings.warm {
-		if err := s.surfaceRow(ctx, &found); err != nil {
+		if err := s.surfaceRow(ctx, floor, &found); err != nil {
 			return found, err
 		}
 	}
@@ -59,23 +70,16 @@ func (s *service) measureSurface(ctx context.Context) (found surface, err error)
 	return found, err
 }
 
-func (s *service) surfaceRow(ctx context.Context, found *surface) error {
-	for range rowLength {
-		begun := time.Now()
-		out, err := s.exec(ctx, boxID, "true")
-		if err != nil {
-			return err
+func (s *service) surfaceRow(ctx context.Context, floor *client.Client, found *surface) error {
+	for _, way := range []struct {
+		service *client.Client
+		into    *sample
+	}{{s.api, &found.overhead}, {floor, &found.floor}} {
+		for range rowLength {
+			if err := way.into.add(overhead(ctx, way.service)); err != nil {
+				return err
+			}
 		}
-		own := time.Duration(out.DurationMs * float64(time.Millisecond))
-		found.overhead = append(found.overhead, time.Since(begun)-own)
-	}
-	for range rowLength {
-		time.Sleep(restLength)
-		begun := time.Now()
-		if _, err := s.api.Health(ctx); err != nil {
-			return err
-		}
-		found.health = append(found.health, time.Since(begun))
 	}
 	ways, err := s.runFloor(ctx, "/home/floor", "pipe", strconv.Itoa(rowLength))
 	if err != nil {
@@ -93,6 +97,17 @@ func (s *service) surfaceRow(ctx context.Context, found *surface) error {
 		}
 	}
 	return nil
+}
+
+// overhead is what a warm exec takes beyond its own time.
+func overhead(ctx context.Context, service *client.Client) (time.Duration, error) {
+	begun := time.Now()
+	out, err := service.Exec(ctx, boxID, apitypes.Exec{Argv: []string{"true"}})
+	took := time.Since(begun)
+	if err == nil && out.Failed {
+		err = errors.New("`true` has failed")
+	}
+	return took - time.Duration(out.DurationMs*float64(time.Millisecond)), err
 }
 
 // stamping prints the time at which it prints.

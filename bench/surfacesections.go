@@ -18,8 +18,8 @@ func surfaceSection(f findings) section {
 	s := section{
 		title: "The surface",
 		how: "Overhead: a warm exec of `true`, one POST on a kept connection until the answer is decoded, less the time\n" +
-			"that the service says the exec took (`durationMs`). Beside it `GET /v1/health` on the same connection after\n" +
-			fmt.Sprintf("%d ms of rest: what HTTP costs where the processes have to be woken. First byte: from a program's reading of\n", restLength.Milliseconds()) +
+			fmt.Sprintf("that the service says the exec took (`durationMs`). The floor is the same client's call of a service that decodes\n"+
+				"it, sleeps for %d ms and says so: HTTP, JSON, and the waking of two processes. First byte: from a program's reading of\n", restLength.Milliseconds()) +
 			"the clock, just before it writes that to its standard output, until the reader has it. The program's pipe to the\n" +
 			"agent is in it; beside it is a byte's way through such a pipe, between two processes inside that have rested, and\n" +
 			"what is left counts from the agent on. Streamed is `application/x-ndjson`, attached a WebSocket. They take\n" +
@@ -31,7 +31,7 @@ func surfaceSection(f findings) section {
 		x := r.surface
 		s.rows = append(s.rows,
 			row([]string{r.runtime, "overhead"}, percentiles(x.overhead)),
-			row([]string{r.runtime, "health, after a rest"}, percentiles(x.health)),
+			row([]string{r.runtime, "overhead, floor"}, percentiles(x.floor)),
 			row([]string{r.runtime, "first byte, streamed"}, percentiles(x.stream)),
 			row([]string{r.runtime, "first byte, attached"}, percentiles(x.attached)),
 			row([]string{r.runtime, "a pipe inside"}, percentiles(x.pipe)))
