@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -171,13 +172,14 @@ func TestAConnectionIsForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	carried := wire.Carry(stream)
 	text := strings.Repeat("text ", 100_000)
-	go func() { _, _ = io.WriteString(stream, text); _ = stream.CloseWrite() }()
+	go func() { _, _ = io.WriteString(carried, text); _ = carried.CloseWrite() }()
 	if got, err := io.ReadAll(conn); err != nil || string(got) != text {
 		t.Errorf("in came %d bytes, %v", len(got), err)
 	}
 	go func() { _, _ = io.WriteString(conn, text); _ = conn.Close() }()
-	if got, err := io.ReadAll(stream); err != nil || string(got) != text {
+	if got, err := io.ReadAll(carried); err != nil || string(got) != text {
 		t.Errorf("out came %d bytes, %v", len(got), err)
 	}
 }
@@ -209,7 +211,38 @@ func TestABrokenConnectionIsForwarded(t *testing.T) {
 	}
 	_ = conn.(*net.TCPConn).SetLinger(0)
 	_ = conn.Close()
-	if _, err := io.ReadAll(stream); err == nil {
+	if _, err := io.ReadAll(wire.Carry(stream)); err == nil {
 		t.Error("it looks like the end")
+	}
+}
+
+// When the service goes in the middle, the program does not take what has come for the whole.
+func TestAServiceThatGoes(t *testing.T) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, how := range []func(*yamux.Stream){
+		func(s *yamux.Stream) { _ = s.CloseWrite() }, // as a session's end looks
+		func(s *yamux.Stream) { _ = s.Reset() },
+		func(s *yamux.Stream) { _, _ = s.Write([]byte("no frame")) },
+	} {
+		stream, _ := forwarded(t, wire.Dial{Port: listener.Addr().(*net.TCPAddr).Port})
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(wire.Carry(stream), "half"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		how(stream)
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+			t.Errorf("%v", err)
+		}
 	}
 }

@@ -141,6 +141,8 @@ type server struct {
 	service Service
 	// id is the request's.
 	id string
+	// cut says that the answer could not be written to its end.
+	cut bool
 }
 
 // route is one line of the API.
@@ -269,5 +271,6 @@ func (s *server) answer(w http.ResponseWriter, status int, body any) {
 	}
 	if err != nil {
 		s.cfg.Log.Debug().Err(err).Msg("cannot answer")
+		s.cut = true
 	}
 }

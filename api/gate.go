@@ -52,6 +52,9 @@ func (g *gate) serve(w http.ResponseWriter, req *http.Request, r route) {
 		g.cfg.Observed(observed(r.pattern, err, took))
 	}
 	g.log(log, req, r, caller, out, err, took)
+	if s.cut {
+		panic(http.ErrAbortHandler) // what was sent is not to look like the whole
+	}
 }
 
 // admit says who asks, and gives the server the service that is theirs.

@@ -205,7 +205,7 @@ type Processes struct {
 
 	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached whose callers ask
 	// for it, as first-last, such as 20000-20999; from 1024 on. A change is for processes that are started
-	// later. Default "": none may.
+	// later, and when the service is started again for all. Default "": none may.
 	ExposePorts PortRange `json:"exposePorts" env:"EXPOSE_PORTS" reload:"live"`
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -18,97 +17,147 @@ import (
 // A program in a process's container is reached through an agent there, which connects to the container's own
 // loopback. So this needs no way into the container's network, and opens none.
 
-// PortConn is a connection to a port in a process's container.
-type PortConn interface {
-	io.ReadWriteCloser
-	// CloseWrite tells the program that nothing more comes.
-	CloseWrite() error
-	// Abort breaks the connection, so that the program does not take what has come for the whole.
-	Abort()
+// PortConn is a connection to a port in a process's container. Its Read returns io.EOF when the program has ended
+// its direction, and another error when the connection has broken.
+type PortConn struct {
+	*wire.Carried
+	stream *yamux.Stream
 }
 
-type portConn struct{ *yamux.Stream }
+// Close gives the connection up when both directions have ended.
+func (c PortConn) Close() error { return c.stream.Close() }
 
-func (c portConn) Abort() { _ = c.Reset() }
+// Abort breaks the connection, so that the program does not take what has come for the whole. It does not block.
+func (c PortConn) Abort() {
+	_ = c.stream.SetDeadline(time.Unix(1, 0)) // what waits ends
+	go func() { _ = c.stream.Reset() }()      // which waits for an agent that reads slowly, and has a limit
+}
 
-// dialLimit is how long an agent that is there may take to connect.
+// dialLimit is how long an agent that is there may take to connect; its own limit is shorter.
 const dialLimit = 15 * time.Second
 
 // DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program
 // there has accepted. ctx is for the call alone.
 func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortConn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	stream, err := e.dialProcess(ctx, id, port)
+	if err != nil {
+		return PortConn{}, fmt.Errorf("cannot connect to port %d: %w", port, err)
+	}
+	return PortConn{wire.Carry(stream), stream}, nil
+}
+
+func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
 	e.mu.Lock()
 	w := e.processes[id]
 	e.mu.Unlock()
 	if w == nil {
-		return nil, fmt.Errorf("cannot connect to port %d: the process does not run: %w", port, cerrdefs.ErrNotFound)
+		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
-	mux, err := w.ports.open(ctx, func(ctx context.Context) (mux *yamux.Session, err error) {
-		err = startAgent(ctx, e.docker, id, "forward", func(ctx context.Context, conn *execConn) (err error) {
-			mux, err = greetAgent(ctx, conn)
+	mux, err := w.ports.open(ctx, func() (mux *yamux.Session, err error) {
+		err = startAgent(e.ctx, e.docker, id, "forward", func(ctx context.Context, conn *execConn) (err error) {
+			mux, err = greetAgent(ctx, conn, wire.ForwardVersion)
 			return err
 		})
 		return mux, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to port %d: %w", port, engine.Explain(e.docker, err))
+		return nil, engine.Explain(e.docker, err)
 	}
-	stream, err := mux.OpenStream(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot connect to port %d: %w", port, err)
-	}
-	if err := dial(ctx, stream, port); err != nil {
-		_ = stream.Reset()
-		return nil, fmt.Errorf("cannot connect to port %d: %w", port, err)
-	}
-	return portConn{stream}, nil
+	return dial(ctx, mux, port)
 }
 
-func dial(ctx context.Context, stream *yamux.Stream, port int) error {
-	defer context.AfterFunc(ctx, func() { _ = stream.Reset() })()
+// dial asks the agent for a connection. One that does not answer is given up: the next connection has another.
+func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, err error) {
+	stream, err := mux.OpenStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			err = context.Cause(ctx)
+		case errors.Is(err, yamux.ErrTimeout):
+			err = errors.New("the agent there does not answer")
+			_ = mux.Close()
+		}
+		if err != nil {
+			PortConn{stream: stream}.Abort()
+		}
+	}()
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
 	if err := stream.SetDeadline(time.Now().Add(dialLimit)); err != nil {
-		return err
+		return nil, err
 	}
 	if err := wire.WriteMessage(stream, wire.KindDial, wire.Dial{Port: port}); err != nil {
-		return err
+		return nil, err
 	}
 	var dialed wire.Dialed
-	err := wire.ReadMessage(stream, wire.KindDialed, &dialed)
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, yamux.ErrTimeout):
-		return errors.New("the agent there does not answer")
-	case err != nil:
-		return err
+	if err := wire.ReadMessage(stream, wire.KindDialed, &dialed); err != nil {
+		return nil, err
 	}
 	if dialed.Fault != "" {
-		return fmt.Errorf("inside the container: %.500q", dialed.Fault)
+		return nil, fmt.Errorf("inside the container: %.500q", dialed.Fault)
 	}
-	return stream.SetDeadline(time.Time{})
+	return stream, stream.SetDeadline(time.Time{})
 }
 
 // forwarder is the agent in one container that connects to ports. The first connection starts it, and so does
 // the next one after it has ended; it ends with the container, or with the service.
 type forwarder struct {
-	mu     sync.Mutex // held while it is started
-	mux    *yamux.Session
-	closed bool
+	mu       sync.Mutex
+	mux      *yamux.Session
+	starting *starting // nil unless it is being started
+	closed   bool
 }
 
-func (f *forwarder) open(ctx context.Context, start func(context.Context) (*yamux.Session, error)) (_ *yamux.Session, err error) {
+// starting is a start that everybody waits for who comes meanwhile.
+type starting struct {
+	done chan struct{}
+	mux  *yamux.Session
+	err  error
+}
+
+var errForwarderClosed = errors.New("the process has ended")
+
+// open returns the agent's session. start has a limit of its own; ctx is how long this caller waits.
+func (f *forwarder) open(ctx context.Context, start func() (*yamux.Session, error)) (*yamux.Session, error) {
+	f.mu.Lock()
+	switch {
+	case f.closed:
+		f.mu.Unlock()
+		return nil, errForwarderClosed
+	case f.mux != nil && !f.mux.IsClosed():
+		defer f.mu.Unlock()
+		return f.mux, nil
+	case f.starting == nil:
+		f.starting = &starting{done: make(chan struct{})}
+		go f.start(f.starting, start)
+	}
+	s := f.starting
+	f.mu.Unlock()
+	select {
+	case <-s.done:
+		return s.mux, s.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (f *forwarder) start(s *starting, start func() (*yamux.Session, error)) {
+	mux, err := start()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed {
-		return nil, errors.New("the process has ended")
+	if f.closed && err == nil {
+		_ = mux.Close()
+		mux, err = nil, errForwarderClosed
 	}
-	if f.mux == nil || f.mux.IsClosed() {
-		if f.mux, err = start(ctx); err != nil {
-			f.mux = nil
-			return nil, err
-		}
-	}
-	return f.mux, nil
+	f.mux, f.starting = mux, nil
+	s.mux, s.err = mux, err
+	close(s.done)
 }
 
 // close ends the agent and its connections, for good.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,11 +31,8 @@ func dialAgainst(t *testing.T, ctx func(context.Context) context.Context, script
 			}
 			script(agent, stream)
 		})
-		stream, openErr := s.mux.OpenStream(t.Context())
-		if openErr != nil {
-			t.Fatal(openErr)
-		}
-		if err = dial(ctx(t.Context()), stream, 80); err == nil {
+		var stream *yamux.Stream
+		if stream, err = dial(ctx(t.Context()), s.mux, 80); err == nil {
 			then(stream)
 		}
 	})
@@ -94,18 +92,29 @@ func TestAPortIsNotDialled(t *testing.T) {
 	}
 }
 
+// An agent that has stopped answering is given up, with its session.
+func TestASilentAgentIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, agent, done := greeting(t)
+		defer done()
+		agent.scripts.Go(func() { _, _ = agent.mux.AcceptStream() })
+		if _, err := dial(t.Context(), s.mux, 80); err == nil || !s.mux.IsClosed() {
+			t.Errorf("%v, closed: %v", err, s.mux.IsClosed())
+		}
+	})
+}
+
 // A forwarder is started once, again when it has ended, and not any more when its container has.
 func TestAForwarder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f forwarder
 		starts := 0
-		start := func(context.Context) (*yamux.Session, error) {
+		start := func() (*yamux.Session, error) {
 			if starts++; starts == 1 {
 				return nil, errors.New("no")
 			}
-			s, agent, done := greeting(t)
+			s, _, done := greeting(t)
 			t.Cleanup(done)
-			_ = agent
 			return s.mux, nil
 		}
 		if _, err := f.open(t.Context(), start); err == nil {
@@ -126,6 +135,40 @@ func TestAForwarder(t *testing.T) {
 		f.close()
 		if _, err := f.open(t.Context(), start); err == nil || !second.IsClosed() {
 			t.Errorf("%v, closed: %v", err, second.IsClosed())
+		}
+	})
+}
+
+// Who comes while a forwarder starts waits for that start as long as it likes; one that comes too late for its
+// container is closed.
+func TestAForwarderThatStartsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f forwarder
+		starts := 0
+		var started *yamux.Session
+		start := func() (*yamux.Session, error) {
+			starts++
+			time.Sleep(time.Hour) // on a clock of its own
+			s, _, done := greeting(t)
+			t.Cleanup(done)
+			started = s.mux
+			return s.mux, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var waiting sync.WaitGroup
+		for _, ctx := range []context.Context{ctx, t.Context(), t.Context()} {
+			waiting.Go(func() {
+				if _, err := f.open(ctx, start); err == nil {
+					t.Error("no error")
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		f.close() // at once
+		waiting.Wait()
+		if starts != 1 || !started.IsClosed() {
+			t.Errorf("%d starts, closed: %v", starts, started.IsClosed())
 		}
 	})
 }

@@ -82,14 +82,14 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 }
 
 func (s *session) greet(ctx context.Context, conn *execConn) (err error) {
-	if s.mux, err = greetAgent(ctx, conn); err == nil {
+	if s.mux, err = greetAgent(ctx, conn, wire.Version); err == nil {
 		s.control, err = s.mux.OpenStream(ctx)
 	}
 	return err
 }
 
-// greetAgent waits for the agent's Hello and begins to multiplex. ctx must have a deadline.
-func greetAgent(ctx context.Context, conn *execConn) (*yamux.Session, error) {
+// greetAgent waits for the agent's Hello, which must be of that version, and begins to multiplex. ctx must have a deadline.
+func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Session, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func greetAgent(ctx context.Context, conn *execConn) (*yamux.Session, error) {
 	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil {
 		return nil, err
 	}
-	if hello.Version != wire.Version {
-		return nil, fmt.Errorf("it speaks version %d of the protocol, not %d", hello.Version, wire.Version)
+	if hello.Version != version {
+		return nil, fmt.Errorf("it speaks version %d of the protocol, not %d", hello.Version, version)
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err

@@ -101,7 +101,9 @@ func TestAProcessIsReached(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "it was started again", func() bool { return l.process(t, "server", p.ID).RestartCount == 1 && l.process(t, "server", p.ID).Status == apitypes.ProcessRunning })
+		eventually(t, "it was started again", func() bool {
+			return l.process(t, "server", p.ID).RestartCount == 1 && l.process(t, "server", p.ID).Status == apitypes.ProcessRunning
+		})
 		l.isReady(t, "server", p.ID)
 		check("after its restart")
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +71,12 @@ func inside(t *testing.T) (Dial, <-chan net.Conn) {
 type tcp struct{ *net.TCPConn }
 
 func (c tcp) Abort() { abort(c.TCPConn) }
+
+// abort breaks a connection.
+func abort(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	_ = conn.Close()
+}
 
 func connect(t *testing.T, port int) *net.TCPConn {
 	t.Helper()
@@ -141,7 +148,7 @@ func TestNobodyInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp4", fmt.Sprintf("%s:%d", Host, ports[0].HostPort))
+	conn, err := net.Dial("tcp4", net.JoinHostPort(Host, strconv.Itoa(ports[0].HostPort)))
 	if err == nil { // else it was broken at once
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
@@ -241,7 +248,7 @@ func TestPortsAreChosen(t *testing.T) {
 	}{
 		{"named", "80 at +1", []Port{{Port: 80, HostPort: allowed.First + 1}}},
 		{"taken", "conflict", []Port{{Port: 80}, {Port: 81, HostPort: allowed.First + 1}}},
-		{"the first one free", "80 at +0, 81 at +2", []Port{{Port: 80}, {Port: 81}}},
+		{"the next ones free", "80 at +0, 81 at +2", []Port{{Port: 80}, {Port: 81}}},
 		{"none left", "conflict", []Port{{Port: 80}}},
 		{"out of range", "denied", []Port{{Port: 80, HostPort: allowed.Last + 1}}},
 		{"nothing", "", nil},
@@ -250,7 +257,12 @@ func TestPortsAreChosen(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	l.Close("the first one free")
+	l.Close("the next ones free")
+	l.Close("named")
+	if got, want := open("named first", Port{Port: 80}, Port{Port: 81, HostPort: allowed.First}), "80 at +1, 81 at +0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	l.Close("named first")
 	l.SetRange(Range{})
 	if got := open("not any more", Port{Port: 80}); got != "denied" {
 		t.Error(got)
@@ -268,7 +280,8 @@ func TestPortsAreOpenedAgain(t *testing.T) {
 	defer taken.Close()
 	dial, came := inside(t)
 	was := []Port{{Port: 80, HostPort: allowed.First}, {Port: 81, HostPort: allowed.Last, Fault: "earlier"}, {Port: 82, HostPort: 80}}
-	got := l.Reopen("p", was, dial)
+	l.Reopen("p", was, dial)
+	got := l.Ports("p")
 	want := []Port{
 		{Port: 80, HostPort: allowed.First, Fault: fmt.Sprintf("expose[0].hostPort %d cannot be listened at: address already in use", allowed.First)},
 		{Port: 81, HostPort: allowed.Last},
@@ -279,6 +292,58 @@ func TestPortsAreOpenedAgain(t *testing.T) {
 	}
 	connect(t, allowed.Last)
 	<-came
+	l.Close("p")
+	if left := l.Ports("p"); left != nil {
+		t.Errorf("%+v", left)
+	}
+}
+
+// A port that was in use is listened at when it is free.
+func TestPortsAreTriedAgain(t *testing.T) {
+	l := newListeners(t, freeRange(t, 1))
+	l.retryAfter = time.Millisecond
+	taken, err := listenAt(l.allowed.First)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Reopen("p", []Port{{Port: 80, HostPort: l.allowed.First}}, nil)
+	if l.Ports("p")[0].Fault == "" {
+		t.Error("no fault")
+	}
+	_ = taken.Close()
+	for deadline := time.Now().Add(time.Minute); l.Ports("p")[0].Fault != ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal(l.Ports("p")[0].Fault)
+		}
+	}
+}
+
+// slow is a connection whose ends never come.
+type slow struct{ Conn }
+
+func (slow) Read([]byte) (int, error)         { select {} }
+func (slow) Write([]byte) (int, error)        { select {} }
+func (slow) SetWriteDeadline(time.Time) error { return nil }
+func (slow) Abort()                           {}
+
+// Whoever does not end holds nobody up for long.
+func TestNobodyHoldsUpTheEnd(t *testing.T) {
+	l := newListeners(t, freeRange(t, 2))
+	dialled := make(chan struct{}, 2)
+	for _, name := range []string{"p", "q"} {
+		ports, err := l.Open(name, []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { dialled <- struct{}{}; return slow{}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		connect(t, ports[0].HostPort)
+		<-dialled
+	}
+	begun := time.Now()
+	l.Close("p")
+	l.Shutdown()
+	if took := time.Since(begun); took > 10*closeLimit {
+		t.Errorf("it took %s", took)
+	}
 }
 
 func TestCheck(t *testing.T) {

@@ -6,81 +6,124 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 )
 
-// serve takes connections until the listener closes.
+// serve takes connections until the listener closes. One more than there may be waits to be accepted.
 func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
-	slots := make(chan struct{}, MaxConnections)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-o.ctx.Done():
+		if !o.take() {
 			return
 		}
 		conn, err := listener.AcceptTCP()
 		if err == nil {
 			o.work.Go(func() {
-				defer func() { <-slots }()
+				defer o.give()
 				o.relay(conn, port, log)
 			})
 			continue
 		}
-		<-slots
+		o.give()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		// Out of descriptors, say.
 		log.Warn().Err(err).Msg("a connection to an exposed port is not accepted")
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-o.ctx.Done():
+		if !o.pause(100 * time.Millisecond) {
 			return
 		}
 	}
 }
 
-// relay is the life of one connection. One that comes to nobody is broken, as if nobody listened.
+// take waits for room for a connection; it is false when the owner has gone.
+func (o *owner) take() bool {
+	for _, slots := range []chan struct{}{o.slots, o.all} {
+		select {
+		case slots <- struct{}{}:
+		case <-o.ctx.Done():
+			return false // nobody takes of what is left any more but those of others
+		}
+	}
+	return true
+}
+
+func (o *owner) give() { <-o.all; <-o.slots }
+
+// pause is false when the owner has gone meanwhile.
+func (o *owner) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-o.ctx.Done():
+		return false
+	}
+}
+
+// relay is the life of one connection. One that comes to nobody is broken, as if nobody listened, and so is one
+// whose service ends: until both directions have ended well, the kernel breaks it when it closes it.
 func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
+	_ = outside.SetLinger(0)
 	inside, err := o.dial(o.ctx, port)
 	if err != nil {
 		log.Debug().Err(err).Msg("a connection to an exposed port comes to nobody")
-		abort(outside)
+		_ = outside.Close()
 		return
 	}
-	broken := func() {
-		abort(outside)
+	var broken atomic.Bool
+	abort := func() {
+		broken.Store(true)
+		_ = outside.Close()
 		inside.Abort()
 	}
-	defer context.AfterFunc(o.ctx, broken)()
+	defer context.AfterFunc(o.ctx, abort)()
+	carry := func(to carrier, from io.Reader) {
+		if err := copyAll(to, from); err != nil {
+			abort()
+		}
+	}
 	var both sync.WaitGroup
-	both.Go(func() { carry(inside, outside, broken) })
-	both.Go(func() { carry(outside, inside, broken) })
+	both.Go(func() { carry(inside, outside) })
+	both.Go(func() { carry(outside, inside) })
 	both.Wait()
+	if !broken.Load() {
+		_ = outside.SetLinger(-1)
+		_ = inside.Close()
+	}
 	_ = outside.Close()
-	_ = inside.Close()
 }
 
-// carry copies one direction to its end, and passes that on; when either side breaks, both do.
-func carry(to interface {
+// stallLimit is how long either end may leave what was sent to it unread. Without it, one that has gone while the
+// other takes nothing would never be noticed.
+const stallLimit = 5 * time.Minute
+
+// carrier takes one direction of a connection.
+type carrier interface {
 	io.Writer
 	CloseWrite() error
-}, from io.Reader, broken func()) {
-	if _, err := io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 32<<10)); err != nil {
-		broken()
-		return
+	SetWriteDeadline(time.Time) error
+}
+
+// copyAll copies one direction to its end, and passes that on.
+func copyAll(to carrier, from io.Reader) error {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if deadline := to.SetWriteDeadline(time.Now().Add(stallLimit)); deadline != nil {
+			return deadline
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return to.CloseWrite()
+		case err != nil:
+			return err
+		}
 	}
-	_ = to.CloseWrite()
 }
-
-// abort closes a connection such that its peer sees it break.
-func abort(conn *net.TCPConn) {
-	_ = conn.SetLinger(0)
-	_ = conn.Close()
-}
-
-// onlyReader and onlyWriter hide the methods by which io.Copy would go another way than through the buffer.
-type onlyReader struct{ io.Reader }
-type onlyWriter struct{ io.Writer }

@@ -18,6 +18,8 @@ type Bounds struct {
 	// Domains and PackageManagers are what calls may name to reach. With neither, @network is enough for any.
 	Domains         policy.Domains
 	PackageManagers []string
+	// Expose says that processes may have ports that the host reaches.
+	Expose bool
 	// WorkingDir is the sandbox's, inside, and Home the host's name of the user's home.
 	WorkingDir, Home string
 }
@@ -127,4 +129,12 @@ func (b Bounds) inTag(kind, inside string) bool {
 
 func below(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// ports checks which ports of a process are to be reached from the host.
+func (b Bounds) ports(ports []int) error {
+	if len(ports) > 0 && !b.Expose {
+		return errors.New("expose: this server's processes are not to be reached from the host; whoever set it up can allow that, with --expose")
+	}
+	return nil
 }

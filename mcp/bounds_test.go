@@ -140,3 +140,15 @@ func TestClipped(t *testing.T) {
 		t.Errorf("%q", c.String())
 	}
 }
+
+func TestPortsOfProcesses(t *testing.T) {
+	for _, tt := range []struct {
+		allowed bool
+		ports   []int
+		fails   bool
+	}{{false, nil, false}, {false, []int{80}, true}, {true, []int{80}, false}} {
+		if err := (Bounds{Expose: tt.allowed}).ports(tt.ports); (err != nil) != tt.fails {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}

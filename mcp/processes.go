@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -97,7 +98,7 @@ func (s *Server) addProcesses() {
 
 func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in ProcessStartInput) (*mcp.CallToolResult, ProcessOutput, error) {
 	e, err := s.exec(in.Runs)
-	if err != nil {
+	if err = errors.Join(err, s.bounds.ports(in.Expose)); err != nil {
 		return nil, ProcessOutput{}, err
 	}
 	p := apitypes.StartProcess{

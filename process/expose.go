@@ -22,12 +22,13 @@ type Ready struct {
 	TimeoutMs  int64 `json:"timeoutMs"`
 }
 
-// Defaults and bounds of a Ready, in milliseconds.
+// Defaults and bounds of a Ready, in milliseconds, and of its Command, in bytes.
 const (
 	DefaultReadyInterval = 500
 	DefaultReadyTimeout  = 2000
 	MinReadyTime         = 100
 	MaxReadyTime         = 60_000
+	MaxReadyCommand      = 64 << 10
 )
 
 // Readiness is what the last check has found. It is the process's own word.
@@ -50,6 +51,10 @@ func (r Ready) checked() (Ready, error) {
 		return r, fault.Invalid("ready.command and ready.port exclude each other")
 	case r.Port == 0 && strings.TrimSpace(r.Command) == "":
 		return r, fault.Invalid("ready.command is blank")
+	case len(r.Command) > MaxReadyCommand:
+		return r, fault.Invalid("ready.command has %d bytes, more than %d", len(r.Command), MaxReadyCommand)
+	case strings.ContainsRune(r.Command, 0):
+		return r, fault.Invalid("ready.command has a NUL")
 	case r.Port < 0 || r.Port > 65535:
 		return r, fault.Invalid("ready.port %d is not between 1 and 65535", r.Port)
 	case r.IntervalMs < MinReadyTime || r.IntervalMs > MaxReadyTime:
@@ -60,11 +65,15 @@ func (r Ready) checked() (Ready, error) {
 	return r, nil
 }
 
-// observed is the record of now with whether the process is ready. It reads what the process says.
+// observed is the record of now with whether the process is ready, and with its ports. It reads what the process
+// says.
 func (m *Manager) observed(p *process) Record {
 	r := m.shown(p)
 	if r.Ready != nil && r.Status == Running {
 		r.Readiness = m.cfg.Runner.Readiness(r)
+	}
+	if r.Expose != nil {
+		r.Expose = m.cfg.Ports.Ports(p.id) // none when it has finished
 	}
 	return r
 }

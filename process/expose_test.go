@@ -27,6 +27,8 @@ func TestReadyIsChecked(t *testing.T) {
 		{Ready{}, "neither command nor port"},
 		{Ready{Command: "true", Port: 80}, "exclude each other"},
 		{Ready{Command: " \n"}, "ready.command is blank"},
+		{Ready{Command: strings.Repeat("x", MaxReadyCommand+1)}, "ready.command has 65537 bytes"},
+		{Ready{Command: "a\x00"}, "ready.command has a NUL"},
 		{Ready{Port: -1}, "ready.port -1"},
 		{Ready{Port: 65536}, "ready.port 65536"},
 		{Ready{Port: 80, IntervalMs: 99}, "ready.intervalMs 99"},
@@ -85,10 +87,12 @@ func freePort(t *testing.T) expose.Range {
 func dialled(t *testing.T, s *service, port int) string {
 	t.Helper()
 	asked := make(chan string, 1)
+	s.run.mu.Lock()
 	s.run.onDial = func(i Instance, port int) (expose.Conn, error) {
 		asked <- fmt.Sprintf("%s:%d", i.Container, port)
 		return nil, errors.New("no more was wanted")
 	}
+	s.run.mu.Unlock()
 	conn, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -133,8 +137,8 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 	if r := again.get(p.ID); r.Expose[0].Fault != "" {
 		t.Errorf("%+v", r.Expose)
 	}
-	if _, err := again.Stop(context.Background(), "alice", p.ID, ""); err != nil {
-		t.Fatal(err)
+	if r, err := again.Stop(context.Background(), "alice", p.ID, ""); err != nil || r.Expose != nil {
+		t.Fatalf("%+v, %v", r.Expose, err)
 	}
 	at(again, "")
 }

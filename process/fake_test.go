@@ -115,7 +115,10 @@ type fakeRunner struct {
 func (f *fakeRunner) Readiness(Record) Readiness { return f.readiness }
 
 func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (expose.Conn, error) {
-	return f.onDial(i, port)
+	f.mu.Lock()
+	onDial := f.onDial
+	f.mu.Unlock()
+	return onDial(i, port)
 }
 
 func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]string) (Instance, error) {

@@ -149,6 +149,11 @@ func decode(id string, text []byte) (Record, error) {
 	fault((r.Command == "") == (len(r.Argv) == 0), "it has not one of command and argv")
 	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known", r.DesiredState)
 	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited, "status %q is not known", r.Status)
+	if r.Ready != nil {
+		_, err := r.Ready.checked()
+		faults = append(faults, err)
+	}
+	faults = append(faults, expose.Check(r.Expose))
 	fault(r.Status == Running && r.Instance.Container == "", "it runs in no container")
 	return r, errors.Join(faults...)
 }

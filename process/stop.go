@@ -31,7 +31,7 @@ func (m *Manager) Stop(ctx context.Context, user, id, signal string) (Record, er
 	if err != nil {
 		return Record{}, err
 	}
-	return m.shown(p), nil
+	return m.observed(p), nil
 }
 
 // StopAll stops a user's processes that have not finished, with TERM, all at the same time. It returns

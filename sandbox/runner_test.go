@@ -43,7 +43,7 @@ func (f *fakeProcesses) ProcessExit(context.Context, string) (dockerexec.Process
 }
 
 func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
-	return nil, errors.New("nobody listens")
+	return dockerexec.PortConn{}, errors.New("nobody listens")
 }
 
 // What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads

@@ -200,7 +200,8 @@ func ParseState(data []byte) (State, error) {
 	if err := decode(data, MaxStateSize, &s, false); err != nil {
 		return State{}, fmt.Errorf("cannot read %s: %w", StateFile, err)
 	}
-	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) {
+	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) ||
+		s.Ready != nil && !isYear(s.Ready.Since.UTC().Year()) {
 		return State{}, fmt.Errorf("cannot read %s: a figure is out of bounds", StateFile)
 	}
 	s.cutTexts()
@@ -222,6 +223,9 @@ func cut(text string, limit int) string {
 	}
 	return strings.ToValidUTF8(text, "")
 }
+
+// isYear accepts what JSON has for a time.
+func isYear(year int) bool { return year >= 1 && year <= 9999 }
 
 // isSignal accepts what a signal may be called: SIGTERM, SIGRTMIN+3; and no signal.
 func isSignal(name string) bool {

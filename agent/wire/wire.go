@@ -19,8 +19,8 @@
 // The agent has a second mode, which runs no commands but reaches ports. It greets in the same way and has no
 // control stream; every stream is one TCP connection:
 //
-//	service to agent:  a Dial frame; then, once Dialed has come, plain bytes; half-close is EOF
-//	agent to service:  a Dialed frame, then plain bytes; half-close is EOF
+//	service to agent:  a Dial frame; then, once Dialed has come, Data frames, and an End frame
+//	agent to service:  a Dialed frame, then Data frames, and an End frame
 //
 // What arrives from a container is a tenant's input: every frame is bounded before it is read.
 package wire
@@ -35,8 +35,12 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// Version is raised with every change that the other end could not understand.
-const Version = 3
+// Version is raised with every change that the other end could not understand, and ForwardVersion with those of
+// the second mode: containers of durable processes keep the agent that they were made with.
+const (
+	Version        = 3
+	ForwardVersion = 1
+)
 
 // Kind is the first byte of a frame.
 type Kind byte
@@ -52,13 +56,15 @@ const (
 	KindSpooled Kind = 7
 	KindDial    Kind = 8
 	KindDialed  Kind = 9
+	KindData    Kind = 10
+	KindEnd     Kind = 11
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
 // bytes, most significant first.
 const HeaderSize = 4
 
-// MaxData is the largest payload of a Stdout or Stderr frame, in bytes.
+// MaxData is the largest payload of a Stdout, Stderr or Data frame, in bytes.
 const MaxData = 128<<10 - HeaderSize
 
 // SpoolPath is where the service binds the spool file into a container.
@@ -232,8 +238,9 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 	length := int(binary.BigEndian.Uint32(h[:]))
 	bound := 0
 	switch kind {
-	case KindStdout, KindStderr:
+	case KindStdout, KindStderr, KindData:
 		bound = MaxData
+	case KindEnd:
 	case KindHello, KindStart, KindExit, KindControl, KindSpooled:
 		bound = maxMessage
 	case KindDial, KindDialed:

@@ -93,7 +93,7 @@ type Process struct {
 	Restrictions
 	// Ready is nil when nobody asks.
 	Ready *Readiness `json:"ready,omitempty"`
-	// Expose is left out without an entry.
+	// Expose is left out without an entry, and when the process has ended for good.
 	Expose []Exposed `json:"expose,omitempty"`
 	// PID is that of its first program on the engine's host, or nil when it does not run.
 	PID       *int `json:"pid"`

@@ -25,6 +25,7 @@ import (
 type mcpFlags struct {
 	target
 	grants, domains, managers []string
+	expose                    bool
 }
 
 func mcpCommand(a *app) *cobra.Command {
@@ -71,6 +72,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up so:
 	flags.StringArrayVar(&f.grants, "grant", nil, "what calls may ask for: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
 	flags.StringSliceVar(&f.domains, "allow-domain", nil, "a name that calls may reach, or a pattern of names (repeatable; implies @network)")
 	flags.StringSliceVar(&f.managers, "package-manager", nil, "a preset of names that calls may reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
+	flags.BoolVar(&f.expose, "expose", false, "let processes have ports that can be reached at the host's 127.0.0.1")
 	cmd.MarkFlagsMutuallyExclusive("sandbox", "grant")
 	return cmd
 }
@@ -103,7 +105,7 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 	return mcp.Config{
 		Client: c, Sandbox: id, Version: version.String(),
 		Bounds: mcp.Bounds{
-			Grants: grants, Domains: domains, PackageManagers: f.managers,
+			Grants: grants, Domains: domains, PackageManagers: f.managers, Expose: f.expose,
 			WorkingDir: box.Permissions.WorkingDir, Home: path.Join(health.UsersDir, box.UserID, "home"),
 		},
 	}, nil

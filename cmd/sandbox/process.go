@@ -34,8 +34,9 @@ func processListCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List a user's processes",
 		Long: `list lists a user's processes by their creation, those that have ended included. STATUS is ready or
-unready for one that runs and was started with a check for it. EXIT is how one ended its exit code, a signal's name, or OOM when it had used up its memory. A long name or command is cut to
-fit the terminal; --json has everything.`,
+unready for one that runs and was started with a check for it. EXIT is how one ended last: its exit code,
+a signal's name, or OOM when it had used up its memory. A long name or command is cut to fit the terminal;
+--json has everything.`,
 		Example: `  sandbox process list --user alice
   sandbox process list --sandbox agent-7 --json`,
 		Args: cobra.NoArgs,

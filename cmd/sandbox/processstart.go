@@ -89,13 +89,25 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 	if err != nil {
 		return err
 	}
-	if err := f.tell(cmd, started); err != nil || f.wait == 0 {
-		return err
+	if f.wait == 0 {
+		return f.tell(cmd, started)
 	}
-	return awaitReady(cmd.Context(), c, id, started.ID, f.wait)
+	if !f.asJSON { // for whoever gives up waiting
+		if err := f.tell(cmd, started); err != nil {
+			return err
+		}
+	}
+	now, err := awaitReady(cmd.Context(), c, id, started.ID, f.wait)
+	if f.asJSON {
+		if now.ID != "" {
+			started.Process = now
+		}
+		err = errors.Join(err, f.tell(cmd, started))
+	}
+	return err
 }
 
-// tell prints what was started. With --wait it is there at once for whoever gives up waiting.
+// tell prints what was started.
 func (f startFlags) tell(cmd *cobra.Command, started apitypes.StartedProcess) error {
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), started)
@@ -117,35 +129,48 @@ func (f startFlags) tell(cmd *cobra.Command, started apitypes.StartedProcess) er
 // readyPoll is how often a process is looked at by who waits for it.
 const readyPoll = 200 * time.Millisecond
 
-// awaitReady waits until a process is ready. It is an error if that takes longer than wait, or if the process
-// has ended and does not come back.
-func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) error {
-	deadline := time.NewTimer(wait)
-	defer deadline.Stop()
+// awaitReady waits until a process is ready, and returns it as it was seen last. It is an error if that takes longer
+// than wait, or if the process has ended and does not come back.
+func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (p apitypes.Process, err error) {
+	timedOut := errors.New("the time is over")
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, timedOut)
+	defer cancel()
 	poll := time.NewTicker(readyPoll)
 	defer poll.Stop()
 	for {
-		p, err := c.Process(ctx, sandbox, id)
+		now, err := c.Process(ctx, sandbox, id)
+		if err == nil {
+			p = now
+		}
 		switch {
+		case errors.Is(context.Cause(ctx), timedOut):
+			return p, notReady(p, id, wait)
 		case err != nil:
-			return err
+			return p, err
 		case p.Ready != nil && p.Ready.OK:
-			return nil
+			return p, nil
 		case p.Status != apitypes.ProcessRunning && (!p.KeepAlive || p.DesiredState == apitypes.ProcessStopped):
-			return fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
+			return p, fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
 		}
 		select {
 		case <-poll.C:
-		case <-deadline.C:
-			why := ""
-			if p.Ready != nil && p.Ready.Message != "" {
-				why = ": " + printable(p.Ready.Message)
-			}
-			return fmt.Errorf("process %s is not ready after %s%s; it runs on: see its log: sandbox process logs %s", id, wait, why, id)
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		case <-ctx.Done(): // as the next call finds
 		}
 	}
+}
+
+// notReady says how a process is that was not ready in time.
+func notReady(p apitypes.Process, id string, wait time.Duration) error {
+	how := "it runs on"
+	switch {
+	case p.Status == "":
+		how = "the service has not said how it is"
+	case p.Status != apitypes.ProcessRunning:
+		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
+	case p.Ready != nil && p.Ready.Message != "":
+		how = printable(p.Ready.Message) + "; it runs on"
+	}
+	return fmt.Errorf("process %s is not ready after %s: %s; see its log: sandbox process logs %s", id, wait, how, id)
 }
 
 // request turns the flags into what the API takes.

@@ -1442,7 +1442,7 @@ export interface components {
             deniedDomains?: string[];
             /** @description Absent when it was not asked for. */
             ready?: components["schemas"]["Readiness"];
-            /** @description Absent without an entry. */
+            /** @description Absent without an entry, and of a process that has ended for good: its ports may be another's by then. */
             expose?: components["schemas"]["Exposed"][];
             /** @description Of its first program, on the engine's host; null when it does not run. */
             pid: number | null;
