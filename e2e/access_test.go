@@ -187,6 +187,64 @@ func TestATokenOfOneUser(t *testing.T) {
 	}
 }
 
+// The operator exchanges a token: who has the old one is let in no more, and what it began goes on to its end.
+func TestTokensAreExchanged(t *testing.T) {
+	const newToken = "second-0123456789abcdef0123456789abcdef"
+	l := newTCPLab(t, "runsc")
+	ctx := t.Context()
+	before, after := l.as(t, engineToken), l.as(t, newToken)
+	if _, err := before.Put(ctx, "rotated", apitypes.Registration{UserID: "rotated"}); err != nil {
+		t.Fatal(err)
+	}
+	typed, feed := io.Pipe()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	var out bytes.Buffer
+	go func() {
+		_, err := before.Attach(ctx, "rotated", apitypes.Exec{Command: "cat"}, client.Streams{
+			Stdin: typed, Stdout: &out, Started: func(client.Start) { close(begun) },
+		})
+		ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	unknown := func(c *client.Client) bool {
+		var refusal *client.Error
+		_, err := c.Get(ctx, "rotated")
+		return errors.As(err, &refusal) && refusal.Message == "the token is not known"
+	}
+	if unknown(before) || !unknown(after) {
+		t.Fatal("the tokens of the beginning are not in force")
+	}
+
+	l.file(t, "tokens.json", `{"tokens":[{"name":"engine","token":"`+newToken+`"}]}`)
+	l.reload(t)
+	if !unknown(before) || unknown(after) {
+		t.Error("the tokens before are in force")
+	}
+	l.file(t, "tokens.json", `{"tokens":[{"name":"engine","token":"`+engineToken+`"},{"name":"short","token":"x"}]}`)
+	l.reload(t)
+	if !unknown(before) || unknown(after) || !strings.Contains(l.log.String(), `tokens[1] (\"short\"): the token has 1 characters`) {
+		t.Errorf("a file with a fault is taken; the log:\n%s", l.log.tail())
+	}
+	if h := l.health(t); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], "the tokens were read again and cannot be used") {
+		t.Errorf("health tells of %+v", h)
+	}
+
+	if _, err := io.WriteString(feed, "still here\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = feed.Close()
+	if err := <-ended; err != nil || out.String() != "still here\n" {
+		t.Errorf("what the old token began: %q, %v", out.String(), err)
+	}
+	if text := l.log.String(); strings.Contains(text, newToken) || !strings.Contains(text, `"gone":["engine","of-tess"],"new":["engine"]`) {
+		t.Errorf("the log:\n%s", l.log.tail())
+	}
+}
+
 // The command line takes the same way.
 func TestCommandLineOverTLS(t *testing.T) {
 	l := newTCPLab(t, "runsc")

@@ -70,8 +70,8 @@ type Loaded struct {
 	At time.Time
 	// Pending are the keys of the settings that need a restart to take effect.
 	Pending []string
-	// Refused says that they were read again later and could not be used.
-	Refused bool
+	// Refused says that they were read again later and could not be used; TokensRefused says it of the tokens.
+	Refused, TokensRefused bool
 }
 
 // Executor runs commands. *dockerexec.Executor is one.
@@ -222,6 +222,9 @@ func (s *Service) Health(ctx context.Context) Health {
 	}
 	if h.Settings.Refused {
 		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
+	}
+	if h.Settings.TokensRefused {
+		h.Warnings = append(h.Warnings, "the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
 	present, err := s.platforms.current(ctx)
 	if err != nil {
