@@ -39,21 +39,21 @@ type tcpLab struct {
 	dir            string
 }
 
-func newTCPLab(t *testing.T, runtime string) *tcpLab {
+func newTCPLab(t *testing.T, runtime string, settings ...string) *tcpLab {
 	t.Helper()
 	l := &tcpLab{dir: t.TempDir()}
-	certificate, key := selfSigned(t)
+	certificate, key := selfSigned(t, time.Now().Add(time.Hour))
 	l.authority = l.file(t, "cert.pem", certificate)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(certificate))
 	l.trust = &tls.Config{RootCAs: roots}
 	address := freePort(t)
 	l.url = "https://" + address
-	l.lab = newLab(t, runtime, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_LOG_ACCESS=true",
+	l.lab = newLab(t, runtime, append(settings, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_LOG_ACCESS=true",
 		"SANDBOXD_TCP_CERT_FILE="+l.authority, "SANDBOXD_TCP_KEY_FILE="+l.file(t, "key.pem", key),
 		"SANDBOXD_TCP_TOKENS_FILE="+l.file(t, "tokens.json", `{"tokens":[
 			{"name":"engine","token":"`+engineToken+`"},
-			{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`))
+			{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`))...)
 	return l
 }
 
@@ -88,8 +88,9 @@ func freePort(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// selfSigned is a certificate for this host, which is its own authority, and its key.
-func selfSigned(t *testing.T) (certificate, key string) {
+// selfSigned is a certificate for this host, which is its own authority, and its key. It was made two hours
+// before its end.
+func selfSigned(t *testing.T, end time.Time) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,7 +98,7 @@ func selfSigned(t *testing.T) (certificate, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandboxd"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: end.Add(-2 * time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
@@ -76,7 +77,7 @@ looks at nothing else; "sandbox doctor" looks at the host.`,
 			if _, err := readTokens(cfg.TCP); err != nil {
 				return err
 			}
-			if _, err := encryption(cfg.TCP); err != nil {
+			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile, cfg.TCP.ClientCAFile); err != nil {
 				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the settings are fine")

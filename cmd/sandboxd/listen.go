@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,7 +122,7 @@ func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpEntrance, warnings []
 	if cfg.Listen == "" {
 		return nil, nil, nil
 	}
-	encryption, err := encryption(cfg)
+	encryption, err := access.Encryption(cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,31 +145,6 @@ func readTokens(cfg config.TCP) (*access.Tokens, error) {
 		return nil, nil
 	}
 	return access.ReadTokens(cfg.TokensFile)
-}
-
-// encryption is how TLS is spoken; nil for not at all. HTTP/2, which has no WebSockets here, is not offered.
-func encryption(cfg config.TCP) (*tls.Config, error) {
-	if cfg.CertFile == "" {
-		return nil, nil
-	}
-	certificate, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile: %w", err)
-	}
-	made := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
-	if cfg.ClientCAFile == "" {
-		return made, nil
-	}
-	text, err := os.ReadFile(cfg.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: %w", err)
-	}
-	made.ClientCAs = x509.NewCertPool()
-	if !made.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: there is no certificate in %s", cfg.ClientCAFile)
-	}
-	made.ClientAuth = tls.RequireAndVerifyClientCert
-	return made, nil
 }
 
 // modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,
