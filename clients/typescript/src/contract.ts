@@ -1664,7 +1664,10 @@ export interface components {
         Error: {
             kind: components["schemas"]["Kind"];
             message: string;
-            /** @description The answer's X-Request-Id. Events of streams do not have it. */
+            /**
+             * @description X-Request-Id of the answer, or of the stream that this ends, by which the service's log knows the call. In
+             *     a list of execs there is none.
+             */
             requestId?: string;
         };
         /**
