@@ -4,7 +4,7 @@
 // registry.go keeps the sandboxes, ids.go and requests.go have what callers send; subject.go and mounts.go read
 // what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home; plan.go
 // makes a call's container out of policy's decision, restrict.go takes away from that what a call gives up,
-// masks.go and hidden.go hide what is to be hidden, ground.go makes what that needs on the host, sites.go finds it
+// masks.go and hidden.go hide what is to be hidden, binds.go bounds how many mounts that takes, ground.go makes what that needs on the host, sites.go finds it
 // there and watch.go gives up containers in which it has changed; outside.go has what a call reaches;
 // environment.go builds a command's environment, exec.go runs it, refusals.go tells what it could not reach and
 // observe.go what is counted; detached.go runs it for a caller that may be lost; files.go and read.go answer the
