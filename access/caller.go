@@ -1,8 +1,8 @@
 // Package access says who is calling: by the uid at the other end of the Unix socket, or by a token over
 // TCP. What a caller may then do is not decided here.
 //
-// caller.go has what is known of a caller, tokens.go the file of tokens, unix.go and tcp.go the two ways in, and
-// folder.go whether a socket is safe where it lies.
+// caller.go has what is known of a caller, tokens.go the file of tokens, unix.go and tcp.go the two ways in,
+// tls.go the latter's encryption, and folder.go whether a socket is safe where it lies.
 package access
 
 import (

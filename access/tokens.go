@@ -8,7 +8,9 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,12 +26,18 @@ const (
 	maxTokensFile = 1 << 20
 )
 
-// Tokens are the callers that are known by a token. Only hashes of the tokens are kept.
-type Tokens struct{ known []known }
+// Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
+// concurrent use.
+type Tokens struct{ known atomic.Pointer[[]known] }
 
 type known struct {
 	hash   [sha256.Size]byte
 	caller Caller
+}
+
+// is says that a token is the same and opens the same.
+func (k known) is(other known) bool {
+	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String()
 }
 
 // tokensFile is the form of a tokens file.
@@ -89,7 +97,7 @@ func parseTokens(text []byte) (*Tokens, error) {
 	if len(file.Tokens) == 0 {
 		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
 	}
-	tokens := &Tokens{}
+	var list []known
 	names := map[string]bool{}
 	for i, entry := range file.Tokens {
 		k, err := entry.read()
@@ -100,13 +108,15 @@ func parseTokens(text []byte) (*Tokens, error) {
 			return nil, fmt.Errorf("tokens[%d] (%q): the name is given more than once", i, entry.Name)
 		}
 		names[entry.Name] = true
-		for _, other := range tokens.known {
+		for _, other := range list {
 			if other.hash == k.hash {
 				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.caller.Name)
 			}
 		}
-		tokens.known = append(tokens.known, k)
+		list = append(list, k)
 	}
+	tokens := &Tokens{}
+	tokens.known.Store(&list)
 	return tokens, nil
 }
 
@@ -169,19 +179,38 @@ func (e tokenEntry) read() (known, error) {
 	return k, nil
 }
 
+// Use has the tokens of next in force and no others, from the next Find on. gone are the names of those that
+// were in force and are not, and come of those that are new; one that was exchanged is in both.
+func (t *Tokens) Use(next *Tokens) (gone, come []string) {
+	now := next.known.Load()
+	before := t.known.Swap(now)
+	return without(*before, *now), without(*now, *before)
+}
+
+// without is the names of those in list that are not in other.
+func without(list, other []known) (names []string) {
+	for _, k := range list {
+		if !slices.ContainsFunc(other, k.is) {
+			names = append(names, k.caller.Name)
+		}
+	}
+	return names
+}
+
 // Find returns whose token it is. How long it takes says nothing about the token.
 func (t *Tokens) Find(token string) (Caller, bool) {
 	hash := sha256.Sum256([]byte(token))
+	list := *t.known.Load()
 	found := -1
-	for i := range t.known {
-		if subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:]) == 1 {
+	for i := range list {
+		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
 			found = i
 		}
 	}
 	if found < 0 {
 		return Caller{}, false
 	}
-	return t.known[found].caller, true
+	return list[found].caller, true
 }
 
 // bearer reads the token of an Authorization header.

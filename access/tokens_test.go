@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,41 @@ func TestTokensAreFound(t *testing.T) {
 		if who, ok := tokens.Find(wrong); ok || who.Name != "" || who.Users.All() {
 			t.Errorf("%q is the token of %+v", wrong, who)
 		}
+	}
+}
+
+func TestTokensThatTakeOthersPlaces(t *testing.T) {
+	read := func(text string) *Tokens {
+		tokens, err := ReadTokens(writeTokens(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens
+	}
+	entry := func(name, token, rest string) string {
+		return `{"name":"` + name + `","token":"` + token + `"` + rest + `}`
+	}
+	for _, tt := range []struct{ name, next, gone, come string }{
+		{"the same", bothTokens, "[]", "[]"},
+		{"one is gone", `{"tokens":[` + entry("engine", engineToken, "") + `]}`, "[of-alice]", "[]"},
+		{"one is exchanged", `{"tokens":[` + entry("engine", strings.Repeat("n", 32), "") + `,` + entry("of-alice", aliceToken, `,"users":["carol","alice"]`) + `]}`, "[engine]", "[engine]"},
+		{"one opens more", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("of-alice", aliceToken, "") + `]}`, "[of-alice]", "[of-alice]"},
+		{"another name", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("alice", aliceToken, `,"users":["alice","carol"]`) + `]}`, "[of-alice]", "[alice]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tokens, next := read(bothTokens), read(tt.next)
+			gone, come := tokens.Use(next)
+			if fmt.Sprint(gone) != tt.gone || fmt.Sprint(come) != tt.come {
+				t.Errorf("gone %q, new %q", gone, come)
+			}
+			for _, token := range []string{engineToken, aliceToken, strings.Repeat("n", 32)} {
+				got, found := tokens.Find(token)
+				want, known := next.Find(token)
+				if found != known || got.Name != want.Name || got.Users.String() != want.Users.String() {
+					t.Errorf("%.6s…: %+v, want %+v", token, got, want)
+				}
+			}
+		})
 	}
 }
 

@@ -276,7 +276,7 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said[id] = strings.ReplaceAll(string(message), "alices", "nobodys")
+		said[id] = strings.ReplaceAll(requestIDs.ReplaceAllString(string(message), ""), "alices", "nobodys")
 		_ = conn.CloseNow()
 	}
 	if said["alices"] != said["nobodys"] || !strings.Contains(said["alices"], "notFound") {

@@ -59,7 +59,7 @@ type Service interface {
 // DetachedCalls is the part of Service whose commands go on when their caller's connection is lost. What is
 // another user's is not found.
 type DetachedCalls interface {
-	StartExec(id string, r sandbox.Request, stdin bool) (*sandbox.Detached, error)
+	StartExec(ctx context.Context, id string, r sandbox.Request, stdin bool) (*sandbox.Detached, error)
 	DetachedExecs(id string) ([]*sandbox.Detached, error)
 	DetachedExec(id, execID string) (*sandbox.Detached, error)
 }
@@ -249,8 +249,7 @@ func observed(route string, err error, took time.Duration) Call {
 // fail answers also when the caller has hung up: one that has closed its sending side alone still reads,
 // and what is not answered becomes a 200.
 func (s *server) fail(w http.ResponseWriter, err error) {
-	failure, status := classify(err)
-	failure.RequestID = s.id
+	failure, status := s.failure(err)
 	switch status {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -258,6 +257,13 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 		w.Header().Set("Retry-After", "1") // most commands are over in a second
 	}
 	s.answer(w, status, apitypes.Failure{Error: failure})
+}
+
+// failure is an error as this request's caller is told it, in an answer or at the end of a stream.
+func (s *server) failure(err error) (apitypes.Error, int) {
+	failure, status := classify(err)
+	failure.RequestID = s.id
+	return failure, status
 }
 
 func (s *server) answer(w http.ResponseWriter, status int, body any) {

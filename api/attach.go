@@ -71,7 +71,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 		err = fault
 	}
 	if err != nil {
-		failure, _ := classify(err)
+		failure, _ := s.failure(err)
 		_ = a.event(writing, apitypes.Event{Type: apitypes.EventError, Error: &failure})
 	} else {
 		_ = a.event(writing, apitypes.Event{Type: apitypes.EventExit, Result: exit})
@@ -115,7 +115,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		return nil, err
 	}
 	if body.DetachOnDisconnect {
-		e, err := s.service.StartExec(id, r, r.Stdin == nil)
+		e, err := s.service.StartExec(ctx, id, r, r.Stdin == nil)
 		if err != nil {
 			return nil, err
 		}

@@ -89,7 +89,7 @@ func partEvent(execID string, part attach.Part[sandbox.Result]) apitypes.Event {
 
 // streamDetached is what stream is, of a command that goes on without its caller.
 func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	e, err := s.service.StartExec(req.PathValue("id"), r, false)
+	e, err := s.service.StartExec(req.Context(), req.PathValue("id"), r, false)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 		return err
 	}
 	defer view.Close()
-	stream := newEventStream(w)
+	stream := newEventStream(s, w)
 	defer stream.close()
 	for {
 		part, err := view.Next(req.Context())

@@ -190,7 +190,7 @@ func detachedExchanges(t *testing.T) []exchange {
 	const body = `{"command":"x","detachOnDisconnect":true}`
 	running, killed := detaching(t, echoes), detaching(t, echoes)
 	start := func(service *fakeService) string {
-		e, err := service.StartExec("", sandbox.Request{Command: "cat"}, true)
+		e, err := service.StartExec(t.Context(), "", sandbox.Request{Command: "cat"}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -138,6 +138,7 @@ func readEvents(t *testing.T, body io.ReadCloser) []apitypes.Event {
 func TestStreamThatFailsEndsWithAnError(t *testing.T) {
 	server := serveFake(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a"))
 	events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
+	events[len(events)-1].Error.RequestID = "" // which is the stream's
 	want := []apitypes.Event{
 		{Type: "start"}, {Type: "stdout", Data: "a"},
 		{Type: "error", Error: &apitypes.Error{Kind: apitypes.Engine, Message: "the engine has gone"}},

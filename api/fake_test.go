@@ -62,7 +62,7 @@ type fakeDetached struct {
 	startErr error
 }
 
-func (f *fakeDetached) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+func (f *fakeDetached) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
 	if f.startErr != nil {
 		return nil, f.startErr
 	}

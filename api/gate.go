@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/sandbox"
 )
@@ -145,12 +146,14 @@ func (g *gate) log(log zerolog.Logger, req *http.Request, r route, caller access
 	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
 		event = event.Stringer("sandbox", id)
 	}
+	status := out.status
 	if err != nil {
-		failure, _ := classify(err)
+		var failure apitypes.Error
+		failure, status = classify(err) // also at the end of a stream, which has begun well
 		event = event.Str("kind", string(failure.Kind))
 	}
 	event.Msg("call")
-	if out.status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
+	if status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
 		log.Warn().Str("route", r.pattern).Err(err).Msg("a call has failed")
 	}
 }

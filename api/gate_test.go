@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -79,6 +80,96 @@ func TestRequestIDs(t *testing.T) {
 	defer response.Body.Close()
 	if response.Header.Get("X-Request-Id") == "" {
 		t.Error("a success has no X-Request-Id")
+	}
+}
+
+// A stream that ends with an error tells the request's id with it, as any answer does, and the log has the
+// fault under that id.
+func TestErrorsAtTheEndOfStreams(t *testing.T) {
+	broken := errors.New("disk broken")
+	for name, call := range map[string]func(*testing.T, *httptest.Server) (event, header string){
+		"streamed": func(t *testing.T, s *httptest.Server) (string, string) { return lastLine(t, s, `{"command":"x"}`) },
+		"streamed detached": func(t *testing.T, s *httptest.Server) (string, string) {
+			return lastLine(t, s, `{"command":"x","detachOnDisconnect":true}`)
+		},
+		"attached": func(t *testing.T, s *httptest.Server) (string, string) { return lastMessage(t, s, `{"command":"x"}`) },
+		"attached detached": func(t *testing.T, s *httptest.Server) (string, string) {
+			return lastMessage(t, s, `{"command":"x","detachOnDisconnect":true}`)
+		},
+		"followed log": func(t *testing.T, s *httptest.Server) (string, string) {
+			return lastOf(t, exchange{route: "GET /v1/sandboxes/a/processes/p/log?follow=true"}.request(t, s.URL))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := detaching(t, func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
+				e.Started()
+				return sandbox.Result{}, broken
+			})
+			service.exec = func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+				r.Started()
+				return sandbox.Result{}, broken
+			}
+			service.fakeProcesses = logs(broken, has(web())).fakeProcesses
+			var log lines
+			handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
+			over := make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				defer close(over)
+				handler.ServeHTTP(w, req)
+			}))
+			defer server.Close()
+			event, id := call(t, server)
+			<-over
+			if id == "" || !strings.Contains(event, `"error":{"kind":"engine","message":"disk broken","requestId":"`+id+`"}`) {
+				t.Errorf("request %q ends with %s", id, event)
+			}
+			if text := log.String(); !strings.Contains(text, `"requestId":"`+id+`"`) || !strings.Contains(text, `"error":"disk broken","message":"a call has failed"`) {
+				t.Errorf("the log:\n%s", text)
+			}
+		})
+	}
+}
+
+// lastLine is the last line of a streamed exec, and the answer's X-Request-Id.
+func lastLine(t *testing.T, server *httptest.Server, body string) (line, id string) {
+	t.Helper()
+	req := exchange{route: "POST /v1/sandboxes/a/exec", body: body}.request(t, server.URL)
+	req.Header.Set("Accept", ndjson)
+	return lastOf(t, req)
+}
+
+func lastOf(t *testing.T, req *http.Request) (line, id string) {
+	t.Helper()
+	response, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return all[len(all)-1], response.Header.Get("X-Request-Id")
+}
+
+// lastMessage is that of an attached exec, and the answer's X-Request-Id.
+func lastMessage(t *testing.T, server *httptest.Server, body string) (message, id string) {
+	t.Helper()
+	conn, response, err := websocket.Dial(t.Context(), server.URL+"/v1/sandboxes/a/exec", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	if err := conn.Write(t.Context(), websocket.MessageText, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, text, err := conn.Read(t.Context())
+		if err != nil {
+			return message, response.Header.Get("X-Request-Id")
+		}
+		message = string(text)
 	}
 }
 

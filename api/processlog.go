@@ -102,15 +102,16 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 		case <-quiet.C:
 			err = stream.keepAlive()
 		case ended := <-over:
-			_ = stream.send(append(text.flush(), s.lastOfLog(ctx, id, processID, ended)...)...)
-			return nil
+			last, err := s.lastOfLog(ctx, id, processID, ended)
+			_ = stream.send(append(text.flush(), last...)...)
+			return err
 		}
 	}
 }
 
 // lastOfLog says why there is nothing more of a log. It says nothing to a caller who has gone, nor when the
 // service stops: the process may run on.
-func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) []any {
+func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) ([]any, error) {
 	var end apitypes.ProcessLogEnd
 	if ended == nil {
 		record, err := s.service.Process(id, processID)
@@ -123,12 +124,12 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 	switch {
 	case ended == nil:
 		end.End = true
-		return []any{apitypes.ProcessLogEvent{ProcessLogEnd: &end}}
+		return []any{apitypes.ProcessLogEvent{ProcessLogEnd: &end}}, nil
 	case ctx.Err() != nil || cerrdefs.IsUnavailable(ended):
-		return nil
+		return nil, nil
 	default:
-		failure, _ := classify(ended)
-		return []any{apitypes.ProcessLogEvent{Error: &failure}}
+		failure, _ := s.failure(ended)
+		return []any{apitypes.ProcessLogEvent{Error: &failure}}, told{ended}
 	}
 }
 

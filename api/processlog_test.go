@@ -83,7 +83,7 @@ func TestLinesOfAFollowedLog(t *testing.T) {
 		{"cut at its begin", logs(cerrdefs.ErrUnavailable, has(web()), sandbox.LogPart{Data: []byte("\x82\xaca"), Truncated: true}), `{"data":"a"}`},
 	} {
 		got := answered(t, &tt.service, exchange{route: "GET /v1/sandboxes/a/processes/p/log?follow=true"})
-		if got = strings.ReplaceAll(got, "\n", " "); got != tt.want {
+		if got = strings.ReplaceAll(requestIDs.ReplaceAllString(got, ""), "\n", " "); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // stream answers with events as they come. A fault before the command starts is an ordinary error.
 func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	stream := newEventStream(w)
+	stream := newEventStream(s, w)
 	defer stream.close()
 	r.Started = func() { _ = stream.send(apitypes.Event{Type: apitypes.EventStart}) }
 	r.Refused = func(line decisions.Summary) { _ = stream.send(refusal(line)) }
@@ -26,6 +26,7 @@ func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 
 // eventStream is a streamed exec's answer, which begins with the first event. It is for several goroutines.
 type eventStream struct {
+	of      *server
 	to      http.ResponseWriter
 	control *http.ResponseController
 	texts   [2]textStream // for one goroutine
@@ -36,8 +37,8 @@ type eventStream struct {
 	ended bool        // to may not be used any more
 }
 
-func newEventStream(w http.ResponseWriter) *eventStream {
-	return &eventStream{to: w, control: http.NewResponseController(w)}
+func newEventStream(of *server, w http.ResponseWriter) *eventStream {
+	return &eventStream{of: of, to: w, control: http.NewResponseController(w)}
 }
 
 // hasBegun says that an error cannot be an ordinary answer any more.
@@ -120,7 +121,7 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 		err = s.part(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
 	}
 	if err != nil {
-		failure, _ := classify(err)
+		failure, _ := s.of.failure(err)
 		_ = s.send(apitypes.Event{Type: apitypes.EventError, Error: &failure})
 		return told{err}
 	}

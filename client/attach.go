@@ -189,7 +189,7 @@ func (a *attachment) receive(ctx context.Context) (apitypes.Result, error) {
 		case event.Type == apitypes.EventExit && event.Result != nil:
 			return *event.Result, nil
 		case event.Type == apitypes.EventError && event.Error != nil:
-			return apitypes.Result{}, &Error{Kind: event.Error.Kind, Message: event.Error.Message}
+			return apitypes.Result{}, asError(*event.Error)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func TestAttachToldWhy(t *testing.T) {
 			return sandbox.Result{}, dockerexec.ErrSession
 		})
 	var failure *client.Error
-	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || failure.Message != dockerexec.ErrSession.Error() {
+	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || failure.Message != dockerexec.ErrSession.Error() || failure.RequestID == "" {
 		t.Errorf("%#v", err)
 	}
 }

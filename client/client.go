@@ -35,8 +35,12 @@ type Error struct {
 	// Kind says what class of fault it is; Message is for people.
 	Kind    apitypes.Kind
 	Message string
-	// RequestID is by what the service's log knows the call; empty where a stream has told the error.
+	// RequestID is by what the service's log knows the call.
 	RequestID string
+}
+
+func asError(e apitypes.Error) *Error {
+	return &Error{Kind: e.Kind, Message: e.Message, RequestID: e.RequestID}
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -167,7 +171,7 @@ func refusal(response *http.Response) error {
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
 		return fmt.Errorf("the service answered %s", response.Status)
 	}
-	return &Error{Kind: failure.Error.Kind, Message: failure.Error.Message, RequestID: failure.Error.RequestID}
+	return asError(failure.Error)
 }
 
 // unreachable says what became of a call that has no answer.

@@ -20,7 +20,7 @@ import (
 // with it or with a signal.
 type detached struct{ hub *attach.Hub[sandbox.Result] }
 
-func (d detached) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+func (d detached) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
 	return d.hub.Start(attach.Command{User: "alice", Text: r.Command, Stdin: stdin}, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
 		e.Started()
 		ended := make(chan struct{})

@@ -88,7 +88,7 @@ func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q L
 	return func(yield func(apitypes.ProcessLogEvent, error) bool) {
 		for event, err := range follow[apitypes.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {
 			if err == nil && event.Error != nil {
-				event, err = apitypes.ProcessLogEvent{}, &Error{Kind: event.Error.Kind, Message: event.Error.Message}
+				event, err = apitypes.ProcessLogEvent{}, asError(*event.Error)
 			}
 			if !yield(event, err) || err != nil || event.ProcessLogEnd != nil {
 				return

@@ -40,7 +40,7 @@ type TCP struct {
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
 	// TokensFile holds the tokens, each with a name and, if it is for some users alone, with these. Its
-	// owner alone may open it. Must be set where Listen is.
+	// owner alone may open it. Must be set where Listen is. On SIGHUP the file of the same name is read again.
 	TokensFile string `json:"tokensFile" env:"TOKENS_FILE" reload:"restart"`
 
 	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key. Default "":

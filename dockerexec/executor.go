@@ -298,9 +298,10 @@ func (e *Executor) discard(w *warm) {
 	})
 }
 
-// prepare makes a container or, when w.id is set, takes one over, and opens the agent's session.
-func (e *Executor) prepare(w *warm, log zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
+// prepare makes a container or, when w.id is set, takes one over, and opens the agent's session. log is that of
+// the call for which it does.
+func (e *Executor) prepare(w *warm, log *zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
 	defer cancel()
 	start := time.Now()
 	adopted := w.id != ""
@@ -326,11 +327,11 @@ func (e *Executor) prepare(w *warm, log zerolog.Logger) {
 }
 
 // logOf is the log of a call, which has the request's id, or the executor's own.
-func (e *Executor) logOf(ctx context.Context) zerolog.Logger {
+func (e *Executor) logOf(ctx context.Context) *zerolog.Logger {
 	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
-		return *log
+		return log
 	}
-	return e.cfg.Log
+	return &e.cfg.Log
 }
 
 // reapIdle removes what nobody has used for the idle time.

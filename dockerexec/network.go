@@ -85,7 +85,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, guests []G
 		return Network{}, err
 	}
 	if cerrdefs.IsFailedPrecondition(err) {
-		e.cfg.Log.Warn().Err(err).Str("network", wanted.Name).Msg("making the network anew: it was changed")
+		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("making the network anew: it was changed")
 		if err := e.removeNetwork(ctx, wanted); err != nil {
 			return Network{}, err
 		}
@@ -163,7 +163,7 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String(), Gateway: n.Gateway.String()}}},
 		})
 		if err == nil {
-			e.cfg.Log.Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
+			e.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
 			return n, nil
 		}
 		refusals = append(refusals, err)

@@ -120,7 +120,7 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 		if w.spec.Process.ID != "" {
 			e.work.Go(func() { e.rebind(w) })
 		} else {
-			e.work.Go(func() { e.prepare(w, e.cfg.Log) })
+			e.work.Go(func() { e.prepare(w, &e.cfg.Log) })
 		}
 	}
 	e.cfg.ProcessesUnseen()

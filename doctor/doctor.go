@@ -2,7 +2,8 @@
 // to be, and if not, what to do. It only looks: what it asks, it is given.
 //
 // doctor.go runs checks; engine.go has those of the engine, network.go those of what calls reach, host.go
-// those of files, disk and clock, service.go that of the service, and probe.go has it run a command.
+// those of files, disk and clock, tcp.go those of the way in by TCP, service.go that of the service, and
+// probe.go has it run a command.
 package doctor
 
 import (

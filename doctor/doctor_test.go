@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io/fs"
 	"strings"
@@ -61,6 +62,38 @@ var (
 
 func clocks(built time.Time, synced bool, err error) Clocks {
 	return Clocks{Now: func() time.Time { return noon }, Built: built, Synced: func() (bool, error) { return synced, err }}
+}
+
+const day = 24 * time.Hour
+
+// lasting is a certificate that is valid from and to so long after noon.
+func lasting(from, to time.Duration) *x509.Certificate {
+	return &x509.Certificate{Raw: []byte(to.String()), NotBefore: noon.Add(from), NotAfter: noon.Add(to)}
+}
+
+func loads(c *x509.Certificate, err error) func() (*x509.Certificate, error) {
+	return func() (*x509.Certificate, error) { return c, err }
+}
+
+func shows(c *x509.Certificate, err error) func(context.Context) (*x509.Certificate, error) {
+	return func(context.Context) (*x509.Certificate, error) { return c, err }
+}
+
+// certificate is a good one, but for what change changes.
+func certificate(change func(*Certificate)) Certificate {
+	good := lasting(-60*day, 30*day)
+	c := Certificate{
+		File: "/c", KeyFile: "/k", Load: loads(good, nil), Shown: shows(nil, nil),
+		Look: at(map[string]any{"/k": Place{Mode: 0o600}}), Now: func() time.Time { return noon },
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+func holds(pid int, err error) func() (Program, error) {
+	return func() (Program, error) { return Program{"thing", pid}, err }
 }
 
 func TestEachCheck(t *testing.T) {
@@ -135,6 +168,35 @@ func TestEachCheck(t *testing.T) {
 		{"socket in a folder for all", Socket("/r/s", "/r", at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o777}, "/r/s": own})), Fault, "others may put a socket of theirs into /r"},
 		{"socket that is a file", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{}})), Fault, "no socket"},
 		{"socket out of sight", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": fs.ErrPermission})), Skipped, "permission"},
+
+		{"address", TCPAddress("[::1]:7", 0, fails(nil), nil), OK, "[::1]:7 is free"},
+		{"address of the service", TCPAddress(":7", 11, fails(syscall.EADDRINUSE), holds(11, nil)), OK, "thing (pid 11) listens at :7"},
+		{"address that is taken", TCPAddress(":7", 11, fails(syscall.EADDRINUSE), holds(12, nil)), Fault, "thing (pid 12) listens at :7"},
+		{"address that is taken by who is not seen", TCPAddress(":7", 0, fails(syscall.EADDRINUSE), holds(0, errDown)), Fault, "another program listens at :7: it is down"},
+		{"address that is taken, for others", TCPAddress(":7", 0, fails(syscall.EADDRINUSE), holds(0, syscall.EACCES)), Skipped, "only root"},
+		{"address that the service does not have", TCPAddress(":7", 11, fails(nil), nil), Warning, "pid 11) does not listen at :7"},
+		{"address of another host", TCPAddress("10.9.9.9:7", 0, fails(syscall.EADDRNOTAVAIL), nil), Fault, "no address of this host"},
+		{"address for others", TCPAddress(":7", 0, fails(syscall.EACCES), nil), Skipped, "only root"},
+		{"address that is broken", TCPAddress(":7", 0, fails(errDown), nil), Fault, "it is down"},
+
+		{"tokens", TCPTokens("/t", fails(nil)), OK, "/t"},
+		{"tokens that cannot be", TCPTokens("/t", fails(errDown)), Fault, "it is down"},
+		{"tokens for others", TCPTokens("/t", fails(syscall.EACCES)), Skipped, "only the owner of /t"},
+
+		{"certificate", certificate(nil).Valid(), OK, "valid until 2026-12-20 12:00 UTC"},
+		{"certificate that is shown", certificate(func(c *Certificate) { c.Shown = shows(lasting(-60*day, 30*day), nil) }).Valid(), OK, "valid until"},
+		{"certificate that is none", certificate(func(c *Certificate) { c.Load = loads(nil, errDown) }).Valid(), Fault, "it is down"},
+		{"certificate for others", certificate(func(c *Certificate) { c.Load = loads(nil, fs.ErrPermission) }).Valid(), Skipped, "only the owner of /k"},
+		{"key for all", certificate(func(c *Certificate) { c.Look = at(map[string]any{"/k": Place{Mode: 0o644}}) }).Valid(), Fault, "others may open the key /k (mode 0644)"},
+		{"key that a group may write", certificate(func(c *Certificate) { c.Look = at(map[string]any{"/k": Place{Mode: 0o660}}) }).Valid(), Fault, "mode 0660"},
+		{"key for a group", certificate(func(c *Certificate) { c.Look = at(map[string]any{"/k": Place{Mode: 0o640}}) }).Valid(), OK, "valid"},
+		{"certificate that has expired", certificate(func(c *Certificate) { c.Load = loads(lasting(-60*day, -time.Minute), nil) }).Valid(), Fault, "/c has expired, on 2026-11-20 11:59 UTC"},
+		{"certificate of tomorrow", certificate(func(c *Certificate) { c.Load = loads(lasting(day, 60*day), nil) }).Valid(), Fault, "/c is not valid before 2026-11-21"},
+		{"certificate that expires soon", certificate(func(c *Certificate) { c.Load = loads(lasting(-60*day, 13*day), nil) }).Valid(), Warning, "/c expires on 2026-12-03"},
+		{"certificate that is short-lived", certificate(func(c *Certificate) { c.Load = loads(lasting(-3*day, 3*day), nil) }).Valid(), OK, "valid"},
+		{"certificate at the end of a short life", certificate(func(c *Certificate) { c.Load = loads(lasting(-5*day, day), nil) }).Valid(), Warning, "expires on"},
+		{"certificate that is not shown yet", certificate(func(c *Certificate) { c.Shown = shows(lasting(-60*day, day), nil) }).Valid(), Warning, "another certificate, which expires on 2026-11-21"},
+		{"certificate that is not shown", certificate(func(c *Certificate) { c.Shown = shows(nil, errDown) }).Valid(), OK, "valid"},
 
 		{"disk", Disk("x", "/d", disk(inodes, nil)), OK, "50.0 of 100.0 GiB free at /d"},
 		{"disk that fills", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 9 << 30}, nil)), Warning, "9.0 of 100.0 GiB"},

@@ -39,21 +39,21 @@ type tcpLab struct {
 	dir            string
 }
 
-func newTCPLab(t *testing.T, runtime string) *tcpLab {
+func newTCPLab(t *testing.T, runtime string, settings ...string) *tcpLab {
 	t.Helper()
 	l := &tcpLab{dir: t.TempDir()}
-	certificate, key := selfSigned(t)
+	certificate, key := selfSigned(t, time.Now().Add(time.Hour))
 	l.authority = l.file(t, "cert.pem", certificate)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(certificate))
 	l.trust = &tls.Config{RootCAs: roots}
 	address := freePort(t)
 	l.url = "https://" + address
-	l.lab = newLab(t, runtime, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_LOG_ACCESS=true",
+	l.lab = newLab(t, runtime, append(settings, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_LOG_ACCESS=true",
 		"SANDBOXD_TCP_CERT_FILE="+l.authority, "SANDBOXD_TCP_KEY_FILE="+l.file(t, "key.pem", key),
 		"SANDBOXD_TCP_TOKENS_FILE="+l.file(t, "tokens.json", `{"tokens":[
 			{"name":"engine","token":"`+engineToken+`"},
-			{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`))
+			{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`))...)
 	return l
 }
 
@@ -88,8 +88,9 @@ func freePort(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// selfSigned is a certificate for this host, which is its own authority, and its key.
-func selfSigned(t *testing.T) (certificate, key string) {
+// selfSigned is a certificate for this host, which is its own authority, and its key. It was made two hours
+// before its end.
+func selfSigned(t *testing.T, end time.Time) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -97,7 +98,7 @@ func selfSigned(t *testing.T) (certificate, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandboxd"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: end.Add(-2 * time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -183,6 +184,64 @@ func TestATokenOfOneUser(t *testing.T) {
 	}
 	if text := l.log.String(); strings.Contains(text, engineToken) || strings.Contains(text, scopedToken) || strings.Contains(text, "hers") ||
 		!strings.Contains(text, `"caller":"of-tess","sandbox":"tess-1"`) {
+		t.Errorf("the log:\n%s", l.log.tail())
+	}
+}
+
+// The operator exchanges a token: who has the old one is let in no more, and what it began goes on to its end.
+func TestTokensAreExchanged(t *testing.T) {
+	const newToken = "second-0123456789abcdef0123456789abcdef"
+	l := newTCPLab(t, "runsc")
+	ctx := t.Context()
+	before, after := l.as(t, engineToken), l.as(t, newToken)
+	if _, err := before.Put(ctx, "rotated", apitypes.Registration{UserID: "rotated"}); err != nil {
+		t.Fatal(err)
+	}
+	typed, feed := io.Pipe()
+	begun, ended := make(chan struct{}), make(chan error, 1)
+	var out bytes.Buffer
+	go func() {
+		_, err := before.Attach(ctx, "rotated", apitypes.Exec{Command: "cat"}, client.Streams{
+			Stdin: typed, Stdout: &out, Started: func(client.Start) { close(begun) },
+		})
+		ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	unknown := func(c *client.Client) bool {
+		var refusal *client.Error
+		_, err := c.Get(ctx, "rotated")
+		return errors.As(err, &refusal) && refusal.Message == "the token is not known"
+	}
+	if unknown(before) || !unknown(after) {
+		t.Fatal("the tokens of the beginning are not in force")
+	}
+
+	l.file(t, "tokens.json", `{"tokens":[{"name":"engine","token":"`+newToken+`"}]}`)
+	l.reload(t)
+	if !unknown(before) || unknown(after) {
+		t.Error("the tokens before are in force")
+	}
+	l.file(t, "tokens.json", `{"tokens":[{"name":"engine","token":"`+engineToken+`"},{"name":"short","token":"x"}]}`)
+	l.reload(t)
+	if !unknown(before) || unknown(after) || !strings.Contains(l.log.String(), `tokens[1] (\"short\"): the token has 1 characters`) {
+		t.Errorf("a file with a fault is taken; the log:\n%s", l.log.tail())
+	}
+	if h := l.health(t); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], "the tokens were read again and cannot be used") {
+		t.Errorf("health tells of %+v", h)
+	}
+
+	if _, err := io.WriteString(feed, "still here\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = feed.Close()
+	if err := <-ended; err != nil || out.String() != "still here\n" {
+		t.Errorf("what the old token began: %q, %v", out.String(), err)
+	}
+	if text := l.log.String(); strings.Contains(text, newToken) || !strings.Contains(text, `"gone":["engine","of-tess"],"new":["engine"]`) {
 		t.Errorf("the log:\n%s", l.log.tail())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
@@ -88,6 +90,31 @@ func TestDoctorOfAHealthyHost(t *testing.T) {
 	}
 }
 
+// The way in by TCP is looked at where there is one. A certificate that was renewed is not yet shown.
+func TestDoctorOfTheWayInByTCP(t *testing.T) {
+	w := openWorld(t)
+	l := newTCPLab(t, "runsc", worldSettings(w)...)
+	look := func() map[string]doctor.Finding {
+		found, code := l.doctor(t, nil, "--probe-name", w.name(t, "allowed", w.shared))
+		if code != 0 {
+			t.Errorf("exit code %d: %+v", code, found)
+		}
+		return found
+	}
+	found := look()
+	for check, part := range map[string]string{"tcp.listen": "sandboxd (pid ", "tcp.tokensFile": "tokens.json", "tcp.certFile": "valid until "} {
+		if f := found[check]; f.Level != doctor.OK || !strings.Contains(f.Found, part) {
+			t.Errorf("%s: %+v, want it to say %s", check, f, part)
+		}
+	}
+	certificate, key := selfSigned(t, time.Now().Add(90*time.Minute))
+	l.file(t, "cert.pem", certificate)
+	l.file(t, "key.pem", key)
+	if f := look()["tcp.certFile"]; f.Level != doctor.Warning || !strings.Contains(f.Found, "another certificate") {
+		t.Errorf("a certificate that was renewed: %+v", f)
+	}
+}
+
 // The name of each fault, and how it comes to be.
 func TestDoctorNamesTheFault(t *testing.T) {
 	l, name := doctorLab(t)
@@ -128,6 +155,27 @@ func TestDoctorNamesTheFault(t *testing.T) {
 			cmd.Args = append([]string{"setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", cmd.Path}, cmd.Args[1:]...)
 			cmd.Path, cmd.Err = exec.LookPath("setpriv")
 		}), "nftables", "CAP_NET_ADMIN"},
+		{"another program has the address", func(t *testing.T) (func(*exec.Cmd), []string) {
+			other, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = other.Close() })
+			return withTCP(t, "SANDBOXD_TCP_LISTEN="+other.Addr().String()), nil
+		}, "tcp.listen", fmt.Sprintf("(pid %d) listens at 127.0.0.1:", os.Getpid())},
+		{"others may read the tokens", func(t *testing.T) (func(*exec.Cmd), []string) {
+			file := filepath.Join(t.TempDir(), "tokens.json")
+			if err := os.WriteFile(file, []byte(`{}`), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return withTCP(t, "SANDBOXD_TCP_TOKENS_FILE="+file), nil
+		}, "tcp.tokensFile", "chmod 600 "},
+		{"the certificate has expired", func(t *testing.T) (func(*exec.Cmd), []string) {
+			return withCertificate(t, time.Now().Add(-time.Minute), 0o600), nil
+		}, "tcp.certFile", "has expired, on "},
+		{"others may read the key", func(t *testing.T) (func(*exec.Cmd), []string) {
+			return withCertificate(t, time.Now().Add(time.Hour), 0o644), nil
+		}, "tcp.certFile", "others may open the key "},
 		{"a folder is open to all", func(t *testing.T) (func(*exec.Cmd), []string) {
 			chmod(t, l.path("users"), 0o777)
 			t.Cleanup(func() { chmod(t, l.path("users"), 0o755) })
@@ -148,6 +196,29 @@ func TestDoctorNamesTheFault(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withTCP has the doctor think that the service is to listen on TCP, at a free port and with a good token
+// unless the variables say otherwise.
+func withTCP(t *testing.T, variables ...string) func(*exec.Cmd) {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.WriteFile(tokens, []byte(`{"tokens":[{"name":"engine","token":"`+engineToken+`"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return with(append([]string{"SANDBOXD_TCP_LISTEN=" + freePort(t), "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, variables...)...)
+}
+
+func withCertificate(t *testing.T, end time.Time, mode os.FileMode) func(*exec.Cmd) {
+	t.Helper()
+	certificate, key := selfSigned(t, end)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"cert.pem": certificate, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return withTCP(t, "SANDBOXD_TCP_CERT_FILE="+filepath.Join(dir, "cert.pem"), "SANDBOXD_TCP_KEY_FILE="+filepath.Join(dir, "key.pem"))
 }
 
 func injected(change func(*exec.Cmd)) func(*testing.T) (func(*exec.Cmd), []string) {

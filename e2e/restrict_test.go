@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -291,6 +292,43 @@ func TestDeniedDomains(t *testing.T) {
 		})
 		if kindOf(err) != apitypes.Invalid || !strings.Contains(err.Error(), "nothing is filtered") {
 			t.Errorf("with *: %v", err)
+		}
+	})
+}
+
+// Many paths that are deep and not there are hidden all the same, up to as many mounts as gVisor starts with. What
+// is beyond that is refused by name, before anything starts.
+func TestDenyReadOfManyDeepPaths(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		gvisor := strings.HasSuffix(t.Name(), "/runsc")
+		l.register(t, "deep")
+		deep := func(paths, components int) (all []string) {
+			for i := range paths {
+				all = append(all, fmt.Sprintf("/home/p%d", i)+strings.Repeat("/d", components-2))
+			}
+			return all
+		}
+		for _, c := range []struct {
+			name    string
+			grants  []string
+			deny    []string
+			refused bool
+		}{
+			{"in a home that is only read", nil, deep(64, 23), false},
+			{"as many as there may be", workspace, deep(8, 24), false},
+			{"more", workspace, deep(64, 23), gvisor},
+		} {
+			last := c.deny[len(c.deny)-1]
+			out, err := l.client.Exec(t.Context(), "deep", apitypes.Exec{
+				Argv: []string{"sh", "-c", `ls "$1"; echo x > "$1/new"; mv /home/p1 /home/q1; true`, "sh", last}, Permissions: c.grants,
+				Restrictions: apitypes.Restrictions{DenyRead: c.deny},
+			})
+			switch {
+			case c.refused && (kindOf(err) != apitypes.Invalid || !strings.Contains(err.Error(), "denyRead: this call needs ")):
+				t.Errorf("%s: %+v, %v", c.name, out, err)
+			case !c.refused && (err != nil || out.Failed || strings.Count(out.Stderr, "\n") != 3):
+				t.Errorf("%s: %+v, %v", c.name, out, err)
+			}
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -25,14 +27,17 @@ const endSlack = time.Minute
 type Detached = attach.Exec[Result]
 
 // StartExec runs a command as Exec does, but in the background: the callers that look at it may come and go.
-// With stdin, that comes from them. Faults of the request are how the command ends then, before its start.
-func (s *Service) StartExec(id string, r Request, stdin bool) (*Detached, error) {
+// With stdin, that comes from them. Faults of the request are how the command ends then, before its start. Of ctx
+// it takes the log alone, which has the request's id.
+func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*Detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
 	c := attach.Command{User: box.User.id, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	log := zerolog.Ctx(ctx)
 	return s.detached.Start(c, func(ctx context.Context, e *Detached) (Result, error) {
+		ctx = log.WithContext(ctx)
 		if stdin {
 			r.Stdin = e.Input.Stdin()
 		}

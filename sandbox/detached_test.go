@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -42,7 +45,7 @@ func TestDetachedExecs(t *testing.T) {
 	if _, _, err := s.Put("other", Registration{UserID: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	e, err := s.StartExec("agent", Request{Command: "cat"}, true)
+	e, err := s.StartExec(t.Context(), "agent", Request{Command: "cat"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func TestDetachedExecs(t *testing.T) {
 		t.Errorf("another user's: %v, %v", list, err)
 	}
 	for _, id := range []string{"nobody", "A"} {
-		_, startErr := s.StartExec(id, Request{Command: "x"}, false)
+		_, startErr := s.StartExec(t.Context(), id, Request{Command: "x"}, false)
 		_, listErr := s.DetachedExecs(id)
 		_, err := s.DetachedExec(id, e.ID)
 		if startErr == nil || listErr == nil || err == nil {
@@ -93,7 +96,7 @@ func TestHowDetachedExecsFail(t *testing.T) {
 			c.Started()
 			return tt.result, nil
 		}}, "")
-		e, err := s.StartExec("agent", tt.request, false)
+		e, err := s.StartExec(t.Context(), "agent", tt.request, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +109,34 @@ func TestHowDetachedExecsFail(t *testing.T) {
 			t.Errorf("%s: %q, %+v", tt.name, told, end)
 		}
 		s.EndDetached()
+	}
+}
+
+// The lines of a command's work have the id of the request that began it, whoever looks at it since.
+func TestDetachedExecsLogAsTheirRequest(t *testing.T) {
+	var log bytes.Buffer
+	s := newService(t, &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command) (dockerexec.Result, error) {
+		c.Started()
+		zerolog.Ctx(ctx).Info().Msg("container ready")
+		return dockerexec.Result{}, nil
+	}}, "")
+	ctx, hangUp := context.WithCancel(t.Context())
+	ctx = zerolog.New(&log).With().Str("requestId", "r-1").Logger().WithContext(ctx)
+	e, err := s.StartExec(ctx, "agent", Request{Command: "x"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
+	view, err := e.View(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, end := parts(t, view); end.Err != nil {
+		t.Error(end.Err)
+	}
+	s.EndDetached()
+	if !strings.Contains(log.String(), `"requestId":"r-1","message":"container ready"`) {
+		t.Errorf("the log: %s", log.String())
 	}
 }
 

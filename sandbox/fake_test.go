@@ -18,9 +18,14 @@ import (
 type fakeExecutor struct {
 	t   testing.TB
 	run func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+	// runIn is run for who looks at the call's context.
+	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
 }
 
-func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	if f.runIn != nil {
+		return f.runIn(ctx, spec, c)
+	}
 	if f.run == nil {
 		f.t.Errorf("started %+v", c)
 		return dockerexec.Result{}, nil

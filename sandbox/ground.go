@@ -230,26 +230,19 @@ func (g *Ground) removePlace(site *site, rel string) {
 // hideLinks adds masks for the further names of hidden files, and pins for the directories that hold
 // those names where they could be renamed.
 func (g *Ground) hideLinks(open *sites, ground *dockerexec.Ground) error {
-	spec := open.spec
-	pinned := map[string]bool{}
-	for _, m := range slices.Concat(spec.Mounts, ground.Mounts) {
-		pinned[m.Target] = true
+	for _, link := range open.spec.Links {
+		ground.Masks = append(ground.Masks, dockerexec.Mask{Target: link.Target, File: true})
 	}
-	for _, link := range spec.Links {
-		target := link.Target
-		ground.Masks = append(ground.Masks, dockerexec.Mask{Target: target, File: true})
-		for dir := path.Dir(target); writable(spec, dir) && !pinned[dir]; dir = path.Dir(dir) {
-			pinned[dir] = true
-			site, rest, err := open.in(dir)
-			if err != nil {
-				return err
-			}
-			mount, err := g.pin(open, dockerexec.Pin{Place: site.at(rest), Target: dir})
-			if err != nil {
-				return err
-			}
-			ground.Mounts = append(ground.Mounts, mount)
+	for _, dir := range linkDirs(open.spec) {
+		site, rest, err := open.in(dir)
+		if err != nil {
+			return err
 		}
+		mount, err := g.pin(open, dockerexec.Pin{Place: site.at(rest), Target: dir})
+		if err != nil {
+			return err
+		}
+		ground.Mounts = append(ground.Mounts, mount)
 	}
 	return nil
 }

@@ -122,9 +122,17 @@ func TestHealthTellsOfSettings(t *testing.T) {
 	if h := s.Health(t.Context()); !h.Settings.At.Equal(at) || len(h.Settings.Pending) != 1 || len(h.Warnings) != 0 {
 		t.Errorf("%+v", h)
 	}
-	s.SetLoaded(Loaded{At: at, Refused: true})
-	if h := s.Health(t.Context()); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], "cannot be used") {
-		t.Errorf("%+v", h)
+	for _, tt := range []struct {
+		loaded Loaded
+		want   string
+	}{
+		{Loaded{At: at, Refused: true}, "the settings were read again and cannot be used"},
+		{Loaded{At: at, TokensRefused: true}, "the tokens were read again and cannot be used"},
+	} {
+		s.SetLoaded(tt.loaded)
+		if h := s.Health(t.Context()); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], tt.want) {
+			t.Errorf("%+v", h)
+		}
 	}
 }
 

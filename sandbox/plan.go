@@ -85,6 +85,11 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if p.spec, err = b.spec(box, p.platform.Platform, decision); err != nil {
 		return plan{}, err
 	}
+	if b.gvisor {
+		if err := checkBinds(p.spec, a.less); err != nil {
+			return plan{}, err
+		}
+	}
 	p.spec.Egress = reach
 	err = b.homeVariables(&p, paths, a.home)
 	return p, err

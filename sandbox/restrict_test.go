@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,5 +112,65 @@ func TestBadRestrictionsStartNothing(t *testing.T) {
 		if _, err := s.Exec(t.Context(), "agent", r, nil); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
+	}
+}
+
+// deep are paths of the home with so many components, no two of which have a directory in common below it.
+func deep(paths, components int) []string {
+	var all []string
+	for i := range paths {
+		all = append(all, fmt.Sprintf("/home/p%d", i)+strings.Repeat("/d", components-2))
+	}
+	return all
+}
+
+// TestMoreMountsThanGVisorTakes: a directory that could be renamed is a mount, and there is an end to those.
+func TestMoreMountsThanGVisorTakes(t *testing.T) {
+	workspace := []string{"@workspace"}
+	for _, tt := range []struct {
+		name, runtime string
+		tags          []string
+		less          Restrictions
+		says          string // what it is refused with; empty for nothing
+	}{
+		{"few", "runsc", workspace, Restrictions{DenyRead: deep(8, 24)}, ""},
+		{"more", "runsc", workspace, Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
+		{"most", "runsc", workspace, Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
+		{"not to be written", "runsc", workspace, Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
+		{"both", "runsc", workspace, Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 2"},
+		{"in what is only read", "runsc", nil, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"of another runtime", "runc", workspace, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+				return dockerexec.Result{}, nil
+			}}, "")
+			platform := fakePlatform()
+			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
+			s.platforms.Use(platform)
+			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Permissions: tt.tags, Restrictions: tt.less}, nil)
+			if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {
+				t.Errorf("%v, want %s", err, tt.says)
+			}
+		})
+	}
+}
+
+// TestMountsForFurtherNames: they come of what the home holds, and not of what a call names.
+func TestMountsForFurtherNames(t *testing.T) {
+	spec := dockerexec.Spec{Mounts: []dockerexec.Mount{{Target: "/home"}}, Pins: []dockerexec.Pin{{Target: "/home/a"}}}
+	for i := range 4 {
+		spec.Links = append(spec.Links, dockerexec.Link{Target: fmt.Sprintf("/home/a/b%d/c/link", i/2)})
+	}
+	want := []string{"/home/a/b0/c", "/home/a/b0", "/home/a/b1/c", "/home/a/b1"}
+	if dirs := linkDirs(spec); !slices.Equal(dirs, want) {
+		t.Errorf("%q, want %q", dirs, want)
+	}
+	if err := checkBinds(spec, Restrictions{}); err != nil {
+		t.Error(err)
+	}
+	spec.Links = slices.Repeat(spec.Links, 50)
+	if err := checkBinds(spec, Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
+		t.Error(err)
 	}
 }

@@ -4,7 +4,7 @@
 // registry.go keeps the sandboxes, ids.go and requests.go have what callers send; subject.go and mounts.go read
 // what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home; plan.go
 // makes a call's container out of policy's decision, restrict.go takes away from that what a call gives up,
-// masks.go and hidden.go hide what is to be hidden, ground.go makes what that needs on the host, sites.go finds it
+// masks.go and hidden.go hide what is to be hidden, binds.go bounds how many mounts that takes, ground.go makes what that needs on the host, sites.go finds it
 // there and watch.go gives up containers in which it has changed; outside.go has what a call reaches;
 // environment.go builds a command's environment, exec.go runs it, refusals.go tells what it could not reach and
 // observe.go what is counted; detached.go runs it for a caller that may be lost; files.go and read.go answer the
@@ -70,8 +70,8 @@ type Loaded struct {
 	At time.Time
 	// Pending are the keys of the settings that need a restart to take effect.
 	Pending []string
-	// Refused says that they were read again later and could not be used.
-	Refused bool
+	// Refused says that they were read again later and could not be used; TokensRefused says it of the tokens.
+	Refused, TokensRefused bool
 }
 
 // Executor runs commands. *dockerexec.Executor is one.
@@ -222,6 +222,9 @@ func (s *Service) Health(ctx context.Context) Health {
 	}
 	if h.Settings.Refused {
 		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
+	}
+	if h.Settings.TokensRefused {
+		h.Warnings = append(h.Warnings, "the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
 	present, err := s.platforms.current(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ type Failure struct {
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	// RequestID is that of the answer's X-Request-Id, by which the service's log knows the call. Events of
-	// streams do not have it.
+	// RequestID is that of the answer's X-Request-Id, by which the service's log knows the call; at the end of
+	// a stream, the stream's. How a command ended of which a list tells has none.
 	RequestID string `json:"requestId,omitempty"`
 }
 

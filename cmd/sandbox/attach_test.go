@@ -27,7 +27,7 @@ func TestAttach(t *testing.T) {
 	if got := l.ok("", "attach", "--user", "alice"); got != "EXEC ID  STATE  ATTACHED  BEGUN  OUTPUT  COMMAND\n" {
 		t.Errorf("%q", got)
 	}
-	first, err := l.StartExec("", sandbox.Request{Command: "echo hello"}, true)
+	first, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "echo hello"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestAttach(t *testing.T) {
 	}
 
 	goOn = make(chan struct{})
-	second, err := l.StartExec("", sandbox.Request{Command: "sleep"}, true)
+	second, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "sleep"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	at, err := l.StartExec("", sandbox.Request{Command: "top", Terminal: &dockerexec.Size{Rows: 1, Cols: 1}}, true)
+	at, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "top", Terminal: &dockerexec.Size{Rows: 1, Cols: 1}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

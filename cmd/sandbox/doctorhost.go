@@ -77,7 +77,9 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	}
 	checks = append(checks,
 		doctor.NameserverPort(takeNameserverPort),
-		doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt),
+		doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
+	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
+	checks = append(checks,
 		doctor.Folder("usersDir", s.UsersDir, lookAt),
 		doctor.Folder("dataDir", s.DataDir, lookAt),
 		doctor.Disk("usersDir", s.UsersDir, spaceAt),

@@ -56,20 +56,11 @@ type started struct {
 
 // startOf finds out how the service behind a socket was started, which root may know.
 func startOf(socket string) (started, bool) {
-	conn, err := net.Dial("unix", socket)
-	if err != nil {
+	pid := servicePID(socket)
+	if pid == 0 {
 		return started{}, false
 	}
-	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return started{}, false
-	}
-	var peer *unix.Ucred
-	if controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlErr != nil || err != nil || peer.Pid == 0 {
-		return started{}, false
-	}
-	proc := fmt.Sprintf("/proc/%d", peer.Pid)
+	proc := fmt.Sprintf("/proc/%d", pid)
 	environ, err := os.ReadFile(proc + "/environ")
 	if err != nil {
 		return started{}, false
@@ -78,12 +69,30 @@ func startOf(socket string) (started, bool) {
 	if err != nil {
 		return started{}, false
 	}
-	s := started{pid: int(peer.Pid)}
+	s := started{pid: pid}
 	s.variables = slices.DeleteFunc(strings.Split(string(environ), "\x00"), func(v string) bool { return !strings.HasPrefix(v, "SANDBOXD_") })
 	if s.settings = settingsFlag(strings.Split(string(cmdline), "\x00")); s.settings != "" {
 		s.settings = seenFrom(proc, s.settings)
 	}
 	return s, true
+}
+
+// servicePID is the process behind a socket; 0 if there is none, or none that can be seen from here.
+func servicePID(socket string) int {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var peer *unix.Ucred
+	if controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlErr != nil || err != nil {
+		return 0
+	}
+	return int(peer.Pid)
 }
 
 // seenFrom is a path of a process as a path of ours.

@@ -132,7 +132,7 @@ func (l *lab) Exec(_ context.Context, _ string, r sandbox.Request, out dockerexe
 	return l.exec(r, out)
 }
 
-func (l *lab) StartExec(_ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
+func (l *lab) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
 	l.asked = r
 	return l.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
@@ -23,8 +24,9 @@ func rootCommand() *cobra.Command {
 containers of its own. It listens on a Unix socket; sandbox(1) and the HTTP API drive it.
 
 Settings come from settings.json and from variables: docker.socketPath is also
-SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default. SIGHUP has it read the file again: what can be
-changed while it runs is, and the log names what needs a restart; a file with any fault changes nothing.
+SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default. SIGHUP has it read the file again, and the file of
+tokens: what can be changed while it runs is, and the log names what needs a restart; a file with any fault
+changes nothing.
 
 SIGTERM or SIGINT stops it: it takes no more calls, lets commands that run end by themselves for
 shutdownGraceMs, and ends those that have not. A second one ends them at once. Durable processes go on.`,
@@ -72,10 +74,11 @@ looks at nothing else; "sandbox doctor" looks at the host.`,
 			if _, err := egressRules(cfg); err != nil {
 				return err
 			}
-			if cfg.TCP.Listen != "" {
-				if _, _, err := tcpDoor(cfg.TCP); err != nil {
-					return err
-				}
+			if _, err := readTokens(cfg.TCP); err != nil {
+				return err
+			}
+			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile, cfg.TCP.ClientCAFile); err != nil {
+				return err
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the settings are fine")
 			return nil

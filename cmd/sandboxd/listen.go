@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,7 +32,7 @@ type entrance struct {
 // handler makes what answers those who come by a door; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(door api.Door, warnings []string) http.Handler, l *live, log zerolog.Logger) error {
 	running := &calls{}
-	entrances, err := openEntrances(ctx, cfg, func(door api.Door, warnings []string) http.Handler {
+	entrances, err := openEntrances(ctx, cfg, l.tokens, func(door api.Door, warnings []string) http.Handler {
 		return running.counting(handler(door, warnings))
 	}, log)
 	if err != nil {
@@ -64,8 +63,8 @@ func keepOpen(ctx context.Context, entrances []entrance, stop func(...*http.Serv
 }
 
 // openEntrances listens. Where one cannot be opened, none is.
-func openEntrances(ctx context.Context, cfg config.Config, handler func(api.Door, []string) http.Handler, log zerolog.Logger) ([]entrance, error) {
-	tcp, warnings, err := openTCP(cfg.TCP)
+func openEntrances(ctx context.Context, cfg config.Config, tokens *access.Tokens, handler func(api.Door, []string) http.Handler, log zerolog.Logger) ([]entrance, error) {
+	tcp, warnings, err := openTCP(cfg.TCP, tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +118,11 @@ type tcpEntrance struct {
 }
 
 // openTCP listens as the settings say; nil if they do not. The warnings are for the operator.
-func openTCP(cfg config.TCP) (_ *tcpEntrance, warnings []string, _ error) {
+func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpEntrance, warnings []string, _ error) {
 	if cfg.Listen == "" {
 		return nil, nil, nil
 	}
-	door, encryption, err := tcpDoor(cfg)
+	encryption, err := access.Encryption(cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,42 +135,16 @@ func openTCP(cfg config.TCP) (_ *tcpEntrance, warnings []string, _ error) {
 	} else if access.Exposed(cfg.Listen) {
 		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or tcp.listen to a loopback address instead of %s", cfg.Listen))
 	}
+	door := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 	return &tcpEntrance{listener, door.Caller}, warnings, nil
 }
 
-// tcpDoor reads what the settings name: tokens and certificates.
-func tcpDoor(cfg config.TCP) (access.TCP, *tls.Config, error) {
-	tokens, err := access.ReadTokens(cfg.TokensFile)
-	if err != nil {
-		return access.TCP{}, nil, err
-	}
-	encryption, err := encryption(cfg)
-	return access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}, encryption, err
-}
-
-// encryption is how TLS is spoken; nil for not at all. HTTP/2, which has no WebSockets here, is not offered.
-func encryption(cfg config.TCP) (*tls.Config, error) {
-	if cfg.CertFile == "" {
+// readTokens reads the tokens that the settings name; nil if the service does not listen on TCP.
+func readTokens(cfg config.TCP) (*access.Tokens, error) {
+	if cfg.Listen == "" {
 		return nil, nil
 	}
-	certificate, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile: %w", err)
-	}
-	made := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
-	if cfg.ClientCAFile == "" {
-		return made, nil
-	}
-	text, err := os.ReadFile(cfg.ClientCAFile)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: %w", err)
-	}
-	made.ClientCAs = x509.NewCertPool()
-	if !made.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: there is no certificate in %s", cfg.ClientCAFile)
-	}
-	made.ClientAuth = tls.RequireAndVerifyClientCert
-	return made, nil
+	return access.ReadTokens(cfg.TokensFile)
 }
 
 // modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,

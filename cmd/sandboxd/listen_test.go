@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 )
@@ -86,8 +88,18 @@ func (l accessLab) certificate(name string) tls.Certificate {
 // serve answers, by every way in, everybody who is let in with 204.
 func (l accessLab) serve(cfg config.Config) (log string, warnings []string) {
 	l.t.Helper()
+	tokens, err := readTokens(cfg.TCP)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return l.serveTo(cfg, tokens)
+}
+
+// serveTo lets in who has one of these tokens.
+func (l accessLab) serveTo(cfg config.Config, tokens *access.Tokens) (log string, warnings []string) {
+	l.t.Helper()
 	var lines bytes.Buffer
-	entrances, err := openEntrances(l.t.Context(), cfg, func(door api.Door, told []string) http.Handler {
+	entrances, err := openEntrances(l.t.Context(), cfg, tokens, func(door api.Door, told []string) http.Handler {
 		warnings = told
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if _, err := door(req); err != nil {
@@ -132,8 +144,9 @@ func (l accessLab) get(web *http.Client, url, token string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	_ = response.Body.Close()
-	return response.StatusCode, nil
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body) // so that the connection is kept
+	return response.StatusCode, err
 }
 
 func (l accessLab) settings() config.Config {
@@ -257,7 +270,6 @@ func TestEntrancesThatCannotBeOpened(t *testing.T) {
 		change func(accessLab, *config.Config)
 		want   string
 	}{
-		{"no tokens", func(l accessLab, c *config.Config) { c.TCP.TokensFile = l.path("none") }, "cannot read the tokens"},
 		{"no certificate", func(l accessLab, c *config.Config) {
 			c.TCP.CertFile, c.TCP.KeyFile = l.path("tokens.json"), l.path("tokens.json")
 		}, "cannot use tcp.certFile and tcp.keyFile"},
@@ -279,7 +291,7 @@ func TestEntrancesThatCannotBeOpened(t *testing.T) {
 			l := newAccessLab(t)
 			cfg := l.settings()
 			tt.change(l, &cfg)
-			_, err := openEntrances(t.Context(), cfg, func(api.Door, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
+			_, err := openEntrances(t.Context(), cfg, nil, func(api.Door, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}

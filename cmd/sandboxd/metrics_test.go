@@ -48,7 +48,8 @@ func busy() (*counts, *prometheus.Registry) {
 	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeRefused, Total: time.Millisecond})
 	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: apitypes.Denied, Took: time.Millisecond})
-	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}})
+	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
+	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})
 	return c, registry(c, state)
 }
@@ -91,7 +92,7 @@ sandboxd_processes{status="running"} 2
 sandboxd_settings_loaded_timestamp_seconds 1.7e+09
 sandboxd_settings_pending 1
 sandboxd_settings_reloads_total{outcome="ok"} 1
-sandboxd_settings_reloads_total{outcome="refused"} 1
+sandboxd_settings_reloads_total{outcome="refused"} 2
 `
 	if diff := cmp.Diff(strings.TrimSpace(want), strings.Join(said(t, registry), "\n")); diff != "" {
 		t.Error(diff)

@@ -71,7 +71,7 @@ func newCounts() *counts {
 			Name: "sandboxd_errors_total", Help: "Errors that callers were told, by kind, those at the end of a stream too.",
 		}, []string{"kind"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_settings_reloads_total", Help: "Times that the settings were read again, by outcome: ok, or refused, which changes nothing.",
+			Name: "sandboxd_settings_reloads_total", Help: "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.",
 		}, []string{"outcome"}),
 		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sandboxd_settings_loaded_timestamp_seconds", Help: "When the settings in force were read.",
@@ -135,13 +135,16 @@ func (c *counts) called(call api.Call) {
 	}
 }
 
-// reloaded counts an attempt to read the settings again.
+// reloaded counts an attempt to read settings and tokens again.
 func (c *counts) reloaded(l sandbox.Loaded) {
+	outcome := "ok"
+	if l.Refused || l.TokensRefused {
+		outcome = "refused"
+	}
+	c.reloads.WithLabelValues(outcome).Inc()
 	if l.Refused {
-		c.reloads.WithLabelValues("refused").Inc()
 		return
 	}
-	c.reloads.WithLabelValues("ok").Inc()
 	c.loadedAt.Set(float64(l.At.UnixMilli()) / 1e3)
 	c.pending.Set(float64(len(l.Pending)))
 }

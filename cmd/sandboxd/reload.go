@@ -14,6 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
@@ -38,6 +39,7 @@ type live struct {
 	processes *process.Manager
 	runner    *sandbox.Runner
 	ports     *expose.Listeners
+	tokens    *access.Tokens // nil without TCP
 	counts    *counts
 	log       zerolog.Logger
 
@@ -45,7 +47,7 @@ type live struct {
 	loaded sandbox.Loaded                // of the goroutine that reloads
 }
 
-// hangUps are the signals by which an operator asks for the settings to be read anew. One that comes while
+// hangUps are the signals by which an operator asks for settings and tokens to be read anew. One that comes while
 // the service starts is kept.
 func hangUps() (came chan os.Signal, stop func()) {
 	came = make(chan os.Signal, 1)
@@ -74,13 +76,14 @@ func (l *live) follow(ctx context.Context, asked <-chan os.Signal) (stop func())
 }
 
 // reload reads the settings and does what can be done without a restart; what cannot is told. Settings with
-// any fault change nothing.
+// any fault change nothing. The tokens are read whatever the settings are like: one may have to go at once.
 func (l *live) reload(ctx context.Context) {
+	noTokens := l.reloadTokens()
 	next, rules, changed, pending, err := l.consider(ctx)
 	if err == nil {
 		err = l.apply(next, rules, changed, pending)
 	}
-	l.loaded.Refused = err != nil
+	l.loaded.Refused, l.loaded.TokensRefused = err != nil, noTokens != nil
 	l.counts.reloaded(l.loaded)
 	l.service.SetLoaded(l.loaded)
 	if err != nil {
@@ -95,6 +98,21 @@ func (l *live) reload(ctx context.Context) {
 	if err := l.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
 		l.log.Warn().Err(err).Msg("cannot compare containers with the new settings yet")
 	}
+}
+
+// reloadTokens reads the tokens, which are then in force for requests that come; those being answered go on.
+// With any fault those from before stay.
+func (l *live) reloadTokens() error {
+	next, err := readTokens(l.cfg.Load().TCP)
+	if err != nil {
+		l.log.Error().Err(err).Msg("the tokens were read again and cannot be used; those from before stay in force")
+		return err
+	}
+	if next != nil {
+		gone, come := l.tokens.Use(next)
+		l.log.Info().Strs("gone", gone).Strs("new", come).Msg("the tokens were read again")
+	}
+	return nil
 }
 
 // consider reads the settings and finds out whether they can be used. It changes nothing.

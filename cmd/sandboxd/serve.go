@@ -47,6 +47,9 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	}
 	l := &live{read: read, logs: logs, counts: newCounts(), log: log, loaded: sandbox.Loaded{At: time.Now().UTC()}}
 	l.cfg.Store(&cfg)
+	if l.tokens, err = readTokens(cfg.TCP); err != nil {
+		return err
+	}
 	l.platform = func(cfg config.Config) sandbox.PlatformConfig {
 		finder := images.NewFinder(docker, cfg.Docker.Reference())
 		return sandbox.PlatformConfig{

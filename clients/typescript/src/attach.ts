@@ -1,6 +1,7 @@
 import { isExit, isOutput, received, type ExecEvent, type ExitEvent } from "./exec.js";
 import { split, wire, type CommandArgs } from "./command.js";
 import { parsed, SandboxError, told, unreadable } from "./error.js";
+import { query } from "./query.js";
 import type { Transport } from "./transport.js";
 import type { Schemas } from "./types.js";
 import type { Message, WebSocket } from "./websocket.js";
@@ -13,15 +14,33 @@ const partSize = 32 << 10;
 /** How much output waits for its reader before the command does. */
 const maxWaiting = 1 << 20;
 
-/** Without `stdin`, that is written. `signal` ends the command. */
+/** Without `stdin`, that is written. `signal` ends the command, or with `detachOnDisconnect` the connection alone. */
 export type AttachArgs = CommandArgs & { signal?: AbortSignal | undefined };
+
+/** Which exec with `detachOnDisconnect` to come back to. `signal` ends the connection alone. */
+export interface ReattachArgs {
+    execId: string;
+    /** How many bytes of output, stdout and stderr together, were read before: see Attached.offset. 0 by default. */
+    offset?: number;
+    signal?: AbortSignal | undefined;
+}
 
 /** attach runs a command and returns when it has started. */
 export async function attach(transport: Transport, path: string, args: AttachArgs): Promise<Attached> {
     const { options, body } = split(args);
     const connection = await transport.upgrade(path, options.signal);
-    const attached = new Attached(connection, (error) => transport.fault(error, true, options.signal));
+    const attached = new Attached(connection, (error) => transport.fault(error, true, options.signal), { credit: stdinWindow, offset: 0 });
     await connection.send(JSON.stringify(wire(body)));
+    await attached.started;
+    return attached;
+}
+
+/** reattach comes back to a command, and returns when the service has told what is lost of its output. */
+export async function reattach(transport: Transport, path: string, args: ReattachArgs): Promise<Attached> {
+    const { offset = 0, signal } = args;
+    const connection = await transport.upgrade(path + query({ offset }), signal);
+    // How much stdin there is room for is told after the start.
+    const attached = new Attached(connection, (error) => transport.fault(error, true, signal), { credit: 0, offset });
     await attached.started;
     return attached;
 }
@@ -29,7 +48,8 @@ export async function attach(transport: Transport, path: string, args: AttachArg
 /**
  * A command that runs, with its stdin and signals. It is to be iterated over, once: its events are output and
  * at last `exit`. Output that nobody reads makes the command wait, at the latest after a mebibyte. Leaving the
- * loop, close and the AbortSignal end the command with all that it started.
+ * loop, close and the AbortSignal end the command with all that it started; one with `detachOnDisconnect` goes
+ * on, and Sandbox.reattach comes back to it.
  */
 export class Attached implements AsyncIterable<ExecEvent> {
     /** @internal Settles with the first event. */
@@ -38,16 +58,33 @@ export class Attached implements AsyncIterable<ExecEvent> {
     readonly #fault: (error: Error) => unknown;
     readonly #events: ExecEvent[] = [];
     #waiting = 0; // bytes in events
-    #credit = stdinWindow;
+    #credit: number;
+    #offset: number;
+    #execId: string | undefined;
     #end: { error?: unknown } | undefined;
     #changed = deferred();
 
     /** @internal */
-    constructor(connection: WebSocket, fault: (error: Error) => unknown) {
+    constructor(connection: WebSocket, fault: (error: Error) => unknown, at: { credit: number; offset: number }) {
         this.#connection = connection;
         this.#fault = fault;
+        this.#credit = at.credit;
+        this.#offset = at.offset;
         this.started = this.#start();
         this.started.catch(() => {}); // attach tells, but may still be sending
+    }
+
+    /** What Sandbox.reattach takes, of an exec with `detachOnDisconnect`. */
+    get execId(): string | undefined {
+        return this.#execId;
+    }
+
+    /**
+     * How many bytes the command has printed, stdout and stderr together, up to the end of the event that was
+     * read last: where Sandbox.reattach is to go on. What came without being read is not among them.
+     */
+    get offset(): number {
+        return this.#offset;
     }
 
     /** Writes to stdin, and waits while the command does not read. What comes after the command's end is dropped. */
@@ -84,7 +121,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
         throw unreadable("the exec has no exit");
     }
 
-    /** Ends the command with all that it started, if it runs. */
+    /** Ends the command with all that it started, if it runs; one with `detachOnDisconnect` goes on. */
     close(): void {
         this.#finish({ error: new SandboxError({ kind: "closed", message: "the exec was closed before the command's end" }) });
         this.#connection.destroy();
@@ -100,6 +137,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
                 const event = this.#events.shift();
                 if (event !== undefined) {
                     this.#waiting -= size(event);
+                    this.#offset += size(event);
                     this.#wake();
                     yield event;
                 } else if (this.#end === undefined) {
@@ -162,6 +200,10 @@ export class Attached implements AsyncIterable<ExecEvent> {
 
     #told(event: Schemas["Event"]): ExecEvent | undefined {
         if (event.type === "error") throw told(event.error);
+        if (event.type === "start") {
+            this.#execId = event.execId;
+            this.#offset += event.lost ?? 0;
+        }
         if (event.type === "stdin") {
             this.#credit += event.bytes ?? 0;
             this.#wake();

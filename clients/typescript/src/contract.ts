@@ -858,7 +858,9 @@ export interface components {
          * @description Absolute paths, inside or of the host under a mount, that the call neither reads nor writes, with all
          *     below, whether or not they are there. They win over its `permissions`. One that holds the working
          *     directory or a part of `/tmp`, lies in no mount, or has more than 24 components, is `invalid`; one that is
-         *     a symbolic link is `denied`.
+         *     a symbolic link is `denied`. In what the call may write, every directory above such a path, and above one of
+         *     `denyWrite`, is a mount, so that nobody renames it. Under gVisor a call has at most 200 mounts, with those of
+         *     what it is granted; one that needs more is `invalid`.
          */
         DenyRead: string[];
         /**
@@ -1664,7 +1666,10 @@ export interface components {
         Error: {
             kind: components["schemas"]["Kind"];
             message: string;
-            /** @description The answer's X-Request-Id. Events of streams do not have it. */
+            /**
+             * @description X-Request-Id of the answer, or of the stream that this ends, by which the service's log knows the call. In
+             *     a list of execs there is none.
+             */
             requestId?: string;
         };
         /**

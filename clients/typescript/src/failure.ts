@@ -13,8 +13,7 @@ export function answered(response: http.IncomingMessage, body: Buffer): SandboxE
     if (failure === undefined) {
         return new SandboxError({ kind: "unreadable", status, message: `the service answered ${status} ${response.statusMessage ?? ""} and not in the contract's form: is it sandboxd?` });
     }
-    // A later contract may say it in the body, too.
-    const { kind, message, requestId } = failure.error as Failure["error"] & { requestId?: string };
+    const { kind, message, requestId } = failure.error;
     const header = response.headers["x-request-id"];
     return new SandboxError({
         kind,

@@ -1,4 +1,4 @@
-import { attach, type AttachArgs, type Attached } from "./attach.js";
+import { attach, reattach, type AttachArgs, type Attached, type ReattachArgs } from "./attach.js";
 import { named, type Path } from "./bytes.js";
 import type { Client } from "./client.js";
 import { split, wire, type ExecArgs, type ProcessStartArgs } from "./command.js";
@@ -7,10 +7,12 @@ import * as files from "./files.js";
 import * as processes from "./processes.js";
 import { segment } from "./query.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WriteResult } from "./types.js";
+import type { DetachedExec, Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WriteResult } from "./types.js";
 
 export type OpenArgs = Registration & { id: string } & CallOptions;
 export type ExplainArgs = Schemas["Explain"] & CallOptions;
+/** An exec with `detachOnDisconnect` by its id. */
+export type ExecIdArgs = { execId: string } & CallOptions;
 export type PathArgs = { path: Path } & CallOptions;
 export type MkdirArgs = PathArgs & { parents?: boolean };
 export type MoveArgs = { from: Path; to: Path; overwrite?: boolean } & CallOptions;
@@ -100,6 +102,27 @@ export class Sandbox {
         return await attach(this.#transport, this.#path + "/exec", args);
     }
 
+    /**
+     * Comes back to an exec with `detachOnDisconnect`, in the place of whoever is attached to it. The events are
+     * `start`, with how many bytes are `lost`, then the output after `offset` that is still kept, the last MiB of it
+     * at least, and what comes. Stdin is left as it is unless it is written. A command that has ended is there for
+     * five minutes.
+     */
+    async reattach(args: ReattachArgs): Promise<Attached> {
+        return await reattach(this.#transport, this.#exec(args), args);
+    }
+
+    /** The execs of the sandbox's user to which one may come back, the oldest first. */
+    async execList(options: CallOptions = {}): Promise<DetachedExec[]> {
+        const list = await this.#transport.json<Schemas["DetachedExecList"]>({ method: "GET", path: this.#path + "/execs" }, options);
+        return list.execs;
+    }
+
+    /** Ends an exec with `detachOnDisconnect`, and returns how it has ended. */
+    async execKill(args: ExecIdArgs): Promise<DetachedExec> {
+        return await this.#transport.json({ method: "POST", path: this.#exec(args) + "/kill" }, args);
+    }
+
     /** What an exec with these grants would see and reach. Starts nothing. */
     async explain(args: ExplainArgs = {}): Promise<Explanation> {
         const { options, body } = split(args);
@@ -183,6 +206,10 @@ export class Sandbox {
     /** The end of what a process has printed, then what comes, until it has ended for good or the loop is left. */
     processFollow(args: processes.ProcessLogArgs): AsyncGenerator<processes.ProcessLogEvent, void, undefined> {
         return processes.processFollow(this.#transport, this.#process(args) + "/log", args);
+    }
+
+    #exec({ execId }: { execId: string }): string {
+        return `${this.#path}/execs/${segment("execId", execId)}`;
     }
 
     #process({ processId }: { processId: string }): string {

@@ -19,6 +19,9 @@ export type Entry = Schemas["Entry"];
 export type Listing = Schemas["Listing"];
 export type WriteResult = Schemas["Written"];
 
+/** An exec with `detachOnDisconnect`. */
+export type DetachedExec = Schemas["DetachedExec"];
+
 export type Process = Schemas["Process"];
 export type StartedProcess = Schemas["StartedProcess"];
 

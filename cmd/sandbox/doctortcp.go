@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/access"
+	"github.com/daycare-run/sandbox/doctor"
+)
+
+// tcpChecks are those of the way in by TCP; none if there is none. service is the pid of the service; 0 if it
+// does not run.
+func tcpChecks(s *doctorSettings, service int) []doctor.Check {
+	tcp := s.TCP
+	if tcp.Listen == "" {
+		return nil
+	}
+	checks := []doctor.Check{
+		doctor.TCPAddress(tcp.Listen, service, func() error {
+			listener, err := net.Listen("tcp", tcp.Listen)
+			if err != nil {
+				return err
+			}
+			return listener.Close()
+		}, func() (doctor.Program, error) { return listensAt(tcp.Listen) }),
+		doctor.TCPTokens(tcp.TokensFile, func() error {
+			_, err := access.ReadTokens(tcp.TokensFile)
+			return err
+		}),
+	}
+	if tcp.CertFile == "" {
+		return checks // the service warns of it where that matters
+	}
+	certificate := doctor.Certificate{
+		File: tcp.CertFile, KeyFile: tcp.KeyFile, Look: lookAt, Now: time.Now,
+		Load: func() (*x509.Certificate, error) {
+			encryption, err := access.Encryption(tcp.CertFile, tcp.KeyFile, tcp.ClientCAFile)
+			if err != nil {
+				return nil, err
+			}
+			return x509.ParseCertificate(encryption.Certificates[0].Certificate[0])
+		},
+		Shown: func(ctx context.Context) (*x509.Certificate, error) {
+			if service == 0 {
+				return nil, nil
+			}
+			return shownAt(ctx, tcp.Listen)
+		},
+	}
+	return append(checks, certificate.Valid())
+}
+
+// listensAt finds the program that keeps others from listening at an address.
+func listensAt(address string) (doctor.Program, error) {
+	at, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return doctor.Program{}, err
+	}
+	sockets := map[string]bool{}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		list, err := netlink.SocketDiagTCP(family)
+		if err != nil {
+			return doctor.Program{}, fmt.Errorf("cannot ask the kernel who: %w", err)
+		}
+		for _, s := range list {
+			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port && meet(s.ID.Source, at.IP) {
+				sockets[fmt.Sprintf("socket:[%d]", s.INode)] = true
+			}
+		}
+	}
+	return holderOf(sockets)
+}
+
+// meet says that who listens at one address of a port keeps others from the other one.
+func meet(a, b net.IP) bool {
+	return len(a) == 0 || len(b) == 0 || a.IsUnspecified() || b.IsUnspecified() || a.Equal(b)
+}
+
+// holderOf finds the process that has one of these sockets open.
+func holderOf(sockets map[string]bool) (doctor.Program, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/fd")
+	if err != nil {
+		return doctor.Program{}, err
+	}
+	var unseen error
+	for _, dir := range files {
+		open, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrPermission) {
+			unseen = err
+		}
+		for _, file := range open {
+			if to, err := os.Readlink(filepath.Join(dir, file.Name())); err == nil && sockets[to] {
+				return program(filepath.Dir(dir)), nil
+			}
+		}
+	}
+	if unseen != nil {
+		return doctor.Program{}, unseen
+	}
+	return doctor.Program{}, errors.New("no process of this host has it open")
+}
+
+// program is that of a folder in /proc.
+func program(proc string) doctor.Program {
+	pid, _ := strconv.Atoi(filepath.Base(proc))
+	name, _ := os.ReadFile(filepath.Join(proc, "comm"))
+	return doctor.Program{Name: strings.TrimSpace(string(name)), PID: pid}
+}
+
+// shownAt is the certificate that is shown to who calls at an address. Nothing is sent there.
+func shownAt(ctx context.Context, address string) (shown *x509.Certificate, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	dialer := tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, // it is only looked at
+		VerifyConnection: func(state tls.ConnectionState) error {
+			shown = state.PeerCertificates[0]
+			return nil
+		},
+	}}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+	if err == nil {
+		_ = conn.Close()
+	}
+	if shown != nil {
+		return shown, nil // whatever it thinks of a caller without a certificate
+	}
+	return nil, err
+}

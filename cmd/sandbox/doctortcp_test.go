@@ -1,0 +1,71 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/doctor"
+)
+
+func TestWhoListens(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "127.9.9.9:0", "[::1]:0", ":0"} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		who, err := listensAt(listener.Addr().String())
+		if err != nil || who.PID != os.Getpid() {
+			t.Errorf("%s: %v, %v", address, who, err)
+		}
+		_ = listener.Close()
+		if who, err := listensAt(listener.Addr().String()); err == nil {
+			t.Errorf("%s: %v listens no more", address, who)
+		}
+	}
+	elsewhere, err := net.Listen("tcp", "127.9.9.9:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	_, port, _ := net.SplitHostPort(elsewhere.Addr().String())
+	if who, err := listensAt("127.0.0.1:" + port); err == nil {
+		t.Errorf("%v listens at another address", who)
+	}
+	if who, err := listensAt(":" + port); err != nil || who.PID != os.Getpid() {
+		t.Errorf("at one of all addresses: %v, %v", who, err)
+	}
+}
+
+// The certificate is seen also by who has none for the server that wants one.
+func TestCertificateThatIsShown(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}
+	server.StartTLS()
+	defer server.Close()
+	shown, err := shownAt(t.Context(), server.Listener.Addr().String())
+	if err != nil || !shown.Equal(server.Certificate()) {
+		t.Errorf("%v, %v", shown, err)
+	}
+}
+
+func TestNoTCPNothingToLookAt(t *testing.T) {
+	s := &doctorSettings{}
+	if checks := tcpChecks(s, 0); len(checks) != 0 {
+		t.Errorf("%d checks", len(checks))
+	}
+	s.TCP.Listen, s.TCP.TokensFile = "127.0.0.1:1", "/nowhere/tokens.json"
+	var found []string
+	for _, check := range tcpChecks(s, 0) {
+		if f := check.Look(t.Context()); f.Level == doctor.Fault {
+			found = append(found, f.Found)
+		}
+	}
+	if len(found) != 1 || !strings.Contains(found[0], "/nowhere/tokens.json") {
+		t.Errorf("%q", found)
+	}
+}

@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
+)
+
+// Program is a process on this host.
+type Program struct {
+	Name string
+	PID  int
+}
+
+func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
+
+// TCPAddress says whether the service can listen on TCP, or does. service is its pid; 0 if it does not run.
+// try listens at the address and stops, and holder finds who has it.
+func TCPAddress(address string, service int, try func() error, holder func() (Program, error)) Check {
+	return Check{"tcp.listen", func(context.Context) Finding {
+		err := try()
+		switch {
+		case err == nil && service != 0:
+			return warning("start the service again: tcp.listen is read when it starts", "the service (pid %d) does not listen at %s", service, address)
+		case err == nil:
+			return ok("%s is free", address)
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			return wrong("set tcp.listen to an address of this host, or to a port on all of them, such as :7480", "%s is no address of this host", address)
+		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+			return skipped("only root may listen at %s", address)
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return wrong("set tcp.listen to an address where the service can listen", "%v", err)
+		}
+		who, err := holder()
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return skipped("only root may see who listens at %s", address)
+		case err != nil:
+			return wrong("stop it, or set tcp.listen to another port", "another program listens at %s: %v", address, err)
+		case who.PID == service:
+			return ok("%s listens at %s", who, address)
+		default:
+			return wrong("stop it, or set tcp.listen to another port", "%s listens at %s", who, address)
+		}
+	}}
+}
+
+// TCPTokens says whether the service could read its tokens. read does as the service would.
+func TCPTokens(path string, read func() error) Check {
+	return Check{"tcp.tokensFile", func(context.Context) Finding {
+		err := read()
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return skipped("only the owner of %s may read it", path)
+		case err != nil:
+			return wrong("correct it, and send the service SIGHUP (systemctl reload sandboxd): until then it goes by the tokens before, and does not start again", "%v", err)
+		default:
+			return ok("%s", path)
+		}
+	}}
+}
+
+// Certificate is that of the service, and the files that it is read from.
+type Certificate struct {
+	File, KeyFile string
+	// Load reads it as the service would, with its key and the authorities of callers.
+	Load func() (*x509.Certificate, error)
+	// Shown is the one that the service shows now; nil where it does not run.
+	Shown func(context.Context) (*x509.Certificate, error)
+	Look  func(path string) (Place, error)
+	Now   func() time.Time
+}
+
+// soon is how long before its end a certificate is warned of, or a quarter of its life if that is less.
+const soon = 14 * 24 * time.Hour
+
+// Valid says whether callers can trust the certificate, and whether its key is the service's alone.
+func (c Certificate) Valid() Check {
+	return Check{"tcp.certFile", func(ctx context.Context) Finding {
+		const renew = "put a new one in its place, and start the service again"
+		certificate, err := c.Load()
+		if errors.Is(err, fs.ErrPermission) {
+			return skipped("only the owner of %s may read it", c.KeyFile)
+		} else if err != nil {
+			return wrong("name a certificate and the key that belongs to it, both PEM", "%v", err)
+		}
+		// The group may be one for keys.
+		if key, err := c.Look(c.KeyFile); err == nil && key.Mode.Perm()&0o027 != 0 {
+			return wrong("chmod 600 "+c.KeyFile+", and if others may have read it, get another key", "others may open the key %s (mode %04o)", c.KeyFile, key.Mode.Perm())
+		}
+		now, from, to := c.Now(), certificate.NotBefore, certificate.NotAfter
+		switch {
+		case now.Before(from):
+			return wrong("set the clock, or "+renew, "%s is not valid before %s", c.File, date(from))
+		case now.After(to):
+			return wrong(renew, "%s has expired, on %s: callers refuse it", c.File, date(to))
+		}
+		if shown, err := c.Shown(ctx); err == nil && shown != nil && !bytes.Equal(shown.Raw, certificate.Raw) {
+			return warning("start the service again", "the service does not show %s but another certificate, which expires on %s", c.File, date(shown.NotAfter))
+		}
+		if to.Sub(now) < min(soon, to.Sub(from)/4) {
+			return warning(renew, "%s expires on %s", c.File, date(to))
+		}
+		return ok("valid until %s", date(to))
+	}}
+}
+
+func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
