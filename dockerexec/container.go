@@ -154,7 +154,7 @@ func (e *Executor) remove(id, spool string) error {
 func (e *Executor) removeContainer(id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
-	removed, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionRemoved)
+	removed := e.awaited(ctx, id, container.WaitConditionRemoved)
 	err := e.docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	switch {
 	case err == nil || cerrdefs.IsNotFound(err):
@@ -163,13 +163,24 @@ func (e *Executor) removeContainer(id string) error {
 	default:
 		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
 	}
-	select {
-	case <-removed:
-		return nil
-	case err := <-failed:
-		if cerrdefs.IsNotFound(err) {
-			return nil
-		}
+	if err := <-removed; err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
 	}
+	return nil
+}
+
+// awaited tells when a container is as the condition says, or why that cannot be known. It listens from when
+// it returns until ctx ends.
+func (e *Executor) awaited(ctx context.Context, id string, condition container.WaitCondition) <-chan error {
+	reached, failed := e.docker.ContainerWait(ctx, id, condition)
+	told := make(chan error, 1)
+	go func() { // that of the client would wait for a reader for ever
+		select {
+		case <-reached:
+			told <- nil
+		case err := <-failed:
+			told <- err
+		}
+	}()
+	return told
 }

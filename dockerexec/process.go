@@ -222,7 +222,9 @@ const endingLimit = 5 * time.Second
 // StopProcess sends a signal to the first program, which passes it on to all that it has started, and
 // kills what is left after the grace. It blocks until the container has ended.
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
-	ended, failed := e.docker.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := e.awaited(ctx, id, container.WaitConditionNotRunning)
 	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
@@ -240,15 +242,12 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-ended:
+		case err := <-ended:
 			timer.Stop()
-			return nil
-		case err := <-failed:
-			timer.Stop()
-			if cerrdefs.IsNotFound(err) {
-				return nil
+			if err != nil && !cerrdefs.IsNotFound(err) {
+				return fmt.Errorf("cannot wait for the process to end: %w", err)
 			}
-			return fmt.Errorf("cannot wait for the process to end: %w", err)
+			return nil
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()

@@ -1,0 +1,112 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/docker/docker/client"
+)
+
+// mortal is an engine with one container. It has no connection, and so keeps to a test's clock.
+type mortal struct {
+	ends   time.Duration  // from when it is waited for
+	status map[string]int // that a signal is answered with
+	sent   []string       // signals
+}
+
+func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+	}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/kill"):
+		signal := r.URL.Query().Get("signal")
+		m.sent = append(m.sent, signal)
+		return answer(m.status[signal], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+	case r.Method == http.MethodDelete:
+		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
+	case strings.HasSuffix(r.URL.Path, "/wait") && m.status["wait"] != 0:
+		return answer(m.status["wait"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+	case strings.HasSuffix(r.URL.Path, "/wait"):
+		body, to := io.Pipe()
+		time.AfterFunc(m.ends, func() { _, _ = to.Write([]byte(`{"StatusCode":0}`)) })
+		context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(context.Canceled) })
+		return answer(http.StatusOK, body)
+	}
+	return nil, errors.New("not in this test")
+}
+
+func (m *mortal) executor(t *testing.T) *Executor {
+	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHTTPClient(&http.Client{Transport: m}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Executor{docker: docker, ctx: t.Context()}
+}
+
+// A runtime may fail to signal what has just ended, and the engine needs a moment to know.
+func TestStopsOfProcesses(t *testing.T) {
+	const (
+		fine, gone, over, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
+		grace, never            = time.Minute, 1000 * time.Hour
+	)
+	signals := func(term, kill int) map[string]int { return map[string]int{"15": term, "9": kill} }
+	for name, c := range map[string]struct {
+		engine mortal
+		want   string
+	}{
+		"it ends":                                {mortal{ends: time.Second, status: signals(fine, 0)}, "[15] after 1s: <nil>"},
+		"it is killed":                           {mortal{ends: grace + time.Second, status: signals(fine, fine)}, "[15 9] after 1m1s: <nil>"},
+		"it does not die":                        {mortal{ends: never, status: signals(fine, fine)}, "[15 9] after 1m30s: the process does not end, although it was killed"},
+		"it is gone":                             {mortal{ends: never, status: signals(gone, 0)}, "[15] after 0s: <nil>"},
+		"it has ended":                           {mortal{status: signals(over, 0)}, "[15] after 0s: <nil>"},
+		"it is just ending":                      {mortal{ends: time.Second, status: signals(fails, 0)}, "[15] after 1s: <nil>"},
+		"it ends between the signals":            {mortal{ends: never, status: signals(fails, over)}, "[15 9] after 5s: <nil>"},
+		"it is killed, and is just ending":       {mortal{ends: grace + 2*time.Second, status: signals(fine, fails)}, "[15 9] after 1m2s: <nil>"},
+		"it cannot be signalled":                 {mortal{ends: never, status: signals(fails, fails)}, "[15 9] after 10s: cannot signal the process: Error response from daemon: refused"},
+		"it cannot be waited for":                {mortal{status: map[string]int{"15": fine, "wait": fails}}, "[15] after 0s: cannot wait for the process to end: Error response from daemon: refused"},
+		"it was removed while it was waited for": {mortal{status: map[string]int{"15": fine, "wait": gone}}, "[15] after 0s: <nil>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // which also sees that nothing goes on afterwards
+				begun := time.Now()
+				err := c.engine.executor(t).StopProcess(t.Context(), "container", syscall.SIGTERM, grace)
+				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun), err); !strings.HasPrefix(got, c.want) {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestRemovalsOfContainers(t *testing.T) {
+	for name, c := range map[string]struct {
+		engine mortal
+		want   string
+	}{
+		"at once":                {mortal{status: map[string]int{"remove": http.StatusNoContent}}, "after 0s: <nil>"},
+		"gone":                   {mortal{status: map[string]int{"remove": http.StatusNotFound, "wait": http.StatusNotFound}}, "after 0s: <nil>"},
+		"somebody else's":        {mortal{ends: time.Second, status: map[string]int{"remove": http.StatusConflict}}, "after 1s: <nil>"},
+		"somebody else's, gone":  {mortal{status: map[string]int{"remove": http.StatusConflict, "wait": http.StatusNotFound}}, "after 0s: <nil>"},
+		"somebody else's, stuck": {mortal{ends: time.Hour, status: map[string]int{"remove": http.StatusConflict}}, "after 30s: cannot wait for the removal of container container: context"},
+		"not removed":            {mortal{status: map[string]int{"remove": http.StatusInternalServerError}}, "after 0s: cannot remove container container: Error response from daemon"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				err := c.engine.executor(t).removeContainer("container")
+				if got := fmt.Sprintf("after %v: %v", time.Since(begun), err); !strings.HasPrefix(got, c.want) {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
