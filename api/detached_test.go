@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -245,5 +246,43 @@ func TestWhoWatchesSeesItKilled(t *testing.T) {
 	}
 	if exit := c.last(apitypes.EventExit); exit.Result.Signal == nil || *exit.Result.Signal != "SIGKILL" {
 		t.Errorf("%+v", exit)
+	}
+}
+
+// What looks like a WebSocket, and is none, is answered as any other bad request, and the command goes on.
+func TestUpgradesThatFail(t *testing.T) {
+	service := detaching(t, echoes)
+	server := serveFake(t, service)
+	e, err := service.StartExec(t.Context(), "a", sandbox.Request{Command: "cat"}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, route := range []string{"/v1/sandboxes/a/exec", "/v1/sandboxes/a/execs/" + e.ID} {
+		for name, change := range map[string]func(http.Header){
+			"no upgrade":      func(h http.Header) { h.Set("Connection", "keep-alive") },
+			"another version": func(h http.Header) { h.Set("Sec-WebSocket-Version", "8") },
+			"no key":          func(h http.Header) { h.Del("Sec-WebSocket-Key") },
+			"a bad key":       func(h http.Header) { h.Set("Sec-WebSocket-Key", "?") },
+		} {
+			t.Run(name+" "+route, func(t *testing.T) {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+route, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for key, value := range map[string]string{
+					"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+				} {
+					req.Header.Set(key, value)
+				}
+				change(req.Header)
+				failure, status := refused(t, req)
+				if status != http.StatusBadRequest || failure.Kind != apitypes.Invalid || !strings.HasPrefix(failure.Message, "cannot open a WebSocket") {
+					t.Errorf("%d %+v", status, failure)
+				}
+			})
+		}
+	}
+	if status := e.Status(); status.Attached || !status.Ended.IsZero() {
+		t.Errorf("%+v", status)
 	}
 }
