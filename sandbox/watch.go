@@ -70,13 +70,14 @@ func (g *Ground) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) 
 		g.laid[fingerprint] = laid{Spec: known.Spec}
 	}
 	g.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() {
+	end := func() {
 		g.mu.Lock()
-		defer g.mu.Unlock()
 		g.watched.on = false
-		_ = file.Close()
-	})
-	defer stop()
+		g.mu.Unlock()
+		_ = file.Close() // waits for whoever is looking at events, who needs the lock
+	}
+	defer end()
+	defer context.AfterFunc(ctx, end)()
 	for _, fingerprint := range unseen {
 		expel(fingerprint)
 	}

@@ -1,0 +1,135 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// masked is a user with a home, from whom ~/.ssh is hidden, which is not there.
+func masked(t *testing.T, users, user string) dockerexec.Spec {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(users, user, "home"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dockerexec.Spec{User: user, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Masks: []dockerexec.Mask{{Target: "/home/.ssh"}}}
+}
+
+// The watch ends while things happen, of which each has to be looked at.
+func TestTheWatchEnds(t *testing.T) {
+	users := t.TempDir()
+	g := NewGround(users, zerolog.Nop())
+	alice := masked(t, users, "alice")
+	if _, err := g.Lay(alice); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(users, "alice", "home", ".ssh")
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		expelled, over := make(chan dockerexec.Fingerprint), make(chan error, 1)
+		go func() {
+			over <- g.Watch(ctx, func(f dockerexec.Fingerprint) {
+				select {
+				case expelled <- f:
+				case <-ctx.Done():
+				}
+			})
+		}()
+		for watched := false; !watched; {
+			if err := os.WriteFile(name, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-expelled:
+				watched = true
+			case <-time.After(time.Millisecond): // it did not watch yet
+			}
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNoWatchesLeft is told by another process, in a user namespace in which the kernel watches one directory.
+func TestNoWatchesLeft(t *testing.T) {
+	const inside = "TEST_NO_WATCHES_LEFT"
+	if os.Getenv(inside) != "" {
+		noWatchesLeft(t)
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestNoWatchesLeft$")
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v (this test needs user namespaces)\n%s", err, out)
+	}
+}
+
+// A container of which not all can be watched that must not be seen does not begin, or goes.
+func noWatchesLeft(t *testing.T) {
+	if err := os.WriteFile("/proc/sys/user/max_inotify_watches", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	users := t.TempDir()
+	g := NewGround(users, zerolog.Nop())
+	lay := func(s dockerexec.Spec) error { _, err := g.Lay(s); return err }
+	alice, bob, carol := masked(t, users, "alice"), masked(t, users, "bob"), masked(t, users, "carol")
+	for _, s := range []dockerexec.Spec{alice, bob} { // nothing is watched yet
+		if err := lay(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	expelled, over := make(chan dockerexec.Fingerprint, 10), make(chan error, 1)
+	go func() { over <- g.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
+
+	unseen, seen := alice, bob
+	switch first := <-expelled; first {
+	case alice.Fingerprint():
+	case bob.Fingerprint():
+		unseen, seen = bob, alice
+	default:
+		t.Fatalf("%s was expelled", first)
+	}
+	if err := lay(carol); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("one more: %v", err)
+	}
+	// What the other's mask is on appears, and cannot be watched.
+	if err := os.Mkdir(filepath.Join(users, seen.User, "home", ".ssh"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if next := <-expelled; next != seen.Fingerprint() {
+		t.Errorf("%s was expelled", next)
+	}
+	g.Clear(unseen)
+	g.Clear(seen)
+	if err := lay(carol); err != nil {
+		t.Errorf("once there is room: %v", err)
+	}
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	if len(expelled) > 0 {
+		t.Errorf("%s was expelled, too", <-expelled)
+	}
+}
