@@ -102,14 +102,14 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 	if err != nil {
 		return launch.State{}, 0, err
 	}
+	state := launch.State{StartedAt: time.Now().UTC(), PID: l.pid}
+	_ = d.state.write(state, false) // before output takes the last room; the last state counts
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
 		copyToLog(output, log)
 		log.finish()
 	}()
-	state := launch.State{StartedAt: time.Now().UTC(), PID: l.pid}
-	_ = d.state.write(state, false) // on a full disk, say: the last state counts
 	found, endChecks := startChecks(ready, start, f)
 	for running := true; running; {
 		select {

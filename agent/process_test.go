@@ -506,6 +506,53 @@ func TestADiskThatStaysFull(t *testing.T) {
 	}
 }
 
+// States change on a disk that is filled as soon as there is room.
+func TestStatesOnAFullDisk(t *testing.T) {
+	dir := fmt.Sprintf("/proc/self/fd/%d", tmpfs(t, "64k").Fd())
+	states, err := newStateFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	for pid, fault := range []string{"", "", strings.Repeat("x", 100), "", strings.Repeat("x", 200), ""} {
+		want := launch.State{Version: launch.Version, PID: pid, Fault: fault}
+		if err := states.write(want, pid == 5); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, launch.StateFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := launch.ParseState(data); err != nil || got != want {
+			t.Errorf("%v, %q, want %+v", err, data, want)
+		}
+		for err == nil {
+			_, err = filler.Write([]byte("x"))
+		}
+	}
+	if exists(states.next) {
+		t.Error("the next file is left")
+	}
+}
+
+// A disk on which there was room for nothing but launch.json, as for a process that is started again.
+func TestADiskThatIsFullFromTheStart(t *testing.T) {
+	disk := tmpfs(t, "64k")
+	dir := fmt.Sprintf("/proc/self/fd/%d", disk.Fd())
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 64<<10-os.Getpagesize()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, dir, shell("head -c 5000 /dev/zero; exit 8"), []*os.File{disk})
+	p.signal(unix.SIGUSR1)
+	if code, s := p.end(); code != 8 || s.ExitCode != 8 || s.Lost != 5000 || p.log() != "" {
+		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
+	}
+}
+
 // tmpfs is a small disk that is mounted nowhere: it is reached by its descriptor.
 func tmpfs(t *testing.T, size string) *os.File {
 	t.Helper()

@@ -14,8 +14,9 @@ import (
 	"github.com/daycare-run/sandbox/agent/launch"
 )
 
-// stateFile replaces launch.StateFile, always as a whole. The file that will take its place is kept
-// ready at its full size, so that the end of a process is told on a full disk too.
+// stateFile replaces launch.StateFile as a whole. The file that will take its place is kept ready at its
+// full size, so that the end of a process is told on a full disk too. Where there was no room for that, the
+// new state is written over the old one.
 //
 // It is not synced: after a crash of the host the process is gone, whatever its state says.
 type stateFile struct {
@@ -59,6 +60,9 @@ func (s *stateFile) write(state launch.State, last bool) error {
 		}
 	}
 	if err != nil {
+		err = s.overwrite(data)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", s.name, err)
 	}
 	if !last {
@@ -67,18 +71,38 @@ func (s *stateFile) write(state launch.State, last bool) error {
 	return nil
 }
 
+// overwrite needs no room on the disk. Where the old state was longer blanks follow, so that nobody reads a mixture.
+func (s *stateFile) overwrite(data []byte) error {
+	_ = os.RemoveAll(s.next)
+	fd, err := unix.Open(s.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	var old unix.Stat_t
+	if err := unix.Fstat(fd, &old); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	rest := min(old.Size, launch.MaxStateSize) - int64(len(data))
+	return finishState(fd, append(data, bytes.Repeat([]byte{' '}, int(max(rest, 0)))...))
+}
+
 func (s *stateFile) replace(data []byte) error {
 	if s.fd < 0 {
 		return errors.New("no file was kept ready")
 	}
-	n, err := unix.Pwrite(s.fd, data, 0)
-	if err == nil && n < len(data) {
-		err = unix.ENOSPC
-	}
-	err = errors.Join(err, unix.Ftruncate(s.fd, int64(n)), unix.Close(s.fd))
+	err := finishState(s.fd, data)
 	s.fd = -1
 	if err != nil {
 		return err
 	}
 	return os.Rename(s.next, s.name)
+}
+
+// finishState makes the data a file's content and closes it.
+func finishState(fd int, data []byte) error {
+	n, err := unix.Pwrite(fd, data, 0)
+	if err == nil && n < len(data) {
+		err = unix.ENOSPC
+	}
+	return errors.Join(err, unix.Ftruncate(fd, int64(n)), unix.Close(fd))
 }
