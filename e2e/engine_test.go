@@ -41,13 +41,7 @@ func newPrivateEngine(t *testing.T) *privateEngine {
 	e := &privateEngine{dir: dir, socket: filepath.Join(dir, "docker.sock"), log: &lockedBuffer{}}
 	t.Cleanup(func() {
 		e.stop()
-		// What dockerd has left mounted under its folders goes first.
-		mounts, _ := os.ReadFile("/proc/self/mounts")
-		for line := range strings.Lines(string(mounts)) {
-			if at := strings.Fields(line)[1]; strings.HasPrefix(at, dir+"/") {
-				_ = syscall.Unmount(at, syscall.MNT_DETACH)
-			}
-		}
+		unmountBelow(dir) // what dockerd has left
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("the private engine's files are left: %v", err)
 		}

@@ -233,7 +233,18 @@ func (l *lab) close() {
 		_ = l.engine.VolumeRemove(context.Background(), name, true)
 	}
 	_ = l.engine.Close()
+	unmountBelow(l.dir)
 	_ = os.RemoveAll(l.dir)
+}
+
+// unmountBelow takes away what is mounted below a directory.
+func unmountBelow(dir string) {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, dir+"/") {
+			_ = syscall.Unmount(at, syscall.MNT_DETACH)
+		}
+	}
 }
 
 // containers are those that the engine has for this lab, running or not.

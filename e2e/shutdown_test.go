@@ -155,3 +155,32 @@ func (l *lab) cutOff(t *testing.T, stop func()) {
 		eventually(t, "nothing is left of the commands", func() bool { return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "sleep 7650") })
 	}
 }
+
+// While the service waits for a command to end, what is hidden from it stays hidden: where it would be seen, the
+// command goes.
+func TestShutdownGraceKeepsWatching(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "watched", ".ssh/id", secret)
+		l.register(t, "watched")
+		_, ended := l.polling(t, "watched", workspace)
+		exited := l.exited
+		if err := l.daemon.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "no more calls are taken", func() bool {
+			_, err := net.Dial("unix", l.path("sandboxd.sock"))
+			return err != nil
+		})
+		mkdir(t, l.path("new"))
+		if err := errors.Join(os.Rename(l.at("watched", ".ssh"), l.path("old")), os.Rename(l.path("new"), l.at("watched", ".ssh"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err == nil {
+			t.Error("the command went on to its end")
+		}
+		<-exited
+		if code := l.daemon.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("the service exited with %d", code)
+		}
+	}, "SANDBOXD_SHUTDOWN_GRACE_MS=600000")
+}
