@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,35 @@ func dump[T any](list func() ([]T, error)) (all []T, err error) {
 		}
 	}
 	return all, err
+}
+
+// settle chooses the pair, and fails when something is taken. What stands in the way and was made by a
+// process that is gone, it removes first.
+func (c *Config) settle(host *netlink.Handle) error {
+	taken, err := claims(host)
+	if err != nil {
+		return err
+	}
+	for _, t := range taken {
+		if t.ours && slices.ContainsFunc(c.wanted(), t.prefix.Overlaps) {
+			if err := removeStale(host, t.link); err != nil && !errors.Is(err, errInUse) {
+				return err
+			}
+		}
+	}
+	if taken, err = claims(host); err != nil {
+		return err
+	}
+	return c.check(taken)
+}
+
+// wanted are the ranges that the configuration names.
+func (c *Config) wanted() []netip.Prefix {
+	all := []netip.Prefix{c.Public, c.Pair}
+	for _, addr := range c.Extra {
+		all = append(all, netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return all
 }
 
 // check returns all that the configuration wants and the host has, and chooses the pair.

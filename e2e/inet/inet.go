@@ -44,9 +44,9 @@ type Inet struct {
 	working sync.WaitGroup // is only added to under mu, while not closed
 }
 
-// New makes a test internet, as root. First it removes what a run that was killed has left under the
-// same name; when that run is still alive, or when an address is taken, it fails and says by whom.
-// The context is for New alone. The caller closes the Inet.
+// New makes a test internet, as root. First it removes what runs that were killed have left under the
+// same name, or under any where it stands in the way; when such a run is still alive, or when an address
+// is taken otherwise, it fails and says by whom. The context is for New alone. The caller closes the Inet.
 func New(ctx context.Context, cfg Config) (*Inet, error) {
 	cfg = cfg.withDefaults()
 	in, err := build(ctx, cfg)

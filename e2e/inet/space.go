@@ -56,10 +56,7 @@ func newSpace(ctx context.Context, cfg Config) (_ *space, err error) {
 	}
 	defer host.Close()
 	if err = removeStale(host, cfg.Name); err == nil {
-		var taken []claim
-		if taken, err = claims(host); err == nil {
-			err = cfg.check(taken)
-		}
+		err = cfg.settle(host)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.host.Close())

@@ -238,9 +238,6 @@ func TestLeftovers(t *testing.T) {
 
 	kill = h.child(t, "inet-t-left")
 	kill()
-	if _, err := h.start(t, Config{Name: "inet-t-later"}); err == nil || !strings.Contains(err.Error(), `"inet-t-left"`) {
-		t.Errorf("beside a leftover: %v", err)
-	}
 	sweep()
 	if diff := cmp.Diff(before, h.state(t)); diff != "" {
 		t.Error(diff)
@@ -252,6 +249,33 @@ func TestLeftovers(t *testing.T) {
 	}
 	if err := Sweep(t.Context(), ""); err == nil {
 		t.Error("an empty prefix was accepted")
+	}
+}
+
+// What a run that was killed has left gives way, whatever its name is; what is alive, or elsewhere, stays.
+func TestLeftoversInTheWay(t *testing.T) {
+	h := newHost(t)
+	before := h.state(t)
+	kill := h.child(t, "inet-t-left")
+	if _, err := h.start(t, Config{Name: "inet-t-later"}); err == nil || !strings.Contains(err.Error(), `by the test internet "inet-t-left"`) {
+		t.Errorf("beside one that is alive: %v", err)
+	}
+	kill()
+	beside, err := h.start(t, Config{Name: "inet-t-beside", Public: netip.MustParsePrefix("203.0.113.0/26")})
+	must(t, err)
+	if got := namespaces(t); len(got) != 2 {
+		t.Errorf("what is in nobody's way: %v", got)
+	}
+	later, err := h.start(t, Config{Name: "inet-t-later"})
+	must(t, err)
+	if got := namespaces(t); !slices.Equal(got, []string{namesDir + "/inet-t-beside", namesDir + "/inet-t-later"}) {
+		t.Errorf("what was in the way: %v", got)
+	}
+	must(t, later.Listen(netip.AddrPortFrom(later.Addr(7), 22)))
+	must(t, echoes(h, netip.AddrPortFrom(later.Addr(7), 22)))
+	must(t, errors.Join(beside.Close(), later.Close()))
+	if diff := cmp.Diff(before, h.state(t)); diff != "" {
+		t.Error(diff)
 	}
 }
 
