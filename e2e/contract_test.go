@@ -147,6 +147,7 @@ func (c *contract) kept() bool {
 // The net has to catch: an answer without a key, one of an unknown status, and a request that was taken
 // against the contract.
 func TestDriftIsSeen(t *testing.T) {
+	stories.Watch(t)
 	const good = `{"status":"ok","version":"v1","usersDir":"/data/users","maxTimeoutMs":300000,"settings":{"loadedAt":"2026-01-02T15:04:05Z","pending":[]}}`
 	for _, tt := range []struct {
 		name, route, sent string

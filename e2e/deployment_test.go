@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -9,10 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	docker "github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/daycare-run/sandbox/client"
 )
@@ -41,18 +44,14 @@ func composeProgram(t *testing.T) []string {
 // newDeployment makes a project of our files, and of further ones below e2e, which up brings up.
 func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "daycare-e2e-")
+	stories.Watch(t)
+	l, err := layLab(t.Name(), runDir, engineSocket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := egressName()
-	l := &lab{name: t.Name(), dir: dir, socket: engineSocket, engine: engine, log: &lockedBuffer{}, egress: name, client: client.New(filepath.Join(dir, "sandboxd.sock"))}
-	d := &deployment{lab: l, image: "daycare-sandboxd:" + name, program: composeProgram(t), files: files}
-	info, err := engine.Info(t.Context())
+	l.client = client.New(l.path("sandboxd.sock"))
+	d := &deployment{lab: l, image: "daycare-sandboxd:" + l.egress, program: composeProgram(t), files: files}
+	info, err := l.engine.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,20 +59,20 @@ func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 		"SANDBOX_USERS_DIR="+l.path("users"),
 		"SANDBOX_DATA_DIR="+l.path("data"),
 		"SANDBOX_ETC_DIR="+l.path("etc"),
-		"SANDBOX_RUN_DIR="+dir, // so that the socket is where a lab has it
+		"SANDBOX_RUN_DIR="+l.dir, // so that the socket is where a lab has it
 		"SANDBOX_ENGINE_DIR="+info.DockerRootDir,
 		"SANDBOX_ENGINE_SOCKET="+engineSocket,
 		"SANDBOX_SERVICE_IMAGE="+d.image,
-		"E2E_EGRESS_NAME="+name,
+		"E2E_EGRESS_NAME="+l.egress,
 		"E2E_ISOLATED_DNS_SERVERS="+w.DNSServers()[0].String(),
 		"E2E_LOCAL_DNS_SERVERS="+w.DNSServers()[1].String(),
 	)
 	l.down = func() { _, _ = d.try("down", "--rmi", "all", "--timeout", "20") }
-	openLabs.Store(l, nil)
+	l.dumps = d.quit
 	t.Cleanup(func() {
 		if t.Failed() {
-			logs, _ := d.try("logs", "--no-color", "--tail", "30")
-			t.Logf("the end of sandboxd's log:\n%s", logs)
+			logs, _ := d.try("logs", "--no-color")
+			t.Logf("the end of sandboxd's log:\n%s", endOf(logs))
 		}
 		l.close()
 		d.left(t)
@@ -126,6 +125,24 @@ func (d *deployment) compose(t *testing.T, args ...string) string {
 		t.Fatalf("docker-compose %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return out
+}
+
+// quit is that of a lab, for the service in its container.
+func (d *deployment) quit() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	for _, c := range d.ofProject(d.engine) {
+		_ = d.engine.ContainerKill(ctx, c.ID, "SIGQUIT")
+		log, err := d.engine.ContainerLogs(ctx, c.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
+		if err != nil {
+			continue
+		}
+		_, _ = stdcopy.StdCopy(&out, &out, log) // which ends with the container
+		_ = log.Close()
+	}
+	_, dump, _ := strings.Cut(out.String(), dumpBegins)
+	return dump
 }
 
 // up brings the service up, anew where its description has changed, and waits until it answers.

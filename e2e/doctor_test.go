@@ -335,6 +335,7 @@ func TestDoctorOfATakenPort(t *testing.T) {
 }
 
 func TestDoctorOfAWrongCommandLine(t *testing.T) {
+	stories.Watch(t)
 	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--probe-name", "*.example.org"}, {"--probe-name", ""}} {
 		cmd := exec.Command(filepath.Join(binaries, "sandbox"), append([]string{"doctor"}, args...)...)
 		out, _ := cmd.CombinedOutput()

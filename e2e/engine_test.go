@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,19 +32,21 @@ type privateEngine struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	log    *lockedBuffer
+	runs   atomic.Pointer[running] // as a lab's
+	gone   sync.Mutex              // held by who closes it
 }
 
 func newPrivateEngine(t *testing.T) *privateEngine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "daycare-e2e-engine-")
+	stories.Watch(t)
+	dir, err := os.MkdirTemp("", "engine-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &privateEngine{dir: dir, socket: filepath.Join(dir, "docker.sock"), log: &lockedBuffer{}}
+	openEngines.Store(e, nil)
 	t.Cleanup(func() {
-		e.stop()
-		unmountBelow(dir) // what dockerd has left
-		if err := os.RemoveAll(dir); err != nil {
+		if err := e.close(); err != nil {
 			t.Errorf("the private engine's files are left: %v", err)
 		}
 		if t.Failed() {
@@ -94,6 +98,7 @@ func (e *privateEngine) start(t *testing.T) {
 	}
 	exited := make(chan struct{})
 	e.exited = exited
+	e.runs.Store(&running{e.cmd.Process.Pid, exited})
 	go func() {
 		_ = e.cmd.Wait()
 		close(exited)
@@ -113,6 +118,17 @@ func (e *privateEngine) stop() {
 		_ = e.cmd.Process.Kill()
 		<-e.exited
 	}
+}
+
+func (e *privateEngine) close() error {
+	e.gone.Lock()
+	defer e.gone.Unlock()
+	defer openEngines.Delete(e)
+	if e.exited != nil {
+		e.stop()
+	}
+	unmountBelow(e.dir) // what dockerd has left
+	return os.RemoveAll(e.dir)
 }
 
 // giveImage imports a small image with a shell: dash and sleep with their libraries, taken from the
@@ -178,7 +194,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 	engine.giveImage(t, "small:latest")
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
-			l, err := openLab(t.Name(), engine.socket, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_IMAGE=small"})
+			l, err := openLab(t, engine.socket, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_IMAGE=small"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +241,7 @@ func TestServiceStartsBeforeItsEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
 	engine.giveImage(t, "small:latest")
 	engine.stop()
-	l, err := openLab(t.Name(), engine.socket, []string{"SANDBOXD_DOCKER_IMAGE=small"})
+	l, err := openLab(t, engine.socket, []string{"SANDBOXD_DOCKER_IMAGE=small"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,76 +38,8 @@ const (
 
 var runtimes = []string{"runsc", "runc"}
 
-// binaries is where TestMain has built ours.
-var binaries string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	if err := missing(); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e: cannot run: %v\n     run `make setup` as root first\n", err)
-		return 1
-	}
-	dir, err := os.MkdirTemp("", "daycare-e2e-bin-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "../cmd/...")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e: cannot build: %v\n%s", err, out)
-		return 1
-	}
-	binaries = dir
-	defer closeLabs()
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		<-interrupted
-		closeLabs()
-		_ = os.RemoveAll(dir)
-		os.Exit(1)
-	}()
-	if err := promises.open(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		return 1
-	}
-	code := m.Run()
-	if code == 0 && !promises.kept() {
-		return 1
-	}
-	return code
-}
-
-func missing() error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("root is needed, for homes that belong to others")
-	}
-	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
-	if err != nil {
-		return err
-	}
-	defer engine.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	info, err := engine.Info(ctx)
-	if err != nil {
-		return err
-	}
-	for _, runtime := range append(runtimes, "runsc-events") {
-		if _, ok := info.Runtimes[runtime]; !ok {
-			return fmt.Errorf("the engine does not know the runtime %s", runtime)
-		}
-	}
-	_, err = engine.ImageInspect(ctx, sandboxImage)
-	return err
-}
-
 // lab is one sandboxd with all that belongs to it.
 type lab struct {
-	name    string
 	dir     string
 	socket  string // the engine's
 	environ []string
@@ -118,13 +50,22 @@ type lab struct {
 	daemon  *exec.Cmd
 	exited  chan struct{}
 	log     *lockedBuffer
-	down    func() // takes away a sandboxd that is no process of ours; nil where it is one
+	// Of a sandboxd that is no process of ours: what takes it away, and what ends it and returns its stacks.
+	down  func()
+	dumps func() string
+
+	closed sync.Once
+
+	// For whoever breaks up a story that hangs.
+	story  atomic.Pointer[string] // the one that has the lab
+	runs   atomic.Pointer[running]
+	broken atomic.Bool // sandboxd was ended
 }
 
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
 func newLab(t *testing.T, runtime string, settings ...string) *lab {
 	t.Helper()
-	l, err := openLab(t.Name(), engineSocket, append(runtimeSettings(runtime), settings...))
+	l, err := openLab(t, engineSocket, append(runtimeSettings(runtime), settings...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,16 +86,17 @@ func runtimeSettings(runtime string) []string {
 	return []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_EVENTS_RUNTIME=" + events}
 }
 
-func openLab(name, socket string, settings []string) (*lab, error) {
-	dir, err := os.MkdirTemp("", "daycare-e2e-")
+// openLab is newLab without what fails the test. The caller closes the lab.
+func openLab(t *testing.T, socket string, settings []string) (*lab, error) {
+	return openLabIn(t, runDir, socket, settings)
+}
+
+func openLabIn(t *testing.T, run, socket string, settings []string) (*lab, error) {
+	stories.Watch(t)
+	l, err := layLab(t.Name(), run, socket)
 	if err != nil {
 		return nil, err
 	}
-	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+socket), docker.WithAPIVersionNegotiation())
-	if err != nil {
-		return nil, err
-	}
-	l := &lab{name: name, dir: dir, socket: socket, engine: engine, log: &lockedBuffer{}, egress: egressName()}
 	l.environ = append([]string{
 		"SANDBOXD_USERS_DIR=" + l.path("users"),
 		"SANDBOXD_DATA_DIR=" + l.path("data"),
@@ -165,13 +107,34 @@ func openLab(name, socket string, settings []string) (*lab, error) {
 		"PATH=" + os.Getenv("PATH"),
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, settings...)
-	l.client = newClient(l.path("sandboxd.sock"))
-	openLabs.Store(l, nil)
 	if err := l.start(); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// layLab makes a lab without a sandboxd. Its folder has the name of its networks.
+func layLab(story, run, socket string) (*lab, error) {
+	l, err := labAt(filepath.Join(run, egressName()), socket)
+	if err != nil {
+		return nil, err
+	}
+	l.story.Store(&story)
+	openLabs.Store(l, nil)
+	return l, os.Mkdir(l.dir, 0o700)
+}
+
+// labAt is the lab that has, or had, this folder.
+func labAt(dir, socket string) (*lab, error) {
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+socket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, err
+	}
+	return &lab{
+		dir: dir, socket: socket, egress: filepath.Base(dir), engine: engine,
+		client: newClient(filepath.Join(dir, "sandboxd.sock")), log: &lockedBuffer{},
+	}, nil
 }
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
@@ -189,12 +152,15 @@ func (l *lab) start() error {
 	}
 	exited := make(chan struct{})
 	l.exited = exited
+	l.runs.Store(&running{l.daemon.Process.Pid, exited})
 	go func() {
 		_ = l.daemon.Wait()
 		close(exited)
 	}()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		if _, err := l.client.Health(context.Background()); err == nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := l.client.Health(ctx); err == nil {
 			return nil
 		}
 		select {
@@ -213,8 +179,11 @@ func (l *lab) stop(signal syscall.Signal) {
 	l.client.Close()
 }
 
-func (l *lab) close() {
-	openLabs.Delete(l)
+// close removes the lab. Whoever comes second waits.
+func (l *lab) close() { l.closed.Do(l.remove) }
+
+func (l *lab) remove() {
+	defer openLabs.Delete(l)
 	if l.down != nil {
 		l.down()
 	}
@@ -222,7 +191,9 @@ func (l *lab) close() {
 		select {
 		case <-l.exited:
 		default:
+			late := time.AfterFunc(30*time.Second, func() { _ = l.daemon.Process.Kill() })
 			l.stop(syscall.SIGTERM)
+			late.Stop()
 		}
 	}
 	for _, found := range l.containers() {
@@ -357,6 +328,7 @@ var (
 // eachRuntime tells a story once for each runtime, in a lab that it shares with others. A story
 // takes users of its own.
 func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
+	stories.Watch(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			story(t, sharedLab(t, runtime, runtimeSettings(runtime)))
@@ -367,40 +339,38 @@ func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
 // sharedLab is the one with that name; the first story that asks for it starts it.
 func sharedLab(t *testing.T, name string, settings []string) *lab {
 	t.Helper()
+	stories.Watch(t)
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	l := sharedLabs[name]
 	if l == nil {
 		var err error
-		if l, err = openLab("shared "+name, engineSocket, settings); err != nil {
+		if l, err = openLab(t, engineSocket, settings); err != nil {
 			t.Fatal(err)
 		}
 		sharedLabs[name] = l
 	}
+	story := t.Name()
+	l.story.Store(&story)
+	t.Cleanup(func() {
+		if !l.broken.Load() {
+			return
+		}
+		sharedMu.Lock()
+		defer sharedMu.Unlock()
+		delete(sharedLabs, name)
+		l.close()
+		t.Logf("the end of sandboxd's log:\n%s", l.log.tail())
+	})
 	return l
 }
 
 // eachOwn is eachRuntime with a lab of the story's own.
 func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string) {
+	stories.Watch(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) { story(t, newLab(t, runtime, settings...)) })
 	}
-}
-
-// openLabs are all labs that have not been closed, so that an interrupted suite leaves nothing.
-var openLabs sync.Map
-
-// closing makes whoever comes second wait, so that the suite does not exit in the middle.
-var closing sync.Mutex
-
-func closeLabs() {
-	closing.Lock()
-	defer closing.Unlock()
-	openLabs.Range(func(l, _ any) bool {
-		l.(*lab).close()
-		return true
-	})
-	closeWorld()
 }
 
 // eventually polls until a condition holds.
@@ -432,8 +402,13 @@ func (b *lockedBuffer) String() string {
 	return b.data.String()
 }
 
-// tail is the last of it, for a test that has failed.
-func (b *lockedBuffer) tail() string {
-	text := b.String()
-	return text[max(0, len(text)-4000):]
+// dumpBegins is where a program of Go that was sent SIGQUIT begins its stacks.
+const dumpBegins = "SIGQUIT: quit\n"
+
+func (b *lockedBuffer) tail() string { return endOf(b.String()) }
+
+// endOf is the last of a log, without a dump, for a test that has failed.
+func endOf(log string) string {
+	log, _, _ = strings.Cut(log, dumpBegins)
+	return log[max(0, len(log)-4000):]
 }

@@ -29,6 +29,7 @@ func unitFile(t *testing.T) map[string][]string {
 
 // systemd finds nothing wrong with the unit, and finds it confined.
 func TestUnitFile(t *testing.T) {
+	stories.Watch(t)
 	unit := unitFile(t)
 	var given []string
 	for _, name := range unit["CapabilityBoundingSet"] {

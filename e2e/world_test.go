@@ -84,6 +84,7 @@ func egressName() string { return "e" + strings.ToLower(rand.Text()[:8]) }
 // eachOutside tells a story once for each runtime, in a lab that lives in the test internet and is
 // shared with other such stories.
 func eachOutside(t *testing.T, story func(t *testing.T, l *lab, w *world)) {
+	stories.Watch(t)
 	w := openWorld(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
@@ -94,6 +95,7 @@ func eachOutside(t *testing.T, story func(t *testing.T, l *lab, w *world)) {
 
 // eachOutsideOwn is eachOutside with a lab of the story's own.
 func eachOutsideOwn(t *testing.T, story func(t *testing.T, l *lab, w *world), settings ...string) {
+	stories.Watch(t)
 	w := openWorld(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	docker "github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/e2e/watchdog"
+)
+
+// storyLimit is ten times what the longest story takes on a machine of two cores.
+const storyLimit = 5 * time.Minute
+
+// stories limits each story that has a lab.
+var stories *watchdog.Watchdog
+
+// binaries is where TestMain has built ours.
+var binaries string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if err := missing(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: cannot run: %v\n     run `make setup` as root first\n", err)
+		return 1
+	}
+	if err := openRun(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	defer closeRun()
+	stories = watchdog.New(watchdog.Config{
+		Limit:   storyLimit,
+		Grace:   time.Minute,
+		Reserve: 90 * time.Second,
+		Break:   func(story string) { breakUp(os.Stderr, story, storyLimit) },
+		End: func(why string) {
+			fmt.Fprintf(os.Stderr, "e2e: %s\n\n%s", why, ownStacks(storyLimit))
+			giveUp()
+		},
+	})
+	stopped := make(chan os.Signal, 1)
+	signal.Notify(stopped, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	go func() {
+		came := <-stopped
+		fmt.Fprintf(os.Stderr, "e2e: %v, in %s\n", came, stories.Running())
+		if came == syscall.SIGQUIT {
+			fmt.Fprintf(os.Stderr, "\n%s", ownStacks(storyLimit))
+		}
+		giveUp()
+	}()
+	binaries = filepath.Join(runDir, "bin")
+	build := exec.Command("go", "build", "-trimpath", "-o", binaries+"/", "../cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "e2e: cannot build: %v\n%s", err, out)
+		return 1
+	}
+	if err := promises.open(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	if code == 0 && !promises.kept() {
+		return 1
+	}
+	tellFailed("")
+	return code
+}
+
+func missing() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("root is needed, for homes that belong to others")
+	}
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+engineSocket), docker.WithAPIVersionNegotiation())
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	info, err := engine.Info(ctx)
+	if err != nil {
+		return err
+	}
+	for _, runtime := range append(runtimes, "runsc-events") {
+		if _, ok := info.Runtimes[runtime]; !ok {
+			return fmt.Errorf("the engine does not know the runtime %s", runtime)
+		}
+	}
+	_, err = engine.ImageInspect(ctx, sandboxImage)
+	return err
+}
+
+// tellFailed is for who sees only the end of the output. ended is the story in which the suite ended, if any.
+func tellFailed(ended string) {
+	failed := stories.Failed()
+	if ended != "" {
+		failed = slices.DeleteFunc(failed, func(name string) bool { return name == ended })
+		failed = append(failed, ended+", in which the suite was ended")
+	}
+	if len(failed) > 0 {
+		fmt.Fprintln(os.Stderr, "e2e: failed:", strings.Join(failed, ", "))
+	}
+}
+
+// giveUp removes what the run has made and ends the process; the story under way fails meanwhile, or goes on.
+func giveUp() {
+	ended := stories.Running()
+	stories.Stop()
+	closed := make(chan struct{})
+	go func() {
+		closeRun()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(45 * time.Second):
+		fmt.Fprintln(os.Stderr, "e2e: not all could be removed; the next run does that")
+		killChildren()
+	}
+	tellFailed(ended)
+	os.Exit(1)
+}
+
+// What has not been closed, so that an interrupted suite leaves nothing.
+var openLabs, openEngines sync.Map
+
+// closing makes whoever comes second wait, so that the suite does not exit in the middle.
+var closing sync.Mutex
+
+// closeRun removes all that the run has made.
+func closeRun() {
+	closing.Lock()
+	defer closing.Unlock()
+	var labs sync.WaitGroup
+	for l := range openLabs.Range {
+		labs.Go(l.(*lab).close)
+	}
+	labs.Wait()
+	for e := range openEngines.Range {
+		_ = e.(*privateEngine).close()
+	}
+	closeWorld()
+	killChildren()
+	unmountBelow(runDir)
+	_ = os.RemoveAll(runDir)
+}
