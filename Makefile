@@ -15,7 +15,7 @@ demo: ## set up, start sandboxd if need be, and run a command under gVisor
 test: ## set up, then run all tests on the real engine under runsc and runc
 	@scripts/setup.sh
 	@scripts/setup.sh tests
-	go test -count=1 -p 1 -timeout 40m ./...
+	go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output -- -count=1 -p 1 -timeout 40m ./...
 
 unit: ## run the tests that need neither engine nor root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)
