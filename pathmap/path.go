@@ -134,13 +134,13 @@ func shown(name string) string {
 // under it. The rest of dir itself is "".
 func under(name, dir string) (string, bool) {
 	switch {
-	case name == "" || dir == "":
+	case dir == "" || len(name) < len(dir):
 		return "", false
-	case name == dir:
-		return "", true
+	case len(name) == len(dir):
+		return "", name == dir
 	case dir == "/":
 		return name[1:], true
-	case strings.HasPrefix(name, dir) && name[len(dir)] == '/':
+	case name[len(dir)] == '/' && name[:len(dir)] == dir: // one byte tells most of them apart
 		return name[len(dir)+1:], true
 	}
 	return "", false

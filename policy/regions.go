@@ -56,7 +56,7 @@ func (s Subject) mountOf(p pathmap.ContainerPath) (best Mount, found bool) {
 		best, found = Mount{Target: Skills, ReadOnly: true}, true
 	}
 	for _, m := range s.Mounts {
-		if p.Within(m.Target) && len(m.Target.String()) > len(best.Target.String()) {
+		if len(m.Target.String()) > len(best.Target.String()) && p.Within(m.Target) {
 			best, found = m, true
 		}
 	}
