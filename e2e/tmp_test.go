@@ -40,7 +40,7 @@ func TestTmpIsOneForAUser(t *testing.T) {
 		l.cool(t, "tmp-a")
 		eventually(t, "the volume is gone", func() bool {
 			for _, name := range l.volumes() {
-				if strings.Contains(name, "tmp-a") {
+				if strings.HasPrefix(name, "daycare-sandbox-tmp-a-") {
 					return false
 				}
 			}
