@@ -200,7 +200,7 @@ func TestMasksLeaveNothing(t *testing.T) {
 			l.bash(t, "trace", grants, "true")
 		}
 		l.sh(t, "trace", "mkdir -p .config/mine && touch .config/mine/file Library/mine") // what somebody uses stays
-		eventually(t, "all containers have gone", func() bool { return len(l.containers()) == 0 })
+		eventually(t, "all containers have gone", func() bool { return len(l.containers(t)) == 0 })
 		before = append(before, ".cache", ".cache/tmp", ".config", ".config/mine", ".config/mine/file", "Library", "Library/mine")
 		slices.Sort(before)
 		defer func() { t.Logf("in the end there is %v", below(t, l.home("trace"))) }()
@@ -224,7 +224,7 @@ func TestMasksOfAKilledServiceLeaveNothing(t *testing.T) {
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "all containers have gone", func() bool { return len(l.containers()) == 0 })
+		eventually(t, "all containers have gone", func() bool { return len(l.containers(t)) == 0 })
 		allowed := []string{".cache", ".cache/tmp", ".config", "Library", "Library/Application Support", "apps", "plain", "plain/file"}
 		eventually(t, "nothing that is closed is left", func() bool {
 			return !slices.ContainsFunc(below(t, l.home("trace")), func(name string) bool { return !slices.Contains(allowed, name) })

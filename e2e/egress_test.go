@@ -405,7 +405,7 @@ func TestEgressAddressReuse(t *testing.T) {
 		l.traveller(t, w, "reuse")
 		first, second := w.name(t, "first", w.shared), w.name(t, "second", w.shared)
 		succeeds(t, l.reach(t, "reuse", hello("http://"+first), first))
-		old := l.containersOf("reuse")
+		old := l.containersOf(t, "reuse")
 		if len(old) != 1 {
 			t.Fatalf("%d containers", len(old))
 		}
@@ -413,7 +413,7 @@ func TestEgressAddressReuse(t *testing.T) {
 		if listed := nft(t, "list", "table", "inet", l.egress+"-isolated"); !strings.Contains(listed, addr) {
 			t.Errorf("the container's address %s is not in the rules:\n%s", addr, listed)
 		}
-		eventually(t, "the idle container is removed", func() bool { return len(l.containersOf("reuse")) == 0 })
+		eventually(t, "the idle container is removed", func() bool { return len(l.containersOf(t, "reuse")) == 0 })
 		eventually(t, "its address is out of the rules", func() bool {
 			return !strings.Contains(nft(t, "list", "table", "inet", l.egress+"-isolated"), addr)
 		})
@@ -452,7 +452,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		l.traveller(t, w, "down")
 		name := w.name(t, "down", w.shared)
 		succeeds(t, l.reach(t, "down", hello("http://"+name), name))
-		before := l.containersOf("down")
+		before := l.containersOf(t, "down")
 		l.stop(syscall.SIGKILL)
 		capture := w.capture(t)
 		// Past the service: the engine runs it in the same container.
@@ -471,7 +471,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		if got := succeeds(t, out); got != "hello from "+name || out.Cold {
 			t.Errorf("%q, cold %t", got, out.Cold)
 		}
-		if after := l.containersOf("down"); len(after) != 1 || after[0].ID != before[0].ID {
+		if after := l.containersOf(t, "down"); len(after) != 1 || after[0].ID != before[0].ID {
 			t.Error("it is another container")
 		}
 	})
@@ -501,10 +501,10 @@ func TestEgressRepairs(t *testing.T) {
 			if got := succeeds(t, call()); got != "hello from "+name {
 				t.Errorf("after %v, the first user: %q", spoil, got)
 			}
-			for _, c := range l.containersOf("repair2") {
+			for _, c := range l.containersOf(t, "repair2") {
 				_ = l.engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
 			}
-			eventually(t, "the container is given up", func() bool { return len(l.containersOf("repair2")) == 0 })
+			eventually(t, "the container is given up", func() bool { return len(l.containersOf(t, "repair2")) == 0 })
 		}
 	})
 }
@@ -518,7 +518,7 @@ func TestEgressOfForgers(t *testing.T) {
 		name, forged := w.name(t, "ok", w.shared), w.name(t, "forged", w.other)
 		succeeds(t, l.reach(t, "victim", hello("http://"+forged), forged))
 		succeeds(t, l.reach(t, "forger", hello("http://"+name), name))
-		victim, forger := l.addressOf(t, l.containersOf("victim")[0].ID), l.addressOf(t, l.containersOf("forger")[0].ID)
+		victim, forger := l.addressOf(t, l.containerOf(t, "victim").ID), l.addressOf(t, l.containerOf(t, "forger").ID)
 		secret := w.fresh()
 		if err := w.ListenUDP(netip.AddrPortFrom(secret, 9999)); err != nil {
 			t.Fatal(err)

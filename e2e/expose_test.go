@@ -84,7 +84,7 @@ func TestAProcessIsReached(t *testing.T) {
 		check("after a restart of the service")
 
 		// The agent that connects is the tenant's to kill. The next connection has another one.
-		for _, c := range l.processContainersOf("server") {
+		for _, c := range l.processContainersOf(t, "server") {
 			l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[a]gent forward'")
 		}
 		eventually(t, "it is reached again", func() bool { got, err := fetch(url); return err == nil && got == large })
@@ -96,7 +96,7 @@ func TestAProcessIsReached(t *testing.T) {
 		}
 
 		// It comes back with its port when it dies, and is not ready before it is.
-		for _, c := range l.processContainersOf("server") {
+		for _, c := range l.processContainersOf(t, "server") {
 			if err := l.engine.ContainerKill(t.Context(), c.ID, "KILL"); err != nil {
 				t.Fatal(err)
 			}

@@ -37,7 +37,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 		for name, command := range attacks {
 			t.Run(name, func(t *testing.T) {
 				l.sh(t, "bystander", "true")
-				other := l.containersOf("bystander")[0].ID
+				other := l.containerOf(t, "bystander").ID
 				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				t.Logf("the attack ended with %+v, %v", out.Result, err)
 				if err == nil && !out.Failed {
@@ -49,7 +49,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 				if left := sleeping(t, l, "hostile", "7200"); left != "" {
 					t.Errorf("still running: %s", left)
 				}
-				if l.containersOf("bystander")[0].ID != other {
+				if l.containerOf(t, "bystander").ID != other {
 					t.Error("another user's container was touched")
 				}
 			})

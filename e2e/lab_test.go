@@ -196,7 +196,8 @@ func (l *lab) remove() {
 			late.Stop()
 		}
 	}
-	for _, found := range l.containers() {
+	left, _ := l.listContainers() // what is left then, the next run removes
+	for _, found := range left {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
 	l.removeNetworks()
@@ -219,16 +220,24 @@ func unmountBelow(dir string) {
 }
 
 // containers are those that the engine has for this lab, running or not.
-func (l *lab) containers() []container.Summary {
+func (l *lab) containers(t *testing.T) []container.Summary {
+	t.Helper()
+	list, err := l.listContainers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (l *lab) listContainers() ([]container.Summary, error) {
 	instance := l.instance()
 	if instance == "" {
-		return nil
+		return nil, nil
 	}
-	list, _ := l.engine.ContainerList(context.Background(), container.ListOptions{
+	return l.engine.ContainerList(context.Background(), container.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+instance)),
 	})
-	return list
 }
 
 // instance marks what is the lab's; empty before sandboxd has run.
@@ -257,8 +266,19 @@ func (l *lab) volumes() []string {
 }
 
 // containersOf are a user's.
-func (l *lab) containersOf(user string) []container.Summary {
-	return slices.DeleteFunc(l.containers(), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+func (l *lab) containersOf(t *testing.T, user string) []container.Summary {
+	t.Helper()
+	return slices.DeleteFunc(l.containers(t), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+}
+
+// containerOf is one of a user's, who has to have one.
+func (l *lab) containerOf(t *testing.T, user string) container.Summary {
+	t.Helper()
+	list := l.containersOf(t, user)
+	if len(list) == 0 {
+		t.Fatalf("%s has no container", user)
+	}
+	return list[0]
 }
 
 // register makes a sandbox named after the user.

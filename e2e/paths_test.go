@@ -104,7 +104,7 @@ func TestPathsOfTheAPI(t *testing.T) {
 		if got := below(t, l.at("paths", "dir")); !slices.Equal(got, []string{"file"}) || holds(l.at("paths", "dir/file")) != "inside" {
 			t.Errorf("dir has %v", got)
 		}
-		if n := len(l.containers()); n != 0 {
+		if n := len(l.containers(t)); n != 0 {
 			t.Errorf("%d containers were made", n)
 		}
 	})
@@ -215,7 +215,7 @@ func TestBadInputOfFileCallsAndGrants(t *testing.T) {
 		if after := below(t, l.home("bad")); !slices.Equal(after, before) || holds(l.at("bad", "file")) != "one\ntwo\n" {
 			t.Errorf("the home has %v", after)
 		}
-		if n := len(l.containers()); n != 0 {
+		if n := len(l.containers(t)); n != 0 {
 			t.Errorf("%d containers were made", n)
 		}
 	})

@@ -137,7 +137,7 @@ func TestProcessOutlivesTheService(t *testing.T) {
 		checkNowhere(t, filepath.Dir(p.LogPath), "hush-hush")
 		// An ordinary stop of the service leaves it alone, too; its own end is recorded while nobody looks.
 		l.stop(syscall.SIGTERM)
-		if n := len(l.processContainers()); n != 1 {
+		if n := len(l.processContainers(t)); n != 1 {
 			t.Fatalf("%d containers", n)
 		}
 		if err := l.engine.ContainerKill(context.Background(), "daycare-process-"+p.ID, "KILL"); err != nil {
@@ -164,8 +164,9 @@ func checkNowhere(t *testing.T, dir, secret string) {
 }
 
 // processContainers are those that the engine has for this lab's processes, running or not.
-func (l *lab) processContainers() (found []container.Summary) {
-	for _, c := range l.containers() {
+func (l *lab) processContainers(t *testing.T) (found []container.Summary) {
+	t.Helper()
+	for _, c := range l.containers(t) {
 		if c.Labels["run.daycare.sandbox.process"] != "" {
 			found = append(found, c)
 		}
@@ -235,8 +236,8 @@ func TestProcessStops(t *testing.T) {
 		if !strings.Contains(logOf(t, tree), "told\n") {
 			t.Errorf("%q", logOf(t, tree))
 		}
-		if n := len(l.processContainersOf("stops")); n != 0 {
-			for _, c := range l.processContainersOf("stops") {
+		if n := len(l.processContainersOf(t, "stops")); n != 0 {
+			for _, c := range l.processContainersOf(t, "stops") {
 				if c.State == container.StateRunning {
 					t.Errorf("%s runs", c.Names)
 				}
@@ -255,8 +256,9 @@ func TestProcessStops(t *testing.T) {
 	})
 }
 
-func (l *lab) processContainersOf(user string) (found []container.Summary) {
-	for _, c := range l.processContainers() {
+func (l *lab) processContainersOf(t *testing.T, user string) (found []container.Summary) {
+	t.Helper()
+	for _, c := range l.processContainers(t) {
 		if c.Labels["run.daycare.sandbox.user"] == user {
 			found = append(found, c)
 		}
@@ -391,7 +393,7 @@ func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 		if now := l.process(t, "meddled", fine.ID); now.Status != apitypes.ProcessRunning || now.RestartCount != 0 {
 			t.Errorf("%+v", now)
 		}
-		eventually(t, "what nobody knows any more is removed", func() bool { return len(l.processContainers()) == 1 })
+		eventually(t, "what nobody knows any more is removed", func() bool { return len(l.processContainers(t)) == 1 })
 	})
 }
 

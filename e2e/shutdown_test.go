@@ -151,7 +151,7 @@ func (l *lab) cutOff(t *testing.T, stop func()) {
 			t.Errorf("the log does not say that %s was cut off", user)
 		}
 	}
-	for _, c := range l.containers() {
+	for _, c := range l.containers(t) {
 		eventually(t, "nothing is left of the commands", func() bool { return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "sleep 7650") })
 	}
 }
