@@ -114,7 +114,7 @@ func (e *privateEngine) stop() {
 	_ = e.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-e.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		_ = e.cmd.Process.Kill()
 		<-e.exited
 	}

@@ -157,7 +157,7 @@ func (l *lab) start() error {
 		_ = l.daemon.Wait()
 		close(exited)
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, err := l.client.Health(ctx); err == nil {
@@ -292,6 +292,9 @@ func (l *lab) register(t *testing.T, user string) {
 // workspace is the grant of the stories that are not about grants.
 var workspace = []string{"@workspace"}
 
+// unhurried is the time of a call that has much to do, or waits for others: nearly all that a story has.
+var unhurried = new(int64(240_000))
+
 // run executes and expects the service not to fail. A call that says nothing of permissions has
 // @workspace; an empty list is none.
 func (l *lab) run(t *testing.T, user string, e apitypes.Exec) apitypes.Output {
@@ -319,7 +322,7 @@ func (l *lab) sh(t *testing.T, user, command string) string {
 // inside runs a command in a container by the engine, past our service.
 func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	created, err := l.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
 	if err != nil {
@@ -393,15 +396,23 @@ func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string)
 	}
 }
 
-// eventually polls until a condition holds.
+// eventually polls until a condition holds. The time is for a slow and busy machine.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	eventuallyWithin(t, 90*time.Second, what, holds)
+}
+
+func eventuallyWithin(t *testing.T, most time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
+		late := time.Now().After(deadline) // one last look
 		if holds() {
 			return
 		}
+		if late {
+			t.Fatalf("it never came true that %s", what)
+		}
 	}
-	t.Fatalf("it never came true that %s", what)
 }
 
 // lockedBuffer collects a process's output while it is read.

@@ -33,7 +33,9 @@ func TestManyFirstCallsMakeOneContainer(t *testing.T) {
 		if n := len(l.containers(t)); n != 1 {
 			t.Errorf("%d containers were made", n)
 		}
-		if n := strings.Count(l.log.String(), "container ready"); n != 1 {
+		ready := func() int { return strings.Count(l.log.String(), "container ready") }
+		eventually(t, "the log tells of it", func() bool { return ready() > 0 })
+		if n := ready(); n != 1 {
 			t.Errorf("%d containers became ready", n)
 		}
 	})
@@ -175,7 +177,7 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 		}
 		long := make(chan apitypes.Output, 1)
 		go func() {
-			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
+			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
 			long <- out
 		}()
 		eventually(t, "the long command runs", func() bool {
