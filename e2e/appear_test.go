@@ -89,14 +89,18 @@ func TestWhatAppearsWhileACommandRuns(t *testing.T) {
 						t.Fatal(err)
 					}
 					// The next call has another container, and neither has the secret.
-					if got := l.bash(t, user, grants, "cat /home/.ssh/id /home/.netrc /home/.config/gh/hosts.yml 2>/dev/null; cat plain; touch /tmp/enough"); got != "plain" {
+					if got := l.bash(t, user, grants, "cat /home/.ssh/id /home/.netrc /home/.config/gh/hosts.yml 2>/dev/null; cat plain"); got != "plain" {
 						t.Errorf("the next call: %q", got)
+					}
+					// A mask that stands on something needs nobody to end the command; else it has all its time to be ended.
+					stands := name == "made in place" && (len(grants) > 0 || strings.Contains(t.Name(), "runc"))
+					if stands {
+						l.bash(t, user, grants, "touch /tmp/enough")
 					}
 					err := <-ended
 					took := time.Since(begun)
 					shown := strings.Count(out.String(), secret)
 					kept := strings.Count(l.bash(t, user, grants, "cat /tmp/stolen 2>/dev/null"), secret)
-					stands := name == "made in place" && (len(grants) > 0 || strings.Contains(t.Name(), "runc"))
 					if stands && shown+kept > 0 {
 						t.Errorf("a mask that stands on something was passed: shown %d times, kept %d", shown, kept)
 					}
