@@ -68,9 +68,9 @@ func TestProcessesOutliveTheHost(t *testing.T) {
 		if now.PID == nil || *now.PID == *kept.PID || !now.LastStartedAt.After(kept.LastStartedAt) || now.LastExitedAt.IsZero() || now.ExitCode != nil || now.Signal != nil || now.Reason != "" {
 			t.Errorf("it was %+v, it is %+v", kept, now)
 		}
-		if told := l.logged("process ended", kept.ID); !strings.Contains(told, `"reason":"the host was restarted"`) {
-			t.Errorf("of its end the log says %q", told)
-		}
+		eventually(t, "the log tells of its end", func() bool {
+			return strings.Contains(l.logged("process ended", kept.ID), `"reason":"the host was restarted"`)
+		})
 		if record := holds(l.path("data/processes/" + kept.ID + "/record.json")); !strings.Contains(record, otherBoot) {
 			t.Errorf("its record does not say which start of the host it runs on: %s", record)
 		}

@@ -89,9 +89,7 @@ func TestSettingsAreReadAgain(t *testing.T) {
 	if s := l.health(t).Settings; !slices.Equal(s.Pending, []string{"listen"}) {
 		t.Errorf("health tells of %+v", s)
 	}
-	if !strings.Contains(l.log.String(), `"keys":["listen"],`) {
-		t.Error("the log does not say that listen needs a restart")
-	}
+	eventually(t, "the log says that listen needs a restart", func() bool { return strings.Contains(l.log.String(), `"keys":["listen"],`) })
 	if _, err := os.Stat(l.path("sandboxd.sock.new")); err == nil {
 		t.Error("it listens at another socket without a restart")
 	}
