@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,15 +79,24 @@ func (l *tcpLab) as(t *testing.T, token string) *client.Client {
 	return c
 }
 
-// freePort is an address of this host that nobody listens on.
+// givenPorts is how many addresses freePort has looked at.
+var givenPorts atomic.Int32
+
+// freePort is an address of this host that nobody listens on and that nobody was given before: beside exposePorts,
+// below what the kernel gives to connections, for else one of those may have it before it is used.
 func freePort(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		port := 30200 + givenPorts.Add(1)
+		if port > 30999 {
+			t.Fatal("no port is free")
+		}
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			defer listener.Close()
+			return listener.Addr().String()
+		}
 	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // selfSigned is a certificate for this host, which is its own authority, and its key. It was made two hours

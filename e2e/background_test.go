@@ -36,15 +36,18 @@ def follow():
         with open("/tmp/serve.fifo") as fifo:
             fifo.read()
             plant("fifo")
+at_work, tell = os.pipe()
 if "daemon" in sys.argv:
     for i in range(2):
         if os.fork():
-            i or time.sleep(0.3)  # the daemon is at work when the command ends
+            os.close(tell)
+            i or os.read(at_work, 1)  # the daemon is at work when the command ends
             os._exit(0)
         os.setsid()
 for f in (listen, follow):
     threading.Thread(target=f, daemon=True).start()
 print("serving", flush=True)
+os.write(tell, b"x")
 end = time.monotonic() + 60
 while time.monotonic() < end and not os.path.exists("/tmp/enough"):
     time.sleep(0.01)

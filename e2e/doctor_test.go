@@ -304,7 +304,9 @@ func TestDoctorOfATakenPort(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends, and with it its network
-		done <- func() error {
+		var err error
+		defer func() { done <- err }() // also when what follows fails the story, which ends this goroutine
+		err = func() error {
 			ns, err := netns.New()
 			if err != nil {
 				return err

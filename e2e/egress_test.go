@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
@@ -192,11 +191,11 @@ def udp(addr, port):
         return repr(s.recv(100))
     except OSError as e:
         return type(e).__name__
-def sni(addr, name):
+def sni(addr, name, patience=3):
     c = ssl.create_default_context(); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE
     try:
-        s = c.wrap_socket(socket.create_connection((addr, 443), 3), server_hostname=name)
-        s.settimeout(3)
+        s = c.wrap_socket(socket.create_connection((addr, 443), patience), server_hostname=name)
+        s.settimeout(patience)
         s.sendall(("GET /hello HTTP/1.1\r\nHost: " + allowed + "\r\nConnection: close\r\n\r\n").encode())
         return repr(s.recv(2000)[-60:])
     except OSError as e:
@@ -217,7 +216,7 @@ try:
 except OSError as e:
     print("ipv6", type(e).__name__)
 # Last, and paired with all of it: the allowed name, dialled at the forbidden address.
-print("allowed", sni(forbidden, allowed))
+print("allowed", sni(forbidden, allowed, 20))
 `, forbidden, allowed, denied, w.DNSServers()[1], w.DNSServers()[1], hostAddresses(t), host)
 		l.put(t, "around", "around.py", script)
 		out := l.reach(t, "around", "python3 /home/around.py", allowed)
@@ -378,15 +377,17 @@ func TestEgressIsOfTheCall(t *testing.T) {
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "calls")
 		first, second := w.name(t, "first", w.shared), w.name(t, "second", w.shared)
-		done := make(chan apitypes.Output, 1)
+		type answer struct {
+			out apitypes.Output
+			err error
+		}
+		done := make(chan answer, 1)
 		go func() {
-			out, err := l.client.Exec(context.Background(), "calls", apitypes.Exec{
-				Command: "for i in $(seq 100); do test -e /tmp/other-done && break; sleep 0.1; done; " + hello("http://"+first), Permissions: []string{"@network"}, AllowedDomains: []string{first},
+			out, err := l.client.Exec(t.Context(), "calls", apitypes.Exec{
+				Command: "until test -e /tmp/other-done; do sleep 0.1; done; " + hello("http://"+first), Permissions: []string{"@network"}, AllowedDomains: []string{first},
+				TimeoutMs: unhurried,
 			})
-			if err != nil {
-				t.Error(err)
-			}
-			done <- out
+			done <- answer{out, err}
 		}()
 		if out := l.reach(t, "calls", hello("http://"+first), second); !out.Failed {
 			t.Errorf("the second call reaches the first one's name: %q", out.Stdout)
@@ -395,7 +396,11 @@ func TestEgressIsOfTheCall(t *testing.T) {
 			t.Errorf("a call without @network reaches it: %q", out.Stdout)
 		}
 		succeeds(t, l.reach(t, "calls", hello("http://"+second)+" && touch /tmp/other-done", second))
-		succeeds(t, <-done)
+		a := <-done
+		if a.err != nil {
+			t.Fatal(a.err)
+		}
+		succeeds(t, a.out)
 	})
 }
 
@@ -404,8 +409,17 @@ func TestEgressAddressReuse(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "reuse")
 		first, second := w.name(t, "first", w.shared), w.name(t, "second", w.shared)
-		succeeds(t, l.reach(t, "reuse", hello("http://"+first), first))
-		old := l.containersOf("reuse")
+		// While a call runs its container is not idle, however long it takes to look at that.
+		wait, end := io.Pipe()
+		out, ended := &lockedBuffer{}, make(chan error, 1)
+		go func() {
+			_, err := l.client.Attach(t.Context(), "reuse", apitypes.Exec{
+				Command: hello("http://"+first) + "; read line", Permissions: []string{"@network"}, AllowedDomains: []string{first}, TimeoutMs: unhurried,
+			}, client.Streams{Stdin: wait, Stdout: out})
+			ended <- err
+		}()
+		eventually(t, "the call has reached it", func() bool { return strings.Contains(out.String(), "hello from "+first) })
+		old := l.containersOf(t, "reuse")
 		if len(old) != 1 {
 			t.Fatalf("%d containers", len(old))
 		}
@@ -413,7 +427,11 @@ func TestEgressAddressReuse(t *testing.T) {
 		if listed := nft(t, "list", "table", "inet", l.egress+"-isolated"); !strings.Contains(listed, addr) {
 			t.Errorf("the container's address %s is not in the rules:\n%s", addr, listed)
 		}
-		eventually(t, "the idle container is removed", func() bool { return len(l.containersOf("reuse")) == 0 })
+		_ = end.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the idle container is removed", func() bool { return len(l.containersOf(t, "reuse")) == 0 })
 		eventually(t, "its address is out of the rules", func() bool {
 			return !strings.Contains(nft(t, "list", "table", "inet", l.egress+"-isolated"), addr)
 		})
@@ -452,7 +470,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		l.traveller(t, w, "down")
 		name := w.name(t, "down", w.shared)
 		succeeds(t, l.reach(t, "down", hello("http://"+name), name))
-		before := l.containersOf("down")
+		before := l.containersOf(t, "down")
 		l.stop(syscall.SIGKILL)
 		capture := w.capture(t)
 		// Past the service: the engine runs it in the same container.
@@ -471,7 +489,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		if got := succeeds(t, out); got != "hello from "+name || out.Cold {
 			t.Errorf("%q, cold %t", got, out.Cold)
 		}
-		if after := l.containersOf("down"); len(after) != 1 || after[0].ID != before[0].ID {
+		if after := l.containersOf(t, "down"); len(after) != 1 || after[0].ID != before[0].ID {
 			t.Error("it is another container")
 		}
 	})
@@ -501,10 +519,7 @@ func TestEgressRepairs(t *testing.T) {
 			if got := succeeds(t, call()); got != "hello from "+name {
 				t.Errorf("after %v, the first user: %q", spoil, got)
 			}
-			for _, c := range l.containersOf("repair2") {
-				_ = l.engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
-			}
-			eventually(t, "the container is given up", func() bool { return len(l.containersOf("repair2")) == 0 })
+			l.cool(t, "repair2")
 		}
 	})
 }
@@ -518,7 +533,7 @@ func TestEgressOfForgers(t *testing.T) {
 		name, forged := w.name(t, "ok", w.shared), w.name(t, "forged", w.other)
 		succeeds(t, l.reach(t, "victim", hello("http://"+forged), forged))
 		succeeds(t, l.reach(t, "forger", hello("http://"+name), name))
-		victim, forger := l.addressOf(t, l.containersOf("victim")[0].ID), l.addressOf(t, l.containersOf("forger")[0].ID)
+		victim, forger := l.addressOf(t, l.containerOf(t, "victim").ID), l.addressOf(t, l.containerOf(t, "forger").ID)
 		secret := w.fresh()
 		if err := w.ListenUDP(netip.AddrPortFrom(secret, 9999)); err != nil {
 			t.Fatal(err)

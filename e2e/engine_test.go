@@ -114,7 +114,7 @@ func (e *privateEngine) stop() {
 	_ = e.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-e.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		_ = e.cmd.Process.Kill()
 		<-e.exited
 	}
@@ -226,7 +226,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 				out, err := l.client.Exec(t.Context(), "engine", apitypes.Exec{Permissions: workspace, Command: "read line < note; echo $line"})
 				return err == nil && out.Stdout == "one\n"
 			})
-			if left := len(l.containers()); left != 1 {
+			if left := len(l.containers(t)); left != 1 {
 				t.Errorf("%d containers", left)
 			}
 			if t.Failed() {

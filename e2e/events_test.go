@@ -77,7 +77,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("without the permission: %v", err)
 			}
 			count := map[string]int{}
-			for _, c := range l.containers() {
+			for _, c := range l.containers(t) {
 				found, err := l.engine.ContainerInspect(t.Context(), c.ID)
 				if err != nil {
 					t.Fatal(err)

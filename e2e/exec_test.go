@@ -184,7 +184,7 @@ for i in range(1024): sys.stdout.buffer.write(b); h.update(b)
 sys.stdout.flush(); print(h.hexdigest(),file=sys.stderr)`
 		var stderr bytes.Buffer
 		counted := &counter{to: sum}
-		if _, err := l.client.Attach(context.Background(), "large", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", program}},
+		if _, err := l.client.Attach(context.Background(), "large", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}},
 			client.Streams{Stdout: counted, Stderr: &stderr}); err != nil {
 			t.Fatal(err)
 		}

@@ -51,15 +51,18 @@ func TestAProcessIsReached(t *testing.T) {
 		large := strings.Repeat("0123456789abcdef", 1<<17)
 		l.put(t, "server", "large", large)
 		p := l.startProcess(t, "server", apitypes.StartProcess{
-			Command: "sleep 1; exec python3 -m http.server --bind 127.0.0.1 8000", KeepAlive: true,
+			Command: "until [ -e /tmp/go-on ]; do sleep 0.05; done; exec python3 -m http.server --bind 127.0.0.1 8000", KeepAlive: true,
 			Ready: &apitypes.Ready{Port: 8000, IntervalMs: 100}, Expose: []apitypes.Expose{{Port: 8000}},
 		})
 		if p.Ready == nil || p.Ready.OK || len(p.Expose) != 1 {
 			t.Fatalf("as it starts: %+v, %+v", p.Ready, p.Expose)
 		}
 		url := "http://" + p.Expose[0].Address + "/large"
-		if ready := l.isReady(t, "server", p.ID).Ready; ready.Since.Before(p.LastStartedAt.Add(500 * time.Millisecond)) {
-			t.Errorf("it was ready %s after its start", ready.Since.Sub(p.LastStartedAt))
+		eventually(t, "it was looked at", func() bool { return !l.process(t, "server", p.ID).Ready.Since.IsZero() })
+		begun := time.Now()
+		l.sh(t, "server", "touch /tmp/go-on")
+		if ready := l.isReady(t, "server", p.ID).Ready; ready.Since.Before(begun) {
+			t.Errorf("it was ready %s before it listened", begun.Sub(ready.Since))
 		}
 		check := func(when string) {
 			t.Helper()
@@ -84,7 +87,7 @@ func TestAProcessIsReached(t *testing.T) {
 		check("after a restart of the service")
 
 		// The agent that connects is the tenant's to kill. The next connection has another one.
-		for _, c := range l.processContainersOf("server") {
+		for _, c := range l.processContainersOf(t, "server") {
 			l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[a]gent forward'")
 		}
 		eventually(t, "it is reached again", func() bool { got, err := fetch(url); return err == nil && got == large })
@@ -96,7 +99,7 @@ func TestAProcessIsReached(t *testing.T) {
 		}
 
 		// It comes back with its port when it dies, and is not ready before it is.
-		for _, c := range l.processContainersOf("server") {
+		for _, c := range l.processContainersOf(t, "server") {
 			if err := l.engine.ContainerKill(t.Context(), c.ID, "KILL"); err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +137,7 @@ while True:
     conn.close()
 `)
 		p := l.startProcess(t, "echo", apitypes.StartProcess{
-			Argv: []string{"python3", "/home/sum.py"}, Ready: &apitypes.Ready{Command: "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7000))'"},
+			Argv: []string{"python3", "/home/sum.py"}, Ready: &apitypes.Ready{Command: "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7000))'", TimeoutMs: 20_000},
 			Expose: []apitypes.Expose{{Port: 7000}},
 		})
 		l.isReady(t, "echo", p.ID)
@@ -195,7 +198,7 @@ func TestProcessesWithPortsOnTheCommandLine(t *testing.T) {
 			t.Errorf("%s: %v, no %q in\n%s", tt.command, err, tt.want, out)
 		}
 	}
-	if out, err := start("--ready-port", "8000", "--wait", "1s", "--", "sleep", "7412"); err == nil || !strings.Contains(out, "not ready after 1s") || !strings.Contains(out, "refused") {
+	if out, err := start("--ready-port", "8000", "--wait", "5s", "--", "sleep", "7412"); err == nil || !strings.Contains(out, "not ready after 5s") || !strings.Contains(out, "refused") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := start("--ready-command", "false", "--wait", "60s", "--", "exit 4"); err == nil || !strings.Contains(out, "never ready: it exited with code 4") {

@@ -67,17 +67,17 @@ func TestFilesOnTheCommandLine(t *testing.T) {
 			t.Errorf("exec without a grant: %d %s", code, stderr)
 		}
 		// explain says what the calls above had, and starts nothing.
-		before := len(l.containersOf("files"))
+		before := len(l.containersOf(t, "files"))
 		stdout, stderr, code := run("", "explain", "-u", "files", "--grant", "@write:/home/out")
 		for _, want := range []string{"/home/out", "writable", "/home/.ssh", "hidden", "readOnly", "deny list", "/tmp"} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("explain lacks %q: %d %s %s", want, code, stdout, stderr)
 			}
 		}
-		if stdout, stderr, code := run("", "explain", "-u", "nobody-yet", "--grant", "@workspace"); code != 0 || !strings.Contains(stdout, "granted by @workspace") || len(l.containersOf("nobody-yet")) != 0 {
+		if stdout, stderr, code := run("", "explain", "-u", "nobody-yet", "--grant", "@workspace"); code != 0 || !strings.Contains(stdout, "granted by @workspace") || len(l.containersOf(t, "nobody-yet")) != 0 {
 			t.Errorf("explain: %d %s %s", code, stdout, stderr)
 		}
-		if n := len(l.containersOf("files")); n != before {
+		if n := len(l.containersOf(t, "files")); n != before {
 			t.Errorf("%d containers, %d before", n, before)
 		}
 		if got := holds(l.at("files", ".ssh/id")); got != secret {

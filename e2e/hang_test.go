@@ -87,7 +87,7 @@ func (l *lab) quit() string {
 	}
 	select {
 	case <-d.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 	}
 	_, dump, _ := strings.Cut(l.log.String(), dumpBegins)
 	return dump

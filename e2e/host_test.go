@@ -117,10 +117,10 @@ func kindOf(err error) apitypes.Kind {
 // cool removes a user's containers behind the service's back and waits until it knows.
 func (l *lab) cool(t *testing.T, user string) {
 	t.Helper()
-	for _, found := range l.containersOf(user) {
+	for _, found := range l.containersOf(t, user) {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true})
 	}
-	eventually(t, "the service knows that "+user+" has no container", func() bool { return l.warm(user) == 0 && len(l.containersOf(user)) == 0 })
+	eventually(t, "the service knows that "+user+" has no container", func() bool { return l.warm(user) == 0 && len(l.containersOf(t, user)) == 0 })
 }
 
 // warm is how many containers the service has for a user.

@@ -37,7 +37,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 		for name, command := range attacks {
 			t.Run(name, func(t *testing.T) {
 				l.sh(t, "bystander", "true")
-				other := l.containersOf("bystander")[0].ID
+				other := l.containerOf(t, "bystander").ID
 				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				t.Logf("the attack ended with %+v, %v", out.Result, err)
 				if err == nil && !out.Failed {
@@ -49,7 +49,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 				if left := sleeping(t, l, "hostile", "7200"); left != "" {
 					t.Errorf("still running: %s", left)
 				}
-				if l.containersOf("bystander")[0].ID != other {
+				if l.containerOf(t, "bystander").ID != other {
 					t.Error("another user's container was touched")
 				}
 			})
@@ -69,19 +69,28 @@ func TestFloodsDoNotGrowTheDaemon(t *testing.T) {
 			t.Errorf("got %+v", out.Result)
 		}
 		stuck := make(chan struct{})
-		first := make(chan struct{})
+		defer close(stuck)
+		first, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, _ = l.client.Attach(t.Context(), "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero"},
+			_, err := l.client.Attach(t.Context(), "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero", TimeoutMs: unhurried},
 				client.Streams{Stdout: &stuckWriter{first: first, stuck: stuck}})
+			ended <- err
 		}()
-		<-first
+		select {
+		case <-first:
+		case err := <-ended:
+			t.Fatalf("nothing was printed: %v", err)
+		}
 		for range 10 {
 			l.sh(t, "flood", "true") // others go on while one reader is stuck
 		}
-		if grown := residentKiB(t, l) - before; grown > 64<<10 {
-			t.Errorf("the daemon has grown by %d KiB", grown)
-		}
-		close(stuck)
+		// What Go frees it gives back a while later.
+		grown := 0
+		defer func() { t.Logf("the daemon has grown by %d KiB", grown) }()
+		eventually(t, "the daemon has not grown by more than 64 MiB", func() bool {
+			grown = residentKiB(t, l) - before
+			return grown <= 64<<10
+		})
 	})
 }
 

@@ -57,7 +57,7 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	if n := len(l.containers()); n != 0 {
+	if n := len(l.containers(t)); n != 0 {
 		t.Errorf("%d containers were started for it", n)
 	}
 	// Only now does something run, in a directory that is not there.

@@ -83,7 +83,7 @@ func TestWhatACommandMayNotDo(t *testing.T) {
 			}
 		})
 		t.Run("what the engine says", func(t *testing.T) {
-			found, err := l.engine.ContainerInspect(t.Context(), l.containersOf("limits")[0].ID)
+			found, err := l.engine.ContainerInspect(t.Context(), l.containerOf(t, "limits").ID)
 			if err != nil {
 				t.Fatal(err)
 			}

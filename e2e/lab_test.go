@@ -157,7 +157,7 @@ func (l *lab) start() error {
 		_ = l.daemon.Wait()
 		close(exited)
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, err := l.client.Health(ctx); err == nil {
@@ -196,7 +196,8 @@ func (l *lab) remove() {
 			late.Stop()
 		}
 	}
-	for _, found := range l.containers() {
+	left, _ := l.listContainers() // what is left then, the next run removes
+	for _, found := range left {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
 	l.removeNetworks()
@@ -219,16 +220,24 @@ func unmountBelow(dir string) {
 }
 
 // containers are those that the engine has for this lab, running or not.
-func (l *lab) containers() []container.Summary {
+func (l *lab) containers(t *testing.T) []container.Summary {
+	t.Helper()
+	list, err := l.listContainers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func (l *lab) listContainers() ([]container.Summary, error) {
 	instance := l.instance()
 	if instance == "" {
-		return nil
+		return nil, nil
 	}
-	list, _ := l.engine.ContainerList(context.Background(), container.ListOptions{
+	return l.engine.ContainerList(context.Background(), container.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", "run.daycare.sandbox.instance="+instance)),
 	})
-	return list
 }
 
 // instance marks what is the lab's; empty before sandboxd has run.
@@ -257,8 +266,19 @@ func (l *lab) volumes() []string {
 }
 
 // containersOf are a user's.
-func (l *lab) containersOf(user string) []container.Summary {
-	return slices.DeleteFunc(l.containers(), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+func (l *lab) containersOf(t *testing.T, user string) []container.Summary {
+	t.Helper()
+	return slices.DeleteFunc(l.containers(t), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+}
+
+// containerOf is one of a user's, who has to have one.
+func (l *lab) containerOf(t *testing.T, user string) container.Summary {
+	t.Helper()
+	list := l.containersOf(t, user)
+	if len(list) == 0 {
+		t.Fatalf("%s has no container", user)
+	}
+	return list[0]
 }
 
 // register makes a sandbox named after the user.
@@ -271,6 +291,9 @@ func (l *lab) register(t *testing.T, user string) {
 
 // workspace is the grant of the stories that are not about grants.
 var workspace = []string{"@workspace"}
+
+// unhurried is the time of a call that has much to do, or waits for others: nearly all that a story has.
+var unhurried = new(int64(240_000))
 
 // run executes and expects the service not to fail. A call that says nothing of permissions has
 // @workspace; an empty list is none.
@@ -299,7 +322,7 @@ func (l *lab) sh(t *testing.T, user, command string) string {
 // inside runs a command in a container by the engine, past our service.
 func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	created, err := l.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
 	if err != nil {
@@ -373,15 +396,23 @@ func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string)
 	}
 }
 
-// eventually polls until a condition holds.
+// eventually polls until a condition holds. The time is for a slow and busy machine.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	eventuallyWithin(t, 90*time.Second, what, holds)
+}
+
+func eventuallyWithin(t *testing.T, most time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
+		late := time.Now().After(deadline) // one last look
 		if holds() {
 			return
 		}
+		if late {
+			t.Fatalf("it never came true that %s", what)
+		}
 	}
-	t.Fatalf("it never came true that %s", what)
 }
 
 // lockedBuffer collects a process's output while it is read.

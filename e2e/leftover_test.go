@@ -47,7 +47,7 @@ func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.client.Attach(context.Background(), "daemons",
-				apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
+				apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
 				client.Streams{Stdin: stdin, Stdout: printed})
 			done <- err
 		}()
@@ -80,7 +80,7 @@ func TestThreadsAreNotLeftovers(t *testing.T) {
 		var result apitypes.Result
 		go func() {
 			var err error
-			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", `
+			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", `
 import sys, threading, time
 for i in range(4): threading.Thread(target=time.sleep, args=(7008,), daemon=True).start()
 print("ready", flush=True)
@@ -122,6 +122,7 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 			})
 		}
 		t.Run("has time to clean up", func(t *testing.T) {
+			timeout := int64(5000) // it has to have begun by then
 			out := l.run(t, "timeout", apitypes.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
 			if out.Stdout != "begun\ncleaned\n" || !out.TimedOut || out.ExitCode == nil || *out.ExitCode != 3 {
 				t.Errorf("got %q %+v", out.Stdout, out.Result)

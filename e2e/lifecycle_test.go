@@ -30,10 +30,12 @@ func TestManyFirstCallsMakeOneContainer(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if n := len(l.containers()); n != 1 {
+		if n := len(l.containers(t)); n != 1 {
 			t.Errorf("%d containers were made", n)
 		}
-		if n := strings.Count(l.log.String(), "container ready"); n != 1 {
+		ready := func() int { return strings.Count(l.log.String(), "container ready") }
+		eventually(t, "the log tells of it", func() bool { return ready() > 0 })
+		if n := ready(); n != 1 {
 			t.Errorf("%d containers became ready", n)
 		}
 	})
@@ -51,7 +53,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 			lost <- err
 		}()
 		eventually(t, "the command runs", func() bool { return strings.Count(sleeping(t, l, "killed", "7300"), "sleep") == 2 })
-		before := l.containersOf("killed")[0].ID
+		before := l.containerOf(t, "killed").ID
 		l.stop(syscall.SIGKILL)
 		if err := <-lost; err == nil {
 			t.Error("the call did not fail")
@@ -63,7 +65,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := l.run(t, "killed", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
-		if after := l.containersOf("killed"); len(after) != 1 || after[0].ID != before {
+		if after := l.containersOf(t, "killed"); len(after) != 1 || after[0].ID != before {
 			t.Errorf("the container was not adopted: %+v", after)
 		}
 		if out.Failed || out.Cold {
@@ -88,7 +90,7 @@ func TestContainerRemovedBehindOurBack(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "removed")
 		l.sh(t, "removed", "echo kept > note")
-		if err := l.engine.ContainerRemove(t.Context(), l.containersOf("removed")[0].ID, container.RemoveOptions{Force: true}); err != nil {
+		if err := l.engine.ContainerRemove(t.Context(), l.containerOf(t, "removed").ID, container.RemoveOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the service knows", func() bool {
@@ -106,7 +108,7 @@ func TestOthersContainersAreLeftAlone(t *testing.T) {
 	l := newLab(t, "runc")
 	l.register(t, "others")
 	l.sh(t, "others", "true")
-	name := strings.TrimPrefix(l.containersOf("others")[0].Names[0], "/")
+	name := strings.TrimPrefix(l.containerOf(t, "others").Names[0], "/")
 	l.stop(syscall.SIGTERM)
 	if err := l.engine.ContainerRemove(t.Context(), name, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
@@ -134,7 +136,7 @@ func TestIdleContainersGo(t *testing.T) {
 	l := newLab(t, "runsc", "SANDBOXD_IDLE_TIMEOUT=1s")
 	l.register(t, "idle")
 	l.sh(t, "idle", "sleep 2; true") // longer than the idle time: in use is not idle
-	eventually(t, "the container is gone", func() bool { return len(l.containers()) == 0 })
+	eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
 	if got := l.sh(t, "idle", "echo again"); got != "again" {
 		t.Errorf("got %q", got)
 	}
@@ -144,15 +146,15 @@ func TestChangedSettingsReplaceContainers(t *testing.T) {
 	l := newLab(t, "runc")
 	l.register(t, "settings")
 	l.sh(t, "settings", "true")
-	before := l.containersOf("settings")[0].ID
+	before := l.containerOf(t, "settings").ID
 	l.stop(syscall.SIGTERM)
 	l.environ = append(l.environ, "SANDBOXD_LIMITS_MEMORY=2Gi")
 	if err := l.start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stale container is gone", func() bool { return len(l.containers()) == 0 })
+	eventually(t, "the stale container is gone", func() bool { return len(l.containers(t)) == 0 })
 	l.sh(t, "settings", "true")
-	if after := l.containersOf("settings"); len(after) != 1 || after[0].ID == before {
+	if after := l.containersOf(t, "settings"); len(after) != 1 || after[0].ID == before {
 		t.Errorf("got %+v", after)
 	}
 }
@@ -175,7 +177,7 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 		}
 		long := make(chan apitypes.Output, 1)
 		go func() {
-			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
+			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
 			long <- out
 		}()
 		eventually(t, "the long command runs", func() bool {
@@ -188,7 +190,7 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 		if out := <-long; out.Stdout != "one\n" {
 			t.Errorf("the command that was running: %+v", out)
 		}
-		eventually(t, "the old container is gone", func() bool { return len(l.containers()) == 1 })
+		eventually(t, "the old container is gone", func() bool { return len(l.containers(t)) == 1 })
 	})
 }
 
@@ -224,7 +226,8 @@ func build(t *testing.T, l *lab, tag, dockerfile string) {
 
 func removeImage(l *lab, tag string) {
 	engine := l.engine
-	for _, c := range l.containers() {
+	left, _ := l.listContainers() // the lab tries again
+	for _, c := range left {
 		_ = engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
 	}
 	_, _ = engine.ImageRemove(context.Background(), tag, image.RemoveOptions{Force: true, PruneChildren: true})
@@ -298,7 +301,7 @@ func TestStopEndsRunningCommands(t *testing.T) {
 		ended <- err
 	}()
 	eventually(t, "the command runs", func() bool { return sleeping(t, l, "stop", "7301") != "" })
-	id := l.containersOf("stop")[0].ID
+	id := l.containerOf(t, "stop").ID
 	l.stop(syscall.SIGTERM)
 	if err := <-ended; err == nil {
 		t.Error("the call did not fail")

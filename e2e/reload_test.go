@@ -83,23 +83,21 @@ func TestSettingsAreReadAgain(t *testing.T) {
 		t.Errorf("health tells of %+v, and before of %+v", s, begun)
 	}
 
-	before := l.containersOf("reader")
+	before := l.containersOf(t, "reader")
 	write(`{"listen":"SOCKET.new","limits":{"pids":300},"egress":{"presets":{"corp":["` + name + `"]}}}`)
 	l.reload(t)
 	if s := l.health(t).Settings; !slices.Equal(s.Pending, []string{"listen"}) {
 		t.Errorf("health tells of %+v", s)
 	}
-	if !strings.Contains(l.log.String(), `"keys":["listen"],`) {
-		t.Error("the log does not say that listen needs a restart")
-	}
+	eventually(t, "the log says that listen needs a restart", func() bool { return strings.Contains(l.log.String(), `"keys":["listen"],`) })
 	if _, err := os.Stat(l.path("sandboxd.sock.new")); err == nil {
 		t.Error("it listens at another socket without a restart")
 	}
 	works()
 	eventually(t, "the container of the settings before is gone", func() bool {
-		return !slices.ContainsFunc(l.containers(), func(c container.Summary) bool { return c.ID == before[0].ID })
+		return !slices.ContainsFunc(l.containers(t), func(c container.Summary) bool { return c.ID == before[0].ID })
 	})
-	for _, c := range l.containersOf("reader") {
+	for _, c := range l.containersOf(t, "reader") {
 		found, err := l.engine.ContainerInspect(t.Context(), c.ID)
 		if err != nil || *found.HostConfig.PidsLimit != 300 {
 			t.Errorf("a container has %v, %v", found.HostConfig.Resources.PidsLimit, err)
@@ -143,7 +141,7 @@ func TestReloadOfAnUnknownRuntime(t *testing.T) {
 	}
 	write(`{"listen":"SOCKET","idleTimeout":"1s"}`)
 	l.reload(t)
-	eventually(t, "its container is idle for too long now", func() bool { return len(l.containers()) == 0 })
+	eventually(t, "its container is idle for too long now", func() bool { return len(l.containers(t)) == 0 })
 }
 
 // The operator names another resolver, and the networks that are open ask it.
@@ -163,9 +161,9 @@ func TestResolversAreReadAgain(t *testing.T) {
 		t.Errorf("it resolves without a resolver: %+v", out)
 	}
 	with(w.DNSServers()[0].String())
-	before := l.containersOf("asker")
+	before := l.containersOf(t, "asker")
 	succeeds(t, l.reach(t, "asker", hello("http://"+name), name))
-	if after := l.containersOf("asker"); len(after) != 1 || after[0].ID != before[0].ID {
+	if after := l.containersOf(t, "asker"); len(after) != 1 || after[0].ID != before[0].ID {
 		t.Errorf("it needed another container: %v, %v", before, after)
 	}
 }

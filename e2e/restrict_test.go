@@ -221,7 +221,7 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 		before = append(before, ".cache", ".cache/tmp")
 		slices.Sort(before)
 		eventually(t, "nothing is left", func() bool {
-			return len(l.containers()) == 0 && slices.Equal(below(t, l.home("give-trace")), before)
+			return len(l.containers(t)) == 0 && slices.Equal(below(t, l.home("give-trace")), before)
 		})
 	}, "SANDBOXD_IDLE_TIMEOUT=1s")
 }

@@ -31,7 +31,7 @@ func TestEachViewIsColdOnce(t *testing.T) {
 				}
 				seen[view] = true
 			}
-			if n := len(l.containers()); n != 3 {
+			if n := len(l.containers(t)); n != 3 {
 				t.Errorf("%s there are %d containers", when, n)
 			}
 		}
@@ -52,6 +52,6 @@ func TestEachViewIsColdOnce(t *testing.T) {
 				t.Errorf("with %v: %q", grants, got)
 			}
 		}
-		t.Log(fmt.Sprint(len(l.containers()), " containers in the end"))
+		t.Log(fmt.Sprint(len(l.containers(t)), " containers in the end"))
 	})
 }

@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	defer closeRun()
 	stories = watchdog.New(watchdog.Config{
 		Limit:   storyLimit,
-		Grace:   time.Minute,
+		Grace:   2 * time.Minute, // a sandboxd that writes its stacks may have one
 		Reserve: 90 * time.Second,
 		Break:   func(story string) { breakUp(os.Stderr, story, storyLimit) },
 		End: func(why string) {

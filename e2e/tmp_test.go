@@ -14,11 +14,11 @@ func TestTmpIsOneForAUser(t *testing.T) {
 		l.register(t, "tmp-a")
 		l.register(t, "tmp-b")
 		// To read starts nothing; to write does.
-		if _, err := l.client.Read(t.Context(), "tmp-a", apitypes.Read{Target: client.Target("/tmp/api")}); kindOf(err) != apitypes.NotFound || len(l.containersOf("tmp-a")) != 0 {
-			t.Errorf("a read without a container: %v, %d containers", err, len(l.containersOf("tmp-a")))
+		if _, err := l.client.Read(t.Context(), "tmp-a", apitypes.Read{Target: client.Target("/tmp/api")}); kindOf(err) != apitypes.NotFound || len(l.containersOf(t, "tmp-a")) != 0 {
+			t.Errorf("a read without a container: %v, %d containers", err, len(l.containersOf(t, "tmp-a")))
 		}
 		l.write(t, "tmp-a", "/tmp/api", "api")
-		if n := len(l.containersOf("tmp-a")); n != 1 {
+		if n := len(l.containersOf(t, "tmp-a")); n != 1 {
 			t.Errorf("a write without a container: %d containers", n)
 		}
 		l.bash(t, "tmp-a", none, "echo none > /tmp/none")

@@ -79,7 +79,7 @@ func TestGrantsBeyondThePermissions(t *testing.T) {
 				t.Errorf("%s: %v", tag, err)
 			}
 		}
-		if n := len(l.containers()); n != 0 {
+		if n := len(l.containers(t)); n != 0 {
 			t.Errorf("%d containers were made", n)
 		}
 	})

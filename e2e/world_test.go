@@ -116,7 +116,7 @@ func (l *lab) traveller(t *testing.T, w *world, user string) {
 func (l *lab) reach(t *testing.T, user, command string, domains ...string) apitypes.Output {
 	t.Helper()
 	return l.run(t, user, apitypes.Exec{
-		Command: command, Permissions: []string{"@network"}, AllowedDomains: domains,
+		Command: command, Permissions: []string{"@network"}, AllowedDomains: domains, TimeoutMs: new(int64(120_000)),
 		Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem", "SSL_CERT_FILE": "/home/ca.pem"},
 	})
 }

@@ -138,7 +138,7 @@ func TestWrapperRefusesSettings(t *testing.T) {
 				t.Errorf("%s: %q %q %d", settings, stdout, stderr, code)
 			}
 		}
-		if n := len(l.containersOf("wrapped-bad")); n != 0 {
+		if n := len(l.containersOf(t, "wrapped-bad")); n != 0 {
 			t.Errorf("%d containers were made", n)
 		}
 	})

@@ -39,7 +39,7 @@ test("stdin of any size, read slowly", async (t) => {
 
 test("signals, a close and an AbortSignal reach the command", async (t) => {
     const box = await alone(t);
-    const trapped = await box.attach({ command: "trap 'echo caught; exit 6' INT; echo ready; while :; do sleep 0.05; done" });
+    const trapped = await box.attach({ command: "trap 'echo caught; exit 6' INT; sleep 7032 & echo ready; wait" });
     for await (const event of trapped) {
         if (event.type === "stdout" && event.text === "ready\n") await trapped.signal("INT");
         if (event.type === "exit") assert.equal(event.result.exitCode, 6);

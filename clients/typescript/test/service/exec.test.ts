@@ -97,9 +97,13 @@ test("what a call may reach, and what is told of it", async (t) => {
     const box = await alone(t, { permissions: { network: true } });
     const client = connect(t);
     const followed = client.followDecisions({ userId: box.userId, limit: 0 });
-    const first = followed.next();
-    const got = await box.exec({ command: `curl -sS --max-time 20 http://${allowed}/hello`, permissions: ["@network"], allowedDomains: [allowed] });
-    assert.equal(got.stdout.trim(), `hello from ${allowed}`);
+    let follows = false;
+    const first = followed.next().finally(() => (follows = true));
+    do {
+        // What is decided before the service follows is not told; so this is decided again until something is.
+        const got = await box.exec({ command: `curl -sS --max-time 20 http://${allowed}/hello`, permissions: ["@network"], allowedDomains: [allowed] });
+        assert.equal(got.stdout.trim(), `hello from ${allowed}`);
+    } while (!follows);
     const not = await box.exec({ command: `curl -sS --max-time 20 http://${denied}/hello`, permissions: ["@network"], allowedDomains: [allowed] });
     assert.equal(not.failed, true);
     assert.deepEqual([not.egress[0]?.name, not.egress[0]?.verdict], [denied, "denied"]);
