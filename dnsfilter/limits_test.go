@@ -22,6 +22,9 @@ func TestRate(t *testing.T) {
 		if err != nil && !isTimeout(err) {
 			t.Fatal(err)
 		}
+		if err == nil && reply.Rcode != dns.RcodeSuccess {
+			t.Errorf("by UDP it is told:\n%s", reply)
+		}
 		return err == nil && reply.Rcode == dns.RcodeSuccess
 	}
 	for i, step := range []struct {
