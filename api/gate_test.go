@@ -173,6 +173,55 @@ func lastMessage(t *testing.T, server *httptest.Server, body string) (message, i
 	}
 }
 
+// full is an answer that takes so many bytes and no more.
+type full struct {
+	http.ResponseWriter
+	room int
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(p[:min(len(p), f.room)])
+	f.room -= n
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return n, err
+}
+
+func (f *full) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+// An answer that was not written to its end does not look like a whole one: the connection breaks. It is told of all
+// the same.
+func TestAnAnswerThatIsCutBreaks(t *testing.T) {
+	seen := make(chan Call, 1)
+	service := &fakeService{health: func(context.Context) sandbox.Health { return sandbox.Health{} }}
+	handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen <- c }})
+	for name, tt := range map[string]struct {
+		path  string
+		room  int
+		whole bool
+	}{
+		"nothing":             {"/v1/health", 0, false},
+		"its beginning":       {"/v1/health", 10, false},
+		"an error":            {"/v1/nothing", 10, false},
+		"as much as there is": {"/v1/health", 1 << 20, true},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			handler.ServeHTTP(&full{ResponseWriter: w, room: tt.room}, req)
+		}))
+		response, err := server.Client().Get(server.URL + tt.path)
+		if err == nil {
+			_, err = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+		if (err == nil) != tt.whole {
+			t.Errorf("%s was written: %v", name, err)
+		}
+		<-seen
+		server.Close()
+	}
+}
+
 // TestAccessLog looks for everything that a call carried, at every level.
 func TestAccessLog(t *testing.T) {
 	var log lines

@@ -18,7 +18,7 @@ import (
 )
 
 func TestTCP(t *testing.T) {
-	l := newLab(t, func(c *dnsfilter.Config) { c.MaxConns, c.IdleTimeout = 16, time.Second }, newFake(t, nil).addr)
+	l := newLab(t, func(c *dnsfilter.Config) { c.MaxConns, c.IdleTimeout = 16, 5*time.Second }, newFake(t, nil).addr)
 	conn, err := l.client(filtered, "tcp").Dial(l.addr)
 	must(t, err)
 	defer conn.Close()
@@ -80,7 +80,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 		t.Error("a connection is left")
 	}
 	// What the upstream's server had going ends by itself.
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > before; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, before %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])

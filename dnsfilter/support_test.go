@@ -27,6 +27,9 @@ const (
 	lost     = "127.0.0.5" // registered with a profile that does not exist
 )
 
+// patience bounds every wait for what has to come: a machine that is busy takes long.
+const patience = 30 * time.Second
+
 // lab is a server on loopback with the clients above.
 type lab struct {
 	testing.TB
@@ -63,6 +66,8 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		},
 		Client: func(a netip.Addr) *dnsfilter.Client { return clients[a.String()] },
 		Now:    l.clock.now,
+		// An upstream that is slow is not asked again: tests count how often it was.
+		Timeout: patience, TryTimeout: patience,
 		Decided: func(d dnsfilter.Decision) {
 			l.mu.Lock()
 			l.decisions = append(l.decisions, d)
@@ -102,7 +107,7 @@ func (l *lab) client(from, network string) *dns.Client {
 	if network == "tcp" {
 		at = &net.TCPAddr{IP: net.ParseIP(from)}
 	}
-	return &dns.Client{Net: network, Dialer: &net.Dialer{LocalAddr: at}, Timeout: 5 * time.Second, UDPSize: 4096}
+	return &dns.Client{Net: network, Dialer: &net.Dialer{LocalAddr: at}, Timeout: patience, UDPSize: 4096}
 }
 
 // ask asks one question with EDNS by UDP.
@@ -148,6 +153,29 @@ func (l *lab) lastDecision() dnsfilter.Decision {
 		l.Fatal("nothing was decided")
 	}
 	return l.decisions[len(l.decisions)-1]
+}
+
+// limited is how many questions were, by what was told of them.
+func (l *lab) limited() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, d := range l.decisions {
+		if d.Verdict == dnsfilter.Limited {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits for what has no event of its own.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not seen: %s", what)
+		}
+	}
 }
 
 func must(t testing.TB, err error) {

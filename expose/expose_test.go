@@ -222,6 +222,52 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// So are those of all together, whoever's they are.
+func TestConnectionsOfAllAreBounded(t *testing.T) {
+	l := newListeners(t, freeRange(t, 2))
+	if cap(l.all) != MaxAllConnections {
+		t.Errorf("%d are allowed, want %d", cap(l.all), MaxAllConnections)
+	}
+	l.all = make(chan struct{}, 4)
+	dial, came := inside(t)
+	hosts := map[string]int{}
+	for _, name := range []string{"p", "q"} {
+		ports, err := l.Open(name, []Port{{Port: 80}}, dial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[name] = ports[0].HostPort
+	}
+	// Each listener has a slot for its next connection.
+	for deadline := time.Now().Add(time.Minute); len(l.all) < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d slots are taken", len(l.all))
+		}
+	}
+	var inner []net.Conn
+	for _, name := range []string{"p", "p", "p", "q"} {
+		connect(t, hosts[name])
+		inner = append(inner, <-came)
+	}
+	connect(t, hosts["p"])
+	connect(t, hosts["q"])
+	select {
+	case <-came:
+		t.Error("there are too many connections")
+	case <-time.After(50 * time.Millisecond):
+	}
+	for _, first := range inner[:2] {
+		abort(first.(*net.TCPConn))
+		defer (<-came).Close()
+	}
+	// What an owner leaves is for the others.
+	l.Close("p")
+	for range 2 {
+		connect(t, hosts["q"])
+		defer (<-came).Close()
+	}
+}
+
 func TestPortsAreChosen(t *testing.T) {
 	allowed := freeRange(t, 3)
 	l := newListeners(t, allowed)

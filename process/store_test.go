@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/expose"
 )
 
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
@@ -83,6 +85,16 @@ func TestRecordsThatSayTooMuch(t *testing.T) {
 		`desiredState "on"`:   func(r *Record) { r.DesiredState = "on" },
 		`status "off"`:        func(r *Record) { r.Status = "off" },
 		"runs in no containe": func(r *Record) { r.Status = Running },
+		"ready has neither":   func(r *Record) { r.Ready = &Ready{} },
+		"expose[0].port 0":    func(r *Record) { r.Expose = []expose.Port{{HostPort: 8080}} },
+		"expose[1].port 7000": func(r *Record) { r.Expose = []expose.Port{{Port: 80}, {Port: 70_000}} },
+		"expose[0].hostPort ": func(r *Record) { r.Expose = []expose.Port{{Port: 80, HostPort: -1}} },
+		"expose[1].hostPort ": func(r *Record) { r.Expose = []expose.Port{{Port: 80, HostPort: 8080}, {Port: 81, HostPort: 8080}} },
+		"more than 16": func(r *Record) {
+			for i := range expose.MaxPorts + 1 {
+				r.Expose = append(r.Expose, expose.Port{Port: i + 1})
+			}
+		},
 	} {
 		r := good
 		change(&r)
@@ -97,6 +109,37 @@ func TestRecordsThatSayTooMuch(t *testing.T) {
 		if _, err := decode(good.ID, []byte(strings.Replace(string(text), `"version": 1`, `"version": 2`, 1))); err == nil {
 			t.Error("a version of later was read")
 		}
+	}
+}
+
+// A record whose ports cannot be is set aside, and nothing listens for it.
+func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
+	h := newHouse(t)
+	h.ports = freePort(t)
+	s := h.serve()
+	p := s.start(New{KeepAlive: true, Expose: []expose.Port{{Port: 8080}}})
+	s.shutdown()
+	name := filepath.Join(h.dir(), p.ID, recordFile)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), `"port": 8080`, `"port": 80800`, 1)
+	if changed == string(text) {
+		t.Fatalf("no port in %s", text)
+	}
+	if err := os.WriteFile(name, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = h.serve()
+	if problems := s.Problems(); len(problems) != 1 || !strings.Contains(problems[0], "expose[0].port 80800") || !strings.Contains(problems[0], p.ID+damaged) {
+		t.Errorf("it says %q", problems)
+	}
+	if list := s.List("alice"); len(list) != 0 {
+		t.Errorf("read %+v", list)
+	}
+	if got := dialled(t, s, h.ports.First); got != "" {
+		t.Errorf("a connection: %s", got)
 	}
 }
 

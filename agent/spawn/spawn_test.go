@@ -54,7 +54,9 @@ func TestWhatAProgramStartsWith(t *testing.T) {
 		"session":           {`test "$(cut -d' ' -f6 /proc/$$/stat)" = $$ && echo own`, "own\n"},
 		"no signal blocked": {"grep SigBlk /proc/self/status | cut -f2", "0000000000000000\n"},
 		// The shell is a subreaper: what a subshell has orphaned becomes its child.
-		"subreaper": {"(sleep 5 & echo $! >&1) | { read pid; sleep 0.1; cut -d' ' -f4 /proc/$pid/stat; kill $pid; }; echo $$", ""},
+		"subreaper": {`(sleep 60 & echo $!) | { read pid; for i in $(seq 100); do
+			parent=$(cut -d' ' -f4 /proc/$pid/stat); test $parent = $$ && break; sleep 0.1
+		done; echo $parent; kill $pid; }; echo $$`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, status, err := start(t, shell(c.script))

@@ -211,7 +211,7 @@ func TestHTTPOfAHalfClosedConnection(t *testing.T) {
 			close(gone)
 		}
 	})
-	r := newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = 5 * time.Second })
+	r := newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = patience })
 	half := func() *net.TCPConn {
 		c := dial(t, r.http)
 		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
@@ -225,7 +225,11 @@ func TestHTTPOfAHalfClosedConnection(t *testing.T) {
 	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusOK {
 		t.Errorf("%+v, %v", a, err)
 	}
-	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = 50 * time.Millisecond })
+	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = time.Second }) // in which it comes to the origin
 	half()
-	<-gone
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		t.Error("the origin is still waited for")
+	}
 }

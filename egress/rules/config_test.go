@@ -156,7 +156,7 @@ func TestDNSAtAnotherPort(t *testing.T) {
 			if !c.udp(c.gateway, 53, "question") || c.tcp(c.gateway, 53) != nil {
 				t.Errorf("%v: no answer at 53", mode)
 			}
-			if c.udp(c.gateway, 5353, "direct") || c.tcp(c.gateway, 5353) == nil {
+			if c.udpBriefly(c.gateway, 5353, "direct") || c.tcp(c.gateway, 5353) == nil {
 				t.Errorf("%v: an answer at the port itself", mode)
 			}
 		}

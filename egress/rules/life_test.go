@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,10 +20,14 @@ func TestLifeOfAContainer(t *testing.T) {
 	c := s.i1
 	reaches := func(when string, want bool) {
 		t.Helper()
-		if got := c.udp(c.gateway, 53, "question"); got != want {
+		ask, connect := c.udp, c.tcp
+		if !want { // and nobody is told so
+			ask, connect = c.udpBriefly, c.tcpBriefly
+		}
+		if got := ask(c.gateway, 53, "question"); got != want {
 			t.Errorf("%s: DNS %t", when, got)
 		}
-		if err := c.tcp(public, 443); (err == nil) != want {
+		if err := connect(public, 443); (err == nil) != want {
 			t.Errorf("%s: the guard: %v", when, err)
 		}
 		s.nothingLeft(t, c)
@@ -72,7 +78,7 @@ func TestUnboundPortIsClosed(t *testing.T) {
 	heard := &arrivals{}
 	s.i2.serve(t, heard, otherPort)
 	s.hostIsShutTo(t, s.i1)
-	if s.i1.tcp(s.i2.addr, otherPort) == nil || s.i1.udp(s.i2.addr, otherPort, "psst") || len(heard.all()) > 0 {
+	if s.i1.tcpBriefly(s.i2.addr, otherPort) == nil || s.i1.udpBriefly(s.i2.addr, otherPort, "psst") || len(heard.all()) > 0 {
 		t.Errorf("the other unbound port was reached: %q", heard.all())
 	}
 	s.nothingLeft(t, s.i1)
@@ -83,7 +89,7 @@ func TestUnboundPortIsClosed(t *testing.T) {
 
 func (s *scene) hostIsShutTo(t *testing.T, c *container) {
 	t.Helper()
-	if c.udp(c.gateway, 53, "q") || c.tcp(c.gateway, 53) == nil || c.udp(hostLAN, otherPort, "q") {
+	if c.udpBriefly(c.gateway, 53, "q") || c.tcpBriefly(c.gateway, 53) == nil || c.udpBriefly(hostLAN, otherPort, "q") {
 		t.Errorf("%s reached the host: %q", c.name, s.host.all())
 	}
 }
@@ -102,7 +108,7 @@ func TestRemoveEndsFlows(t *testing.T) {
 	}
 	must(t, s.table.Remove(s.i1.addr))
 	s.outside.clear()
-	if echo(direct, "after") {
+	if echoBriefly(direct, "after") {
 		t.Error("the flow goes on")
 	}
 	s.nothingLeft(t, s.i1)
@@ -121,7 +127,7 @@ func TestRemoveEndsFlowsToTheGuard(t *testing.T) {
 		t.Fatal("no flow to begin with")
 	}
 	must(t, s.table.Remove(s.i1.addr))
-	if echo(c, "after") {
+	if echoBriefly(c, "after") {
 		t.Error("the flow goes on")
 	}
 }
@@ -154,7 +160,7 @@ func TestAddressIsReusedClean(t *testing.T) {
 	late[20], late[21] = otherPort>>8, otherPort&0xff
 	s.world.inet.send(t, "eth0", ethernet(hostMAC, mac, 0x0800, late))
 	s.outside.clear()
-	if c.udp(public, otherPort, "second owner") {
+	if c.udpBriefly(public, otherPort, "second owner") {
 		t.Error("the new owner has the old one's flow")
 	}
 	s.nothingLeft(t, c)
@@ -205,28 +211,33 @@ func TestAllow(t *testing.T) {
 	reaches(c, 22, true)
 	reaches(c, otherPort, false)
 	reaches(s.i2, 22, false)
-	if c.udp(public, 22, "udp") || c.tcp(private, 22) == nil {
+	if c.udpBriefly(public, 22, "udp") || c.tcp(private, 22) == nil {
 		t.Error("more than the one port is open")
 	}
-	must(t, s.table.Allow(c.addr, public, otherPort, 300*time.Millisecond))
+	const live = 3 * time.Second // in which a connection has to come about
+	must(t, s.table.Allow(c.addr, public, otherPort, live))
+	opened := time.Now()
 	flow, err := c.dial("tcp", public, otherPort)
 	must(t, err)
 	defer flow.Close()
 	must(t, s.table.Allow(c.addr, public, 853, time.Millisecond))
-	eventually(t, "expiry", func() bool { return len(s.flows(t)) == 2 })
+	eventually(t, "expiry", func() bool { return !s.isOpen(t, c.addr, target{public, 853}) })
 	reaches(c, 853, false)
 	inTune(t, s.table)
-	for range 10 { // past the time to live; each echo would fail if its packets were not let through
+	for past := false; !past; time.Sleep(40 * time.Millisecond) { // each echo would fail if its packets were not let through
+		past = time.Since(opened) > live
 		if !echo(flow, "still in use") {
 			t.Fatal("a flow in use was cut")
 		}
-		time.Sleep(40 * time.Millisecond)
+	}
+	if !s.isOpen(t, c.addr, target{public, otherPort}) {
+		t.Error("a flow in use has expired")
 	}
 	must(t, s.table.Remove(c.addr))
 	must(t, s.table.Add(Container{c.addr, Filtered}))
 	must(t, s.table.Bind(c.binding()))
 	reaches(c, 22, false)
-	if echo(flow, "old") {
+	if echoBriefly(flow, "old") {
 		t.Error("the flow outlived its container")
 	}
 	if err := s.table.Allow(s.l1.addr, public, 22, 0); !errors.Is(err, errdefs.ErrInvalidArgument) {
@@ -240,6 +251,13 @@ func (w *world) flows(t testing.TB) []nftables.SetElement {
 	_, flows, err := w.table.wire.list(inetSets(w.cfg, elements{}))
 	must(t, err)
 	return flows
+}
+
+func (w *world) isOpen(t testing.TB, from netip.Addr, to target) bool {
+	t.Helper()
+	var e elements
+	e.addFlow(from, to, 0)
+	return slices.ContainsFunc(w.flows(t), func(got nftables.SetElement) bool { return bytes.Equal(got.Key, e.flows[0].Key) })
 }
 
 // Two tables on one host, as those of two services or of two networks, leave each other's containers be.
@@ -265,7 +283,7 @@ func TestTablesSideBySide(t *testing.T) {
 		if err := c.tcp(public, 443); err != nil {
 			t.Errorf("table %d: the guard: %v", i, err)
 		}
-		if c.udp(c.gateway, otherPort, "question") || c.tcp(public, otherPort) == nil || c.tcp(ours[1-i].addr, otherPort) == nil || c.tcp(ours[1-i].gateway, otherPort) == nil {
+		if c.udpBriefly(c.gateway, otherPort, "question") || c.tcp(public, otherPort) == nil || c.tcpBriefly(ours[1-i].addr, otherPort) == nil || c.tcpBriefly(ours[1-i].gateway, otherPort) == nil {
 			t.Errorf("table %d: more than that", i)
 		}
 		s.nothingLeft(t, c)

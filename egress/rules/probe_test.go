@@ -52,9 +52,16 @@ func (a *arrivals) clear() {
 	a.lines = nil
 }
 
+// answerLimit bounds every wait for what has to come, and silenceLimit every wait for what must not. A machine that
+// is busy takes long to answer, but one that answers at all proves what is asked.
+const (
+	answerLimit  = 10 * time.Second
+	silenceLimit = 150 * time.Millisecond
+)
+
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !is(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(answerLimit); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not seen: %s", what)
 		}
@@ -139,27 +146,42 @@ func originalOf(c net.Conn) (original netip.AddrPort) {
 }
 
 // dial connects from inside of the namespace.
-func (s *space) dial(network string, addr netip.Addr, port int) (c net.Conn, err error) {
+func (s *space) dial(network string, addr netip.Addr, port int) (net.Conn, error) {
+	return s.dialWithin(answerLimit, network, addr, port)
+}
+
+func (s *space) dialWithin(limit time.Duration, network string, addr netip.Addr, port int) (c net.Conn, err error) {
 	err = s.try(func() error {
-		d := net.Dialer{Timeout: 150 * time.Millisecond}
+		d := net.Dialer{Timeout: limit}
 		c, err = d.DialContext(context.Background(), network, netip.AddrPortFrom(addr, uint16(port)).String())
 		return err
 	})
 	return c, err
 }
 
-// tcp says whether a connection came about.
-func (s *space) tcp(addr netip.Addr, port int) error {
-	c, err := s.dial("tcp", addr, port)
+// tcp says whether a connection came about. One that is refused is told so at once; tcpBriefly is for what may be
+// dropped without a word.
+func (s *space) tcp(addr netip.Addr, port int) error { return s.tcpWithin(answerLimit, addr, port) }
+
+func (s *space) tcpBriefly(addr netip.Addr, port int) error {
+	return s.tcpWithin(silenceLimit, addr, port)
+}
+
+func (s *space) tcpWithin(limit time.Duration, addr netip.Addr, port int) error {
+	c, err := s.dialWithin(limit, "tcp", addr, port)
 	if err == nil {
 		c.Close()
 	}
 	return err
 }
 
-// echo sends by UDP or over the connection and says whether it came back.
-func echo(c net.Conn, text string) bool {
-	c.SetDeadline(time.Now().Add(150 * time.Millisecond))
+// echo sends by UDP or over the connection and says whether it came back. echoBriefly is for what must not.
+func echo(c net.Conn, text string) bool { return echoWithin(answerLimit, c, text) }
+
+func echoBriefly(c net.Conn, text string) bool { return echoWithin(silenceLimit, c, text) }
+
+func echoWithin(limit time.Duration, c net.Conn, text string) bool {
+	c.SetDeadline(time.Now().Add(limit))
 	if _, err := c.Write([]byte(text)); err != nil {
 		return false
 	}
@@ -168,13 +190,28 @@ func echo(c net.Conn, text string) bool {
 	return err == nil && string(buf) == text
 }
 
+// udp says whether a datagram was answered. It asks again, and waits longer each time, since one may be lost.
 func (s *space) udp(addr netip.Addr, port int, text string) bool {
+	for limit := silenceLimit; limit < answerLimit; limit *= 2 {
+		if s.udpWithin(limit, addr, port, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// udpBriefly asks once, and is for what must not be answered.
+func (s *space) udpBriefly(addr netip.Addr, port int, text string) bool {
+	return s.udpWithin(silenceLimit, addr, port, text)
+}
+
+func (s *space) udpWithin(limit time.Duration, addr netip.Addr, port int, text string) bool {
 	c, err := s.dial("udp", addr, port)
 	if err != nil {
 		return false
 	}
 	defer c.Close()
-	return echo(c, text)
+	return echoWithin(limit, c, text)
 }
 
 // ping sends one echo request and does not wait.

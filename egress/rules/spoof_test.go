@@ -77,9 +77,7 @@ func TestARPIsBoundToPort(t *testing.T) {
 		arp(it.mac, me.mac, arpPacket(1, me.mac, me.addr, none, it.addr)))
 	onBridge.fence(t, s.world.host, s.bridgeOf(me))
 	onNeighbour.fence(t, s.world.host, s.bridgeOf(me))
-	if !onBridge.has("arp 1 10.77.1.11 > 10.77.1.1") {
-		t.Error("an honest question did not come to the host")
-	}
+	eventually(t, "the honest question", func() bool { return onBridge.has("arp 1 10.77.1.11 > 10.77.1.1") })
 	// What the host itself sends out is seen too; it has its own hardware address.
 	for _, line := range append(onBridge.matching("arp"), onNeighbour.matching("arp")...) {
 		if strings.Contains(line, me.mac.String()) && line != "arp 1 10.77.1.11 > 10.77.1.1 from "+me.mac.String() {
@@ -104,13 +102,9 @@ func TestARPTellsOfTheGatewayAlone(t *testing.T) {
 		}
 		return ""
 	}
-	if ask(hostLAN) == "" {
-		t.Fatal("without rules the host does not tell")
-	}
+	eventually(t, "without rules the host tells", func() bool { return ask(hostLAN) != "" })
 	s.apply(t, Filtered)
-	if ask(s.i1.gateway) == "" {
-		t.Error("the gateway does not answer")
-	}
+	eventually(t, "the gateway's answer", func() bool { return ask(s.i1.gateway) != "" })
 	if got := ask(hostLAN); got != "" {
 		t.Errorf("the host told of another address: %s", got)
 	}
@@ -183,7 +177,7 @@ func TestOthersMayNotPoseAsContainers(t *testing.T) {
 		t.Errorf("came: %q", s.host.all())
 	}
 	tap := s.i1.tap(t, "eth0")
-	if s.world.host.udp(s.i1.addr, otherPort, "from the host") {
+	if s.world.host.udpBriefly(s.i1.addr, otherPort, "from the host") {
 		t.Error("the host reached a container")
 	}
 	tap.fence(t, s.world.host, s.bridgeOf(s.i1))
@@ -208,18 +202,23 @@ func TestUnboundPortHasNoARP(t *testing.T) {
 		its.fence(t, s.world.host, s.bridgeOf(it))
 		return mine.has("arp 2 " + me.gateway.String()), mine.has("arp 1 " + it.addr.String()), its.has("arp 1 " + me.addr.String() + " > " + it.addr.String())
 	}
-	if answered, here, there := heard(); !answered || !here || !there {
-		t.Fatal("without rules there is no ARP")
-	}
+	eventually(t, "ARP without rules", func() bool {
+		answered, here, there := heard()
+		return answered && here && there
+	})
 	must(t, s.table.Apply(t.Context(), State{Containers: []Container{{me.addr, Open}, {it.addr, Open}},
 		Bindings: []Binding{it.binding()}}))
 	if answered, here, there := heard(); answered || here || there {
 		t.Errorf("the host answered: %t; the neighbour was heard: %t; and heard: %t", answered, here, there)
 	}
 	must(t, s.table.Bind(me.binding()))
-	if answered, here, there := heard(); !answered || here || there {
-		t.Errorf("bound, the host answered: %t; the neighbour was heard: %t; and heard: %t", answered, here, there)
-	}
+	eventually(t, "the host's answer once bound", func() bool {
+		answered, here, there := heard()
+		if here || there {
+			t.Errorf("bound, the neighbour was heard: %t; and heard: %t", here, there)
+		}
+		return answered
+	})
 }
 
 // By link-local frames the host's end of a port would answer for all the host's addresses itself.
@@ -233,9 +232,7 @@ func TestLinkLocalARP(t *testing.T) {
 		tap.fence(t, s.world.host, s.bridgeOf(s.i1))
 		return tap.matching("arp 2 " + hostLAN.String())
 	}
-	if len(answers()) == 0 {
-		t.Fatal("without rules there is no answer")
-	}
+	eventually(t, "without rules an answer", func() bool { return len(answers()) > 0 })
 	s.apply(t, Filtered)
 	if got := answers(); len(got) > 0 {
 		t.Errorf("answered: %q", got)
