@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 )
@@ -12,18 +13,15 @@ type identity struct {
 	done   <-chan struct{}
 }
 
-// tenant is a client that has connections.
+// tenant is a client that has had connections, until it is revoked.
 type tenant struct {
 	flows map[*flow]bool // true while the flow is undecided
 	plain int
 	// undecided is how many of flows are.
 	undecided int
-	gone      bool
-	// empty is closed when the last flow has left.
-	empty chan struct{}
 }
 
-// clients are those that have connections.
+// clients are those that have had connections.
 type clients struct {
 	mu     sync.Mutex
 	active map[identity]*tenant
@@ -39,30 +37,29 @@ const (
 )
 
 // enter counts a flow in. The first of a client starts the goroutine that waits for its revocation.
-func (cs *clients) enter(f *flow, g *Guard) admission {
+func (cs *clients) enter(ctx context.Context, f *flow) admission {
 	select {
 	case <-f.who.done:
 		return revoked
 	default:
 	}
+	g := f.guard
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	who := f.who
-	t := cs.active[who]
+	if cs.closed {
+		return revoked
+	}
+	t := cs.active[f.who]
 	if t == nil {
-		t = &tenant{flows: map[*flow]bool{}, empty: make(chan struct{})}
+		t = &tenant{flows: map[*flow]bool{}}
+		cs.active[f.who] = t
+		g.running.Go(func() { cs.watch(ctx, f.who, t) })
 	}
 	most := g.cfg.Limits
-	switch {
-	case t.gone, cs.closed:
-		return revoked
-	case len(t.flows) >= most.Connections || t.undecided >= most.Undecided || f.plain && t.plain >= most.HTTPConnections:
+	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided || f.plain && t.plain >= most.HTTPConnections {
 		return full
 	}
-	if cs.active[who] == nil {
-		cs.active[who] = t
-		g.running.Go(func() { cs.watch(who.done, t) })
-	}
+	f.tenant = t
 	t.flows[f] = true
 	t.undecided++
 	if f.plain {
@@ -72,17 +69,18 @@ func (cs *clients) enter(f *flow, g *Guard) admission {
 	return admitted
 }
 
-// watch ends a client's flows when it is revoked.
-func (cs *clients) watch(done <-chan struct{}, t *tenant) {
+// watch ends a client's flows when it is revoked. It outlives them: a program that makes one connection
+// after the other would start it for each.
+func (cs *clients) watch(ctx context.Context, who identity, t *tenant) {
 	select {
-	case <-done:
+	case <-who.done:
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
-		t.gone = true
+		delete(cs.active, who)
 		for f := range t.flows {
 			f.abort()
 		}
-	case <-t.empty:
+	case <-ctx.Done():
 	}
 }
 
@@ -90,7 +88,7 @@ func (cs *clients) watch(done <-chan struct{}, t *tenant) {
 func (cs *clients) decided(f *flow) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if t := cs.active[f.who]; t.flows[f] {
+	if t := f.tenant; t.flows[f] {
 		t.flows[f] = false
 		t.undecided--
 	}
@@ -100,8 +98,7 @@ func (cs *clients) leave(f *flow) {
 	f.guard.counts.open.Add(-1)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	who := f.who
-	t := cs.active[who]
+	t := f.tenant
 	if t.flows[f] {
 		t.undecided--
 	}
@@ -109,10 +106,6 @@ func (cs *clients) leave(f *flow) {
 		t.plain--
 	}
 	delete(t.flows, f)
-	if len(t.flows) == 0 {
-		delete(cs.active, who)
-		close(t.empty)
-	}
 }
 
 func (cs *clients) abortAll() {

@@ -39,6 +39,7 @@ type conn struct {
 type door struct {
 	net.Listener
 	guard *Guard
+	life  context.Context // the guard's
 	port  uint16
 	plain bool
 }
@@ -78,7 +79,7 @@ func (d *door) admit(c *net.TCPConn) *flow {
 		return nil
 	}
 	f.own(c)
-	switch g.clients.enter(f, g) {
+	switch g.clients.enter(d.life, f) {
 	case revoked:
 		return nil
 	case full:

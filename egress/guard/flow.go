@@ -12,6 +12,7 @@ type flow struct {
 	guard  *Guard
 	client Client
 	who    identity
+	tenant *tenant // once the flow has been admitted
 	port   uint16
 	plain  bool
 
@@ -59,7 +60,7 @@ func (f *flow) disown(c *net.TCPConn) error {
 // abort ends the flow at once: what is still to be sent is thrown away.
 func (f *flow) abort() { f.end(reset) }
 
-// leave ends the flow in good order. It is called once, by the goroutine that serves the flow.
+// leave ends the flow in good order. It is called once, by the last goroutine that serves the flow.
 func (f *flow) leave() {
 	f.end(func(c *net.TCPConn) { _ = c.Close() })
 	f.guard.clients.leave(f)

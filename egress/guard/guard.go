@@ -78,8 +78,8 @@ func (g *Guard) Start(ctx context.Context) error {
 		g.closeListeners()
 		return fmt.Errorf("cannot start the guard: %w", errors.Join(faults...))
 	}
-	secure := &door{Listener: g.listeners[0], guard: g, port: g.cfg.TLS.Port}
-	plain := &door{Listener: g.listeners[1], guard: g, port: g.cfg.HTTP.Port, plain: true}
+	secure := &door{Listener: g.listeners[0], guard: g, life: ctx, port: g.cfg.TLS.Port}
+	plain := &door{Listener: g.listeners[1], guard: g, life: ctx, port: g.cfg.HTTP.Port, plain: true}
 	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
 	g.running.Go(func() { g.acceptTLS(ctx, secure) })
 	g.running.Go(func() {

@@ -188,6 +188,30 @@ func TestAnotherClientTakesTheAddress(t *testing.T) {
 	}
 }
 
+// A client is watched from its first connection until it is revoked, also while it has none.
+func TestClientsAreWatchedUntilTheyAreRevoked(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	for range 3 {
+		c, o := established(r, origin)
+		_ = c.Close()
+		_ = o.Close()
+		eventually(t, "a connection stays", func() bool { return r.Stats().Open == 0 })
+	}
+	c, o := established(r, origin)
+	close(r.client.done)
+	for what, end := range map[string]net.Conn{"client": c, "origin": o} {
+		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	eventually(t, "the client is not forgotten", func() bool {
+		r.clients.mu.Lock()
+		defer r.clients.mu.Unlock()
+		return len(r.clients.active) == 0
+	})
+}
+
 func TestShutdownLeavesNothing(t *testing.T) {
 	port, origin := rawOrigin(t)
 	plain, _ := rawOrigin(t)

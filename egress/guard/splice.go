@@ -11,34 +11,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// splice passes bytes both ways until both have ended, or one has failed. The end of one direction
-// is passed on and leaves the other open.
+// splice has bytes passed both ways until both have ended, or one has failed; the flow leaves then. The
+// end of one direction is passed on and leaves the other open. It does not wait: both directions have
+// goroutines of their own, because what went before has grown the caller's stack, and most connections
+// are idle for long.
 func (f *flow) splice(client, upstream *net.TCPConn) {
-	var half atomic.Bool
+	var ended atomic.Int32
 	extend := func() {
 		soon := time.Now().Add(f.guard.cfg.Limits.HalfClosedIdle)
 		_ = client.SetDeadline(soon)
 		_ = upstream.SetDeadline(soon)
 	}
-	oneWay := func(to, from *net.TCPConn) {
-		moved := func() {
-			if half.Load() {
-				extend()
-			}
+	moved := func() {
+		if ended.Load() > 0 {
+			extend()
 		}
-		if f.guard.pipes.move(to, from, moved) != nil {
+	}
+	oneWay := func(to, from *net.TCPConn) {
+		if f.guard.pipes.move(to, from, moved) == nil {
+			_ = to.CloseWrite()
+		} else {
 			// Not an orderly end, so the other side must not take it for one.
 			f.abort()
+		}
+		if ended.Add(1) == 2 {
+			f.leave()
 			return
 		}
-		half.Store(true)
-		_ = to.CloseWrite()
 		extend()
 	}
-	var back sync.WaitGroup
-	back.Go(func() { oneWay(client, upstream) })
-	oneWay(upstream, client)
-	back.Wait()
+	f.guard.running.Go(func() { oneWay(client, upstream) })
+	f.guard.running.Go(func() { oneWay(upstream, client) })
 }
 
 // pipe is what splice(2) moves bytes through. held is how many it has.

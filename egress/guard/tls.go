@@ -22,15 +22,12 @@ const linger = time.Second
 
 func (g *Guard) serveTLS(ctx context.Context, c *conn) {
 	f, client := c.flow, c.TCPConn
-	defer f.leave()
-	ctx = f.context(ctx)
-	// What comes before the splice grows a stack, and most connections are idle for long after it: so that
-	// stack is another goroutine's.
-	opened := make(chan *net.TCPConn)
-	go func() { opened <- g.openTLS(ctx, f, client) }()
-	if upstream := <-opened; upstream != nil {
-		f.splice(client, upstream)
+	upstream := g.openTLS(f.context(ctx), f, client)
+	if upstream == nil {
+		f.leave()
+		return
 	}
+	f.splice(client, upstream)
 }
 
 // openTLS connects a client to the name that it asks for and passes its first words on. It returns nil
@@ -60,7 +57,6 @@ func (g *Guard) openTLS(ctx context.Context, f *flow, client *net.TCPConn) *net.
 		}
 		return nil
 	}
-	f.decide(name, refusal{verdict: Allowed, reason: reasonAllowed})
 	if !f.introduce(client, upstream, first, name) {
 		f.abort()
 		return nil
@@ -133,7 +129,10 @@ func sendAlert(client *net.TCPConn, alert byte) {
 // the client goes on before the answer is known, so that no second hello slips through early.
 func (f *flow) introduce(client, upstream *net.TCPConn, first *hello, name string) bool {
 	_ = upstream.SetDeadline(time.Now().Add(f.guard.cfg.Limits.AnswerTimeout))
-	if _, err := upstream.Write(first.raw[:first.at]); err != nil {
+	_, err := upstream.Write(first.raw[:first.at])
+	// Told only now, while the server works.
+	f.decide(name, refusal{verdict: Allowed, reason: reasonAllowed})
+	if err != nil {
 		return false
 	}
 	answer, err := firstAnswer(upstream)
@@ -159,8 +158,10 @@ func (f *flow) introduce(client, upstream *net.TCPConn, first *hello, name strin
 		}
 		rest = second.raw
 	}
-	if _, err := upstream.Write(rest); err != nil {
-		return false
+	if len(rest) > 0 {
+		if _, err := upstream.Write(rest); err != nil {
+			return false
+		}
 	}
 	_ = upstream.SetDeadline(time.Time{})
 	return true
