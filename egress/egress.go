@@ -2,7 +2,7 @@
 // and keeps, for each network, the DNS filter and the guard on its gateway, and the rules that leave a
 // container no other way.
 //
-// egress.go says what there is; gate.go is one network; members.go has who is on it; host.go asks the
+// egress.go says what there is; gate.go is one network; members.go has who is on it; host.go and route.go ask the
 // kernel about the host; reports.go turns verdicts into decisions.
 package egress
 
@@ -85,7 +85,9 @@ type Guest struct {
 // Egress is the networks of one service. It is safe for concurrent use.
 type Egress struct {
 	cfg    Config
-	weak   error           // why there are no rules; nil where there are
+	weak   error // why there are no rules; nil where there are
+	links  *links
+	routes *routes
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 
@@ -104,8 +106,17 @@ func New(cfg Config) (*Egress, error) {
 	if weak != nil {
 		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
 	}
+	links, err := openLinks()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := openRoutes()
+	if err != nil {
+		links.close()
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Egress{cfg: cfg, weak: weak, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
+	return &Egress{cfg: cfg, weak: weak, links: links, routes: routes, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
 }
 
 // Weak says why no container can be filtered; nil where they can.
@@ -217,6 +228,8 @@ func (e *Egress) Shutdown() {
 		g.close()
 	}
 	e.cancel()
+	e.routes.close()
+	e.links.close()
 }
 
 // SetUpstreams changes the resolvers of the profiles, those of networks that are open with them. Who is not
@@ -293,7 +306,7 @@ func HostResolvers() ([]string, error) {
 }
 
 func (e *Egress) admits(p Profile) netrange.Filter {
-	return netrange.Filter{Private: p.Private, Own: ownAddress, Extra: e.cfg.AlsoPublic}
+	return netrange.Filter{Private: p.Private, Own: e.routes.own, Extra: e.cfg.AlsoPublic}
 }
 
 // explain says what to do about the fault that is likely.

@@ -280,7 +280,7 @@ func (g *gate) bind(guest Guest) error {
 
 // binding finds out which port of the bridge is a container's.
 func (g *gate) binding(guest Guest) (rules.Binding, error) {
-	veth, err := vethOf(guest.PID, g.network.Bridge)
+	veth, err := g.owner.links.vethOf(guest.PID, g.network.Bridge)
 	return rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr}, err
 }
 

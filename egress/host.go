@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,28 +116,64 @@ func checkBridge(n Network) error {
 	return broken("has lost its address " + want.String())
 }
 
+// links asks the kernel about interfaces, by sockets that stay open.
+type links struct {
+	mu     sync.Mutex
+	handle *netlink.Handle // nil after close
+	// dumps is for requests that the handle has no method for.
+	dumps map[int]*nl.SocketHandle
+}
+
+func openLinks() (*links, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
+	}
+	dumps, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
+	}
+	return &links{handle: handle, dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handle.Close()
+	l.handle = nil
+	for _, socket := range l.dumps {
+		socket.Close()
+	}
+}
+
 // vethOf finds the host's end of a container's interface: the port of the bridge whose other end is in
 // the network namespace of a process. It asks that namespace, which has few interfaces, and not the host,
 // which has one for each container.
-func vethOf(pid int, bridge string) (string, error) {
-	master, err := netlink.LinkByName(bridge)
+func (l *links) vethOf(pid int, bridge string) (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handle == nil {
+		return "", errors.New("no more interfaces are asked for")
+	}
+	master, err := l.handle.LinkByName(bridge)
 	if err != nil {
 		return "", fmt.Errorf("cannot look at bridge %s: %w", bridge, err)
 	}
-	space, err := spaceOf(pid)
+	space, err := l.spaceOf(pid)
 	if err != nil {
 		return "", fmt.Errorf("cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w", pid, err)
 	}
-	inside, err := linksIn(space)
+	inside, err := l.in(space)
 	if err != nil {
 		return "", fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
 	}
-	for _, l := range inside {
-		peer := l.Attrs().ParentIndex
-		if l.Type() != "veth" || peer == 0 {
+	for _, one := range inside {
+		peer := one.Attrs().ParentIndex
+		if one.Type() != "veth" || peer == 0 {
 			continue
 		}
-		port, err := netlink.LinkByIndex(peer)
+		port, err := l.handle.LinkByIndex(peer)
 		if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
 			continue // its other end is somewhere else, where the number means another one
 		} else if err != nil {
@@ -150,52 +188,36 @@ func vethOf(pid int, bridge string) (string, error) {
 
 // spaceOf is the number that the host's network namespace has for that of a process. The kernel gives one
 // when it is first needed.
-func spaceOf(pid int) (int, error) {
+func (l *links) spaceOf(pid int) (int, error) {
 	const unnamed = -1
-	id, err := netlink.GetNetNsIdByPid(pid)
+	id, err := l.handle.GetNetNsIdByPid(pid)
 	if err != nil || id != unnamed {
 		return id, err
 	}
-	if err := netlink.SetNetNsIdByPid(pid, unnamed); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := l.handle.SetNetNsIdByPid(pid, unnamed); err != nil && !errors.Is(err, unix.EEXIST) {
 		return unnamed, err
 	}
-	if id, err = netlink.GetNetNsIdByPid(pid); err == nil && id == unnamed {
+	if id, err = l.handle.GetNetNsIdByPid(pid); err == nil && id == unnamed {
 		err = errors.New("the kernel gives it no number")
 	}
 	return id, err
 }
 
-// linksIn lists the interfaces of another network namespace.
-func linksIn(space int) ([]netlink.Link, error) {
+// in lists the interfaces of another network namespace.
+func (l *links) in(space int) ([]netlink.Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+	req.Sockets = l.dumps
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(space))))
 	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	if err != nil {
 		return nil, err
 	}
-	links := make([]netlink.Link, len(messages))
+	found := make([]netlink.Link, len(messages))
 	for i, m := range messages {
-		if links[i], err = netlink.LinkDeserialize(nil, m); err != nil {
+		if found[i], err = netlink.LinkDeserialize(nil, m); err != nil {
 			return nil, err
 		}
 	}
-	return links, nil
-}
-
-// ownAddress says whether the kernel would deliver to the host itself. What cannot be known is.
-func ownAddress(addr netip.Addr) bool {
-	routes, err := netlink.RouteGet(addr.AsSlice())
-	switch {
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
-		return false // no way there at all
-	case err != nil || len(routes) == 0:
-		return true
-	}
-	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST {
-			return true
-		}
-	}
-	return false
+	return found, nil
 }

@@ -66,17 +66,30 @@ func (s spot) veth(t *testing.T, port string, master int, peer spot, inside stri
 	}))
 }
 
+// within runs what asks the kernel about this namespace.
+func (s spot) within(ask func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := netns.Set(s.space)
+		if err == nil {
+			err = ask()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
 // port is what vethOf says in this namespace.
 func (s spot) port(of spot, bridge string) (name string, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err = netns.Set(s.space); err == nil {
-			name, err = vethOf(of.thread, bridge)
+	err = s.within(func() error {
+		l, err := openLinks()
+		if err == nil {
+			defer l.close()
+			name, err = l.vethOf(of.thread, bridge)
 		}
-	}()
-	<-done
+		return err
+	})
 	return name, err
 }
 
