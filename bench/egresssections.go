@@ -78,9 +78,10 @@ func policySection(f findings) section {
 		title: "Registering containers",
 		how: "What the service does about the network when a container with one comes and goes, with real rules of nftables\n" +
 			"in a network namespace of the benchmark's own: Add takes an address and registers what it may reach, before\n" +
-			"the container is made; Bind finds the container's port of the bridge, when it has started; Remove ends its\n" +
-			"flows and forgets it. The others are registered and have ports of the bridge all the time. Times of this\n" +
-			"table are in microseconds.",
+			"the container is made; Bind finds the container's port of the bridge, when it has started; Remove cuts\n" +
+			"off its flows and forgets it. What the kernel still tracks of them is deleted when Remove has returned, and\n" +
+			"until then nobody else gets the address; there are 5 ms between one container and the next. The others are\n" +
+			"registered and have ports of the bridge all the time. Times of this table are in microseconds.",
 		head: row([]string{"others", "what, µs"}, percentileColumns),
 	}
 	for _, r := range f.policy {

@@ -37,6 +37,10 @@ type gate struct {
 
 	stop context.CancelFunc
 	work sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool // nothing more is added to work
+	pending int  // of work: what later began
 }
 
 // table is *rules.Table, or none.
@@ -46,6 +50,7 @@ type table interface {
 	Bind(rules.Binding) error
 	Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) error
 	Remove(netip.Addr) error
+	Forget(netip.Addr) error
 	Keep(ctx context.Context, interval time.Duration) error
 	Close()
 }
@@ -72,6 +77,7 @@ func (n none) Apply(_ context.Context, s rules.State) error {
 func (none) Bind(rules.Binding) error                               { return nil }
 func (none) Allow(_, _ netip.Addr, _ uint16, _ time.Duration) error { return nil }
 func (none) Remove(netip.Addr) error                                { return nil }
+func (none) Forget(netip.Addr) error                                { return nil }
 func (none) Keep(ctx context.Context, _ time.Duration) error        { <-ctx.Done(); return ctx.Err() }
 func (none) Close()                                                 {}
 
@@ -215,8 +221,32 @@ func (g *gate) close() {
 	if err != nil {
 		g.owner.cfg.Log.Warn().Err(err).Str("network", g.network.Bridge).Msg("a server of the network does not end")
 	}
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
 	g.work.Wait()
 	g.table.Close()
+}
+
+// laterAtOnce is how many addresses of a network wait at once for what is left of their containers to go.
+const laterAtOnce = 16
+
+// later does what nobody needs to wait for, before the gate has closed. It blocks where too much is under way.
+func (g *gate) later(do func()) {
+	g.mu.Lock()
+	if g.closed || g.pending == laterAtOnce {
+		g.mu.Unlock()
+		do()
+		return
+	}
+	defer g.mu.Unlock()
+	g.pending++
+	g.work.Go(func() {
+		do()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.pending--
+	})
 }
 
 // welcome registers the containers that are there when the gate opens, and says what their rules are.
@@ -290,12 +320,21 @@ func (g *gate) remove(addr netip.Addr) {
 		return
 	}
 	m.revoke()
-	if err := g.table.Remove(addr); err != nil {
-		// The address stays taken: nobody inherits what may still be going on.
+	// The address stays taken until nobody can inherit what may still be going on.
+	keep := func(err error) {
 		g.owner.cfg.Log.Error().Err(err).Stringer("address", addr).Msg("cannot remove a container's rules; its address is not used again")
+	}
+	if err := g.table.Remove(addr); err != nil {
+		keep(err)
 		return
 	}
-	g.members.drop(addr)
+	g.later(func() {
+		if err := g.table.Forget(addr); err != nil {
+			keep(err)
+			return
+		}
+		g.members.drop(addr)
+	})
 }
 
 // writeResolvConf replaces the file's content in place: containers have the file mounted.

@@ -117,7 +117,7 @@ func BenchmarkForget(b *testing.B) {
 	w.apply(b, Filtered)
 	track(b, w)
 	for b.Loop() {
-		must(b, w.table.wire.forgetFlows(w.i1.addr))
+		must(b, w.table.Forget(w.i1.addr))
 	}
 }
 
@@ -126,7 +126,7 @@ func BenchmarkForgetOneByOne(b *testing.B) {
 	w.apply(b, Filtered)
 	track(b, w)
 	for b.Loop() {
-		must(b, w.table.wire.forgetOneByOne(w.i1.addr))
+		must(b, w.table.tracks.forgetOneByOne(w.i1.addr))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -28,31 +29,85 @@ const (
 	ctFilterSource   = 1 << 0
 )
 
-// forgetFlows deletes what connection tracking holds of a container's address, so that the next one that
+// tracker is our socket to connection tracking. It has a lock of its own: what goes through all tracked
+// flows must not keep the rules waiting.
+type tracker struct {
+	mu    sync.Mutex
+	netns int
+	sock  *netlink.Conn // nil after a fault, and after close
+	ended bool
+}
+
+func newTracker(netns int) (*tracker, error) {
+	k := &tracker{netns: netns}
+	return k, k.dial()
+}
+
+func (k *tracker) dial() (err error) {
+	if k.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: k.netns}); err != nil {
+		k.sock = nil
+	}
+	return err
+}
+
+func (k *tracker) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
+	k.drop()
+}
+
+func (k *tracker) drop() {
+	if k.sock != nil {
+		_ = k.sock.Close()
+		k.sock = nil
+	}
+}
+
+// forget deletes what connection tracking holds of a container's address, so that the next one that
 // gets it has none of it: neither the answers that are still coming, nor the translation to the guard.
-func (w *wire) forgetFlows(addr netip.Addr) error {
+func (k *tracker) forget(addr netip.Addr) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		return errors.New("the table is closed")
+	}
+	if k.sock == nil {
+		if err := k.dial(); err != nil {
+			return err
+		}
+	}
+	err := k.forgetAtOnce(addr)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = k.forgetOneByOne(addr)
+	}
+	if err != nil {
+		k.drop() // answers may be left in it
+	}
+	return err
+}
+
+// forgetAtOnce deletes by filter, which older kernels cannot: they take the filter's tuple for the name of one
+// flow and find it incomplete; so none of them deletes more than was meant. The kernel looks into each bucket
+// of its table, of which a host with much memory has 262,144: that takes a millisecond.
+func (k *tracker) forgetAtOnce(addr netip.Addr) error {
 	filter, err := flowFilter(addr)
 	if err != nil {
 		return err
 	}
-	// Newer kernels delete by filter, in a tenth of a millisecond. Older ones take the filter's tuple for
-	// the name of one flow and find it incomplete; so none of them deletes more than was meant.
-	_, err = ask(w.filter, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), filter...)
-	if err == nil || !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EOPNOTSUPP) {
-		return err
-	}
-	return w.forgetOneByOne(addr)
+	_, err = ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), filter...)
+	return err
 }
 
-// forgetOneByOne is forgetFlows on any kernel. It takes some milliseconds: the kernel locks each of its
+// forgetOneByOne does the same on any kernel. It takes some milliseconds: the kernel locks each of its
 // buckets to list them.
-func (w *wire) forgetOneByOne(addr netip.Addr) error {
-	entries, err := w.flowsOf(addr)
+func (k *tracker) forgetOneByOne(addr netip.Addr) error {
+	entries, err := k.flowsOf(addr)
 	if err != nil {
 		return fmt.Errorf("cannot list tracked flows: %w", err)
 	}
 	for _, entry := range entries {
-		_, err := ask(w.filter, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), entry...)
+		_, err := ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), entry...)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("cannot delete a tracked flow: %w", err)
 		}
@@ -77,12 +132,12 @@ func flowFilter(addr netip.Addr) ([]netlink.Attribute, error) {
 
 // flowsOf returns, for each flow that the address began, the attributes that name it. Kernels before 5.8
 // know no filter and list all flows of the host.
-func (w *wire) flowsOf(addr netip.Addr) ([][]netlink.Attribute, error) {
+func (k *tracker) flowsOf(addr netip.Addr) ([][]netlink.Attribute, error) {
 	filter, err := flowFilter(addr)
 	if err != nil {
 		return nil, err
 	}
-	replies, err := ask(w.filter, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
+	replies, err := ask(k.sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {
 		return nil, err
 	}

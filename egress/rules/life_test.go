@@ -149,7 +149,8 @@ func TestAddressIsReusedClean(t *testing.T) {
 	}
 	old.Close()
 	must(t, s.table.Remove(c.addr))
-	if entries, err := s.table.wire.flowsOf(c.addr); err != nil || len(entries) > 0 {
+	must(t, s.table.Forget(c.addr))
+	if entries, err := s.table.tracks.flowsOf(c.addr); err != nil || len(entries) > 0 {
 		t.Errorf("still tracked: %v %v", entries, err)
 	}
 	must(t, s.table.Add(Container{c.addr, Filtered}))
@@ -176,17 +177,17 @@ func TestAddressIsReusedClean(t *testing.T) {
 func TestForgettingSparesOthers(t *testing.T) {
 	s := newScene(t)
 	s.apply(t, Filtered)
-	for how, forget := range map[string]func(*wire, netip.Addr) error{
-		"by filter": (*wire).forgetFlows, "one by one": (*wire).forgetOneByOne,
+	for how, forget := range map[string]func(*tracker, netip.Addr) error{
+		"by filter": (*tracker).forgetAtOnce, "one by one": (*tracker).forgetOneByOne, "as it is done": (*tracker).forget,
 	} {
 		for _, c := range s.containers() {
 			if !c.udp(c.gateway, 53, "question") || c.tcp(public, 443) != nil {
 				t.Fatal("no flows to begin with")
 			}
 		}
-		must(t, forget(s.table.wire, s.i1.addr))
+		must(t, forget(s.table.tracks, s.i1.addr))
 		for _, c := range s.containers() {
-			entries, err := s.table.wire.flowsOf(c.addr)
+			entries, err := s.table.tracks.flowsOf(c.addr)
 			must(t, err)
 			if (len(entries) == 0) != (c == s.i1) {
 				t.Errorf("%s: %s has %d flows", how, c.name, len(entries))

@@ -16,7 +16,8 @@ import (
 // A Table is our rules in one network namespace and the connection to change them by. Its methods may be
 // called at the same time. The first one is Apply: until then the others refuse.
 type Table struct {
-	cfg Config
+	cfg    Config
+	tracks *tracker
 
 	mu   sync.Mutex // the fields below, and the order of what is sent to the kernel
 	wire *wire
@@ -39,8 +40,12 @@ func New(cfg Config) (*Table, error) {
 	}
 	w, err := dial(cfg.NetNS)
 	if err == nil {
+		var tracks *tracker
 		if _, err = w.generation(); err == nil {
-			return &Table{cfg: cfg, wire: w}, nil
+			tracks, err = newTracker(cfg.NetNS)
+		}
+		if err == nil {
+			return &Table{cfg: cfg, wire: w, tracks: tracks}, nil
 		}
 		w.close()
 	}
@@ -153,6 +158,7 @@ func (t *Table) redial() error {
 
 // Close ends the connection and leaves the rules: containers stay held to them.
 func (t *Table) Close() {
+	t.tracks.close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.wire != nil {

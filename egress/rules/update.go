@@ -79,9 +79,8 @@ func (t *Table) Bind(item Binding) error {
 	return nil
 }
 
-// Remove ends what the container with that address has going, at once, and forgets it. One that is not
-// there is no error. After an error the container is cut off if the error is about connection tracking
-// alone, and Remove may be called again.
+// Remove cuts off, at once, what the container with that address has going. One that is not there is no
+// error. Before the address is another's, Forget must have been called.
 func (t *Table) Remove(addr netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,9 +106,15 @@ func (t *Table) Remove(addr netip.Addr) error {
 	delete(t.want.modes, addr)
 	delete(t.want.bound, addr)
 	delete(t.want.flows, addr)
-	// Only now: until the commit, the container could have made new ones.
-	if err := t.wire.forgetFlows(addr); err != nil {
-		return failed(fmt.Errorf("its flows are cut off but still tracked: %w", err))
+	return nil
+}
+
+// Forget deletes what the kernel still tracks of an address whose container was removed, and which until then
+// could have made more. It takes as long as the kernel needs to look through all that it tracks, a millisecond
+// on a large host, and nothing waits for it meanwhile.
+func (t *Table) Forget(addr netip.Addr) error {
+	if err := t.tracks.forget(addr); err != nil {
+		return fmt.Errorf("the flows of %v are cut off but still tracked: %w", addr, err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ const patience = 10 * time.Second
 type wire struct {
 	rules    *nftables.Conn
 	ruleSock *netlink.Conn // the socket inside of rules
-	filter   *netlink.Conn // the rest of netfilter: generations, connection tracking
+	filter   *netlink.Conn // generations
 	links    *netlink.Conn
 }
 
