@@ -274,7 +274,7 @@ func (g *gate) greet(guests []Guest) error {
 			continue
 		}
 		if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
-			g.members.drop(m.addr)
+			g.members.free(m)
 			return explain(err)
 		}
 	}
@@ -287,7 +287,7 @@ func (g *gate) add(t Tenant) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
-		g.members.drop(m.addr)
+		g.members.free(m)
 		return netip.Addr{}, explain(err)
 	}
 	return m.addr, nil
@@ -328,12 +328,13 @@ func (g *gate) remove(addr netip.Addr) {
 		keep(err)
 		return
 	}
+	g.members.leave(m)
 	g.later(func() {
 		if err := g.table.Forget(addr); err != nil {
 			keep(err)
 			return
 		}
-		g.members.drop(addr)
+		g.members.free(m)
 	})
 }
 

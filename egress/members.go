@@ -97,12 +97,22 @@ func (ms *members) usable(addr netip.Addr) bool {
 	return addr.Is4() && ms.subnet.Contains(addr) && ms.subnet.Contains(addr.Next()) && addr != ms.subnet.Addr() && addr != ms.gateway
 }
 
-func (ms *members) drop(addr netip.Addr) {
+// leave says that a container has gone. Its address stays taken until free.
+func (ms *members) leave(m *member) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if m := ms.byAddr[addr]; m != nil {
-		delete(ms.byAddr, addr)
+	if ms.byName[m.tenant.Container] == m {
 		delete(ms.byName, m.tenant.Container)
+	}
+}
+
+// free gives the address back of a container that has gone.
+func (ms *members) free(m *member) {
+	ms.leave(m)
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.byAddr[m.addr] == m {
+		delete(ms.byAddr, m.addr)
 	}
 }
 

@@ -33,12 +33,13 @@ func testMembers(subnet string) *members {
 func TestAddresses(t *testing.T) {
 	ms := testMembers("10.1.2.0/29")
 	var taken []netip.Addr
+	var held []*member
 	for i := range 5 {
 		m, err := ms.take(testTenant(t, fmt.Sprint("c", i), "example.org"), "isolated")
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken = append(taken, m.addr)
+		taken, held = append(taken, m.addr), append(held, m)
 	}
 	if got := fmt.Sprint(taken); got != "[10.1.2.2 10.1.2.3 10.1.2.4 10.1.2.5 10.1.2.6]" {
 		t.Error(got)
@@ -46,9 +47,13 @@ func TestAddresses(t *testing.T) {
 	if _, err := ms.take(testTenant(t, "more", "example.org"), "isolated"); !errors.Is(err, errdefs.ErrResourceExhausted) {
 		t.Errorf("full: %v", err)
 	}
-	ms.drop(taken[3])
-	ms.drop(taken[0])
-	ms.drop(taken[0])
+	ms.leave(held[2])
+	if _, err := ms.take(testTenant(t, "c2", "example.org"), "isolated"); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		t.Errorf("an address was given out that is not free: %v", err)
+	}
+	ms.free(held[3])
+	ms.free(held[0])
+	ms.free(held[0])
 	if _, err := ms.take(testTenant(t, "c1", "example.org"), "isolated"); !errors.Is(err, errdefs.ErrAlreadyExists) {
 		t.Errorf("twice: %v", err)
 	}
@@ -56,6 +61,10 @@ func TestAddresses(t *testing.T) {
 		if m, err := ms.take(testTenant(t, "again "+want.String(), "example.org"), "isolated"); err != nil || m.addr != want {
 			t.Errorf("want %s, got %v, %v", want, m, err)
 		}
+	}
+	ms.free(held[0])
+	if m := ms.at(taken[0]); m == nil || m == held[0] {
+		t.Error("the next one has lost its address")
 	}
 }
 

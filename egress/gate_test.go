@@ -1,0 +1,98 @@
+package egress
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/egress/rules"
+)
+
+// slowTable is one that takes its time to forget, until told.
+type slowTable struct {
+	none
+	forget chan error
+}
+
+func (*slowTable) Add(rules.Container) error      { return nil }
+func (s *slowTable) Forget(addr netip.Addr) error { return <-s.forget }
+
+// An address is nobody's until what was left of its container is forgotten; the container itself may come
+// back meanwhile, and have another.
+func TestAddressesWaitForWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := &slowTable{forget: make(chan error)}
+		g := &gate{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
+		g.members.init(Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
+		add := func(name string) netip.Addr {
+			t.Helper()
+			addr, err := g.add(testTenant(t, name, "example.org"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return addr
+		}
+		first := add("c0")
+		for _, name := range []string{"c1", "c2", "c3"} {
+			add(name)
+		}
+		g.remove(first)
+		g.remove(first) // once more is nothing more
+		if who := g.members.asker(first); who != nil {
+			t.Error("who was removed may ask")
+		}
+		if again := add("c0"); again == first {
+			t.Error("the address was given out while flows of it were left")
+		}
+		if _, err := g.add(testTenant(t, "c4", "example.org")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+			t.Errorf("full, but for what is not forgotten: %v", err)
+		}
+		table.forget <- nil
+		table.forget <- nil
+		synctest.Wait()
+		if addr := add("c4"); addr != first {
+			t.Errorf("the address that is free is %s, not %s", first, addr)
+		}
+
+		g.remove(first)
+		table.forget <- errors.New("the kernel does not want to")
+		synctest.Wait()
+		if _, err := g.add(testTenant(t, "c5", "example.org")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+			t.Errorf("an address was given out whose flows are still tracked: %v", err)
+		}
+	})
+}
+
+// What waits is bounded: one too many is done by who asks for it.
+func TestWhatIsDoneLaterIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{}
+		release := make(chan struct{})
+		for range laterAtOnce {
+			g.later(func() { <-release })
+		}
+		done := false
+		g.later(func() { done = true })
+		if !done {
+			t.Error("more than the bound was begun")
+		}
+		close(release)
+		synctest.Wait()
+		g.later(func() { <-t.Context().Done() })
+		if g.pending != 1 {
+			t.Errorf("%d are counted", g.pending)
+		}
+		g.mu.Lock()
+		g.closed = true
+		g.mu.Unlock()
+		done = false
+		g.later(func() { done = true })
+		if !done {
+			t.Error("something was begun after the end")
+		}
+	})
+}
