@@ -238,12 +238,6 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 		}
 		hosts[name] = ports[0].HostPort
 	}
-	// Each listener has a slot for its next connection.
-	for deadline := time.Now().Add(time.Minute); len(l.all) < 2; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d slots are taken", len(l.all))
-		}
-	}
 	var inner []net.Conn
 	for _, name := range []string{"p", "p", "p", "q"} {
 		connect(t, hosts[name])
@@ -265,6 +259,27 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 	for range 2 {
 		connect(t, hosts["q"])
 		defer (<-came).Close()
+	}
+}
+
+// A port that nobody connects to takes no place of a connection.
+func TestIdlePortsTakeNoPlace(t *testing.T) {
+	l := newListeners(t, freeRange(t, 3))
+	l.all = make(chan struct{}, 1)
+	dial, came := inside(t)
+	for _, name := range []string{"p", "q", "r"} {
+		if _, err := l.Open(name, []Port{{Port: 80}}, dial); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"p", "q", "r", "p"} {
+		connect(t, l.Ports(name)[0].HostPort)
+		select {
+		case inner := <-came:
+			abort(inner.(*net.TCPConn))
+		case <-time.After(time.Minute):
+			t.Fatalf("nobody came to the port of %s", name)
+		}
 	}
 }
 

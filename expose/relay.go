@@ -12,28 +12,28 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// serve takes connections until the listener closes. One more than there may be waits to be accepted.
+// serve takes connections until the listener closes. One more than there may be waits, and whoever comes to the
+// same port waits behind it to be accepted.
 func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
 	for {
-		if !o.take() {
-			return
-		}
 		conn, err := listener.AcceptTCP()
-		if err == nil {
+		switch {
+		case err == nil && o.take():
 			o.work.Go(func() {
 				defer o.give()
 				o.relay(conn, port, log)
 			})
-			continue
-		}
-		o.give()
-		if errors.Is(err, net.ErrClosed) {
+		case err == nil:
+			_ = conn.SetLinger(0)
+			_ = conn.Close()
 			return
-		}
-		// Out of descriptors, say.
-		log.Warn().Err(err).Msg("a connection to an exposed port is not accepted")
-		if !o.pause(100 * time.Millisecond) {
+		case errors.Is(err, net.ErrClosed):
 			return
+		default: // Out of descriptors, say.
+			log.Warn().Err(err).Msg("a connection to an exposed port is not accepted")
+			if !o.pause(100 * time.Millisecond) {
+				return
+			}
 		}
 	}
 }
