@@ -22,8 +22,11 @@ type dnsFindings struct {
 	one, crowd, list dnsRates
 	// dnsmasqHalf and filterHalf are latencies at half of the rate that each can do; nothingHalf is that of a
 	// server that does nothing, at half of the filter's rate.
-	dnsmasqHalf, filterHalf, nothingHalf sample
+	dnsmasqHalf, filterHalf, nothingHalf dnsLatencies
 }
+
+// dnsLatencies are percentiles of the latency, of each round.
+type dnsLatencies struct{ p50, p99 sample }
 
 // dnsRates are those of the rounds.
 type dnsRates struct{ perSecond, perCPU speeds }
@@ -101,13 +104,16 @@ func (l *lab) measureDNS(ctx context.Context) (found dnsFindings, err error) {
 }
 
 // halfLoad asks at half of the rate that a server can do.
-func (l *lab) halfLoad(ctx context.Context, way dnsWay, rates dnsRates, into *sample) error {
+func (l *lab) halfLoad(ctx context.Context, way dnsWay, rates dnsRates, into *dnsLatencies) error {
 	half, err := l.ask(ctx, way.server, way.asked, l.settings.dnsSeconds, rates.perSecond.median()/2)
-	if err == nil && len(half.latency) == 0 {
-		err = errors.New("dnsperf has printed no latencies")
+	if err != nil {
+		return err
 	}
-	*into = append(*into, half.latency...)
-	return err
+	if len(half.latency) == 0 {
+		return errors.New("dnsperf has printed no latencies")
+	}
+	into.p50, into.p99 = append(into.p50, half.latency.median()), append(into.p99, half.latency.percentile(99))
+	return nil
 }
 
 // dnsWays starts all servers. The first two ways are dnsmasq's and the filter's.

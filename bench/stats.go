@@ -46,3 +46,12 @@ func (s speeds) median() float64 {
 	}
 	return slices.Sorted(slices.Values(s))[(len(s)-1)/2]
 }
+
+// paired is the median of a over b, round by round: a machine that is slower for a while is so for both.
+func paired(a, b speeds) float64 {
+	var ratios speeds
+	for i := range min(len(a), len(b)) {
+		ratios = append(ratios, quotient(a[i], b[i]))
+	}
+	return ratios.median()
+}

@@ -55,3 +55,20 @@ func TestMedianSpeed(t *testing.T) {
 		t.Errorf("median of none = %v", got)
 	}
 }
+
+func TestPaired(t *testing.T) {
+	for _, c := range []struct {
+		a, b speeds
+		want float64
+	}{
+		{speeds{2, 20, 400}, speeds{1, 10, 100}, 2},
+		{speeds{1, 9, 3}, speeds{1, 3, 1}, 3},
+		{speeds{6, 1}, speeds{2}, 3},
+		{speeds{6}, speeds{0}, 0},
+		{nil, speeds{1}, 0},
+	} {
+		if got := paired(c.a, c.b); got != c.want {
+			t.Errorf("%v over %v: %g, want %g", c.a, c.b, got, c.want)
+		}
+	}
+}
