@@ -43,7 +43,8 @@ func guardSection(f findings) section {
 	s := section{
 		title: "The guard",
 		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS, from an origin of the test internet, measured\n", mib(f.settings.streamBytes)) +
-			"inside from its first byte to its last; the ways take turns, and the table has the medians. Guard is a\n" +
+			"inside from its first byte to its last; the ways take turns in rounds, and the table has the medians, the ratio\n" +
+			"being the median of the rounds'. Guard is a\n" +
 			"call that may reach the origin by name, so that the service is in the way; direct is a call of the same user\n" +
 			"that may reach everything, so that the host forwards its packets; haproxy is the same, to a HAProxy in the test\n" +
 			"internet that reads the name, connects to the origin and splices, as the guard does: it says what a proxy costs\n" +
@@ -66,7 +67,7 @@ func guardSection(f findings) section {
 			cells("haproxy", g.proxy, "", "", "", ""))
 		added := g.during - g.before
 		s.verdicts = append(s.verdicts,
-			atLeast(r.runtime, "speed of a stream, guard ÷ direct", quotient(g.guard.streams.median(), g.direct.streams.median()), guardStreamTarget),
+			atLeast(r.runtime, "speed of a stream, guard ÷ direct", paired(g.guard.streams, g.direct.streams), guardStreamTarget),
 			below(r.runtime, "p50 of TCP and TLS, guard − direct", g.guard.secure.median()-g.direct.secure.median(), guardHandshakeTarget),
 			verdict{r.runtime, fmt.Sprintf("memory for %d idle connections", g.idle), mib(added), "under 60 MB", g.idle == idleConnections && added < guardIdleTarget})
 	}
