@@ -202,7 +202,8 @@ func (e *Egress) Bind(profile string, guest Guest) error {
 	return g.bind(guest)
 }
 
-// Remove ends what a container has going and forgets it. Its address may be another's next.
+// Remove cuts off, at once, what a container has going, and has it forgotten. Its address is another's not before
+// that is done, about a millisecond later.
 func (e *Egress) Remove(profile string, addr netip.Addr) {
 	if g, err := e.gate(profile); err == nil {
 		g.remove(addr)

@@ -51,6 +51,7 @@ type table interface {
 	Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) error
 	Remove(netip.Addr) error
 	Forget(netip.Addr) error
+	ForgetStrangers() error
 	Keep(ctx context.Context, interval time.Duration) error
 	Close()
 }
@@ -78,6 +79,7 @@ func (none) Bind(rules.Binding) error                               { return nil
 func (none) Allow(_, _ netip.Addr, _ uint16, _ time.Duration) error { return nil }
 func (none) Remove(netip.Addr) error                                { return nil }
 func (none) Forget(netip.Addr) error                                { return nil }
+func (none) ForgetStrangers() error                                 { return nil }
 func (none) Keep(ctx context.Context, _ time.Duration) error        { <-ctx.Done(); return ctx.Err() }
 func (none) Close()                                                 {}
 
@@ -112,6 +114,9 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 	}
 	undo = append(undo, g.table.Close)
 	if err := g.table.Apply(ctx, g.welcome(guests)); err != nil {
+		return nil, err
+	}
+	if err := g.table.ForgetStrangers(); err != nil {
 		return nil, err
 	}
 
@@ -320,18 +325,17 @@ func (g *gate) remove(addr netip.Addr) {
 		return
 	}
 	m.revoke()
-	// The address stays taken until nobody can inherit what may still be going on.
-	keep := func(err error) {
-		g.owner.cfg.Log.Error().Err(err).Stringer("address", addr).Msg("cannot remove a container's rules; its address is not used again")
-	}
-	if err := g.table.Remove(addr); err != nil {
-		keep(err)
+	// Until nobody can inherit what may still be going on, the address stays taken.
+	if err := g.table.Remove(m.addr); err != nil {
+		g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("cannot remove a container's rules; its address is not used again")
 		return
 	}
-	g.members.leave(m)
+	if !g.members.leave(m) {
+		return
+	}
 	g.later(func() {
-		if err := g.table.Forget(addr); err != nil {
-			keep(err)
+		if err := g.table.Forget(m.addr); err != nil {
+			g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
 			return
 		}
 		g.members.free(m)

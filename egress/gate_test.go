@@ -52,7 +52,6 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
-		table.forget <- nil
 		synctest.Wait()
 		if addr := add("c4"); addr != first {
 			t.Errorf("the address that is free is %s, not %s", first, addr)

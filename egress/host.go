@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -116,6 +117,9 @@ func checkBridge(n Network) error {
 	return broken("has lost its address " + want.String())
 }
 
+// kernelPatience bounds the kernel's answers, which come within the call.
+const kernelPatience = 10 * time.Second
+
 // links asks the kernel about interfaces, by sockets that stay open.
 type links struct {
 	mu     sync.Mutex
@@ -134,12 +138,21 @@ func openLinks() (*links, error) {
 		handle.Close()
 		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
 	}
+	limit := unix.NsecToTimeval(kernelPatience.Nanoseconds())
+	if err := errors.Join(handle.SetSocketTimeout(kernelPatience), dumps.SetReceiveTimeout(&limit), dumps.SetSendTimeout(&limit)); err != nil {
+		handle.Close()
+		dumps.Close()
+		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
+	}
 	return &links{handle: handle, dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
 }
 
 func (l *links) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.handle == nil {
+		return
+	}
 	l.handle.Close()
 	l.handle = nil
 	for _, socket := range l.dumps {

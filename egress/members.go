@@ -97,13 +97,16 @@ func (ms *members) usable(addr netip.Addr) bool {
 	return addr.Is4() && ms.subnet.Contains(addr) && ms.subnet.Contains(addr.Next()) && addr != ms.subnet.Addr() && addr != ms.gateway
 }
 
-// leave says that a container has gone. Its address stays taken until free.
-func (ms *members) leave(m *member) {
+// leave says that a container has gone, once: it is false for one that has already. Its address stays taken
+// until free.
+func (ms *members) leave(m *member) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	if ms.byName[m.tenant.Container] == m {
-		delete(ms.byName, m.tenant.Container)
+	if ms.byName[m.tenant.Container] != m {
+		return false
 	}
+	delete(ms.byName, m.tenant.Container)
+	return true
 }
 
 // free gives the address back of a container that has gone.

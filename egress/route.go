@@ -82,9 +82,6 @@ func (r *routes) own(addr netip.Addr) bool {
 	return found.own
 }
 
-// routePatience bounds the kernel's answer, which comes within the call.
-const routePatience = 10 * time.Second
-
 // kind is the type of the route to an address, of those of rtnetlink(7). The lock is held.
 func (r *routes) kind(addr netip.Addr) (byte, error) {
 	if r.closed {
@@ -122,7 +119,7 @@ func (r *routes) ask(addr netip.Addr) ([]netlink.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.socket.SetDeadline(time.Now().Add(routePatience)); err != nil {
+	if err := r.socket.SetDeadline(time.Now().Add(kernelPatience)); err != nil {
 		return nil, err
 	}
 	return r.socket.Execute(netlink.Message{

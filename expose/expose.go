@@ -35,7 +35,7 @@ func (r Range) has(port int) bool { return r.First > 0 && r.First <= port && por
 
 func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Bounds. Connections beyond them wait to be accepted.
+// Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
 const (
 	MaxPorts          = 16   // of one owner
 	MaxConnections    = 64   // of one owner

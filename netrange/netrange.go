@@ -97,8 +97,8 @@ type Filter struct {
 	// Private admits private networks as well.
 	Private bool
 
-	// Own reports whether an address is the host's own; these are never admitted. It is called for
-	// each address, so that it can follow the host. Default: none is.
+	// Own reports whether an address is the host's own; these are never admitted. It is asked each time,
+	// so that it can follow the host, about what would be admitted otherwise. Default: none is.
 	Own func(netip.Addr) bool
 
 	// Extra are ranges that count as public although they are not, such as a test's internet.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
@@ -92,5 +95,38 @@ func TestFailuresArePrompt(t *testing.T) {
 			t.Errorf("%s: %d %s", what, status, body)
 		}
 		r.decided(Failed, "allowed.example", c.reason)
+	}
+}
+
+// The origin gets the hello with the packet that completes TCP's handshake: it is woken once.
+func TestTheFirstWordsCompleteTheHandshake(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	hello := records(message(named("allowed.example")), recordMost)
+	segments := func(to string) uint32 {
+		t.Helper()
+		if _, err := dial(t, to).Write(hello); err != nil {
+			t.Fatal(err)
+		}
+		o := take(t, origin)
+		if _, err := io.ReadFull(o, make([]byte, len(hello))); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := o.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var info *unix.TCPInfo
+		var failed error
+		if err := errors.Join(raw.Control(func(fd uintptr) {
+			info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		}), failed); err != nil {
+			t.Fatal(err)
+		}
+		return info.Segs_in
+	}
+	direct := segments(netip.AddrPortFrom(loopback, port).String())
+	if guarded := segments(r.tls); guarded != direct-1 {
+		t.Errorf("%d segments came by the guard, and %d directly", guarded, direct)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/mdlayher/netlink"
@@ -67,6 +66,25 @@ func (k *tracker) drop() {
 // forget deletes what connection tracking holds of a container's address, so that the next one that
 // gets it has none of it: neither the answers that are still coming, nor the translation to the guard.
 func (k *tracker) forget(addr netip.Addr) error {
+	return k.do(func() error {
+		err := k.forgetAtOnce(addr)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+			err = k.forgetOneByOne(addr)
+		}
+		return err
+	})
+}
+
+// forgetAll does so for all addresses that match.
+func (k *tracker) forgetAll(match func(netip.Addr) bool) error {
+	return k.do(func() error {
+		entries, err := k.flows(nil, match)
+		return errors.Join(err, k.delete(entries))
+	})
+}
+
+// do does something with the socket. It belongs to one at a time.
+func (k *tracker) do(work func() error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ended {
@@ -77,10 +95,7 @@ func (k *tracker) forget(addr netip.Addr) error {
 			return err
 		}
 	}
-	err := k.forgetAtOnce(addr)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		err = k.forgetOneByOne(addr)
-	}
+	err := work()
 	if err != nil {
 		k.drop() // answers may be left in it
 	}
@@ -103,11 +118,13 @@ func (k *tracker) forgetAtOnce(addr netip.Addr) error {
 // buckets to list them.
 func (k *tracker) forgetOneByOne(addr netip.Addr) error {
 	entries, err := k.flowsOf(addr)
-	if err != nil {
-		return fmt.Errorf("cannot list tracked flows: %w", err)
-	}
-	for _, entry := range entries {
-		_, err := ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), entry...)
+	return errors.Join(err, k.delete(entries))
+}
+
+// delete deletes flows by the attributes that name them.
+func (k *tracker) delete(flows [][]netlink.Attribute) error {
+	for _, flow := range flows {
+		_, err := ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), flow...)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("cannot delete a tracked flow: %w", err)
 		}
@@ -130,31 +147,37 @@ func flowFilter(addr netip.Addr) ([]netlink.Attribute, error) {
 	return []netlink.Attribute{tuple, filter}, err
 }
 
-// flowsOf returns, for each flow that the address began, the attributes that name it. Kernels before 5.8
-// know no filter and list all flows of the host.
+// flowsOf returns, for each flow that the address began, the attributes that name it.
 func (k *tracker) flowsOf(addr netip.Addr) ([][]netlink.Attribute, error) {
 	filter, err := flowFilter(addr)
 	if err != nil {
 		return nil, err
 	}
+	return k.flows(filter, func(source netip.Addr) bool { return source == addr })
+}
+
+// flows does so for each flow of an address that matches. Kernels before 5.8 know no filter and list all flows
+// of the host.
+func (k *tracker) flows(filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
 	replies, err := ask(k.sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot list tracked flows: %w", err)
 	}
 	var found [][]netlink.Attribute
 	for _, m := range replies {
 		var entry []netlink.Attribute
-		ours := false
+		matches := false
 		for _, a := range attributes(m.Data, nfgenLen) {
 			switch a.Type {
 			case ctTupleOriginal:
-				ours = slices.Equal(sourceOf(a.Data), addr.AsSlice())
+				source, ok := netip.AddrFromSlice(sourceOf(a.Data))
+				matches = ok && match(source)
 				entry = append(entry, netlink.Attribute{Type: a.Type | unix.NLA_F_NESTED, Data: a.Data})
 			case ctID, ctZone:
 				entry = append(entry, a)
 			}
 		}
-		if ours {
+		if matches {
 			found = append(found, entry)
 		}
 	}

@@ -196,6 +196,39 @@ func TestForgettingSparesOthers(t *testing.T) {
 	}
 }
 
+// A service that comes after another forgets what belongs to nobody any more, and nothing else.
+func TestStrangersAreForgotten(t *testing.T) {
+	s := newScene(t)
+	s.apply(t, Filtered)
+	for _, c := range s.containers() {
+		if !c.udp(c.gateway, 53, "question") || c.tcp(public, 443) != nil {
+			t.Fatal("no flows to begin with")
+		}
+	}
+	var host *net.UDPConn
+	s.world.host.do(t, func() (err error) {
+		host, err = net.DialUDP("udp", nil, &net.UDPAddr{IP: public.AsSlice(), Port: otherPort})
+		return err
+	})
+	defer host.Close()
+	if !echo(host, "from the host") {
+		t.Fatal("no flow of the host to begin with")
+	}
+	must(t, s.table.Remove(s.i1.addr))
+	must(t, s.table.ForgetStrangers())
+	for _, c := range s.containers() {
+		entries, err := s.table.tracks.flowsOf(c.addr)
+		must(t, err)
+		if (len(entries) == 0) != (c == s.i1) {
+			t.Errorf("%s has %d flows", c.name, len(entries))
+		}
+	}
+	own, _ := netip.AddrFromSlice(host.LocalAddr().(*net.UDPAddr).IP.To4())
+	if entries, err := s.table.tracks.flowsOf(own); err != nil || len(entries) == 0 {
+		t.Errorf("the host's own flow is tracked: %v, %v", entries, err)
+	}
+}
+
 func TestAllow(t *testing.T) {
 	s := newScene(t)
 	s.apply(t, Filtered)

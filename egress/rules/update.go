@@ -3,6 +3,7 @@ package rules
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 // maxTargets bounds what one container can make us hold by having names resolved.
 const maxTargets = 1024
 
-// Add lets a container's address be used, before the container is started. Flows that another one left
-// under that address end. An address that has a container already is errdefs.ErrAlreadyExists unless the
+// Add lets a container's address be used, before the container is started. One that was another's must have
+// been forgotten. An address that has a container already is errdefs.ErrAlreadyExists unless the
 // container is the same.
 func (t *Table) Add(item Container) error {
 	if err := item.validate(t.cfg); err != nil {
@@ -111,7 +112,7 @@ func (t *Table) Remove(addr netip.Addr) error {
 
 // Forget deletes what the kernel still tracks of an address whose container was removed, and which until then
 // could have made more. It takes as long as the kernel needs to look through all that it tracks, a millisecond
-// on a large host, and nothing waits for it meanwhile.
+// on a large host; the rules can be changed meanwhile.
 func (t *Table) Forget(addr netip.Addr) error {
 	if err := t.tracks.forget(addr); err != nil {
 		return fmt.Errorf("the flows of %v are cut off but still tracked: %w", addr, err)
@@ -151,6 +152,23 @@ func (t *Table) Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) erro
 		t.want.flows[addr] = targets
 	}
 	targets[to] = time.Now().Add(ttl)
+	return nil
+}
+
+// ForgetStrangers does so for all addresses of the bridges that have no container: an earlier service may have
+// ended between the two.
+func (t *Table) ForgetStrangers() error {
+	t.mu.Lock()
+	known := maps.Clone(t.want.modes)
+	t.mu.Unlock()
+	err := t.tracks.forgetAll(func(addr netip.Addr) bool {
+		_, is := known[addr]
+		_, ours := t.cfg.bridgeOf(addr)
+		return !is && ours == nil
+	})
+	if err != nil {
+		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
+	}
 	return nil
 }
 
