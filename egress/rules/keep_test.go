@@ -185,6 +185,9 @@ func TestRulesOutliveTheirMaker(t *testing.T) {
 	if err := next.Add(Container{s.i1.addr, Open}); err == nil {
 		t.Error("a change before Apply")
 	}
+	if next.ForgetStrangers() == nil {
+		t.Error("flows were forgotten before it was said whose they are")
+	}
 	must(t, next.Apply(t.Context(), State{}))
 	inTune(t, next)
 	must(t, next.Destroy(t.Context()))

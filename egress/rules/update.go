@@ -120,6 +120,30 @@ func (t *Table) Forget(addr netip.Addr) error {
 	return nil
 }
 
+// ForgetStrangers deletes what the kernel tracks of addresses of the bridges that have no container: an earlier
+// service may have ended between Remove and Forget. It lists all flows of the host.
+func (t *Table) ForgetStrangers() error {
+	t.mu.Lock()
+	err := t.ready()
+	var known map[netip.Addr]Mode
+	if err == nil {
+		known = maps.Clone(t.want.modes)
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("cannot forget who has gone: %w", err)
+	}
+	err = t.tracks.forgetAll(func(addr netip.Addr) bool {
+		_, is := known[addr]
+		_, ours := t.cfg.bridgeOf(addr)
+		return !is && ours == nil
+	})
+	if err != nil {
+		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
+	}
+	return nil
+}
+
 // Allow lets a filtered container reach an address and TCP port beyond 80 and 443, for ttl (at most an
 // hour) from now. A connection made in that time may go on, and opens another hour with each packet.
 // errdefs.ErrNotFound: no filtered container has that address; errdefs.ErrResourceExhausted: it has 1024.
@@ -152,23 +176,6 @@ func (t *Table) Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) erro
 		t.want.flows[addr] = targets
 	}
 	targets[to] = time.Now().Add(ttl)
-	return nil
-}
-
-// ForgetStrangers does so for all addresses of the bridges that have no container: an earlier service may have
-// ended between the two.
-func (t *Table) ForgetStrangers() error {
-	t.mu.Lock()
-	known := maps.Clone(t.want.modes)
-	t.mu.Unlock()
-	err := t.tracks.forgetAll(func(addr netip.Addr) bool {
-		_, is := known[addr]
-		_, ours := t.cfg.bridgeOf(addr)
-		return !is && ours == nil
-	})
-	if err != nil {
-		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
-	}
 	return nil
 }
 
