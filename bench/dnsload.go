@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -149,4 +150,28 @@ func processorTime(pid int) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// threadTime is what a process's threads have run so far, in finer steps than processorTime has. Threads that
+// have ended are missing.
+func threadTime(pid int) (sum time.Duration, err error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(threads) == 0 {
+		return 0, fmt.Errorf("process %d has no threads: %w", pid, err)
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		var ran time.Duration
+		if _, err := fmt.Sscan(string(text), &ran); err != nil {
+			return 0, fmt.Errorf("%s has %q: %w", thread, text, err)
+		}
+		sum += ran
+	}
+	return sum, nil
 }

@@ -48,27 +48,29 @@ func guardSection(f findings) section {
 			"call that may reach the origin by name, so that the service is in the way; direct is a call of the same user\n" +
 			"that may reach everything, so that the host forwards its packets; haproxy is the same, to a HAProxy in the test\n" +
 			"internet that reads the name, connects to the origin and splices, as the guard does: it says what a proxy costs\n" +
-			"here. The origin, curl and the proxies share the machine's cores. Connections are made by a Python program inside, to the origin's address, in rows of ten for\n" +
-			fmt.Sprintf("each way. At last a program keeps %d connections open through the guard, each of which it has used once:\n", idleConnections) +
+			"here. The origin, curl and the proxies share the machine's cores. Connections are made by a Python program inside,\n" +
+			"to the origin's address, in rows of ten for each way; over direct is the median of the rows' differences, each\n" +
+			"row's median less that of the direct row of the same turn. Processor is what sandboxd, or HAProxy, runs for one\n" +
+			fmt.Sprintf("connection, from its beginning to its end. At last a program keeps %d connections open through the guard, each of which it has used once:\n", idleConnections) +
 			"sandboxd's resident memory before and then, each after 3 s of quiet.",
-		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "idle", "sockets", "sandboxd before", "then"},
+		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "over direct", "processor, µs", "idle", "sockets", "sandboxd before", "then"},
 	}
 	for _, r := range f.runtimes {
 		g := r.guard
-		cells := func(way string, c connections, idle ...string) []string {
+		cells := func(way string, c connections, over, processor string, idle ...string) []string {
 			return append([]string{
 				r.runtime, way, fmt.Sprint(len(c.streams)), megabytes(c.streams.median()), fmt.Sprint(len(c.secure)), millis(c.connect.median()),
-				millis(c.secure.median()), millis(c.secure.percentile(95)), millis(c.secure.percentile(99)),
+				millis(c.secure.median()), millis(c.secure.percentile(95)), millis(c.secure.percentile(99)), over, processor,
 			}, idle...)
 		}
 		s.rows = append(s.rows,
-			cells("guard", g.guard, fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
-			cells("direct", g.direct, "", "", "", ""),
-			cells("haproxy", g.proxy, "", "", "", ""))
+			cells("guard", g.guard, millis(apart(g.guard.secure, g.direct.secure)), micros(g.guard.each()-g.direct.each()), fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
+			cells("direct", g.direct, "", "", "", "", "", ""),
+			cells("haproxy", g.proxy, millis(apart(g.proxy.secure, g.direct.secure)), micros(g.proxy.each()), "", "", "", ""))
 		added := g.during - g.before
 		s.verdicts = append(s.verdicts,
 			atLeast(r.runtime, "speed of a stream, guard ÷ direct", paired(g.guard.streams, g.direct.streams), guardStreamTarget),
-			below(r.runtime, "p50 of TCP and TLS, guard − direct", g.guard.secure.median()-g.direct.secure.median(), guardHandshakeTarget),
+			below(r.runtime, "p50 of TCP and TLS, guard − direct", apart(g.guard.secure, g.direct.secure), guardHandshakeTarget),
 			verdict{r.runtime, fmt.Sprintf("memory for %d idle connections", g.idle), mib(added), "under 60 MB", g.idle == idleConnections && added < guardIdleTarget})
 	}
 	return s

@@ -28,12 +28,23 @@ type connections struct {
 	streams speeds // of downloads over TLS
 	// connect is the time of a TCP connection, secure that of the connection and the TLS handshake.
 	connect, secure sample
+	// busy is the processor time of who is in the way while they are made; for the direct way, of sandboxd,
+	// which has the calls only.
+	busy time.Duration
+}
+
+// each is what one connection has of it.
+func (c connections) each() time.Duration {
+	// In each row there are some that are not counted.
+	made := len(c.secure) / rowLength * (rowLength + handshakesBefore)
+	return c.busy / time.Duration(max(made, 1))
 }
 
 // way is how a program inside gets to the origin.
 type way struct {
 	domains []string
 	addr    netip.Addr // to connect to
+	process int        // whose processor time is counted
 	found   *connections
 }
 
@@ -45,7 +56,12 @@ func (s *service) measureConnections(ctx context.Context, found *guarded) (err e
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	origin := s.world.Addr(originNumber)
-	ways := []way{{byName, origin, &found.guard}, {anywhere, origin, &found.direct}, {anywhere, p.addr, &found.proxy}}
+	sandboxd := s.process.Process.Pid
+	ways := []way{
+		{byName, origin, sandboxd, &found.guard},
+		{anywhere, origin, sandboxd, &found.direct},
+		{anywhere, p.addr, p.process.Process.Pid, &found.proxy},
+	}
 	if err := s.measureGuardStreams(ctx, ways); err != nil {
 		return err
 	}
@@ -85,6 +101,9 @@ func (s *service) download(ctx context.Context, way way, bytes int64) (float64, 
 	return float64(n) / (all - first), nil
 }
 
+// handshakesBefore is how many connections a program makes before those that are counted.
+const handshakesBefore = 2
+
 //go:embed handshakes.py
 var handshakesScript []byte
 
@@ -96,10 +115,19 @@ func (s *service) measureHandshakes(ctx context.Context, ways []way) error {
 	for turn := 0; len(ways[0].found.secure) < s.settings.handshakes; turn++ {
 		for i := range ways {
 			way := ways[(turn+i)%len(ways)]
-			out, err := s.reach(ctx, way.domains, "python3", "/home/handshakes.py", way.addr.String(), originName, "/home/"+caFile, fmt.Sprint(rowLength))
+			before, err := threadTime(way.process)
 			if err != nil {
 				return err
 			}
+			out, err := s.reach(ctx, way.domains, "python3", "/home/handshakes.py", way.addr.String(), originName, "/home/"+caFile, fmt.Sprint(handshakesBefore), fmt.Sprint(rowLength))
+			if err != nil {
+				return err
+			}
+			after, err := threadTime(way.process)
+			if err != nil {
+				return err
+			}
+			way.found.busy += after - before
 			if err := readHandshakes(out, &way.found.connect, &way.found.secure); err != nil {
 				return err
 			}

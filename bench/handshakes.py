@@ -4,11 +4,10 @@ import ssl
 import sys
 import time
 
-addr, name, ca, count = sys.argv[1:]
+addr, name, ca, before, count = sys.argv[1:]
 context = ssl.create_default_context(cafile=ca)
-WARM_UP = 2
 
-for i in range(WARM_UP + int(count)):
+for i in range(int(before) + int(count)):
     begun = time.perf_counter_ns()
     plain = socket.create_connection((addr, 443), 20)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -16,5 +15,5 @@ for i in range(WARM_UP + int(count)):
     secure = context.wrap_socket(plain, server_hostname=name)
     ended = time.perf_counter_ns()
     secure.close()
-    if i >= WARM_UP:
+    if i >= int(before):
         print(connected - begun, ended - begun)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 )
@@ -68,5 +69,17 @@ func TestReadHandshakes(t *testing.T) {
 		if err := readHandshakes(apitypes.Output{Stdout: text}, &connect, &secure); err == nil {
 			t.Errorf("%q was read", text)
 		}
+	}
+}
+
+func TestApart(t *testing.T) {
+	row := func(d time.Duration) sample { return slices.Repeat(sample{d}, rowLength) }
+	a := slices.Concat(row(50), row(17), row(100), row(1))
+	b := slices.Concat(row(40), row(10), row(20))
+	if got := apart(a, b); got != 10 {
+		t.Errorf("rows that differ by 10, 7 and 80 are apart by %d", got)
+	}
+	if got := apart(a, nil); got != 0 {
+		t.Errorf("without rows: %d", got)
 	}
 }

@@ -35,7 +35,7 @@ type settings struct {
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3, reads: 2000, decisions: 5000, largeBytes: 1 << 30,
-		dnsRounds: 5, dnsSeconds: 3, handshakes: 300, registrations: 500, installs: 10,
+		dnsRounds: 5, dnsSeconds: 3, handshakes: 1500, registrations: 500, installs: 10,
 		processes: 50, logBytes: 1 << 30}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)

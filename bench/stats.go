@@ -55,3 +55,13 @@ func paired(a, b speeds) float64 {
 	}
 	return ratios.median()
 }
+
+// apart is by how much a is longer than b: the median over the rows, of which each is compared, by their
+// medians, with the other way's of the same turn. A machine that is slower for a while is so for both.
+func apart(a, b sample) time.Duration {
+	var by sample
+	for i := 0; i+rowLength <= min(len(a), len(b)); i += rowLength {
+		by = append(by, a[i:i+rowLength].median()-b[i:i+rowLength].median())
+	}
+	return by.median()
+}
