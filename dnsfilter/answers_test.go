@@ -3,6 +3,7 @@ package dnsfilter_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +43,15 @@ func TestIPv6(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.IPv6 = true }, upstream.addr)
 	l.wantSaid(filtered, "example.org.", dns.TypeAAAA, "NOERROR 2606:4700::1")
 	l.wantSaid(filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA")
-	addrs, err := l.Resolve(t.Context(), &dnsfilter.Client{Profile: "isolated"}, "example.org")
+	client := &dnsfilter.Client{Profile: "isolated"}
+	if addrs, known := l.Known(client, "example.org"); known { // of A nobody has asked
+		t.Errorf("known to be %v", addrs)
+	}
+	addrs, err := l.Resolve(t.Context(), client, "example.org")
 	must(t, err)
+	if known, ok := l.Known(client, "example.org"); !ok || !slices.Equal(known, addrs) {
+		t.Errorf("known to be %v, resolved %v", known, addrs)
+	}
 	want := []netip.Addr{netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("2606:4700::1")}
 	if fmt.Sprint(addrs) != fmt.Sprint(want) {
 		t.Errorf("resolved %v, want %v", addrs, want)

@@ -201,6 +201,9 @@ func TestResolve(t *testing.T) {
 		{"nowhere", "example.org", "", errdefs.IsInvalidArgument},
 	} {
 		client := &dnsfilter.Client{ID: "guarded", Profile: row.profile}
+		if addrs, known := l.Known(client, row.name); known {
+			t.Errorf("%s in %s is known to be %v before anyone asked", row.name, row.profile, addrs)
+		}
 		addrs, err := l.Resolve(t.Context(), client, row.name)
 		var got string
 		for i, a := range addrs {
@@ -211,6 +214,9 @@ func TestResolve(t *testing.T) {
 		}
 		if got != row.want || (err != nil) != (row.failed != nil) || err != nil && !row.failed(err) {
 			t.Errorf("%s in %s: %q, %v", row.name, row.profile, got, err)
+		}
+		if again, known := l.Known(client, row.name); known != (row.want != "") || !slices.Equal(again, addrs) {
+			t.Errorf("%s in %s is known to be %v, %t", row.name, row.profile, again, known)
 		}
 	}
 	l.ask(filtered, "example.org.", dns.TypeA)

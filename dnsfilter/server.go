@@ -148,6 +148,30 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
+// Known is what Resolve returns when it need not ask anyone; otherwise known is false. It does not block.
+func (s *Server) Known(client *Client, name string) (addrs []netip.Addr, known bool) {
+	p := s.profiles[client.Profile]
+	q, err := questionFor(name, dns.TypeA)
+	if p == nil || err != nil {
+		return nil, false
+	}
+	now := s.config.Now().UnixNano()
+	e := s.cache.get(q.setKey(p.index), now)
+	if e == nil || e.failed {
+		return nil, false
+	}
+	addrs = e.addrs
+	if s.config.IPv6 {
+		q.qtype = dns.TypeAAAA
+		six := s.cache.get(q.setKey(p.index), now)
+		if six == nil || six.failed {
+			return nil, false
+		}
+		addrs = append(addrs[:len(addrs):len(addrs)], six.addrs...)
+	}
+	return addrs, len(addrs) > 0
+}
+
 // Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
 // question of the client, and those alone that its profile admits. It does not ask whether the client
 // may have the name, and it is no question that is counted or reported. The name is in lower case and
