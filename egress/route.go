@@ -108,6 +108,9 @@ func (r *routes) kind(addr netip.Addr) (byte, error) {
 // typeInRtMsg is where rtm_type is in a struct rtmsg.
 const typeInRtMsg = 7
 
+// routePatience bounds the kernel's answer, for which others wait: it comes within microseconds.
+const routePatience = 500 * time.Millisecond
+
 func (r *routes) ask(addr netip.Addr) ([]netlink.Message, error) {
 	question := make([]byte, unix.SizeofRtMsg)
 	question[0], question[1] = unix.AF_INET, byte(addr.BitLen())
@@ -119,7 +122,7 @@ func (r *routes) ask(addr netip.Addr) ([]netlink.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.socket.SetDeadline(time.Now().Add(kernelPatience)); err != nil {
+	if err := r.socket.SetDeadline(time.Now().Add(routePatience)); err != nil {
 		return nil, err
 	}
 	return r.socket.Execute(netlink.Message{
