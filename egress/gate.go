@@ -102,7 +102,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		}
 	}()
 
-	var doors [2]net.Listener
+	var doors [2]*net.TCPListener
 	for i := range doors {
 		if doors[i], err = listen(ctx, n.Gateway); err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 }
 
 // openTable connects to the kernel's rules.
-func (e *Egress) openTable(g *gate, doors [2]net.Listener) (table, error) {
+func (e *Egress) openTable(g *gate, doors [2]*net.TCPListener) (table, error) {
 	if e.weak != nil {
 		return none{e.weak}, nil
 	}
@@ -165,7 +165,7 @@ func (e *Egress) openTable(g *gate, doors [2]net.Listener) (table, error) {
 }
 
 // startGuard serves what the rules lead to the doors: nothing where there are none.
-func (g *gate) startGuard(life context.Context, doors [2]net.Listener) error {
+func (g *gate) startGuard(life context.Context, doors [2]*net.TCPListener) error {
 	if g.owner.weak != nil {
 		return errors.Join(doors[0].Close(), doors[1].Close())
 	}
@@ -174,6 +174,9 @@ func (g *gate) startGuard(life context.Context, doors [2]net.Listener) error {
 		Client: g.members.caller,
 		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
 			return g.dns.Resolve(ctx, client.(*member).asks, name)
+		},
+		Known: func(client guard.Client, name string) ([]netip.Addr, bool) {
+			return g.dns.Known(client.(*member).asks, name)
 		},
 		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
 		Decided:    g.connected,
@@ -191,10 +194,14 @@ const dnsPort = 53
 
 // listen takes a port of the gateway's for the guard. conntrack, which tells where a connection was
 // meant to go, knows no multipath TCP.
-func listen(ctx context.Context, gateway netip.Addr) (net.Listener, error) {
+func listen(ctx context.Context, gateway netip.Addr) (*net.TCPListener, error) {
 	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}}
 	config.SetMultipathTCP(false)
-	return config.Listen(ctx, "tcp4", netip.AddrPortFrom(gateway, 0).String())
+	l, err := config.Listen(ctx, "tcp4", netip.AddrPortFrom(gateway, 0).String())
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
 }
 
 func port(l net.Listener) uint16 { return l.Addr().(*net.TCPAddr).AddrPort().Port() }

@@ -78,7 +78,7 @@ func (cs *clients) watch(ctx context.Context, who identity, t *tenant) {
 		defer cs.mu.Unlock()
 		delete(cs.active, who)
 		for f := range t.flows {
-			f.abort()
+			f.cut()
 		}
 	case <-ctx.Done():
 	}
@@ -114,7 +114,7 @@ func (cs *clients) abortAll() {
 	cs.closed = true
 	for _, t := range cs.active {
 		for f := range t.flows {
-			f.abort()
+			f.cut()
 		}
 	}
 }

@@ -17,7 +17,7 @@ type Client interface {
 	// ID says whose connections these are, in decisions.
 	ID() string
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
-	// connected to.
+	// connected to. It must not block.
 	Allows(name string) bool
 	// Done is closed when the client is revoked: its connections then end at once. It is the same
 	// channel at every call, and one that no other client has.
@@ -29,14 +29,15 @@ type Endpoint struct {
 	// Addr is the address to listen on: the bridge's gateway and the port that nftables redirects
 	// to. Port 0 takes a free one.
 	Addr netip.AddrPort
-	// Listener is used instead of Addr when it is set. Its connections must be *net.TCPConn.
-	Listener net.Listener
+	// Listener is used instead of Addr when it is set. The guard closes it.
+	Listener *net.TCPListener
 	// Port is the port that the program must have dialled, and that the guard connects to. The
 	// default is 443 for TLS and 80 for HTTP.
 	Port uint16
 }
 
-// Config is what a guard needs. Its functions are called from many goroutines at once.
+// Config is what a guard needs. Its functions are called from many goroutines at once. None but Resolve may
+// block: other connections would wait.
 type Config struct {
 	// TLS and HTTP are the two listeners.
 	TLS, HTTP Endpoint
@@ -48,9 +49,13 @@ type Config struct {
 	// MayConnect is asked about each address right before the guard connects to it, whatever
 	// Resolve said: public for most clients, private too for those of the local profile.
 	MayConnect func(client Client, addr netip.Addr) bool
-	// Dialled tells where the program meant to connect to. The default asks conntrack for it.
-	Dialled func(*net.TCPConn) (netip.AddrPort, error)
-	// Decided, if set, is told of every verdict. It must not block.
+	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
+	// without waiting.
+	Known func(client Client, name string) (addrs []netip.Addr, known bool)
+	// Dialled tells where the program at the other end of a socket meant to connect to; here is the socket's
+	// own address. The default asks conntrack for it.
+	Dialled func(socket int, here netip.AddrPort) (netip.AddrPort, error)
+	// Decided, if set, is told of every verdict.
 	Decided func(Decision)
 	// Limits bound what a client may use.
 	Limits Limits
@@ -58,7 +63,8 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-// Limits bound what one client may use. Zero means the default.
+// Limits bound what one client may use. Zero means the default. A TLS connection that is late may be so by
+// 50 ms before it ends.
 type Limits struct {
 	// Connections is how many one source address may have open. Default 4096.
 	Connections int

@@ -101,7 +101,7 @@ func (g *Guard) Stats() Stats {
 }
 
 // decide counts and tells.
-func (f *flow) decide(name string, r refusal) {
+func (f *flow) decide(name string, r *refusal) {
 	c := &f.guard.counts
 	switch r.verdict {
 	case Allowed:

@@ -2,12 +2,11 @@ package guard
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,7 @@ import (
 // keepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-func (e Endpoint) listen(ctx context.Context) (net.Listener, error) {
+func (e Endpoint) listen(ctx context.Context) (*net.TCPListener, error) {
 	if e.Listener != nil {
 		return e.Listener, nil
 	}
@@ -26,67 +25,42 @@ func (e Endpoint) listen(ctx context.Context) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", e.Addr, err)
 	}
-	return l, nil
+	return l.(*net.TCPListener), nil
 }
 
-// conn is an accepted connection that belongs to a flow.
+// conn is an accepted HTTP connection.
 type conn struct {
 	*net.TCPConn
-	flow *flow
+	web *web
 }
 
-// door is a listener whose connections are those of clients, within their limits.
+// door is the listener for HTTP. It lets connections of clients in, within their limits.
 type door struct {
-	net.Listener
+	*net.TCPListener
 	guard *Guard
 	life  context.Context // the guard's
-	port  uint16
-	plain bool
 }
 
 // Accept returns *conn.
 func (d *door) Accept() (net.Conn, error) {
 	for {
-		accepted, err := d.Listener.Accept()
+		c, err := d.AcceptTCP()
 		if err != nil {
 			return nil, err
 		}
-		c, ok := accepted.(*net.TCPConn)
-		if !ok {
-			_ = accepted.Close()
-			return nil, errors.New("cannot guard a connection that is not TCP")
+		w := &web{flow: &flow{guard: d.guard, port: d.guard.cfg.HTTP.Port, plain: true}}
+		w.cut = w.abort
+		w.own(c)
+		raw, err := c.SyscallConn()
+		let := false
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { let = w.enter(d.life, int(fd), peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr())) })
 		}
-		if f := d.admit(c); f != nil {
-			return &conn{TCPConn: c, flow: f}, nil
+		if err == nil && let {
+			return &conn{TCPConn: c, web: w}, nil
 		}
 		reset(c)
 	}
-}
-
-// admit finds whose connection it is. It returns nil for one that must end now.
-func (d *door) admit(c *net.TCPConn) *flow {
-	g := d.guard
-	source := peer(c.RemoteAddr())
-	client, known := g.cfg.Client(source.Addr())
-	if !known {
-		g.counts.unknown.Add(1)
-		return nil
-	}
-	f := &flow{guard: g, client: client, who: identity{source.Addr(), client.Done()}, port: d.port, plain: d.plain}
-	dialled, err := g.cfg.Dialled(c)
-	if here := peer(c.LocalAddr()); err != nil || dialled == here || dialled.Port() != d.port {
-		f.decide("", refusal{verdict: Denied, reason: reasonDirect, err: err})
-		return nil
-	}
-	f.own(c)
-	switch g.clients.enter(d.life, f) {
-	case revoked:
-		return nil
-	case full:
-		f.decide("", refusal{verdict: Limited, reason: reasonTooMany})
-		return nil
-	}
-	return f
 }
 
 func peer(addr net.Addr) netip.AddrPort {
@@ -103,20 +77,11 @@ func reset(c *net.TCPConn) {
 
 // originalDst asks conntrack where a redirected connection was going. A connection that was not
 // redirected has its own address there, or no answer.
-func originalDst(c *net.TCPConn) (netip.AddrPort, error) {
-	raw, err := c.SyscallConn()
+func originalDst(socket int, _ netip.AddrPort) (netip.AddrPort, error) {
+	var dialled unix.RawSockaddrAny
+	err := rawGet(socket, unix.IPPROTO_IP, unix.SO_ORIGINAL_DST, unsafe.Pointer(&dialled), unsafe.Sizeof(dialled))
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("cannot ask where a connection was going: %w", err)
 	}
-	var got *unix.IPv6Mreq
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		// The answer is a sockaddr_in; of the types that x/sys/unix reads, this one has room for it.
-		got, asked = unix.GetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IP, unix.SO_ORIGINAL_DST)
-	})
-	if err := errors.Join(err, asked); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("cannot ask where a connection was going: %w", err)
-	}
-	sockaddr := got.Multiaddr
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(sockaddr[4:8])), binary.BigEndian.Uint16(sockaddr[2:4])), nil
+	return addrPort(&dialled), nil
 }

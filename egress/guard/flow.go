@@ -2,12 +2,10 @@ package guard
 
 import (
 	"context"
-	"net"
-	"slices"
-	"sync"
+	"net/netip"
 )
 
-// flow is one connection of a client, with everything that was opened on its behalf.
+// flow is one connection of a client.
 type flow struct {
 	guard  *Guard
 	client Client
@@ -15,66 +13,50 @@ type flow struct {
 	tenant *tenant // once the flow has been admitted
 	port   uint16
 	plain  bool
-
-	// web is what an HTTP connection needs; only its own goroutine uses it.
-	web *web
-
-	mu      sync.Mutex
-	aborted bool
-	cancel  context.CancelFunc
-	socks   []*net.TCPConn
+	// cut ends the flow at once; any goroutine may call it, and it does not wait.
+	cut func()
 }
 
-// context ends when the flow is aborted.
-func (f *flow) context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancel(parent)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cancel = cancel
-	if f.aborted {
-		cancel()
-	}
-	return ctx
-}
-
-// own makes a socket part of the flow. One that comes too late is closed, and false returned.
-func (f *flow) own(c *net.TCPConn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.aborted {
-		reset(c)
+// enter finds whose connection a socket is, and counts it in. It reports false for one that must end now.
+func (f *flow) enter(life context.Context, socket int, source netip.Addr, here netip.AddrPort) bool {
+	g := f.guard
+	client, known := g.cfg.Client(source)
+	if !known {
+		g.counts.unknown.Add(1)
 		return false
 	}
-	f.socks = append(f.socks, c)
+	f.client, f.who = client, identity{source, client.Done()}
+	dialled, err := g.cfg.Dialled(socket, here)
+	if err != nil || !here.IsValid() || dialled == here || dialled.Port() != f.port {
+		f.decide("", &refusal{verdict: Denied, reason: reasonDirect, err: err})
+		return false
+	}
+	switch g.clients.enter(life, f) {
+	case revoked:
+		return false
+	case full:
+		f.decide("", &refusal{verdict: Limited, reason: reasonTooMany})
+		return false
+	}
 	return true
 }
 
-// disown closes a socket of the flow.
-func (f *flow) disown(c *net.TCPConn) error {
-	f.mu.Lock()
-	f.socks = slices.DeleteFunc(f.socks, func(one *net.TCPConn) bool { return one == c })
-	f.mu.Unlock()
-	return c.Close()
+// resolve finds the addresses of an allowed name. It blocks.
+func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.guard.cfg.Limits.ResolveTimeout)
+	defer cancel()
+	return f.guard.cfg.Resolve(ctx, f.client, name)
 }
 
-// abort ends the flow at once: what is still to be sent is thrown away.
-func (f *flow) abort() { f.end(reset) }
-
-// leave ends the flow in good order. It is called once, by the last goroutine that serves the flow.
-func (f *flow) leave() {
-	f.end(func(c *net.TCPConn) { _ = c.Close() })
-	f.guard.clients.leave(f)
+// mayConnect reports whether the flow may connect to an address, which must be unmapped.
+func (f *flow) mayConnect(addr netip.Addr) bool {
+	return addr.IsValid() && addr.Zone() == "" && f.guard.cfg.MayConnect(f.client, addr)
 }
 
-func (f *flow) end(how func(*net.TCPConn)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.aborted = true
-	if f.cancel != nil {
-		f.cancel()
+// unconnected says why none of a name's addresses has been connected to, before the first was tried.
+func unconnected(addrs []netip.Addr, err error) *refusal {
+	if err != nil || len(addrs) == 0 {
+		return &refusal{verdict: Failed, reason: reasonUnresolved, err: err}
 	}
-	for _, c := range f.socks {
-		how(c)
-	}
-	f.socks = nil
+	return &refusal{verdict: Denied, reason: reasonNotPublic}
 }

@@ -18,7 +18,7 @@ import (
 
 // forwarding is one request on its way.
 type forwarding struct {
-	flow    *flow
+	web     *web
 	name    string
 	decided atomic.Bool
 }
@@ -30,52 +30,52 @@ func forwardingOf(ctx context.Context) *forwarding {
 }
 
 // decide tells of the first verdict only: a request that was passed on and then failed was allowed.
-func (fw *forwarding) decide(r refusal) {
+func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
-		fw.flow.decide(fw.name, r)
+		fw.web.decide(fw.name, r)
 	}
 }
 
 // RoundTrip uses the transport of the client's own connection.
 func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
-	return forwardingOf(r.Context()).flow.web.transport.RoundTrip(r)
+	return forwardingOf(r.Context()).web.transport.RoundTrip(r)
 }
 
 // forward passes an allowed request on, and its answer back.
-func (f *flow) forward(w http.ResponseWriter, r *http.Request, name string) {
-	fw := &forwarding{flow: f, name: name}
+func (w *web) forward(to http.ResponseWriter, r *http.Request, name string) {
+	fw := &forwarding{web: w, name: name}
 	// A client may end its half and still wait for the answer. To net/http that is the client's end, and
 	// so it ends the request's context.
-	life, cancel := context.WithCancel(f.web.life)
+	life, cancel := context.WithCancel(w.life)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), func() {
-		late := time.AfterFunc(f.guard.cfg.Limits.HalfClosedIdle, cancel)
+		late := time.AfterFunc(w.guard.cfg.Limits.HalfClosedIdle, cancel)
 		context.AfterFunc(life, func() { late.Stop() })
 	})()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { fw.decide(refusal{verdict: Allowed, reason: reasonAllowed}) },
+		GotConn: func(httptrace.GotConnInfo) { fw.decide(&refusal{verdict: Allowed, reason: reasonAllowed}) },
 	})
 	// Present but empty: the server adds neither of them to an answer that lacks it.
-	w.Header()["Content-Type"] = nil
-	w.Header()["Date"] = nil
-	f.guard.proxy.ServeHTTP(w, r.WithContext(ctx))
+	to.Header()["Content-Type"] = nil
+	to.Header()["Date"] = nil
+	w.guard.proxy.ServeHTTP(to, r.WithContext(ctx))
 }
 
 // newTransport makes what connects to origins for one client connection. Its pool is keyed by
 // name, and each name was allowed to this client when it was connected to.
-func (f *flow) newTransport() *http.Transport {
+func (w *web) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			name, _, err := net.SplitHostPort(addr)
 			if err != nil {
 				return nil, fmt.Errorf("cannot connect to %q: %w", addr, err)
 			}
-			c, refused := f.connect(ctx, name)
+			c, refused := w.connect(ctx, name)
 			if refused != nil {
 				return nil, refused
 			}
-			return &originConn{TCPConn: c, flow: f}, nil
+			return &originConn{TCPConn: c, web: w}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           2,
@@ -85,17 +85,17 @@ func (f *flow) newTransport() *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 		ReadBufferSize:         2 << 10,
 		WriteBufferSize:        1 << 10,
-		Protocols:              f.guard.web.Protocols,
+		Protocols:              w.guard.web.Protocols,
 	}
 }
 
-// originConn leaves its flow when it is closed.
+// originConn is disowned when it is closed.
 type originConn struct {
 	*net.TCPConn
-	flow *flow
+	web *web
 }
 
-func (c *originConn) Close() error { return c.flow.disown(c.TCPConn) }
+func (c *originConn) Close() error { return c.web.disown(c.TCPConn) }
 
 func (g *Guard) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
@@ -150,7 +150,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 		why = &refusal{verdict: Failed, reason: reasonUpstream, err: err}
 	}
 	if r.Context().Err() == nil {
-		fw.decide(*why)
+		fw.decide(why)
 	}
 	status := http.StatusBadGateway
 	if why.verdict == Denied {

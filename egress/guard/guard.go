@@ -11,9 +11,10 @@
 // one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
-// After that the bytes are spliced in the kernel. The loop is our own because io.Copy keeps a pipe
-// (two descriptors and 16 KiB of kernel memory) for each direction of a connection that is idle;
-// ours takes a pipe when there is something to move.
+// After that the bytes are spliced in the kernel, through a pipe that a connection has only while there is
+// something to move. TLS connections have no goroutines. A few pollers serve all of them, each with one
+// goroutine that waits for what the kernel has to tell; see poller. A link is one connection: what it does
+// next is one of its methods, which goes as far as it can without waiting.
 //
 // HTTP is parsed by net/http's server and written anew by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
@@ -30,20 +31,20 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"runtime"
 	"sync"
-	"time"
 )
 
 // Guard accepts the redirected connections. Make one with New.
 type Guard struct {
 	cfg     Config
 	clients clients
-	pipes   pipes
 	counts  counts
 	web     *http.Server
 	proxy   *httputil.ReverseProxy
 
-	listeners []net.Listener
+	listeners []*net.TCPListener
+	pollers   []*poller
 	stop      context.CancelFunc
 	running   sync.WaitGroup
 }
@@ -73,15 +74,22 @@ func (g *Guard) Start(ctx context.Context) error {
 		}
 		g.listeners = append(g.listeners, l)
 	}
-	if len(faults) > 0 {
+	if len(faults) == 0 {
+		faults = append(faults, g.makePollers(ctx, g.listeners[0]))
+	}
+	if err := errors.Join(faults...); err != nil {
 		g.stop()
 		g.closeListeners()
-		return fmt.Errorf("cannot start the guard: %w", errors.Join(faults...))
+		for _, p := range g.pollers {
+			p.close()
+		}
+		return fmt.Errorf("cannot start the guard: %w", err)
 	}
-	secure := &door{Listener: g.listeners[0], guard: g, life: ctx, port: g.cfg.TLS.Port}
-	plain := &door{Listener: g.listeners[1], guard: g, life: ctx, port: g.cfg.HTTP.Port, plain: true}
+	plain := &door{TCPListener: g.listeners[1], guard: g, life: ctx}
 	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
-	g.running.Go(func() { g.acceptTLS(ctx, secure) })
+	for _, p := range g.pollers {
+		g.running.Go(p.run)
+	}
 	g.running.Go(func() {
 		if err := g.web.Serve(plain); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
 			g.cfg.Logger.Error().Err(err).Msg("guard stopped accepting HTTP")
@@ -92,6 +100,9 @@ func (g *Guard) Start(ctx context.Context) error {
 		g.closeListeners()
 		_ = g.web.Close()
 		g.clients.abortAll()
+		for _, p := range g.pollers {
+			p.post(p.stop)
+		}
 	})
 	return nil
 }
@@ -110,7 +121,6 @@ func (g *Guard) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		g.pipes.close()
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("cannot wait for the guard's connections to end: %w", ctx.Err())
@@ -123,24 +133,18 @@ func (g *Guard) closeListeners() {
 	}
 }
 
-// acceptTLS serves each connection in a goroutine of its own.
-func (g *Guard) acceptTLS(ctx context.Context, from *door) {
-	for pause := time.Duration(0); ; {
-		c, err := from.Accept()
-		if err == nil {
-			pause = 0
-			g.running.Go(func() { g.serveTLS(ctx, c.(*conn)) })
-			continue
+// makePollers makes the pollers of TLS connections, as many as half of the processors: the other half is for
+// all else that the service does.
+func (g *Guard) makePollers(ctx context.Context, from *net.TCPListener) error {
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		p, err := newPoller(ctx, g)
+		if err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return
-		}
-		// Out of descriptors, most likely: connections that end will bring some back.
-		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		g.cfg.Logger.Error().Err(err).Dur("pause", pause).Msg("guard cannot accept a TLS connection")
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		g.pollers = append(g.pollers, p)
 	}
+	if err := newAcceptor(g.pollers, from); err != nil {
+		return err
+	}
+	return from.Close() // the acceptor has a descriptor of its own
 }

@@ -1,6 +1,9 @@
 package guard
 
 import (
+	"errors"
+	"io"
+
 	"golang.org/x/crypto/cryptobyte"
 )
 
@@ -113,6 +116,27 @@ func (h *hello) tooLarge() *refusal {
 	return nil
 }
 
+// read reads what is there. It reports whether the hello is complete.
+func (h *hello) read(from io.Reader) (bool, *refusal) {
+	for {
+		if done, r := h.next(); done || r != nil {
+			return done, r
+		}
+		if len(h.raw) == cap(h.raw) {
+			h.raw = append(make([]byte, 0, max(4<<10, 2*cap(h.raw))), h.raw...)
+		}
+		n, err := from.Read(h.raw[len(h.raw):cap(h.raw)])
+		h.raw = h.raw[:len(h.raw)+n]
+		switch {
+		case n > 0:
+		case errors.Is(err, errAgain):
+			return false, nil
+		default:
+			return false, &refusal{verdict: Malformed, reason: reasonCutShort, err: err}
+		}
+	}
+}
+
 // serverName finds the one host name in a complete ClientHello message.
 func serverName(message []byte) (string, *refusal) {
 	var (
@@ -133,23 +157,29 @@ func serverName(message []byte) (string, *refusal) {
 		return "", bad
 	}
 	var named cryptobyte.String
-	seen := map[uint16]bool{}
+	var seen kinds
 	for !extras.Empty() {
 		var kind uint16
 		var value cryptobyte.String
-		if !extras.ReadUint16(&kind) || !extras.ReadUint16LengthPrefixed(&value) || seen[kind] {
+		if !extras.ReadUint16(&kind) || !extras.ReadUint16LengthPrefixed(&value) || seen.has(kind) {
 			return "", bad
 		}
-		seen[kind] = true
+		seen.add(kind)
 		if kind == 0 {
 			named = value
 		}
 	}
-	if !seen[0] {
+	if !seen.has(0) {
 		return "", &refusal{verdict: Denied, reason: reasonNoName}
 	}
 	return hostName(named)
 }
+
+// kinds is a set of extensions. A map would take a millisecond for as many as a hello has room for.
+type kinds [1 << 16 / 64]uint64
+
+func (k *kinds) add(kind uint16)      { k[kind/64] |= 1 << (kind % 64) }
+func (k *kinds) has(kind uint16) bool { return k[kind/64]&(1<<(kind%64)) != 0 }
 
 // hostName reads the server_name extension: a list of exactly one name, of type host_name.
 func hostName(extension cryptobyte.String) (string, *refusal) {

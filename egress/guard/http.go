@@ -6,12 +6,15 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// web is the HTTP side of a flow.
+// web is a client's HTTP connection, with everything that was opened on its behalf.
 type web struct {
+	*flow
 	transport *http.Transport
 	// life ends with the flow, or with the connection.
 	life context.Context
@@ -19,11 +22,16 @@ type web struct {
 	// the rest was malformed, which the server tells nobody else.
 	heads, requests int
 	hijacked        bool
+
+	mu      sync.Mutex // for what follows
+	aborted bool
+	cancel  context.CancelFunc
+	socks   []*net.TCPConn
 }
 
-type flowKey struct{}
+type webKey struct{}
 
-func flowOf(ctx context.Context) *flow { return ctx.Value(flowKey{}).(*flow) }
+func webOf(ctx context.Context) *web { return ctx.Value(webKey{}).(*web) }
 
 func (g *Guard) newServer() *http.Server {
 	most := g.cfg.Limits
@@ -37,9 +45,9 @@ func (g *Guard) newServer() *http.Server {
 		Protocols:                    new(http.Protocols),
 		ConnState:                    g.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			f := c.(*conn).flow
-			f.web = &web{transport: f.newTransport(), life: context.WithValue(f.context(ctx), flowKey{}, f)}
-			return f.web.life
+			w := c.(*conn).web
+			w.transport, w.life = w.newTransport(), context.WithValue(w.context(ctx), webKey{}, w)
+			return w.life
 		},
 	}
 	server.Protocols.SetHTTP1(true)
@@ -48,52 +56,102 @@ func (g *Guard) newServer() *http.Server {
 
 // connState follows a connection. All calls for it but the first come from its own goroutine.
 func (g *Guard) connState(c net.Conn, state http.ConnState) {
-	f := c.(*conn).flow
+	w := c.(*conn).web
 	switch state {
 	case http.StateNew:
 		// The handler's goroutine is the server's; this is how it is waited for.
 		g.running.Add(1)
 	case http.StateActive:
-		f.web.heads++
-		g.clients.decided(f)
+		w.heads++
+		g.clients.decided(w.flow)
 	case http.StateHijacked:
-		f.web.hijacked = true
+		w.hijacked = true
 	case http.StateClosed:
-		if f.web.heads > f.web.requests {
-			f.decide("", refusal{verdict: Malformed, reason: reasonBadRequest})
+		if w.heads > w.requests {
+			w.decide("", malformed(reasonBadRequest))
 		}
-		f.leaveHTTP()
+		w.leave()
 	}
 }
 
-func (f *flow) leaveHTTP() {
-	f.leave()
-	f.web.transport.CloseIdleConnections()
-	f.guard.running.Done()
+// leave ends the connection in good order. It is called once, when the server is done with it.
+func (w *web) leave() {
+	w.end(func(c *net.TCPConn) { _ = c.Close() })
+	w.guard.clients.leave(w.flow)
+	w.transport.CloseIdleConnections()
+	w.guard.running.Done()
 }
 
-func (g *Guard) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	f := flowOf(r.Context())
-	f.web.requests++
+// abort ends the connection at once: what is still to be sent is thrown away.
+func (w *web) abort() { w.end(reset) }
+
+func (w *web) end(how func(*net.TCPConn)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aborted = true
+	if w.cancel != nil {
+		w.cancel()
+	}
+	for _, c := range w.socks {
+		how(c)
+	}
+	w.socks = nil
+}
+
+// context ends when the connection is aborted.
+func (w *web) context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel = cancel
+	if w.aborted {
+		cancel()
+	}
+	return ctx
+}
+
+// own has a socket end with w. One that comes too late is closed, and false returned.
+func (w *web) own(c *net.TCPConn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.aborted {
+		reset(c)
+		return false
+	}
+	w.socks = append(w.socks, c)
+	return true
+}
+
+// disown closes a socket of w's.
+func (w *web) disown(c *net.TCPConn) error {
+	w.mu.Lock()
+	w.socks = slices.DeleteFunc(w.socks, func(one *net.TCPConn) bool { return one == c })
+	w.mu.Unlock()
+	return c.Close()
+}
+
+func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
+	w := webOf(r.Context())
+	w.requests++
 	defer func() {
-		if f.web.hijacked {
-			f.leaveHTTP()
+		if w.hijacked {
+			w.leave()
 		}
 	}()
-	name, refused := requestName(r, f.port)
-	if refused == nil && !f.client.Allows(name) {
+	name, refused := requestName(r, w.port)
+	if refused == nil && !w.client.Allows(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
 	if refused != nil {
-		f.decide(name, *refused)
+		w.decide(name, refused)
 		status := http.StatusForbidden
 		if refused.verdict == Malformed {
 			status = http.StatusBadRequest
 		}
-		refuse(w, status, name, *refused)
+		refuse(to, status, name, *refused)
 		return
 	}
-	f.forward(w, r, name)
+	w.forward(to, r, name)
 }
 
 // requestName finds the one host that a request is for. In absolute form that is the URI's, and the

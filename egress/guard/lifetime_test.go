@@ -51,10 +51,12 @@ func TestWhoIsNoClientIsCutOff(t *testing.T) {
 }
 
 func TestTheGuardItselfCannotBeDialled(t *testing.T) {
-	for _, dialled := range []func(*net.TCPConn) (netip.AddrPort, error){
-		func(c *net.TCPConn) (netip.AddrPort, error) { return peer(c.LocalAddr()), nil },
-		func(*net.TCPConn) (netip.AddrPort, error) { return netip.AddrPort{}, syscall.ENOENT },
-		func(*net.TCPConn) (netip.AddrPort, error) { return netip.MustParseAddrPort("203.0.113.9:22"), nil },
+	for _, dialled := range []func(int, netip.AddrPort) (netip.AddrPort, error){
+		func(_ int, here netip.AddrPort) (netip.AddrPort, error) { return here, nil },
+		func(int, netip.AddrPort) (netip.AddrPort, error) { return netip.AddrPort{}, syscall.ENOENT },
+		func(int, netip.AddrPort) (netip.AddrPort, error) {
+			return netip.MustParseAddrPort("203.0.113.9:22"), nil
+		},
 		// No connection here was redirected, so this is what the kernel says of a direct one.
 		originalDst,
 	} {
@@ -235,6 +237,30 @@ func TestShutdownLeavesNothing(t *testing.T) {
 	if err := r.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestShutdownIsNoVerdict: who waits for a name then is told nothing of it, and nor is the observer.
+func TestShutdownIsNoVerdict(t *testing.T) {
+	resolving := make(chan bool, 10)
+	r := newRig(t, 1, 0, func(c *Config) {
+		c.Resolve = func(ctx context.Context, _ Client, _ string) ([]netip.Addr, error) {
+			resolving <- true
+			<-ctx.Done()
+			return []netip.Addr{loopback}, nil
+		}
+	})
+	for range cap(resolving) {
+		_, _ = dial(t, r.tls).Write(records(message(named("allowed.example")), recordMost))
+	}
+	for range cap(resolving) {
+		<-resolving
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	r.undecided()
 }
 
 func TestFaultsAreAllNamed(t *testing.T) {

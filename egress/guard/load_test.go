@@ -37,13 +37,13 @@ func alone(ports string) error {
 	if _, err := fmt.Sscan(ports, &secure, &plain); err != nil {
 		return err
 	}
-	var listeners [2]net.Listener
+	var listeners [2]*net.TCPListener
 	for i := range listeners {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
 		}
-		listeners[i] = l
+		listeners[i] = l.(*net.TCPListener)
 	}
 	client := &fakeClient{names: []string{"allowed.example"}}
 	g, err := New(Config{
@@ -51,8 +51,8 @@ func alone(ports string) error {
 		Client:     func(netip.Addr) (Client, bool) { return client, true },
 		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
 		MayConnect: func(Client, netip.Addr) bool { return true },
-		Dialled: func(c *net.TCPConn) (netip.AddrPort, error) {
-			if peer(c.LocalAddr()) == peer(listeners[0].Addr()) {
+		Dialled: func(_ int, here netip.AddrPort) (netip.AddrPort, error) {
+			if here == peer(listeners[0].Addr()) {
 				return netip.AddrPortFrom(loopback, secure), nil
 			}
 			return netip.AddrPortFrom(loopback, plain), nil
@@ -75,6 +75,7 @@ func alone(ports string) error {
 type process struct {
 	pid        int
 	tls, plain string
+	said       *bufio.Reader // its log
 }
 
 func startAlone(t testing.TB, secure, plain uint16) process {
@@ -85,7 +86,10 @@ func startAlone(t testing.TB, secure, plain uint16) process {
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GUARD_ALONE=%d %d", secure, plain))
-	cmd.Stderr = os.Stderr
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -103,9 +107,10 @@ func startAlone(t testing.TB, secure, plain uint16) process {
 			t.Error(err)
 		}
 	})
-	p := process{pid: cmd.Process.Pid}
+	p := process{pid: cmd.Process.Pid, said: bufio.NewReader(log)}
 	if _, err := fmt.Fscan(out, &p.tls, &p.plain); err != nil {
-		t.Fatal(err)
+		said, _ := io.ReadAll(p.said)
+		t.Fatalf("%v: %s", err, said)
 	}
 	return p
 }

@@ -75,10 +75,11 @@ func TestRealRedirect(t *testing.T) {
 	}
 	host, box := twoNamespaces(t)
 	origin := httpOriginText(t, "hello")
-	var secure, plain net.Listener
+	var secure, plain *net.TCPListener
 	inside(t, "/run/netns/"+host, func() (err error) {
-		if secure, err = net.Listen("tcp4", "198.51.100.1:0"); err == nil {
-			plain, err = net.Listen("tcp4", "198.51.100.1:0")
+		gateway := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 1)}
+		if secure, err = net.ListenTCP("tcp4", gateway); err == nil {
+			plain, err = net.ListenTCP("tcp4", gateway)
 		}
 		return err
 	})

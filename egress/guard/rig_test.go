@@ -61,9 +61,9 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 		Logger: zerolog.Nop(),
 	}
 	r.tls, r.http = cfg.TLS.Listener.Addr().String(), cfg.HTTP.Listener.Addr().String()
-	cfg.Dialled = func(c *net.TCPConn) (netip.AddrPort, error) {
+	cfg.Dialled = func(_ int, here netip.AddrPort) (netip.AddrPort, error) {
 		port := cfg.TLS.Port
-		if c.LocalAddr().String() == r.http {
+		if here.String() == r.http {
 			port = cfg.HTTP.Port
 		}
 		return netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), port), nil
@@ -92,14 +92,14 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 	return r
 }
 
-func listen(t testing.TB) net.Listener {
+func listen(t testing.TB) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return l
+	return l.(*net.TCPListener)
 }
 
 func portOf(l net.Listener) uint16 { return peer(l.Addr()).Port() }

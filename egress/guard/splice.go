@@ -3,46 +3,9 @@ package guard
 import (
 	"errors"
 	"fmt"
-	"net"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// splice has bytes passed both ways until both have ended, or one has failed; the flow leaves then. The
-// end of one direction is passed on and leaves the other open. It does not wait: both directions have
-// goroutines of their own, because what went before has grown the caller's stack, and most connections
-// are idle for long.
-func (f *flow) splice(client, upstream *net.TCPConn) {
-	var ended atomic.Int32
-	extend := func() {
-		soon := time.Now().Add(f.guard.cfg.Limits.HalfClosedIdle)
-		_ = client.SetDeadline(soon)
-		_ = upstream.SetDeadline(soon)
-	}
-	moved := func() {
-		if ended.Load() > 0 {
-			extend()
-		}
-	}
-	oneWay := func(to, from *net.TCPConn) {
-		if f.guard.pipes.move(to, from, moved) == nil {
-			_ = to.CloseWrite()
-		} else {
-			// Not an orderly end, so the other side must not take it for one.
-			f.abort()
-		}
-		if ended.Add(1) == 2 {
-			f.leave()
-			return
-		}
-		extend()
-	}
-	f.guard.running.Go(func() { oneWay(client, upstream) })
-	f.guard.running.Go(func() { oneWay(upstream, client) })
-}
 
 // pipe is what splice(2) moves bytes through. held is how many it has.
 type pipe struct{ r, w, held int }
@@ -50,22 +13,108 @@ type pipe struct{ r, w, held int }
 const (
 	pipeSize  = 256 << 10
 	pipesKept = 64
+	// relayShare is how many times a stream's pipe is filled or emptied before others get their turn: enough to
+	// find that there was no more than one pipe takes.
+	relayShare = 3
 )
 
-// pipes are the pipes that nobody uses now.
-type pipes struct {
-	mu     sync.Mutex
-	spare  []*pipe
-	closed bool
+// stream is one direction of a link. It has a pipe only while there is something to move: a pipe is two
+// descriptors and 16 KiB of kernel memory, and most connections are idle.
+type stream struct {
+	from, to *end
+	pipe     *pipe
+	ended    bool
 }
 
-func (ps *pipes) get() (*pipe, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if n := len(ps.spare); n > 0 {
-		p := ps.spare[n-1]
-		ps.spare = ps.spare[:n-1]
-		return p, nil
+// relay moves bytes both ways until both have ended, or one has failed. The end of one direction is passed on
+// and leaves the other open.
+func (l *link) relay() {
+	moved, more := false, false
+	for _, s := range []*stream{&l.down, &l.up} {
+		did, could, err := l.poller.move(s)
+		if err != nil {
+			// Not an orderly end, so the other side must not take it for one.
+			l.reset()
+			return
+		}
+		moved, more = moved || did, more || could
+	}
+	switch {
+	case l.down.ended && l.up.ended:
+		l.finish()
+		return
+	case moved && (l.down.ended || l.up.ended):
+		l.poller.within(l, l.flow.guard.cfg.Limits.HalfClosedIdle, (*link).reset)
+	}
+	if more && !l.eager {
+		l.eager = true
+		l.poller.eager = append(l.poller.eager, l)
+	}
+}
+
+// move passes bytes on as long as there are any and it is the stream's turn. more says that its turn has ended
+// first.
+func (p *poller) move(s *stream) (moved, more bool, err error) {
+	for turn := 0; ; turn++ {
+		full := s.pipe != nil && s.pipe.held > 0
+		switch {
+		case full && !s.to.writable:
+			return moved, false, nil
+		case !full && (s.ended || !s.from.readable):
+			p.returnPipe(s)
+			return moved, false, nil
+		case turn == relayShare:
+			return moved, true, nil
+		case full:
+			err = s.empty()
+			moved = moved || err == nil && s.to.writable
+		default:
+			err = p.fill(s)
+			moved = moved || s.ended
+		}
+		if err != nil {
+			return moved, false, err
+		}
+	}
+}
+
+func (p *poller) fill(s *stream) (err error) {
+	if s.pipe == nil {
+		if s.pipe, err = p.takePipe(); err != nil {
+			return err
+		}
+	}
+	n, err := rawSplice(s.from.fd, s.pipe.w, pipeSize)
+	switch {
+	case errors.Is(err, errAgain):
+		s.from.readable = false
+	case err != nil:
+		return err
+	case n == 0:
+		s.ended = true
+		rawShutdown(s.to.fd, unix.SHUT_WR)
+	default:
+		s.pipe.held = n
+	}
+	return nil
+}
+
+func (s *stream) empty() error {
+	n, err := rawSplice(s.pipe.r, s.to.fd, s.pipe.held)
+	if errors.Is(err, errAgain) {
+		s.to.writable = false
+		return nil
+	}
+	s.pipe.held -= n
+	return err
+}
+
+// takePipe takes a pipe that nobody uses now, or makes one.
+func (p *poller) takePipe() (*pipe, error) {
+	if n := len(p.spare); n > 0 {
+		one := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return one, nil
 	}
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -76,107 +125,21 @@ func (ps *pipes) get() (*pipe, error) {
 	return &pipe{r: ends[0], w: ends[1]}, nil
 }
 
-func (ps *pipes) put(p *pipe) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if p.held == 0 && len(ps.spare) < pipesKept && !ps.closed {
-		ps.spare = append(ps.spare, p)
+// returnPipe takes a stream's pipe away, if it has one. One that is not empty is not used again.
+func (p *poller) returnPipe(s *stream) {
+	one := s.pipe
+	if one == nil {
 		return
 	}
-	p.close()
+	s.pipe = nil
+	if one.held == 0 && len(p.spare) < pipesKept {
+		p.spare = append(p.spare, one)
+		return
+	}
+	one.close()
 }
 
 func (p *pipe) close() {
-	_ = unix.Close(p.r)
-	_ = unix.Close(p.w)
-}
-
-func (ps *pipes) close() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.closed = true
-	for _, p := range ps.spare {
-		p.close()
-	}
-	ps.spare = nil
-}
-
-// move passes bytes on until from has ended; moved is called after each portion. It has a pipe only
-// while there is something to move.
-func (ps *pipes) move(to, from *net.TCPConn, moved func()) error {
-	in, err := from.SyscallConn()
-	if err != nil {
-		return err
-	}
-	out, err := to.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var m mover
-	defer func() {
-		if m.pipe != nil {
-			ps.put(m.pipe)
-		}
-	}()
-	fill := func(fd uintptr) bool { return m.fill(int(fd), ps) }
-	drain := func(fd uintptr) bool { return m.drain(int(fd)) }
-	for {
-		if err := errors.Join(in.Read(fill), m.err); err != nil {
-			return err
-		}
-		if m.pipe.held == 0 {
-			return nil
-		}
-		if err := errors.Join(out.Write(drain), m.err); err != nil {
-			return err
-		}
-		moved()
-	}
-}
-
-// mover is the state of one direction. Its functions report whether they are done; if not, they are
-// called again when the socket is ready.
-type mover struct {
-	pipe *pipe
-	err  error
-}
-
-func (m *mover) fill(socket int, ps *pipes) bool {
-	if m.pipe == nil {
-		if m.pipe, m.err = ps.get(); m.err != nil {
-			return true
-		}
-	}
-	n, err := spliceSome(socket, m.pipe.w, pipeSize)
-	if errors.Is(err, unix.EAGAIN) {
-		ps.put(m.pipe)
-		m.pipe = nil
-		return false
-	}
-	m.pipe.held, m.err = n, err
-	return true
-}
-
-func (m *mover) drain(socket int) bool {
-	for m.pipe.held > 0 {
-		n, err := spliceSome(m.pipe.r, socket, m.pipe.held)
-		if errors.Is(err, unix.EAGAIN) {
-			return false
-		}
-		if err != nil {
-			m.err = err
-			return true
-		}
-		m.pipe.held -= n
-	}
-	return true
-}
-
-func spliceSome(from, to, most int) (int, error) {
-	for {
-		n, err := unix.Splice(from, nil, to, nil, most, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-		if !errors.Is(err, unix.EINTR) {
-			return max(int(n), 0), err
-		}
-	}
+	rawClose(p.r)
+	rawClose(p.w)
 }
