@@ -197,6 +197,19 @@ func TestCanonicalNames(t *testing.T) {
 	}
 }
 
+func TestKindsAreKeptApart(t *testing.T) {
+	var seen kinds
+	for kind := range 1 << 16 {
+		if seen.has(uint16(kind)) {
+			t.Fatalf("%d is there before it came", kind)
+		}
+		seen.add(uint16(kind))
+		if !seen.has(uint16(kind)) {
+			t.Fatalf("%d is not there", kind)
+		}
+	}
+}
+
 // TestTheSecondHelloMayComeLater covers what a client sends after a HelloRetryRequest.
 func TestTheSecondHelloMayComeLater(t *testing.T) {
 	raw := append([]byte{20, 3, 3, 0, 1, 1, 23, 3, 3, 0, 2, 7, 7}, records(message(named("allowed.example")), 50)...)
