@@ -37,11 +37,10 @@ const why = `## Where the time goes
 - **Denied questions.** They cost what allowed ones do: nothing is looked up in the cache, but the answer is
   longer. One part in fifty, either way, is the machine's.
 - **Streams through the guard.** Both cores are busy all the time: under runsc the container's kernel has two
-  thirds of them, curl and the origin have the TLS, and sandboxd, which only splices, has 5 % (0.7 % when the
-  stream goes past it). What it takes is missing elsewhere, as is what the kernel does for the second
+  thirds of them, curl and the origin have the TLS, and sandboxd only splices. What it takes is missing elsewhere, as is what the kernel does for the second
   connection; rounds differ by a third. HAProxy in the same place is as far from a direct stream as the guard.
 - **Connections through the guard.** The guard runs some 0.35 ms for a connection, from its beginning to its
-  end, and HAProxy 0.3; about half of that is before the client has its answer. The rest of the difference to a
+  end, and HAProxy 0.3. The rest of the difference to a
   direct connection is the second leg, for which HAProxy pays as well. With goroutines for each connection it
   was 0.6 ms: a third of that was Go's scheduler and its monitor, a thread that wakes when an idle process
   begins a system call and then looks every 20 µs. That is why the guard has a poller of its own.

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,7 +17,7 @@ type link struct {
 	poller         *poller
 	client, origin end
 	next           func(*link)
-	closed         bool
+	closed         atomic.Bool
 
 	// until is when late is called; see poller.within.
 	until time.Time
@@ -49,7 +50,7 @@ func newLink(p *poller, fd int, source netip.Addr) *link {
 
 // begin is the first thing that a link does, unless it was reset meanwhile.
 func (l *link) begin() {
-	if l.closed {
+	if l.closed.Load() {
 		return
 	}
 	p := l.poller
@@ -62,7 +63,7 @@ func (l *link) begin() {
 }
 
 func (l *link) step() {
-	if !l.closed {
+	if !l.closed.Load() {
 		l.next(l)
 	}
 }
@@ -75,10 +76,9 @@ func (l *link) finish() { l.close(rawClose) }
 func (l *link) reset()  { l.close(rawReset) }
 
 func (l *link) close(how func(fd int)) {
-	if l.closed {
+	if !l.closed.CompareAndSwap(false, true) {
 		return
 	}
-	l.closed = true
 	if l.cancel != nil {
 		l.cancel()
 	}
@@ -94,10 +94,13 @@ func (l *link) close(how func(fd int)) {
 	p.guard.clients.leave(l.flow)
 }
 
-// abandon ends a link whose poller has ended before it could begin.
+// abandon ends a link whose poller has ended before it could begin. The last that the poller did may have been
+// to reset it.
 func (l *link) abandon() {
-	rawReset(l.client.fd)
-	l.flow.guard.clients.leave(l.flow)
+	if l.closed.CompareAndSwap(false, true) {
+		rawReset(l.client.fd)
+		l.flow.guard.clients.leave(l.flow)
+	}
 }
 
 // hear reads the first hello.
@@ -150,7 +153,7 @@ func (l *link) resolve() {
 		addrs, err := l.flow.resolve(ctx, l.name)
 		l.poller.post(func() {
 			switch {
-			case l.closed:
+			case l.closed.Load():
 			case l.poller.life.Err() != nil:
 				l.reset() // the guard ends, which is no verdict
 			default:

@@ -373,3 +373,43 @@ func TestLimitsBoundWhatWaits(t *testing.T) {
 	}
 	close(busy)
 }
+
+// TestAPollerThatIsGone: connections that would have been its are reset, once, and the others served.
+func TestAPollerThatIsGone(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	r := newRig(t, 1, 0, nil)
+	gone := r.pollers[1]
+	gone.post(gone.stop)
+	eventually(t, "it does not end", func() bool { return !gone.post(func() {}) })
+	for range 10 {
+		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	served := func() int {
+		links := make(chan int)
+		r.pollers[0].post(func() { links <- len(r.pollers[0].links) })
+		return <-links
+	}
+	eventually(t, "half of them are not open", func() bool { return served() == 5 && r.Stats().Open == 5 })
+
+	l := newLink(gone, boundSocket(t), loopback)
+	l.abandon()
+	l.reset()
+	if open := r.Stats().Open; open != 5 {
+		t.Errorf("%d are open", open)
+	}
+}
+
+// boundSocket is the descriptor of a socket that has an address. It is its caller's.
+func boundSocket(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
