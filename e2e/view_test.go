@@ -85,31 +85,32 @@ func TestGrantsBeyondThePermissions(t *testing.T) {
 	})
 }
 
-// Home variables point into the home where it can be written, else into /tmp, or where the call says.
+// HOME is the home in every call that names no other, and what tools write goes there where all of it can be
+// written, else to /tmp.
 func TestHomeVariables(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		for user, dir := range map[string]string{"vars": "", "vars-project": "/home/project"} {
 			l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{WorkingDir: dir, WriteDirs: []string{"/home/out"}}})
 		}
 		for name, c := range map[string]struct {
-			user      string
-			grants    []string
-			home      string
-			want, tmp string
+			user             string
+			grants           []string
+			home             string
+			want, state, tmp string
 		}{
-			"no grant":                    {"vars", none, "", "/tmp", "/tmp"},
-			"the home":                    {"vars", workspace, "", "/home", "/home/.cache/tmp"},
-			"a working directory":         {"vars-project", workspace, "", "/tmp", "/tmp"},
-			"a directory":                 {"vars", []string{"@write:/home/out"}, "", "/tmp", "/tmp"},
-			"asked for":                   {"vars", []string{"@write:/home/out"}, "/home/out/agent", "/home/out/agent", "/home/out/agent/.cache/tmp"},
-			"asked for by its host path":  {"vars", []string{"@write:/home/out"}, l.at("vars", "out"), "/home/out", "/home/out/.cache/tmp"},
-			"asked for, in the workspace": {"vars-project", workspace, "/home/project/h", "/home/project/h", "/home/project/h/.cache/tmp"},
-			"asked for in /tmp":           {"vars", none, "/tmp/h", "/tmp/h", "/tmp"},
+			"no grant":                    {"vars", none, "", "/home", "/tmp", "/tmp"},
+			"the home":                    {"vars", workspace, "", "/home", "/home", "/home/.cache/tmp"},
+			"a working directory":         {"vars-project", workspace, "", "/home", "/tmp", "/tmp"},
+			"a directory":                 {"vars", []string{"@write:/home/out"}, "", "/home", "/tmp", "/tmp"},
+			"asked for":                   {"vars", []string{"@write:/home/out"}, "/home/out/agent", "/home/out/agent", "/home/out/agent", "/home/out/agent/.cache/tmp"},
+			"asked for by its host path":  {"vars", []string{"@write:/home/out"}, l.at("vars", "out"), "/home/out", "/home/out", "/home/out/.cache/tmp"},
+			"asked for, in the workspace": {"vars-project", workspace, "/home/project/h", "/home/project/h", "/home/project/h", "/home/project/h/.cache/tmp"},
+			"asked for in /tmp":           {"vars", none, "/tmp/h", "/tmp/h", "/tmp/h", "/tmp"},
 		} {
 			out := l.run(t, c.user, apitypes.Exec{Permissions: c.grants, Home: c.home, Command: `printf '%s\n' $HOME $USERPROFILE $XDG_CONFIG_HOME $XDG_CACHE_HOME $XDG_DATA_HOME $npm_config_cache $CARGO_HOME $GOPATH $PIP_CACHE_DIR $TMPDIR $TMP $TEMP
-				for v in HOME TMPDIR XDG_CACHE_HOME CARGO_HOME npm_config_cache PIP_CACHE_DIR GOPATH; do mkdir -p "${!v}" && touch "${!v}/$v" || echo cannot $v; done; mktemp >/dev/null`})
-			h := c.want
-			want := []string{h, h, h + "/.config", h + "/.cache", h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", h + "/.cache/pip", c.tmp, c.tmp, c.tmp}
+				for v in TMPDIR XDG_CACHE_HOME CARGO_HOME npm_config_cache PIP_CACHE_DIR GOPATH; do mkdir -p "${!v}" && touch "${!v}/$v" || echo cannot $v; done; mktemp >/dev/null`})
+			h := c.state
+			want := []string{c.want, c.want, h + "/.config", h + "/.cache", h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", h + "/.cache/pip", c.tmp, c.tmp, c.tmp}
 			if got := strings.Fields(out.Stdout); !slices.Equal(got, want) || out.Failed {
 				t.Errorf("%s: got %v, want %v (%s)", name, got, want, out.Stderr)
 			}
@@ -123,28 +124,58 @@ func TestHomeVariables(t *testing.T) {
 	})
 }
 
-// Tools work where the home is read-only.
-func TestToolsInAReadOnlyHome(t *testing.T) {
+// What write puts at ~ is at ~ for a command, whatever either may write to.
+func TestTheHomeIsOnePlace(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
-		l.register(t, "tools")
+		l.register(t, "one-home")
+		l.write(t, "one-home", "~/notes.txt", "milk")
+		for _, grants := range [][]string{none, workspace} {
+			out := l.run(t, "one-home", apitypes.Exec{Permissions: grants, Command: "cat ~/notes.txt; cd; pwd"})
+			if out.Stdout != "milk/home\n" {
+				t.Errorf("%v: %q %q", grants, out.Stdout, out.Stderr)
+			}
+		}
+	})
+}
+
+// Tools work where the home is read-only, read their configuration there, and complain of nothing.
+func TestToolsInAReadOnlyHome(t *testing.T) {
+	goroot := runtimeGOROOT(t)
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.registerAs(t, "tools", apitypes.Registration{
+			UserID: "tools", Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/go"}},
+			Mounts: []apitypes.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
+		})
+		l.put(t, "tools", ".gitconfig", "[user]\nname = a\nemail = a@b.c\n[init]\ndefaultBranch = main\n")
+		l.put(t, "tools", ".npmrc", "install-links=true\n")
+		l.put(t, "tools", ".local/lib/python3.11/site-packages/ours.py", "x = 1\n")
 		tools := map[string]string{
-			"git":         "git init -q /tmp/x && cd /tmp/x && git config --global user.email a@b.c && git config --global user.name a && git commit -q --allow-empty -m x && git log --oneline | wc -l",
-			"npm":         "npm --version > /dev/null && npm cache verify > /dev/null && echo 1",
-			"python":      "python3 -c 'import tempfile; tempfile.mkdtemp(); print(1)'",
+			"git":         "git init -q /tmp/x && cd /tmp/x && git commit -q --allow-empty -m x && git log --oneline | wc -l",
+			"npm":         `mkdir -p /tmp/p/q && cd /tmp/p && echo '{"name":"q","version":"1.0.0"}' > q/package.json && npm install --no-audit ./q | grep -c '^added 1 package'`,
+			"node":        "echo 1 | node -i 2>&1 | grep -o '^> 1$' | cut -c 3-",
+			"python":      "python3 -c 'import tempfile, ours; tempfile.mkdtemp(); print(ours.x)'",
 			"venv":        "python3 -m venv --without-pip /tmp/venv && /tmp/venv/bin/python -c 'print(1)'",
 			"pip":         "pip cache dir | grep -c ^/tmp/",
+			"pip install": "mkdir -p /tmp/pkg && cd /tmp/pkg && printf 'from setuptools import setup\nsetup(name=\"pkg\", version=\"1\", py_modules=[\"pkg\"])' > setup.py && echo 'x = 1' > pkg.py && pip install -q --no-index --no-build-isolation --target /tmp/target . 2>&1 && PYTHONPATH=/tmp/target python3 -c 'import pkg; print(pkg.x)'",
+			"go":          "export PATH=$PATH:/mnt/go/bin; go env -w GOFLAGS=-mod=mod && go telemetry >/dev/null && mkdir -p /tmp/m && cd /tmp/m && echo 'package m' > m.go && go mod init -C . example.org/m 2>/dev/null && go build . && ls $GOCACHE | grep -c README",
+			"cargo":       "mkdir -p $CARGO_HOME/registry $RUSTUP_HOME && echo 1",
 			"the shell":   "cat <<< 1",
 			"a compiler":  "echo 'int main(){return 0;}' > /tmp/a.c && gcc -o /tmp/a /tmp/a.c && /tmp/a && echo 1",
 			"login shell": "bash -lc 'echo 1'",
+			"interactive": "bash -ic 'echo 1' 2>&1 | grep -v 'job control\\|terminal process group'",
 		}
 		for _, name := range slices.Sorted(maps.Keys(tools)) {
-			out := l.run(t, "tools", apitypes.Exec{Permissions: none, Command: tools[name]})
-			if out.Failed || strings.TrimSpace(out.Stdout) != "1" {
+			grants := none
+			if name == "go" {
+				grants = []string{"@read:/mnt/go"}
+			}
+			out := l.run(t, "tools", apitypes.Exec{Permissions: grants, Command: tools[name]})
+			if out.Failed || strings.TrimSpace(out.Stdout) != "1" || out.Stderr != "" {
 				t.Errorf("%s: %q %q", name, out.Stdout, out.Stderr)
 			}
 		}
-		if got := below(t, l.home("tools")); slices.Contains(got, ".npm") || slices.Contains(got, ".gitconfig") {
+		if got := below(t, l.home("tools")); slices.Contains(got, ".npm") || slices.Contains(got, ".cache") {
 			t.Errorf("the home has %v", got)
 		}
-	})
+	}, "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot)
 }

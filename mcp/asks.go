@@ -17,7 +17,7 @@ type Runs struct {
 	Command string            `json:"command" jsonschema:"a command line for bash"`
 	Cwd     string            `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the working directory or absolute; default the working directory"`
 	Env     map[string]string `json:"env,omitempty" jsonschema:"variables for the command"`
-	Home    string            `json:"home,omitempty" jsonschema:"absolute directory for HOME and the caches of tools, one that the command may write to; default the home where that may be written, else /tmp"`
+	Home    string            `json:"home,omitempty" jsonschema:"absolute directory for HOME and the caches of tools, one that the command may write to; default HOME is /home, and the caches are in it where all of it may be written, else in /tmp"`
 	Asks
 }
 

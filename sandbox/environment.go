@@ -8,40 +8,45 @@ import (
 	"github.com/daycare-run/sandbox/fault"
 )
 
-// homeVariables make tools keep their state in a home, and what they need for the
-// moment in tmp.
-func homeVariables(home, tmp string) map[string]string {
+// variables are where a command's home is, and what makes tools keep their state where it can be written: they
+// look for their configuration at home and write below state, which is home where that can be written. What they
+// need for the moment is in tmp. Where a tool would find only in state what somebody has configured at home (git's
+// configuration, npm's, what pip has installed for a user), it is left to look at home.
+func (p plan) variables() map[string]string {
+	state := p.state
 	return map[string]string{
-		"HOME":        home,
-		"USERPROFILE": home,
+		"HOME":        p.home,
+		"USERPROFILE": p.home,
 
-		"XDG_CONFIG_HOME": home + "/.config",
-		"XDG_CACHE_HOME":  home + "/.cache",
-		"XDG_DATA_HOME":   home + "/.local/share",
-		"XDG_STATE_HOME":  home + "/.local/state",
+		"XDG_CONFIG_HOME": state + "/.config",
+		"XDG_CACHE_HOME":  state + "/.cache",
+		"XDG_DATA_HOME":   state + "/.local/share",
+		"XDG_STATE_HOME":  state + "/.local/state",
 
-		"TMPDIR": tmp,
-		"TMP":    tmp,
-		"TEMP":   tmp,
+		"TMPDIR": p.tmp,
+		"TMP":    p.tmp,
+		"TEMP":   p.tmp,
 
-		"CARGO_HOME":        home + "/.cargo",
-		"RUSTUP_HOME":       home + "/.rustup",
-		"GOPATH":            home + "/go",
-		"GOCACHE":           home + "/.cache/go-build",
-		"GOMODCACHE":        home + "/go/pkg/mod",
-		"npm_config_cache":  home + "/.npm",
-		"YARN_CACHE_FOLDER": home + "/.cache/yarn",
-		"PNPM_HOME":         home + "/.local/share/pnpm",
-		"PIP_CACHE_DIR":     home + "/.cache/pip",
-		"UV_CACHE_DIR":      home + "/.cache/uv",
-		"GEM_HOME":          home + "/.gem",
-		"BUNDLE_USER_HOME":  home + "/.bundle",
-		"COMPOSER_HOME":     home + "/.composer",
-		"NUGET_PACKAGES":    home + "/.nuget/packages",
-		"DOTNET_CLI_HOME":   home,
-		"PUB_CACHE":         home + "/.pub-cache",
-		"GRADLE_USER_HOME":  home + "/.gradle",
-		"MAVEN_USER_HOME":   home + "/.m2",
+		"CARGO_HOME":         state + "/.cargo",
+		"RUSTUP_HOME":        state + "/.rustup",
+		"GOPATH":             state + "/go",
+		"GOCACHE":            state + "/.cache/go-build",
+		"GOMODCACHE":         state + "/go/pkg/mod",
+		"npm_config_cache":   state + "/.npm",
+		"NODE_REPL_HISTORY":  state + "/.node_repl_history",
+		"YARN_CACHE_FOLDER":  state + "/.cache/yarn",
+		"YARN_GLOBAL_FOLDER": state + "/.yarn/berry",
+		"PNPM_HOME":          state + "/.local/share/pnpm",
+		"PIP_CACHE_DIR":      state + "/.cache/pip",
+		"UV_CACHE_DIR":       state + "/.cache/uv",
+		"GEM_HOME":           state + "/.gem",
+		"BUNDLE_USER_HOME":   state + "/.bundle",
+		"COMPOSER_HOME":      state + "/.composer",
+		"NUGET_PACKAGES":     state + "/.nuget/packages",
+		"DOTNET_CLI_HOME":    state,
+		"PUB_CACHE":          state + "/.pub-cache",
+		"GRADLE_USER_HOME":   state + "/.gradle",
+		"MAVEN_USER_HOME":    state + "/.m2",
 	}
 }
 

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -24,17 +23,25 @@ func TestTheLaterLayerWins(t *testing.T) {
 }
 
 func TestHomeVariables(t *testing.T) {
-	for name, value := range homeVariables("/home", "/tmp") {
-		if !strings.HasPrefix(value+"/", "/home/") && !slices.Contains([]string{"TMPDIR", "TMP", "TEMP"}, name) {
-			t.Errorf("%s=%s is not in the home", name, value)
+	got := plan{home: "/home", state: "/var/state", tmp: "/var/tmp/x"}.variables()
+	for name, value := range got {
+		want := "/var/state/"
+		switch name {
+		case "HOME", "USERPROFILE":
+			want = "/home/"
+		case "TMPDIR", "TMP", "TEMP":
+			want = "/var/tmp/x/"
+		}
+		if !strings.HasPrefix(value+"/", want) {
+			t.Errorf("%s=%s is not in %s", name, value, want)
 		}
 	}
 	// What a program of a kind looks for.
 	for name, want := range map[string]string{
-		"HOME": "/home", "XDG_CONFIG_HOME": "/home/.config", "TMPDIR": "/tmp", "CARGO_HOME": "/home/.cargo", "PIP_CACHE_DIR": "/home/.cache/pip",
+		"XDG_CONFIG_HOME": "/var/state/.config", "CARGO_HOME": "/var/state/.cargo", "PIP_CACHE_DIR": "/var/state/.cache/pip",
 	} {
-		if got := homeVariables("/home", "/tmp")[name]; got != want {
-			t.Errorf("%s=%s, want %s", name, got, want)
+		if got[name] != want {
+			t.Errorf("%s=%s, want %s", name, got[name], want)
 		}
 	}
 }

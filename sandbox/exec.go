@@ -31,8 +31,8 @@ type Request struct {
 	// presets of such patterns. They go with @network.
 	AllowedDomains, PackageManagers []string
 	Restrictions
-	// Home is where the home variables point, a directory that the call may write to; empty for the
-	// home, or /tmp where the home is read-only.
+	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
+	// home, and for the state /tmp where not all of the home can be written.
 	Home string
 	// Cwd is relative to the working directory, or absolute and in it; empty is the working
 	// directory.
@@ -123,7 +123,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err := s.makeTmpHome(ctx, p); err != nil {
 		return Result{}, err
 	}
-	command.Env = environment(p.platform.env, homeVariables(p.home, p.tmp), terminalVariables(r), r.Env, r.Secrets)
+	command.Env = environment(p.platform.env, p.variables(), terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
 	if p.spec.Egress.Profile != "" {
 		refused = s.refusals(p.spec.ContainerName(), r.Refused)

@@ -24,8 +24,9 @@ type plan struct {
 	decision policy.Decision
 	spec     dockerexec.Spec
 	platform platform
-	// home is where HOME points and homeWhy the reason; tmp is where TMPDIR does.
-	home, homeWhy, tmp string
+	// home is where HOME points and homeWhy the reason; state is where tools keep what they write, and tmp where
+	// TMPDIR points.
+	home, homeWhy, state, tmp string
 }
 
 // ask is the part of a call that decides about its container.
@@ -91,7 +92,7 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 		}
 	}
 	p.spec.Egress = reach
-	err = b.homeVariables(&p, paths, a.home)
+	err = b.settle(&p, paths, a.home)
 	return p, err
 }
 
@@ -233,9 +234,10 @@ func (b *builder) events(spec *dockerexec.Spec) error {
 	return nil
 }
 
-// homeVariables decides where HOME and TMPDIR point.
-func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error {
-	p.home, p.homeWhy, p.tmp = policy.Tmp.String(), "the home is read-only for this call", policy.Tmp.String()
+// settle decides where HOME and TMPDIR point and where tools keep their state.
+func (b *builder) settle(p *plan, paths pathmap.Map, asked string) error {
+	p.home, p.homeWhy = policy.Home.String(), "the home; this call may not write to all of it, so tools keep their state in /tmp"
+	p.state, p.tmp = policy.Tmp.String(), policy.Tmp.String()
 	switch {
 	case asked != "":
 		path, err := place(paths, asked)
@@ -246,11 +248,11 @@ func (b *builder) homeVariables(p *plan, paths pathmap.Map, asked string) error 
 		if !ok || at.Mode != policy.Writable {
 			return fault.Denied("home: this call may not write to %q; ask for @workspace, or for @write: of a directory that holds it", path)
 		}
-		p.home, p.homeWhy = path.String(), "asked for"
+		p.home, p.homeWhy, p.state = path.String(), "asked for", path.String()
 	case p.decision.View.HomeWritable():
-		p.home, p.homeWhy = policy.Home.String(), "the home is writable for this call"
+		p.homeWhy, p.state = "the home, which this call may write to", p.home
 	}
-	home, err := pathmap.ParseContainer(p.home)
+	home, err := pathmap.ParseContainer(p.state)
 	if err != nil {
 		return err
 	}

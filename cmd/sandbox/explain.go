@@ -17,7 +17,8 @@ func explainCommand(a *app) *cobra.Command {
 		Use:   "explain --user USER [--grant TAG]… [--allow-domain NAME]… [--home DIR]",
 		Short: "Show what a call would see and reach, and why",
 		Long: `explain shows the view that "sandbox exec" would get with the same grants: each place with what the
-call may do there and why, where HOME points, and what it reaches beyond files. Nothing is started.
+call may do there and why, where HOME points and tools keep their state, and what it reaches beyond
+files. Nothing is started.
 
 Of the places, the longest that holds a path decides about it: "hidden" is neither read nor written,
 and "empty" is an empty directory.`,

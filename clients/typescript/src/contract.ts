@@ -894,7 +894,7 @@ export interface components {
         /**
          * @description A command: either `command` or `argv`. Together with its environment it has at most 2097152 bytes.
          *
-         *     Its environment is the image's; over that the variables that keep tools' state in `home` (HOME,
+         *     Its environment is the image's; over that the variables that keep tools' state where it can be written (HOME,
          *     TMPDIR, XDG_CONFIG_HOME and the like); over that `env`; over that `secrets`.
          */
         Exec: {
@@ -915,7 +915,8 @@ export interface components {
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
              * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the call may write
-             *     to. By default the home when the call may write to it, and else `/tmp`.
+             *     to. By default HOME is `/home`, and the others point into it when the call may write to all of it, else
+             *     into `/tmp`.
              */
             home?: string;
             /**
@@ -1263,7 +1264,8 @@ export interface components {
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
              * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the call may write
-             *     to. By default the home when the call may write to it, and else `/tmp`.
+             *     to. By default HOME is `/home`, and the others point into it when the call may write to all of it, else
+             *     into `/tmp`.
              */
             home?: string;
         };
@@ -1325,7 +1327,8 @@ export interface components {
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
              * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the process may write
-             *     to. By default the home when the process may write to it, and else `/tmp`.
+             *     to. By default HOME is `/home`, and the others point into it when the process may write to all of it,
+             *     else into `/tmp`.
              */
             home?: string;
             /**
