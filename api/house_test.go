@@ -46,6 +46,9 @@ func newHouse(t testing.TB) *sandbox.Service {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil
 		},
 		Forget: func() {},
+		Outfit: func(context.Context, string) (*images.Outfit, error) {
+			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
+		},
 		Inspect: func(context.Context) (engine.Info, error) {
 			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},

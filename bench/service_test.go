@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -73,7 +74,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	inside := sandbox.New(sandbox.Config{
 		UsersDir: s.path("users"), HomeUID: uid, HomeGID: gid,
 		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, MaxInFlight: 1000, KillGrace: time.Second, MaxOutput: 1000,
-	}, registry, sandbox.NewPlatforms(fakePlatform()), executor, zerolog.Nop())
+	}, registry, sandbox.NewPlatforms(fakePlatform(uid, gid)), executor, zerolog.Nop())
 	listener, err := net.Listen("unix", s.path("socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -93,13 +94,16 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	return s
 }
 
-func fakePlatform() sandbox.PlatformConfig {
+func fakePlatform(uid, gid uint32) sandbox.PlatformConfig {
 	return sandbox.PlatformConfig{
 		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 1e9}},
 		Find: func(context.Context) (images.Image, error) {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil
 		},
 		Forget: func() {},
+		Outfit: func(context.Context, string) (*images.Outfit, error) {
+			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
+		},
 		Inspect: func(context.Context) (engine.Info, error) {
 			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},

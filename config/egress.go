@@ -39,6 +39,11 @@ type Egress struct {
 	// clouds keep their metadata), multicast or reserved addresses. Default none.
 	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC" reload:"restart"`
 
+	// CAFile is a file with certificates in PEM, such as that of a mirror in the house, that programs in
+	// containers trust beside those of the image. Read at start and at SIGHUP; its variable may name the host's own
+	// bundle. Empty, the default, for none.
+	CAFile string `json:"caFile" env:"CA_FILE" reload:"live"`
+
 	// QueriesPerSecond bounds the DNS questions of one container. From 1 to 1000000. Default 200.
 	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND" reload:"restart"`
 

@@ -97,7 +97,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Egress: config.Egress{
 			Name: "d", Subnets: []string{"10.0.0.0/23"}, ExtraPorts: []int{22, 5432}, AllowGlobalWildcard: false,
 			Presets:    map[string][]string{"corp": {"git.corp.example", "*.corp.example"}, "x-1": {"a.b"}},
-			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, QueriesPerSecond: 1, MaxConnections: 65536,
+			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, CAFile: "/ca", QueriesPerSecond: 1, MaxConnections: 65536,
 			MaxDomains: 10_000, DecisionLog: 100,
 		},
 		UsersDir:          "/u",
@@ -134,7 +134,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"egress": {
 			"name": "d", "subnets": ["10.0.0.0/23"], "extraPorts": [22, 5432], "allowGlobalWildcard": false,
 			"presets": {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]},
-			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "queriesPerSecond": 1, "maxConnections": 65536,
+			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "caFile": "/ca", "queriesPerSecond": 1, "maxConnections": 65536,
 			"maxDomains": 10000, "decisionLog": 100
 		},
 		"usersDir": "/u", "allowedMountRoots": ["/u", "/srv/data"], "eventsSocket": "/e", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
@@ -178,6 +178,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_EGRESS_ALLOW_GLOBAL_WILDCARD":            "false",
 		"SANDBOXD_EGRESS_PRESETS":                          ` {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]} `,
 		"SANDBOXD_EGRESS_ALSO_PUBLIC":                      "10.9.0.0/16,192.168.7.1/32",
+		"SANDBOXD_EGRESS_CA_FILE":                          "/ca",
 		"SANDBOXD_EGRESS_QUERIES_PER_SECOND":               "1",
 		"SANDBOXD_EGRESS_MAX_CONNECTIONS":                  "65536",
 		"SANDBOXD_EGRESS_MAX_DOMAINS":                      "10000",

@@ -85,6 +85,7 @@ func (c Config) checkPaths(f *faults) {
 		{"agentPath", c.AgentPath, c.AgentPath != "" && f.path("agentPath", c.AgentPath)},
 		{"eventsSocket", c.EventsSocket, c.EventsSocket != "" && f.socket("eventsSocket", c.EventsSocket)},
 		{"docker.socketPath", c.Docker.SocketPath, f.socket("docker.socketPath", c.Docker.SocketPath)},
+		{"egress.caFile", c.Egress.CAFile, c.Egress.CAFile != "" && f.path("egress.caFile", c.Egress.CAFile)},
 		{"tcp.tokensFile", c.TCP.TokensFile, c.TCP.TokensFile != "" && f.path("tcp.tokensFile", c.TCP.TokensFile)},
 		{"tcp.certFile", c.TCP.CertFile, c.TCP.CertFile != "" && f.path("tcp.certFile", c.TCP.CertFile)},
 		{"tcp.keyFile", c.TCP.KeyFile, c.TCP.KeyFile != "" && f.path("tcp.keyFile", c.TCP.KeyFile)},

@@ -45,7 +45,7 @@ func (c canonical) id(id FileID) canonical {
 }
 
 func (c canonical) spec(s Spec) canonical {
-	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.SpoolDir).flags(s.Events)
+	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.Passwd).text(s.Group).text(s.SpoolDir).flags(s.Events)
 	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).texts(s.Egress.Denied).text(s.Process.ID).text(s.Process.Dir)
 	c = c.number(uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
@@ -67,7 +67,7 @@ func (c canonical) spec(s Spec) canonical {
 }
 
 func (c canonical) platform(p Platform) canonical {
-	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskFile).text(p.Network)
+	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskFile).text(p.Bundle).text(p.BundleAt).text(p.Network)
 	c = c.flags(p.ReadOnlyRoot, p.Unconfined).texts(p.CapDrop).texts(p.CapAdd)
 	l := p.Limits
 	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.Shm, l.Tmp, l.Run, l.VarTmp} {

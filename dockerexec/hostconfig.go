@@ -79,6 +79,12 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 			s.tmpVolume(),
 		},
 	}
+	for _, own := range []Mount{{Source: p.Bundle, Target: p.BundleAt}, {Source: s.Passwd, Target: "/etc/passwd"}, {Source: s.Group, Target: "/etc/group"}} {
+		if own.Source != "" {
+			own.ReadOnly = true
+			host.Mounts = append(host.Mounts, bind(own))
+		}
+	}
 	if net.network != "" {
 		host.NetworkMode = container.NetworkMode(net.network)
 		// The file is ours, because the engine's names a server of its own, which gVisor does not reach.

@@ -25,6 +25,10 @@ type Spec struct {
 	// UID and GID are who commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
+	// Passwd and Group are files on the engine's host for /etc/passwd and /etc/group, their names changing with
+	// their content; empty where the image's own will do.
+	Passwd string `json:"passwd"`
+	Group  string `json:"group"`
 	// SpoolDir is a directory of the tenant's on the host, for the file that large outputs pass
 	// through. It must be one that commands cannot reach.
 	SpoolDir string `json:"spoolDir"`
@@ -60,6 +64,10 @@ type Platform struct {
 	EventsRuntime string `json:"eventsRuntime"`
 	// MaskFile is an empty file on the engine's host that nobody may read; it hides files.
 	MaskFile string `json:"maskFile"`
+	// Bundle is a file of certificates on the engine's host, its name changing with its content, that programs
+	// find at BundleAt; empty where the image's own will do.
+	Bundle   string `json:"bundle"`
+	BundleAt string `json:"bundleAt"`
 	// Network is what the names of our networks and of their interfaces begin with.
 	Network string `json:"network"`
 	// ReadOnlyRoot makes everything but mounts and tmpfs read-only.
@@ -178,6 +186,11 @@ const (
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
 )
 
+// InstanceLabels mark what belongs to a service: what has them alone is removed by its Executor.
+func InstanceLabels(instance string) map[string]string {
+	return map[string]string{labelInstance: instance}
+}
+
 // text is the Spec as JSON, by which a container describes itself.
 func (s Spec) text() string {
 	text, err := json.Marshal(s.ordered())
@@ -215,7 +228,7 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
 // place inside, the others are words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskFile, "(a mask)"}
+	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskFile, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

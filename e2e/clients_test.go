@@ -114,8 +114,7 @@ func TestEgressOfPackageManagers(t *testing.T) {
 	for _, runtimeName := range runtimes {
 		t.Run(runtimeName, func(t *testing.T) {
 			goroot := runtimeGOROOT(t)
-			l := newLab(t, runtimeName, append(registrySettings(t), "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot)...)
-			l.put(t, "packages", "ca.pem", hostCA(t))
+			l := newLab(t, runtimeName, append(registrySettings(t), "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot, "SANDBOXD_EGRESS_CA_FILE="+hostCAFile)...)
 			l.registerAs(t, "packages", apitypes.Registration{
 				UserID:      "packages",
 				Permissions: apitypes.Permissions{Network: true, ReadDirs: []string{"/mnt/go"}},
@@ -130,7 +129,7 @@ func TestEgressOfPackageManagers(t *testing.T) {
 			} {
 				call := apitypes.Exec{
 					Command: "cd /tmp && " + c.command, Permissions: []string{"@network", "@read:/mnt/go"}, PackageManagers: []string{c.preset}, TimeoutMs: &timeout,
-					Env: map[string]string{"NODE_EXTRA_CA_CERTS": "/home/ca.pem", "SSL_CERT_FILE": "/home/ca.pem", "GOFLAGS": "-mod=mod"},
+					Env: map[string]string{"GOFLAGS": "-mod=mod"},
 				}
 				out := l.run(t, "packages", call)
 				for tries := 1; out.Failed && !out.TimedOut && tries < 3; tries++ {
@@ -199,10 +198,12 @@ func hostResolvers(t *testing.T) string {
 	return strings.Join(servers, ",")
 }
 
-// hostCA is what the host trusts: a mirror of the house may have a certificate of the house.
+// hostCAFile is what the host trusts: a mirror of the house may have a certificate of the house.
+const hostCAFile = "/etc/ssl/certs/ca-certificates.crt"
+
 func hostCA(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
+	text, err := os.ReadFile(hostCAFile)
 	if err != nil {
 		t.Fatal(err)
 	}

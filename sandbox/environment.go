@@ -50,6 +50,23 @@ func (p plan) variables() map[string]string {
 	}
 }
 
+// trustVariables make programs trust the certificates of a bundle that do not look where the image's own programs
+// do, or have a list of their own.
+func trustVariables(bundle string) map[string]string {
+	if bundle == "" {
+		return nil
+	}
+	variables := map[string]string{}
+	for _, name := range []string{
+		"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "PIP_CERT",
+		"NODE_EXTRA_CA_CERTS", "DENO_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT", "COMPOSER_CAFILE", "HEX_CACERTS_PATH",
+		"AWS_CA_BUNDLE", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+	} {
+		variables[name] = bundle
+	}
+	return variables
+}
+
 // terminalVariables say which terminal is meant where the call does not: one that all programs know.
 func terminalVariables(r Request) map[string]string {
 	if r.Terminal == nil {
@@ -58,8 +75,13 @@ func terminalVariables(r Request) map[string]string {
 	return map[string]string{"TERM": "xterm-256color"}
 }
 
-// environment is a command's whole environment, sorted: the image's, then the home variables, then
-// what the call gives, the later over the earlier.
+// environment is a command's whole environment, sorted: the image's, then what this service sets, then what the call
+// gives, the later over the earlier.
+func (p plan) environment(given ...map[string]string) []string {
+	layers := append([]map[string]string{p.variables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
+	return environment(p.platform.env, layers...)
+}
+
 func environment(image []string, given ...map[string]string) []string {
 	all := map[string]string{}
 	for _, entry := range image {

@@ -123,7 +123,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err := s.makeTmpHome(ctx, p); err != nil {
 		return Result{}, err
 	}
-	command.Env = environment(p.platform.env, p.variables(), terminalVariables(r), r.Env, r.Secrets)
+	command.Env = p.environment(terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
 	if p.spec.Egress.Profile != "" {
 		refused = s.refusals(p.spec.ContainerName(), r.Refused)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func fakePlatform() PlatformConfig {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin", "HOME=/root"}, Version: "1"}, nil
 		},
 		Forget: func() {},
+		Outfit: func(context.Context, string) (*images.Outfit, error) {
+			return images.NewOutfit("", images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
+		},
 		Inspect: func(context.Context) (engine.Info, error) {
 			return engine.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
 		},

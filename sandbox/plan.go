@@ -83,7 +83,7 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	b := builder{
 		service: s, paths: paths, home: h, look: a.look, gvisor: p.platform.gvisor(decision.Events), secrets: map[pathmap.Mount][]string{},
 	}
-	if p.spec, err = b.spec(box, p.platform.Platform, decision); err != nil {
+	if p.spec, err = b.spec(box, p.platform, decision); err != nil {
 		return plan{}, err
 	}
 	if b.gvisor {
@@ -119,12 +119,18 @@ type builder struct {
 	secrets map[pathmap.Mount][]string
 }
 
-func (b *builder) spec(box Sandbox, platform dockerexec.Platform, d policy.Decision) (dockerexec.Spec, error) {
+func (b *builder) spec(box Sandbox, platform platform, d policy.Decision) (dockerexec.Spec, error) {
+	accounts, err := platform.outfit.Accounts(b.home.uid, b.home.gid)
+	if err != nil {
+		return dockerexec.Spec{}, err
+	}
 	spec := dockerexec.Spec{
-		Platform: platform,
+		Platform: platform.Platform,
 		User:     box.User.id,
 		UID:      b.home.uid,
 		GID:      b.home.gid,
+		Passwd:   accounts.Passwd,
+		Group:    accounts.Group,
 		SpoolDir: filepath.Dir(b.home.dir),
 		Events:   d.Events,
 	}

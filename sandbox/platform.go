@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,10 @@ type PlatformConfig struct {
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
+	// Outfit makes the files of an image that containers get instead of its own.
+	Outfit func(ctx context.Context, imageID string) (*images.Outfit, error)
+	// Certificates are trusted inside beside the image's own; none for these alone.
+	Certificates []*x509.Certificate
 	// Inspect asks the engine for its runtimes and size.
 	Inspect func(context.Context) (engine.Info, error)
 	Log     zerolog.Logger
@@ -48,6 +53,7 @@ type platform struct {
 	gvisors  []string // the engine's runtimes that are gVisor
 	env      []string
 	version  string
+	outfit   *images.Outfit
 	engine   string
 }
 
@@ -108,6 +114,14 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 		return platform{}, err
 	}
 	present.ImageID, present.env, present.version = image.ID, image.Env, image.Version
+	if present.outfit, err = cfg.Outfit(ctx, image.ID); err != nil {
+		return platform{}, err
+	}
+	if len(cfg.Certificates) > 0 {
+		if present.Bundle, present.BundleAt, err = present.outfit.Bundle(cfg.Certificates); err != nil {
+			return platform{}, err
+		}
+	}
 	p.present = &present
 	return present, nil
 }

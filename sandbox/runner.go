@@ -89,7 +89,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.lay(ctx, p, made, launch.Launch{
 		Version: launch.Version, Argv: p.Argv, Shell: p.Command, Login: p.Login, Cwd: p.Cwd, Log: r.log(),
-		Env:   environment(made.platform.env, made.variables(), p.Env, secrets),
+		Env:   made.environment(p.Env, secrets),
 		Ready: readyCheck(p.Ready),
 	}); err != nil {
 		return process.Instance{}, err

@@ -80,6 +80,9 @@ looks at nothing else; "sandbox doctor" looks at the host.`,
 			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile, cfg.TCP.ClientCAFile); err != nil {
 				return err
 			}
+			if _, err := certificates(cfg.Egress.CAFile); err != nil {
+				return err
+			}
 			fmt.Fprintln(cmd.OutOrStdout(), "the settings are fine")
 			return nil
 		},

@@ -28,7 +28,7 @@ import (
 type live struct {
 	// read reads the settings anew. platform and facade are what they mean for the parts of these names.
 	read     func() (config.Config, error)
-	platform func(config.Config) sandbox.PlatformConfig
+	platform func(config.Config) (sandbox.PlatformConfig, error)
 	facade   func(config.Config, policy.EgressRules) sandbox.Config
 
 	logs      *logs
@@ -79,9 +79,9 @@ func (l *live) follow(ctx context.Context, asked <-chan os.Signal) (stop func())
 // any fault change nothing. The tokens are read whatever the settings are like: one may have to go at once.
 func (l *live) reload(ctx context.Context) {
 	noTokens := l.reloadTokens()
-	next, rules, changed, pending, err := l.consider(ctx)
+	next, err := l.consider(ctx)
 	if err == nil {
-		err = l.apply(next, rules, changed, pending)
+		err = l.apply(next)
 	}
 	l.loaded.Refused, l.loaded.TokensRefused = err != nil, noTokens != nil
 	l.counts.reloaded(l.loaded)
@@ -90,9 +90,9 @@ func (l *live) reload(ctx context.Context) {
 		l.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
 		return
 	}
-	l.log.Info().Strs("changed", changed).Msg("the settings were read again")
-	if len(pending) > 0 {
-		l.log.Warn().Strs("keys", pending).Msg("these settings have changed, too, and need a restart; the running values stay")
+	l.log.Info().Strs("changed", next.changed).Msg("the settings were read again")
+	if len(next.pending) > 0 {
+		l.log.Warn().Strs("keys", next.pending).Msg("these settings have changed, too, and need a restart; the running values stay")
 	}
 	// Containers that the settings of now would not make are given up when nobody uses them.
 	if err := l.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
@@ -115,37 +115,50 @@ func (l *live) reloadTokens() error {
 	return nil
 }
 
+// reading is what reading the settings anew has come to.
+type reading struct {
+	cfg      config.Config // as it will be in force
+	rules    policy.EgressRules
+	platform sandbox.PlatformConfig
+	// changed and pending are keys: those that take effect now, and those that need a restart.
+	changed, pending []string
+}
+
 // consider reads the settings and finds out whether they can be used. It changes nothing.
-func (l *live) consider(ctx context.Context) (next config.Config, rules policy.EgressRules, changed, pending []string, err error) {
+func (l *live) consider(ctx context.Context) (next reading, err error) {
 	read, err := l.read()
 	if err != nil {
-		return next, rules, nil, nil, err
+		return next, err
 	}
-	if next, changed, pending, err = l.cfg.Load().Next(read); err != nil {
-		return next, rules, nil, nil, err
+	if next.cfg, next.changed, next.pending, err = l.cfg.Load().Next(read); err != nil {
+		return next, err
 	}
-	if rules, err = egressRules(next); err != nil {
-		return next, rules, nil, nil, err
+	if next.rules, err = egressRules(next.cfg); err != nil {
+		return next, err
+	}
+	if next.platform, err = l.platform(next.cfg); err != nil {
+		return next, err
 	}
 	// An engine or an image that is missing may come; a runtime does not by itself.
-	if _, err := sandbox.NewPlatforms(l.platform(next)).Current(ctx); cerrdefs.IsNotImplemented(err) {
-		return next, rules, nil, nil, fmt.Errorf("docker.runtime: %w", err)
+	if _, err := sandbox.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
+		return next, fmt.Errorf("docker.runtime: %w", err)
 	}
-	return next, rules, changed, pending, nil
+	return next, nil
 }
 
 // apply does what may fail first.
-func (l *live) apply(next config.Config, rules policy.EgressRules, changed, pending []string) error {
-	if slices.Contains(changed, "docker.isolatedDnsServers") || slices.Contains(changed, "docker.localDnsServers") {
+func (l *live) apply(r reading) error {
+	next := r.cfg
+	if slices.Contains(r.changed, "docker.isolatedDnsServers") || slices.Contains(r.changed, "docker.localDnsServers") {
 		if err := l.outside.SetUpstreams(upstreams(next)); err != nil {
 			return err
 		}
 	}
 	l.cfg.Store(&next)
-	l.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: pending}
+	l.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
 	l.logs.use(next.Log)
-	l.platforms.Use(l.platform(next))
-	l.service.Use(l.facade(next, rules))
+	l.platforms.Use(r.platform)
+	l.service.Use(l.facade(next, r.rules))
 	l.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
 	l.processes.SetBounds(processBounds(next))
 	l.ports.SetRange(exposable(next))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -50,18 +51,29 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if l.tokens, err = readTokens(cfg.TCP); err != nil {
 		return err
 	}
-	l.platform = func(cfg config.Config) sandbox.PlatformConfig {
+	originals := images.NewOriginals(docker, filepath.Join(cfg.DataDir, "image"), dockerexec.InstanceLabels(data.instance))
+	l.platform = func(cfg config.Config) (sandbox.PlatformConfig, error) {
+		trusted, err := certificates(cfg.Egress.CAFile)
+		if err != nil {
+			return sandbox.PlatformConfig{}, err
+		}
 		finder := images.NewFinder(docker, cfg.Docker.Reference())
 		return sandbox.PlatformConfig{
 			Settings:     platformSettings(cfg, data.instance, agent),
 			AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
 			Find:         finder.Find,
 			Forget:       finder.Forget,
+			Outfit:       originals.Read,
+			Certificates: trusted,
 			Inspect:      func(ctx context.Context) (engine.Info, error) { return engine.Inspect(ctx, docker) },
 			Log:          log,
-		}
+		}, nil
 	}
-	l.platforms = sandbox.NewPlatforms(l.platform(cfg))
+	platform, err := l.platform(cfg)
+	if err != nil {
+		return err
+	}
+	l.platforms = sandbox.NewPlatforms(platform)
 	// A runtime that is not there will not come by itself; an engine or an image may.
 	if _, err := l.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return fmt.Errorf("cannot start: %w", err)
@@ -191,6 +203,22 @@ func platformSettings(cfg config.Config, instance, agent string) dockerexec.Plat
 			VarTmp:   int64(cfg.Limits.VarTmp),
 		},
 	}
+}
+
+// certificates reads egress.caFile.
+func certificates(name string) ([]*x509.Certificate, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use egress.caFile: %w", err)
+	}
+	list, err := images.ParseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use egress.caFile %s: %w", name, err)
+	}
+	return list, nil
 }
 
 // maskFile is what hides files: an empty one that nobody may open.

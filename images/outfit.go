@@ -1,0 +1,144 @@
+package images
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Outfit makes files that containers of an image get instead of the image's own. Their names change with their
+// content. It is safe for concurrent use.
+type Outfit struct {
+	dir      string
+	original Original
+
+	mu       sync.Mutex
+	accounts map[[2]uint32]Accounts
+}
+
+// NewOutfit makes an Outfit that keeps its files in dir, which the engine has to see, too.
+func NewOutfit(dir string, original Original) *Outfit {
+	return &Outfit{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
+}
+
+// Accounts are files on the host, for /etc/passwd and /etc/group. Empty means that the image's own will do.
+type Accounts struct{ Passwd, Group string }
+
+// ParseCertificates reads certificates in PEM, at least one. Anything else in a block is an error; text between
+// blocks, as bundles have it, is not.
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
+	var list []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("block %d is a %q: want certificates alone", len(list)+1, block.Type)
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", len(list)+1, err)
+		}
+		list = append(list, certificate)
+	}
+	if bytes.Contains(text, []byte("-----BEGIN")) {
+		return nil, fmt.Errorf("block %d is damaged", len(list)+1)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("there is no certificate in PEM in it")
+	}
+	return list, nil
+}
+
+// Bundle is the image's certificates with those that it lacks of more, as a file on the host, and its place inside,
+// where programs of the image look by themselves.
+func (o *Outfit) Bundle(more []*x509.Certificate) (source, target string, _ error) {
+	text := bytes.Clone(o.original.Bundle)
+	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
+		text = append(text, '\n')
+	}
+	has := map[[sha256.Size]byte]bool{}
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		has[sha256.Sum256(block.Bytes)] = true
+	}
+	for _, c := range more {
+		if sum := sha256.Sum256(c.Raw); !has[sum] {
+			has[sum] = true
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		}
+	}
+	if target = o.original.BundleAt; target == "" {
+		target = bundles[0]
+	}
+	source, err := o.keep("certificates", text)
+	return source, target, err
+}
+
+// AccountName is the name of who runs commands where the image has none for the id.
+const AccountName = "user"
+
+// Accounts gives a user and a group names, where the image has none for them: some programs do not run for a
+// user without one, ssh among them.
+func (o *Outfit) Accounts(uid, gid uint32) (Accounts, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	made, ok := o.accounts[[2]uint32{uid, gid}]
+	if ok {
+		return made, nil
+	}
+	var err error
+	if _, named := account(o.original.Passwd, uid); !named {
+		shell := "/bin/sh"
+		if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
+			shell = root[6]
+		}
+		line := fmt.Sprintf("%s:x:%d:%d::/home:%s\n", AccountName, uid, gid, shell)
+		made.Passwd, err = o.keep("passwd", append([]byte(line), o.original.Passwd...))
+	}
+	if _, named := account(o.original.Group, gid); !named && err == nil {
+		made.Group, err = o.keep("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+	}
+	if err == nil {
+		o.accounts[[2]uint32{uid, gid}] = made
+	}
+	return made, err
+}
+
+// account finds the line of an id, which is the third field in both files.
+func account(file []byte, id uint32) (fields []string, ok bool) {
+	for line := range strings.Lines(string(file)) {
+		fields := strings.Split(strings.TrimRight(line, "\n"), ":")
+		if len(fields) > 2 && fields[2] == strconv.FormatUint(uint64(id), 10) {
+			return fields, true
+		}
+	}
+	return nil, false
+}
+
+// keep has a content on disk, under a name that is its own.
+func (o *Outfit) keep(kind string, content []byte) (string, error) {
+	sum := sha256.Sum256(content)
+	name := filepath.Join(o.dir, kind+"-"+hex.EncodeToString(sum[:16]))
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return name, err
+	}
+	if err := put(name, content); err != nil {
+		return "", fmt.Errorf("cannot keep %s of containers: %w", kind, err)
+	}
+	return name, nil
+}

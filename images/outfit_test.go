@@ -1,0 +1,111 @@
+package images
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func authority(t *testing.T, name string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// A bundle has the image's certificates and the others, each once, and another content is another file.
+func TestBundle(t *testing.T) {
+	dir := t.TempDir()
+	images, house, other := authority(t, "image"), authority(t, "house"), authority(t, "other")
+	made := func(at string, bundle []byte, more ...[]byte) (source, target, text string) {
+		t.Helper()
+		list, err := ParseCertificates(bytes.Join(more, []byte("# a comment\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, target, err = NewOutfit(dir, Original{Bundle: bundle, BundleAt: at}).Bundle(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source, target, string(content)
+	}
+	one, at, text := made("/etc/ssl/cert.pem", bytes.TrimSpace(images), house, images, house)
+	if at != "/etc/ssl/cert.pem" || text != string(images)+string(house) {
+		t.Errorf("%s: %q", at, text)
+	}
+	if again, _, _ := made("/etc/ssl/cert.pem", bytes.TrimSpace(images), house); again != one {
+		t.Errorf("%s and %s have the same content", one, again)
+	}
+	if another, _, text := made("/etc/ssl/cert.pem", images, house, other); another == one || strings.Count(text, "BEGIN") != 3 {
+		t.Errorf("%s: %q", another, text)
+	}
+	if _, at, text := made("", nil, house); at != bundles[0] || text != string(house) {
+		t.Errorf("%s: %q", at, text)
+	}
+}
+
+func TestCertificatesThatAreRefused(t *testing.T) {
+	good := authority(t, "a")
+	for name, c := range map[string]struct{ text, message string }{
+		"nothing":               {"", "no certificate"},
+		"text":                  {"hello", "no certificate"},
+		"a key":                 {string(good) + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", `block 2 is a "PRIVATE KEY"`},
+		"cut short":             {string(good) + string(good[:100]), "block 2 is damaged"},
+		"no certificate inside": {"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "certificate 1: "},
+	} {
+		if _, err := ParseCertificates([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Who has a name in the image keeps it; who has none gets one, before all others.
+func TestAccounts(t *testing.T) {
+	o := NewOutfit(t.TempDir(), Original{
+		Passwd: []byte("root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home:/bin/bash\n"), Group: []byte("root:x:0:\nuser:x:1000:\n"),
+	})
+	if a, err := o.Accounts(1000, 1000); err != nil || a != (Accounts{}) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	a, err := o.Accounts(200_000, 200_001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		a.Passwd: "user:x:200000:200001::/home:/bin/bash\nroot:", a.Group: "user:x:200001:\nroot:",
+	} {
+		if text, err := os.ReadFile(name); err != nil || !strings.HasPrefix(string(text), want) {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	if again, err := o.Accounts(200_000, 200_001); err != nil || again != a {
+		t.Errorf("%+v, %v", again, err)
+	}
+	bare, err := NewOutfit(t.TempDir(), Original{}).Accounts(7, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(bare.Passwd); err != nil || string(text) != "user:x:7:7::/home:/bin/sh\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
