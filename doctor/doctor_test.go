@@ -22,7 +22,7 @@ func answers(e Engine) AskEngine { return func(context.Context) (Engine, error) 
 
 func silent(context.Context) (Engine, error) { return Engine{}, errDown }
 
-var known = Engine{Version: "20.10.24+dfsg1", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}}
+var known = Engine{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}}
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
@@ -112,12 +112,12 @@ func TestEachCheck(t *testing.T) {
 		{"settings with faults", Settings("", errors.New("2 faults\n  a: b")), Fault, "2 faults"},
 
 		{"engine", EngineAnswers("/s", answers(known)), OK, "Docker 20.10.24+dfsg1 at /s"},
-		{"engine that is new", EngineAnswers("/s", answers(Engine{Version: "28.5.2"})), OK, "28.5.2"},
+		{"engine that is new", EngineAnswers("/s", answers(Engine{Version: "2.0.0-beta.24", API: "1.56"})), OK, "2.0.0-beta.24"},
 		{"engine that is down", EngineAnswers("/s", silent), Fault, "it is down"},
 		{"engine for others", EngineAnswers("/s", func(context.Context) (Engine, error) { return Engine{}, syscall.EACCES }), Skipped, "group of /s"},
-		{"engine that is old", EngineAnswers("/s", answers(Engine{Version: "19.03.15"})), Fault, "older than 20.10"},
-		{"engine that is a little old", EngineAnswers("/s", answers(Engine{Version: "20.9"})), Fault, "older"},
-		{"engine of its own kind", EngineAnswers("/s", answers(Engine{Version: "library-import"})), Warning, `"library-import"`},
+		{"engine that is old", EngineAnswers("/s", answers(Engine{Version: "19.03.15", API: "1.40"})), Fault, "older than 20.10"},
+		{"engine that is a little old", EngineAnswers("/s", answers(Engine{Version: "20.9", API: "1.9"})), Fault, "older"},
+		{"engine of its own kind", EngineAnswers("/s", answers(Engine{API: "new"})), Warning, `"new"`},
 
 		{"runtime", RuntimeKnown("docker.runtime", "runsc", "", false, answers(known), prints("runsc version 1", nil)), OK, "runsc version 1"},
 		{"runtime without a program", RuntimeKnown("docker.runtime", "shim", "", false, answers(known), prints("", errDown)), OK, "known"},

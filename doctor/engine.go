@@ -14,6 +14,8 @@ import (
 // Engine is what the engine says of itself.
 type Engine struct {
 	Version string
+	// API is the version of the API that it was asked by, such as 1.41.
+	API string
 	// Runtimes are those that it knows, with the programs behind them; empty for what is none.
 	Runtimes map[string]string
 	GVisor   []string // those of Runtimes that are gVisor's
@@ -26,8 +28,12 @@ type AskEngine func(context.Context) (Engine, error)
 
 const startEngine = "start it: systemctl start docker, or dockerd; and look whether docker.socketPath is its socket"
 
-// oldestMajor and oldestMinor are the first engine that the service works with.
-const oldestMajor, oldestMinor = 20, 10
+// oldestMajor and oldestMinor are the first API that the service works with, and oldestEngine is the first engine
+// that has it. What an engine calls its own version tells less: each distribution has its own way.
+const (
+	oldestMajor, oldestMinor = 1, 41
+	oldestEngine             = "20.10"
+)
 
 // EngineAnswers says whether the engine behind a socket answers, and is new enough.
 func EngineAnswers(socket string, ask AskEngine) Check {
@@ -40,11 +46,11 @@ func EngineAnswers(socket string, ask AskEngine) Check {
 			return wrong(startEngine, "%v", err)
 		}
 		var major, minor int
-		if _, err := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); err != nil {
-			return warning(fmt.Sprintf("see that it is %d.%d or newer", oldestMajor, oldestMinor), "the engine at %s calls its version %q", socket, e.Version)
+		if _, err := fmt.Sscanf(e.API, "%d.%d", &major, &minor); err != nil {
+			return warning("see that it is Docker "+oldestEngine+" or newer", "the engine at %s calls its API %q", socket, e.API)
 		}
 		if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-			return wrong("install a newer one", "Docker %s at %s is older than %d.%d", e.Version, socket, oldestMajor, oldestMinor)
+			return wrong("install a newer one", "Docker %s at %s, with API %s, is older than %s", e.Version, socket, e.API, oldestEngine)
 		}
 		return ok("Docker %s at %s", e.Version, socket)
 	}}

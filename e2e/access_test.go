@@ -293,7 +293,7 @@ func TestAccessThatIsRefusedAtTheStart(t *testing.T) {
 		if err := os.Chmod(tokens, mode); err != nil {
 			t.Fatal(err)
 		}
-		l, err := openLab(t, engineSocket, append([]string{"SANDBOXD_TCP_LISTEN=" + freePort(t), "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, settings...))
+		l, err := openLab(t, machine, append([]string{"SANDBOXD_TCP_LISTEN=" + freePort(t), "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, settings...))
 		if err == nil {
 			l.close()
 			return "it has started"

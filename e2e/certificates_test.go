@@ -82,7 +82,7 @@ func TestCertificatesThatCannotBeUsed(t *testing.T) {
 		filepath.Join(dir, "none.pem"): "cannot use egress.caFile: open ",
 		"relative.pem":                 "egress.caFile",
 	} {
-		l, err := openLab(t, engineSocket, append(runtimeSettings("runsc"), "SANDBOXD_EGRESS_CA_FILE="+file))
+		l, err := openLab(t, machine, append(runtimeSettings("runsc"), "SANDBOXD_EGRESS_CA_FILE="+file))
 		if err == nil {
 			l.close()
 			t.Errorf("%s: it has started", file)

@@ -45,7 +45,7 @@ func composeProgram(t *testing.T) []string {
 func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 	t.Helper()
 	stories.Watch(t)
-	l, err := layLab(t.Name(), runDir, engineSocket)
+	l, err := layLab(t.Name(), runDir, machine)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func TestEgressWaysAround(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		host, heard := hostListener(t)
+		host, heard := hostListener(t, l.place)
 		capture := w.capture(t)
 		script := fmt.Sprintf(`
 import socket, ssl, subprocess, sys
@@ -217,7 +217,7 @@ except OSError as e:
     print("ipv6", type(e).__name__)
 # Last, and paired with all of it: the allowed name, dialled at the forbidden address.
 print("allowed", sni(forbidden, allowed, 20))
-`, forbidden, allowed, denied, w.DNSServers()[1], w.DNSServers()[1], hostAddresses(t), host)
+`, forbidden, allowed, denied, w.DNSServers()[1], w.DNSServers()[1], hostAddresses(t, l.place), host)
 		l.put(t, "around", "around.py", script)
 		out := l.reach(t, "around", "python3 /home/around.py", allowed)
 		text := succeeds(t, out)
@@ -243,9 +243,13 @@ print("allowed", sni(forbidden, allowed, 20))
 }
 
 // hostListener listens on every address of the host, and counts who comes.
-func hostListener(t *testing.T) (port int, heard func() int) {
+func hostListener(t *testing.T, p *place) (port int, heard func() int) {
 	t.Helper()
-	listener, err := net.Listen("tcp", ":0")
+	var listener net.Listener
+	err := p.do(func() (err error) {
+		listener, err = net.Listen("tcp", ":0")
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,9 +276,13 @@ func hostListener(t *testing.T) (port int, heard func() int) {
 }
 
 // hostAddresses are all IPv4 addresses of the host, in a line.
-func hostAddresses(t *testing.T) string {
+func hostAddresses(t *testing.T, p *place) string {
 	t.Helper()
-	addrs, err := net.InterfaceAddrs()
+	var addrs []net.Addr
+	err := p.do(func() (err error) {
+		addrs, err = net.InterfaceAddrs()
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,8 +300,8 @@ func TestEgressRebinding(t *testing.T) {
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "rebind")
 		l.traveller(t, w, "local")
-		_, heard := hostListener(t)
-		gateway := netip.MustParseAddr(strings.Fields(hostAddresses(t))[0])
+		_, heard := hostListener(t, l.place)
+		gateway := netip.MustParseAddr(strings.Fields(hostAddresses(t, l.place))[0])
 		private, metadata := w.name(t, "private", privateAddr), w.name(t, "metadata", metadataAddr)
 		own, loop := w.name(t, "own", gateway), w.name(t, "loop", netip.MustParseAddr("127.0.0.1"))
 		mixed := w.name(t, "mixed", metadataAddr, w.shared, privateAddr)
@@ -424,7 +432,7 @@ func TestEgressAddressReuse(t *testing.T) {
 			t.Fatalf("%d containers", len(old))
 		}
 		addr := l.addressOf(t, old[0].ID)
-		if listed := nft(t, "list", "table", "inet", l.egress+"-isolated"); !strings.Contains(listed, addr) {
+		if listed := l.place.nft(t, "list", "table", "inet", l.egress+"-isolated"); !strings.Contains(listed, addr) {
 			t.Errorf("the container's address %s is not in the rules:\n%s", addr, listed)
 		}
 		_ = end.Close()
@@ -433,7 +441,7 @@ func TestEgressAddressReuse(t *testing.T) {
 		}
 		eventually(t, "the idle container is removed", func() bool { return len(l.containersOf(t, "reuse")) == 0 })
 		eventually(t, "its address is out of the rules", func() bool {
-			return !strings.Contains(nft(t, "list", "table", "inet", l.egress+"-isolated"), addr)
+			return !strings.Contains(l.place.nft(t, "list", "table", "inet", l.egress+"-isolated"), addr)
 		})
 		succeeds(t, l.reach(t, "reuse", hello("http://"+second), second))
 		if out := l.reach(t, "reuse", hello("http://"+first), second); !out.Failed {
@@ -503,15 +511,15 @@ func TestEgressRepairs(t *testing.T) {
 		call := func() apitypes.Output { return l.reach(t, "repair", hello("http://"+name), name) }
 		succeeds(t, call())
 		table := l.egress + "-isolated"
-		good := nft(t, "-s", "list", "table", "inet", table)
-		nft(t, "flush", "table", "inet", table)
-		eventually(t, "the rules are back", func() bool { return nft(t, "-s", "list", "table", "inet", table) == good })
+		good := l.place.nft(t, "-s", "list", "table", "inet", table)
+		l.place.nft(t, "flush", "table", "inet", table)
+		eventually(t, "the rules are back", func() bool { return l.place.nft(t, "-s", "list", "table", "inet", table) == good })
 		eventually(t, "the log tells of the repair", func() bool { return strings.Contains(l.log.String(), "repaired") })
 		succeeds(t, call())
 
 		// The bridge loses its address: the next container notices.
 		for _, spoil := range [][]string{{"addr", "flush", "dev", l.egress + "-iso"}, {"link", "del", l.egress + "-iso"}} {
-			ip(t, spoil...)
+			l.place.ip(t, spoil...)
 			l.registerAs(t, "repair2", apitypes.Registration{UserID: "repair2", Permissions: apitypes.Permissions{Network: true}})
 			if got := succeeds(t, l.reach(t, "repair2", hello("http://"+name), name)); got != "hello from "+name {
 				t.Errorf("after %v: %q", spoil, got)
@@ -653,7 +661,7 @@ func TestEgressLeavesNothing(t *testing.T) {
 	if _, err := net.InterfaceByName(l.egress + "-iso"); err == nil {
 		t.Error("the bridge is left")
 	}
-	if listed := nft(t, "list", "tables"); strings.Contains(listed, l.egress) {
+	if listed := l.place.nft(t, "list", "tables"); strings.Contains(listed, l.egress) {
 		t.Errorf("tables are left:\n%s", listed)
 	}
 	if _, err := os.Stat(l.dir); err == nil {

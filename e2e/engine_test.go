@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	docker "github.com/docker/docker/client"
+	"github.com/vishvananda/netns"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/client"
@@ -27,24 +28,21 @@ import (
 
 // privateEngine is a dockerd of the test's own, so that it can be stopped: the host's is others' too.
 type privateEngine struct {
-	dir    string
-	socket string
-	cmd    *exec.Cmd
-	exited chan struct{}
-	log    *lockedBuffer
-	runs   atomic.Pointer[running] // as a lab's
-	gone   sync.Mutex              // held by who closes it
+	dir      string
+	place    *place
+	programs string // the folder of its programs; empty: the system's
+	cmd      *exec.Cmd
+	exited   chan struct{}
+	log      *lockedBuffer
+	runs     atomic.Pointer[running] // as a lab's
+	gone     sync.Mutex              // held by who closes it
 }
 
+// newPrivateEngine is of the machine's programs, without a bridge and without rules.
 func newPrivateEngine(t *testing.T) *privateEngine {
 	t.Helper()
 	stories.Watch(t)
-	dir, err := os.MkdirTemp("", "engine-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &privateEngine{dir: dir, socket: filepath.Join(dir, "docker.sock"), log: &lockedBuffer{}}
-	openEngines.Store(e, nil)
+	e := layEngine(t, map[string]any{"bridge": "none", "iptables": false, "ip-masq": false})
 	t.Cleanup(func() {
 		if err := e.close(); err != nil {
 			t.Errorf("the private engine's files are left: %v", err)
@@ -53,26 +51,39 @@ func newPrivateEngine(t *testing.T) *privateEngine {
 			t.Logf("the end of dockerd's log:\n%s", e.log.tail())
 		}
 	})
-	settings, err := json.Marshal(map[string]any{"runtimes": map[string]any{"runsc": map[string]string{"path": runscPath(t)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), settings, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	e.start(t)
 	return e
 }
 
-// runscPath is where the host's engine has its runsc.
-func runscPath(t *testing.T) string {
+// layEngine makes the folder and the network namespace of an engine. It has the runtimes of the machine's.
+func layEngine(t *testing.T, settings map[string]any) *privateEngine {
 	t.Helper()
-	engine := connect(t, engineSocket)
-	info, err := engine.Info(t.Context())
+	info, err := connect(t, engineSocket).Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return info.Runtimes["runsc"].Path
+	known := map[string]any{}
+	for _, name := range []string{"runsc", "runsc-events"} {
+		known[name] = info.Runtimes[name].Runtime
+	}
+	settings["runtimes"] = known
+	dir, err := os.MkdirTemp("", "engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &privateEngine{dir: dir, place: &place{socket: filepath.Join(dir, "docker.sock"), ns: netns.None()}, log: &lockedBuffer{}}
+	openEngines.Store(e, nil)
+	if e.place.ns, err = newNamespace(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "daemon.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 func connect(t *testing.T, socket string) *docker.Client {
@@ -87,14 +98,15 @@ func connect(t *testing.T, socket string) *docker.Client {
 
 func (e *privateEngine) start(t *testing.T) {
 	t.Helper()
-	e.cmd = exec.Command("dockerd", "--config-file", e.dir+"/daemon.json", "--host", "unix://"+e.socket,
-		"--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec", "--pidfile", e.dir+"/pid",
-		"--bridge", "none", "--iptables=false", "--ip-masq=false")
+	e.cmd = exec.Command(filepath.Join(e.programs, "dockerd"), "--config-file", e.dir+"/daemon.json", "--host", "unix://"+e.place.socket,
+		"--data-root", e.dir+"/data", "--exec-root", e.dir+"/exec", "--pidfile", e.dir+"/pid")
+	if e.programs != "" {
+		e.cmd.Env = append(os.Environ(), "PATH="+e.programs+":"+os.Getenv("PATH"))
+	}
 	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
-	// In a network of its own: a dockerd that is told to have no bridge removes the host's docker0.
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := e.cmd.Start(); err != nil {
-		t.Fatalf("cannot start a dockerd of the test's own: %v", err)
+	// In a network of its own, because a dockerd that is told to have no bridge removes the host's docker0.
+	if err := e.place.do(e.cmd.Start); err != nil {
+		t.Fatalf("cannot start a dockerd of the tests' own: %v", err)
 	}
 	exited := make(chan struct{})
 	e.exited = exited
@@ -103,7 +115,7 @@ func (e *privateEngine) start(t *testing.T) {
 		_ = e.cmd.Wait()
 		close(exited)
 	}()
-	engine := connect(t, e.socket)
+	engine := connect(t, e.place.socket)
 	eventually(t, "the private engine answers", func() bool {
 		_, err := engine.Ping(context.Background())
 		return err == nil
@@ -128,6 +140,9 @@ func (e *privateEngine) close() error {
 		e.stop()
 	}
 	unmountBelow(e.dir) // what dockerd has left
+	if e.place.ns.IsOpen() {
+		_ = e.place.ns.Close()
+	}
 	return os.RemoveAll(e.dir)
 }
 
@@ -135,7 +150,7 @@ func (e *privateEngine) close() error {
 // sandbox image.
 func (e *privateEngine) giveImage(t *testing.T, tag string) {
 	t.Helper()
-	from, to := connect(t, engineSocket), connect(t, e.socket)
+	from, to := connect(t, engineSocket), connect(t, e.place.socket)
 	created, err := from.ContainerCreate(t.Context(), &container.Config{Image: sandboxImage}, nil, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +209,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 	engine.giveImage(t, "small:latest")
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
-			l, err := openLab(t, engine.socket, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_IMAGE=small"})
+			l, err := openLab(t, engine.place, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_IMAGE=small"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +230,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 			}
 			_, err = l.client.Exec(t.Context(), "engine", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
 			var failure *client.Error
-			if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || !strings.Contains(failure.Message, "no Docker engine answers at unix://"+engine.socket+": start it") {
+			if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || !strings.Contains(failure.Message, "no Docker engine answers at unix://"+engine.place.socket+": start it") {
 				t.Errorf("with the engine down: %v", err)
 			}
 			if health, err := l.client.Health(t.Context()); err != nil || health.Status != "degraded" {
@@ -241,7 +256,7 @@ func TestServiceStartsBeforeItsEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
 	engine.giveImage(t, "small:latest")
 	engine.stop()
-	l, err := openLab(t, engine.socket, []string{"SANDBOXD_DOCKER_IMAGE=small"})
+	l, err := openLab(t, engine.place, []string{"SANDBOXD_DOCKER_IMAGE=small"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func killChildren() {
 func TestAHangIsBrokenUp(t *testing.T) {
 	const name = "hang"
 	bystander := newLab(t, "runc")
-	open := func(t *testing.T) *lab { return sharedLab(t, name, runtimeSettings("runc")) }
+	open := func(t *testing.T) *lab { return sharedLab(t, machine, name, runtimeSettings("runc")) }
 	var hung *lab
 	t.Run("the story", func(t *testing.T) {
 		hung = open(t)

@@ -41,7 +41,7 @@ var runtimes = []string{"runsc", "runc"}
 // lab is one sandboxd with all that belongs to it.
 type lab struct {
 	dir     string
-	socket  string // the engine's
+	place   *place
 	environ []string
 	wrap    []string // what sandboxd is started with
 	egress  string   // what the names of its networks begin with
@@ -65,7 +65,13 @@ type lab struct {
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
 func newLab(t *testing.T, runtime string, settings ...string) *lab {
 	t.Helper()
-	l, err := openLab(t, engineSocket, append(runtimeSettings(runtime), settings...))
+	return newLabIn(t, machine, runtime, settings...)
+}
+
+// newLabIn is newLab in another place.
+func newLabIn(t *testing.T, p *place, runtime string, settings ...string) *lab {
+	t.Helper()
+	l, err := openLab(t, p, append(runtimeSettings(runtime), settings...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,13 +93,13 @@ func runtimeSettings(runtime string) []string {
 }
 
 // openLab is newLab without what fails the test. The caller closes the lab.
-func openLab(t *testing.T, socket string, settings []string) (*lab, error) {
-	return openLabIn(t, runDir, socket, settings)
+func openLab(t *testing.T, p *place, settings []string) (*lab, error) {
+	return openLabIn(t, runDir, p, settings)
 }
 
-func openLabIn(t *testing.T, run, socket string, settings []string) (*lab, error) {
+func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, error) {
 	stories.Watch(t)
-	l, err := layLab(t.Name(), run, socket)
+	l, err := layLab(t.Name(), run, p)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +107,7 @@ func openLabIn(t *testing.T, run, socket string, settings []string) (*lab, error
 		"SANDBOXD_USERS_DIR=" + l.path("users"),
 		"SANDBOXD_DATA_DIR=" + l.path("data"),
 		"SANDBOXD_LISTEN=" + l.path("sandboxd.sock"),
-		"SANDBOXD_DOCKER_SOCKET_PATH=" + socket,
+		"SANDBOXD_DOCKER_SOCKET_PATH=" + p.socket,
 		"SANDBOXD_LOG_LEVEL=debug",
 		"SANDBOXD_EGRESS_NAME=" + l.egress,
 		"PATH=" + os.Getenv("PATH"),
@@ -115,8 +121,8 @@ func openLabIn(t *testing.T, run, socket string, settings []string) (*lab, error
 }
 
 // layLab makes a lab without a sandboxd. Its folder has the name of its networks.
-func layLab(story, run, socket string) (*lab, error) {
-	l, err := labAt(filepath.Join(run, egressName()), socket)
+func layLab(story, run string, p *place) (*lab, error) {
+	l, err := labAt(filepath.Join(run, egressName()), p)
 	if err != nil {
 		return nil, err
 	}
@@ -126,13 +132,13 @@ func layLab(story, run, socket string) (*lab, error) {
 }
 
 // labAt is the lab that has, or had, this folder.
-func labAt(dir, socket string) (*lab, error) {
-	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+socket), docker.WithAPIVersionNegotiation())
+func labAt(dir string, p *place) (*lab, error) {
+	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+p.socket), docker.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, err
 	}
 	return &lab{
-		dir: dir, socket: socket, egress: filepath.Base(dir), engine: engine,
+		dir: dir, place: p, egress: filepath.Base(dir), engine: engine,
 		client: newClient(filepath.Join(dir, "sandboxd.sock")), log: &lockedBuffer{},
 	}, nil
 }
@@ -147,7 +153,7 @@ func (l *lab) start() error {
 	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ
 	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log
-	if err := l.daemon.Start(); err != nil {
+	if err := l.place.do(l.daemon.Start); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -351,24 +357,22 @@ var (
 // eachRuntime tells a story once for each runtime, in a lab that it shares with others. A story
 // takes users of its own.
 func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
-	stories.Watch(t)
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			story(t, sharedLab(t, runtime, runtimeSettings(runtime)))
-		})
-	}
+	each(t, func(t *testing.T, p *place, runtime string) {
+		story(t, sharedLab(t, p, runtime, runtimeSettings(runtime)))
+	})
 }
 
-// sharedLab is the one with that name; the first story that asks for it starts it.
-func sharedLab(t *testing.T, name string, settings []string) *lab {
+// sharedLab is the one with that name in that place; the first story that asks for it starts it.
+func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 	t.Helper()
+	name += " " + p.inet
 	stories.Watch(t)
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	l := sharedLabs[name]
 	if l == nil {
 		var err error
-		if l, err = openLab(t, engineSocket, settings); err != nil {
+		if l, err = openLab(t, p, settings); err != nil {
 			t.Fatal(err)
 		}
 		sharedLabs[name] = l
@@ -390,10 +394,7 @@ func sharedLab(t *testing.T, name string, settings []string) *lab {
 
 // eachOwn is eachRuntime with a lab of the story's own.
 func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string) {
-	stories.Watch(t)
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) { story(t, newLab(t, runtime, settings...)) })
-	}
+	each(t, func(t *testing.T, p *place, runtime string) { story(t, newLabIn(t, p, runtime, settings...)) })
 }
 
 // eventually polls until a condition holds. The time is for a slow and busy machine.

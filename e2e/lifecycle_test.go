@@ -235,7 +235,7 @@ func removeImage(l *lab, tag string) {
 
 func TestSecondServiceOnOneDataDirIsRefused(t *testing.T) {
 	l := newLab(t, "runc")
-	second := &lab{dir: l.dir, socket: l.socket, engine: l.engine, log: &lockedBuffer{}, environ: append(l.environ, "SANDBOXD_LISTEN="+l.path("second.sock"))}
+	second := &lab{dir: l.dir, place: l.place, engine: l.engine, log: &lockedBuffer{}, environ: append(l.environ, "SANDBOXD_LISTEN="+l.path("second.sock"))}
 	second.client = newClient(l.path("second.sock"))
 	err := second.start()
 	if err == nil {

@@ -423,7 +423,7 @@ func TestProcessesOutliveTheEngine(t *testing.T) {
 	engine.giveImage(t, "small:latest")
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
-			l, err := openLab(t, engine.socket, append(runtimeSettings(runtime), "SANDBOXD_DOCKER_IMAGE=small"))
+			l, err := openLab(t, engine.place, append(runtimeSettings(runtime), "SANDBOXD_DOCKER_IMAGE=small"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -101,7 +101,7 @@ func removeRun(run string) error {
 		if !labNames.MatchString(entry.Name()) {
 			continue
 		}
-		l, labErr := labAt(filepath.Join(run, entry.Name()), engineSocket)
+		l, labErr := labAt(filepath.Join(run, entry.Name()), machine)
 		if labErr != nil {
 			err = errors.Join(err, labErr)
 			continue
@@ -175,7 +175,7 @@ func TestWhatAKilledRunLeavesGoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := openLabIn(t, run, engineSocket, append(runtimeSettings("runc"), worldSettings(w)...))
+	l, err := openLabIn(t, run, machine, append(runtimeSettings("runc"), worldSettings(w)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestWhatAKilledRunLeavesGoes(t *testing.T) {
 	if err != nil || len(volumes.Volumes) != 0 {
 		t.Errorf("volumes: %v, %v", volumes.Volumes, err)
 	}
-	if tables := nft(t, "list", "tables"); strings.Contains(tables, l.egress) {
+	if tables := machine.nft(t, "list", "tables"); strings.Contains(tables, l.egress) {
 		t.Errorf("tables: %s", tables)
 	}
 	if folders, err := os.ReadDir(parent); err != nil || len(folders) != 0 {

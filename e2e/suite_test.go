@@ -99,7 +99,10 @@ func missing() error {
 			return fmt.Errorf("the engine does not know the runtime %s", runtime)
 		}
 	}
-	_, err = engine.ImageInspect(ctx, sandboxImage)
+	if _, err = engine.ImageInspect(ctx, sandboxImage); err != nil {
+		return err
+	}
+	_, err = currentPrograms()
 	return err
 }
 
@@ -152,7 +155,7 @@ func closeRun() {
 	for e := range openEngines.Range {
 		_ = e.(*privateEngine).close()
 	}
-	closeWorld()
+	closeWorlds()
 	killChildren()
 	unmountBelow(runDir)
 	_ = os.RemoveAll(runDir)

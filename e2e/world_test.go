@@ -34,18 +34,28 @@ type world struct {
 }
 
 var (
-	worldMu  sync.Mutex
-	theWorld *world
+	worldMu sync.Mutex
+	worlds  = map[*place]*world{}
 )
 
 func openWorld(t *testing.T) *world {
 	t.Helper()
+	return openWorldBeside(t, machine)
+}
+
+// openWorldBeside is the one that is reached from a place.
+func openWorldBeside(t *testing.T, p *place) *world {
+	t.Helper()
 	worldMu.Lock()
 	defer worldMu.Unlock()
-	if theWorld != nil {
-		return theWorld
+	if w := worlds[p]; w != nil {
+		return w
 	}
-	in, err := inet.New(context.Background(), inet.Config{Extra: []netip.Addr{privateAddr, metadataAddr}})
+	var in *inet.Inet
+	err := p.do(func() (err error) {
+		in, err = inet.New(context.Background(), inet.Config{Name: p.inet, Extra: []netip.Addr{privateAddr, metadataAddr}})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,15 +66,15 @@ func openWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	theWorld = w
+	worlds[p] = w
 	return w
 }
 
-func closeWorld() {
+func closeWorlds() {
 	worldMu.Lock()
 	defer worldMu.Unlock()
-	if theWorld != nil {
-		_ = theWorld.Close()
+	for _, w := range worlds {
+		_ = w.Close()
 	}
 }
 
@@ -84,24 +94,18 @@ func egressName() string { return "e" + strings.ToLower(rand.Text()[:8]) }
 // eachOutside tells a story once for each runtime, in a lab that lives in the test internet and is
 // shared with other such stories.
 func eachOutside(t *testing.T, story func(t *testing.T, l *lab, w *world)) {
-	stories.Watch(t)
-	w := openWorld(t)
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			story(t, sharedLab(t, "world "+runtime, append(runtimeSettings(runtime), worldSettings(w)...)), w)
-		})
-	}
+	each(t, func(t *testing.T, p *place, runtime string) {
+		w := openWorldBeside(t, p)
+		story(t, sharedLab(t, p, "world "+runtime, append(runtimeSettings(runtime), worldSettings(w)...)), w)
+	})
 }
 
 // eachOutsideOwn is eachOutside with a lab of the story's own.
 func eachOutsideOwn(t *testing.T, story func(t *testing.T, l *lab, w *world), settings ...string) {
-	stories.Watch(t)
-	w := openWorld(t)
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			story(t, newLab(t, runtime, append(worldSettings(w), settings...)...), w)
-		})
-	}
+	each(t, func(t *testing.T, p *place, runtime string) {
+		w := openWorldBeside(t, p)
+		story(t, newLabIn(t, p, runtime, append(worldSettings(w), settings...)...), w)
+	})
 }
 
 // traveller registers a user's sandbox that may use the network, and gives the user the certificate of
@@ -179,17 +183,30 @@ func (l *lab) removeNetworks() {
 	}
 	for _, profile := range []string{"isolated", "local"} {
 		for _, family := range []string{"inet", "bridge", "arp"} {
-			_ = exec.Command("nft", "delete", "table", family, l.egress+"-"+profile).Run()
+			_ = l.place.do(exec.Command("nft", "delete", "table", family, l.egress+"-"+profile).Run)
 		}
 	}
 }
 
 // nft runs nft and returns what it prints.
-func nft(t *testing.T, args ...string) string {
+func (p *place) nft(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := exec.Command("nft", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, out)
+	return p.command(t, "nft", args...)
+}
+
+func (p *place) ip(t *testing.T, args ...string) {
+	t.Helper()
+	p.command(t, "ip", args...)
+}
+
+func (p *place) command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var out []byte
+	if err := p.do(func() (err error) {
+		out, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	}); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
@@ -242,11 +259,4 @@ func (w *world) capture(t *testing.T) *inet.Capture {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-func ip(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
 }

@@ -15,6 +15,8 @@ import (
 type Info struct {
 	// Version is the engine's own.
 	Version string
+	// API is the version of the API that is spoken with it.
+	API string
 	// CPUs is how many the host has.
 	CPUs int
 	// Runtimes are the names of the OCI runtimes, sorted, and DefaultRuntime is one of them.
@@ -36,7 +38,7 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("cannot ask the engine: %w", Explain(docker, err))
 	}
-	info := Info{Version: answer.ServerVersion, CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}}
+	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(), CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
 		info.Ahead = time.Until(now)
 	}

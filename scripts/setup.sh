@@ -6,7 +6,8 @@
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no engine)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
-#                               systemd-analyze)
+#                               systemd-analyze), and the current engine, which is built for them
+#   scripts/setup.sh engine     only that engine
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
@@ -225,6 +226,27 @@ setup_test_programs() {
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }
 
+# The tests run on the machine's engine and on the current one, which no package of the system has.
+setup_test_engine() {
+	step "The current engine, for the tests"
+	local built
+	built=$(tools/engine/build.sh path)
+	if [ -d "$built" ]; then
+		say "already built: $built"
+		return
+	fi
+	if [ "$(id -u)" != 0 ]; then
+		die "the engine of the tests is built into $built: run it as root"
+	fi
+	if command -v apt-get >/dev/null; then
+		apt_install gcc libc6-dev libseccomp-dev pkg-config
+	elif ! pkg-config --exists libseccomp; then
+		die "runc is built with libseccomp: install a C compiler, pkg-config and libseccomp with its headers, and run it again"
+	fi
+	run "building dockerd, containerd and runc from their pinned Go modules, which takes minutes" tools/engine/build.sh
+	say "it is in $built"
+}
+
 setup_bench_programs() {
 	step "Programs of the benchmarks"
 	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
@@ -244,6 +266,11 @@ if [ "${1:-}" = binaries ]; then
 fi
 if [ "${1:-}" = tests ]; then
 	setup_test_programs
+	setup_test_engine
+	exit
+fi
+if [ "${1:-}" = engine ]; then
+	setup_test_engine
 	exit
 fi
 if [ "${1:-}" = bench ]; then

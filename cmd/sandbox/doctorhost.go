@@ -96,7 +96,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 }
 
 func asEngine(info engine.Info, err error) (doctor.Engine, error) {
-	return doctor.Engine{Version: info.Version, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
+	return doctor.Engine{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
 }
 
 // resolvers are those of both profiles, each server once.

@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// mainStories are told on the current engine, too, as runsc@current and runc@current: what the product is for,
+// and whatever talks to the engine in a way of its own.
+var mainStories = []string{
+	"TestOutputAndExitAreExact",
+	"TestStreamedEvents",
+	"TestWhatACommandMayNotDo",
+	"TestNothingOutlivesACommand",
+	"TestSignals",
+	"TestKilledServiceLeavesNothingRunning",
+	"TestContainerRemovedBehindOurBack",
+}
+
+// A place is where labs live: an engine, and the network namespace that it has in common with their sandboxd.
+type place struct {
+	socket string
+	ns     netns.NsHandle // none: that of the tests
+	inet   string         // the name of the test internet beside it
+}
+
+// machine is the place of the machine's own engine.
+var machine = &place{socket: engineSocket, ns: netns.None(), inet: "e2e-inet"}
+
+// do runs f in the network namespace of the place. Sockets that f makes and programs that it starts stay there.
+func (p *place) do(f func() error) error {
+	if !p.ns.IsOpen() {
+		return f()
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		err := netns.Set(p.ns)
+		if err == nil {
+			err = f()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// newNamespace is a network namespace with a loopback interface that is up.
+func newNamespace() (netns.NsHandle, error) {
+	ns := netns.None()
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		var err error
+		if ns, err = netns.New(); err == nil {
+			err = loopbackUp()
+		}
+		result <- err
+	}()
+	return ns, <-result
+}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(lo)
+}
+
+// each tells a story once for each runtime, and a main one in both places.
+func each(t *testing.T, story func(t *testing.T, p *place, runtime string)) {
+	stories.Watch(t)
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) { story(t, machine, runtime) })
+	}
+	if name, _, _ := strings.Cut(t.Name(), "/"); !slices.Contains(mainStories, name) {
+		return
+	}
+	for _, runtime := range runtimes {
+		t.Run(runtime+"@current", func(t *testing.T) { story(t, current.get(t), runtime) })
+	}
+}
+
+// current is the current engine. The first story that needs it starts it; it ends with the suite.
+var current currentEngine
+
+type currentEngine struct {
+	mu     sync.Mutex
+	begun  bool
+	engine *privateEngine // nil when it did not start
+}
+
+func (c *currentEngine) get(t *testing.T) *place {
+	t.Helper()
+	stories.Watch(t)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun {
+		c.begun = true
+		c.engine = startCurrent(t)
+	}
+	if c.engine == nil {
+		t.Fatal("the current engine did not start; the first story that needed it says why")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of dockerd's log:\n%s", c.engine.log.tail())
+		}
+	})
+	return c.engine.place
+}
+
+// startCurrent starts dockerd as it starts by itself, with its bridge, its rules, its image store and its own
+// containerd, in a network namespace that is like a host of its own. It gives it the sandbox image.
+func startCurrent(t *testing.T) *privateEngine {
+	t.Helper()
+	programs, err := currentPrograms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := layEngine(t, map[string]any{"userland-proxy": false})
+	e.programs = programs
+	e.place.inet = "e2e-inet-new"
+	e.start(t)
+	from, to := connect(t, engineSocket), connect(t, e.place.socket)
+	saved, err := from.ImageSave(t.Context(), []string{sandboxImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	loaded, err := to.ImageLoad(t.Context(), saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Body.Close()
+	if said, err := io.ReadAll(loaded.Body); err != nil || strings.Contains(string(said), `"error"`) {
+		t.Fatalf("cannot give the current engine the image: %v: %s", err, said)
+	}
+	return e
+}
+
+// currentPrograms is the folder of dockerd and of all that it starts.
+func currentPrograms() (string, error) {
+	out, err := exec.Command("../tools/engine/build.sh", "path").Output()
+	if err != nil {
+		return "", fmt.Errorf("tools/engine/build.sh: %w", err)
+	}
+	dir := strings.TrimSpace(string(out))
+	for _, name := range []string{"dockerd", "containerd", "containerd-shim-runc-v2", "runc"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("the current engine is not built (scripts/setup.sh engine builds it): %w", err)
+		}
+	}
+	return dir, nil
+}
+
+// Every main story is one.
+func TestMainStoriesAreThere(t *testing.T) {
+	var all strings.Builder
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
+	}
+	for _, name := range mainStories {
+		if !strings.Contains(all.String(), "\nfunc "+name+"(t *testing.T) {") {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+// The current engine is what it is said to be, with the image store that it has by default.
+func TestTheCurrentEngineIsOne(t *testing.T) {
+	engine := connect(t, current.get(t).socket)
+	info, err := engine.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := engine.ServerVersion(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(version.Version, "2.") || len(info.DriverStatus) == 0 || !slices.Contains(info.DriverStatus[0][:], "io.containerd.snapshotter.v1") {
+		t.Errorf("version %s, API %s, store %v", version.Version, version.APIVersion, info.DriverStatus)
+	}
+}
