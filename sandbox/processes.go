@@ -52,13 +52,17 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
+	home := "" // unless one was asked for: then it is what it was at the first start
+	if r.Home != "" {
+		home = p.home
+	}
 	grants := r.Permissions
 	if grants == nil {
 		grants = []string{}
 	}
 	return s.processes.Start(ctx, process.New{
 		UserID: box.User.id, SandboxID: box.ID.String(), Name: r.Name,
-		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: p.home, Env: r.Env, Secrets: r.Secrets,
+		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env, Secrets: r.Secrets,
 		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
 		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,
 	})
