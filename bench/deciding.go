@@ -128,6 +128,6 @@ func specOf(d policy.Decision) dockerexec.Spec {
 var specPlatform = dockerexec.Platform{
 	Instance: "0123456789abcdef", ImageID: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 	Agent: "/var/lib/daycare/agent-0123456789abcdef", Runtime: "runsc", EventsRuntime: "runsc-events",
-	MaskFile: "/var/lib/daycare/mask", ReadOnlyRoot: true, CapDrop: []string{"ALL"}, CapAdd: []string{},
+	MaskDir: "/var/lib/daycare/masks", ReadOnlyRoot: true, CapDrop: []string{"ALL"}, CapAdd: []string{},
 	Limits: dockerexec.Limits{NanoCPUs: 2e9, Memory: 4 << 30, Pids: 512, Shm: 64 << 20, Tmp: 1 << 30, Run: 16 << 20, VarTmp: 256 << 20},
 }

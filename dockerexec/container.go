@@ -90,6 +90,9 @@ const addressTries = 5
 // create makes the container and its spool. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
 func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) error {
+	if err := w.spec.makeMasks(); err != nil {
+		return err
+	}
 	spool := ""
 	if w.spec.Process.ID == "" {
 		var err error

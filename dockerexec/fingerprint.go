@@ -53,7 +53,7 @@ func (c canonical) spec(s Spec) canonical {
 	}
 	c = c.number(uint64(len(s.Masks)))
 	for _, m := range s.Masks {
-		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable, m.Vacant).id(m.ID)
+		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable, m.Vacant, m.Absent).texts(m.Holds).id(m.ID)
 	}
 	c = c.number(uint64(len(s.Pins)))
 	for _, p := range s.Pins {
@@ -67,7 +67,7 @@ func (c canonical) spec(s Spec) canonical {
 }
 
 func (c canonical) platform(p Platform) canonical {
-	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskFile).text(p.Bundle).text(p.BundleAt).text(p.Network)
+	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskDir).text(p.Bundle).text(p.BundleAt).text(p.Network)
 	c = c.flags(p.ReadOnlyRoot, p.Unconfined).texts(p.CapDrop).texts(p.CapAdd)
 	l := p.Limits
 	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.Shm, l.Tmp, l.Run, l.VarTmp} {

@@ -100,20 +100,12 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		host.Mounts = append(host.Mounts, bind(m))
 	}
 	for _, mask := range slices.Concat(s.Masks, ground.Masks) {
-		switch {
-		case mask.File:
-			host.Mounts = append(host.Mounts, bind(Mount{Source: p.MaskFile, Target: mask.Target, ReadOnly: true}))
-		case mask.Listable || mask.Vacant:
-			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=555"
-		default:
-			host.Tmpfs[mask.Target] = emptyTmpfs + ",mode=000"
+		if !mask.Absent {
+			host.Mounts = append(host.Mounts, bind(Mount{Source: p.maskSource(mask), Target: mask.Target, ReadOnly: true}))
 		}
 	}
 	return host
 }
-
-// emptyTmpfs is a directory that nothing can be put into.
-const emptyTmpfs = "ro,nosuid,nodev,noexec,size=4096"
 
 func tmpfs(size int64, mode string) string {
 	return fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=%s", size, mode)

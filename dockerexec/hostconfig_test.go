@@ -73,9 +73,8 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"pids", func(_ Spec, h *container.HostConfig) any { return *h.PidsLimit }, int64(1024)},
 		{"shm", func(_ Spec, h *container.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
 		{"tmpfs", func(_ Spec, h *container.HostConfig) any { return h.Tmpfs }, map[string]string{
-			"/home/.ssh": "ro,nosuid,nodev,noexec,size=4096,mode=000",
-			"/var/tmp":   "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
-			"/run":       "rw,nosuid,nodev,size=67108864,mode=755,noexec",
+			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
+			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
 		}},
 		{"mounts", func(_ Spec, h *container.HostConfig) any { return h.Mounts }, []mount.Mount{
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
@@ -83,7 +82,8 @@ func TestHostConfigOfASpec(t *testing.T) {
 			fullSpec().tmpVolume(),
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/mask", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/closed", Target: "/home/.ssh", ReadOnly: true, BindOptions: bindOptions},
 		}},
 		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "1000:1001"},
 		{"image by its content", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},

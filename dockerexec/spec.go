@@ -3,10 +3,11 @@
 // what is idle or stale.
 //
 // spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
-// executor.go keeps the containers, container.go makes and removes one, session.go runs commands in
-// it, reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
-// finds or makes its network, ground.go verifies its mounts, tmp.go has the users' /tmp, spool.go takes large
-// outputs, process.go starts, finds and ends durable processes, and forward.go reaches their ports.
+// executor.go keeps the containers, container.go makes and removes one, session.go runs commands in it,
+// reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
+// finds or makes its network, masks.go has what hides files, ground.go verifies mounts, tmp.go has the users'
+// /tmp, spool.go takes large outputs, process.go starts, finds and ends durable processes, and forward.go
+// reaches their ports.
 package dockerexec
 
 import (
@@ -62,8 +63,8 @@ type Platform struct {
 	// containers that may open the engine's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
-	// MaskFile is an empty file on the engine's host that nobody may read; it hides files.
-	MaskFile string `json:"maskFile"`
+	// MaskDir is the directory on the engine's host that has what hides files and directories (InstallMasks).
+	MaskDir string `json:"maskDir"`
 	// Bundle is a file of certificates on the engine's host, its name changing with its content, that programs
 	// find at BundleAt; empty where the image's own will do.
 	Bundle   string `json:"bundle"`
@@ -137,8 +138,13 @@ type Mask struct {
 	// Vacant is for a path that is not there and must not come to be: an empty directory that may be
 	// looked into, of which nothing stays on the host.
 	Vacant bool `json:"vacant"`
-	// Place is a path on the host where something has to be for the mask to be put on; empty where
-	// the runtime needs nothing.
+	// Absent is for a path that is not there and cannot come to be, because the file system is read-only:
+	// nothing is mounted.
+	Absent bool `json:"absent"`
+	// Holds are the mount points in it, relative to Target: what an app sees of the directory of all apps.
+	Holds []string `json:"holds"`
+	// Place is a path on the host where something has to be for the mask to be put on; empty for a path of
+	// the image, and for one that is absent.
 	Place string `json:"place"`
 	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file is
 	// another Spec. Zero is nothing.
@@ -228,7 +234,7 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
 // place inside, the others are words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskFile, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
+	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

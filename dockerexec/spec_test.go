@@ -15,7 +15,7 @@ import (
 func fullSpec() Spec {
 	return Spec{
 		Platform: Platform{
-			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskFile: "/var/lib/sandboxd/mask", Network: "daycare",
+			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskDir: "/var/lib/sandboxd/masks", Network: "daycare",
 			ReadOnlyRoot: true, Unconfined: true, CapDrop: []string{"ALL", "KILL"}, CapAdd: []string{"CHOWN", "FOWNER"},
 			Limits: Limits{NanoCPUs: 4e9, Memory: 16 << 30, Pids: 1024, Shm: 1 << 30, Tmp: 2 << 30, Run: 64 << 20, VarTmp: 3 << 30},
 		},
@@ -24,7 +24,7 @@ func fullSpec() Spec {
 			{Source: "/data/users/alice/home", Target: "/home"},
 			{Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, ID: FileID{Dev: 1, Ino: 2, Since: 3}, Verify: true},
 		},
-		Masks: []Mask{{Target: "/home/.netrc", File: true}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3, Since: 4}}},
+		Masks: []Mask{{Target: "/home/.netrc", File: true, Holds: []string{"x"}}, {Target: "/home/.ssh", Place: "/data/users/alice/home/.ssh", ID: FileID{Dev: 1, Ino: 3, Since: 4}}},
 		Pins:  []Pin{{Place: "/data/users/alice/home/.config", Target: "/home/.config"}},
 		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
 

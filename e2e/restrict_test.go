@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
@@ -81,6 +82,33 @@ func TestDenyRead(t *testing.T) {
 			if got := l.bash(t, "give-read", c.tags, "cat "+c.dir+"/token "+c.dir+"/vault/key"); got != secret+secret {
 				t.Errorf("a call that gives nothing up reads %q", got)
 			}
+		}
+	})
+}
+
+// On a read-only file system nothing can appear, and no mount point can be made.
+func TestDenyReadOnAReadOnlyDisk(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-disk", "plain", "plain")
+		disk := l.path("users/give-disk/disk")
+		mkdir(t, disk)
+		if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=1m"); err != nil { // the lab unmounts it
+			t.Fatal(err)
+		}
+		putFile(t, disk+"/vault/key", secret)
+		putFile(t, disk+"/open", "open")
+		if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+			t.Fatal(err)
+		}
+		l.registerAs(t, "give-disk", apitypes.Registration{
+			UserID: "give-disk", Mounts: []apitypes.Mount{{Source: disk, Target: "/mnt/disk"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/disk"}},
+		})
+		out := l.run(t, "give-disk", apitypes.Exec{
+			Permissions: []string{"@read:/mnt/disk"}, Restrictions: apitypes.Restrictions{DenyRead: []string{"/mnt/disk/vault", "/mnt/disk/none"}},
+			Command: "cat /mnt/disk/open /mnt/disk/vault/key /mnt/disk/none/key",
+		})
+		if out.Stdout != "open" {
+			t.Errorf("%q %q", out.Stdout, out.Stderr)
 		}
 	})
 }

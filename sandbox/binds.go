@@ -17,12 +17,7 @@ const maxBinds = 200
 // checkBinds refuses what gVisor could not start.
 func checkBinds(spec dockerexec.Spec, less Restrictions) error {
 	links := len(spec.Links) + len(linkDirs(spec))
-	n := len(spec.Mounts) + len(spec.Pins) + links
-	for _, m := range spec.Masks {
-		if m.File {
-			n++
-		}
-	}
+	n := len(spec.Mounts) + len(spec.Masks) + len(spec.Pins) + links
 	if n <= maxBinds {
 		return nil
 	}

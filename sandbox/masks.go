@@ -14,28 +14,44 @@ import (
 	"github.com/daycare-run/sandbox/policy"
 )
 
-// mask finds what a region hides. In a home something has to be at the place where the mask is put:
-// gVisor does without where nothing can be written, and nothing is left on the host then.
+// mask finds what a region hides. In a home or a further mount something has to be at the place where the
+// mask is put.
 func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) {
-	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty}
+	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty, Holds: held(v, r)}
 	at, rest, err := b.paths.Locate(r.Path)
 	if err != nil { // it is the image's
 		m.File = r.File
 		return m, nil
-	}
-	around, _ := v.Around(r.Path)
-	if !b.gvisor || around.Mode == policy.Writable {
-		m.Place = b.place(at, rest)
 	}
 	there, err := b.lookAt(at, rest)
 	if err != nil {
 		return m, fault.Denied("cannot hide %q: %v", r.Path, err)
 	}
 	m.File, m.ID = there.file, there.hiddenBy(m)
+	if m.Absent = !there.exists && b.unchanging(at); !m.Absent {
+		m.Place = b.place(at, rest)
+	}
 	if there.exists && !there.empty {
 		b.secrets[at] = append(b.secrets[at], rest)
 	}
 	return m, nil
+}
+
+// held are the mount points in a region that is masked.
+func held(v policy.View, r policy.Region) (names []string) {
+	for _, inner := range v.Regions() {
+		around, ok := v.Around(inner.Path)
+		if rest, below := cutDir(inner.Path.String(), r.Path.String()); ok && below && around.Path == r.Path && inner.Mode >= policy.ReadOnly {
+			names = append(names, rest)
+		}
+	}
+	return names
+}
+
+// unchanging reports whether a mount's file system is read-only, so that nothing can appear in it.
+func (b *builder) unchanging(at pathmap.Mount) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(b.place(at, "."), &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
 // vacant adds a mask for a path that is to be read only in a place that can be written, and that is not

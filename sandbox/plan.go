@@ -81,12 +81,12 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 		}
 	}
 	b := builder{
-		service: s, paths: paths, home: h, look: a.look, gvisor: p.platform.gvisor(decision.Events), secrets: map[pathmap.Mount][]string{},
+		service: s, paths: paths, home: h, look: a.look, secrets: map[pathmap.Mount][]string{},
 	}
 	if p.spec, err = b.spec(box, p.platform, decision); err != nil {
 		return plan{}, err
 	}
-	if b.gvisor {
+	if p.platform.gvisor(decision.Events) {
 		if err := checkBinds(p.spec, a.less); err != nil {
 			return plan{}, err
 		}
@@ -114,7 +114,6 @@ type builder struct {
 	paths   pathmap.Map
 	home    *home
 	look    bool
-	gvisor  bool
 	// secrets are, by the mount that they are in, paths below it at which there is something to hide.
 	secrets map[pathmap.Mount][]string
 }
@@ -283,7 +282,7 @@ func (b *builder) settle(p *plan, paths pathmap.Map, asked string) error {
 // homeTmp is where TMPDIR points in a home that can be written.
 const homeTmp = ".cache/tmp"
 
-// gvisor says whether the runtime of a call is gVisor, which needs nothing on the host to put a mask on.
+// gvisor reports whether the runtime of a call is gVisor, which does not start with too many mounts.
 func (p platform) gvisor(events bool) bool {
 	runtime := p.Runtime
 	if events {

@@ -133,11 +133,11 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 		less          Restrictions
 		says          string // what it is refused with; empty for nothing
 	}{
-		{"few", "runsc", workspace, Restrictions{DenyRead: deep(8, 24)}, ""},
+		{"few", "runsc", workspace, Restrictions{DenyRead: deep(6, 24)}, ""},
 		{"more", "runsc", workspace, Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
 		{"most", "runsc", workspace, Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
 		{"not to be written", "runsc", workspace, Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
-		{"both", "runsc", workspace, Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 2"},
+		{"both", "runsc", workspace, Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
 		{"in what is only read", "runsc", nil, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 		{"of another runtime", "runc", workspace, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 	} {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +41,10 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if err != nil {
 		return err
 	}
+	masks, err := dockerexec.InstallMasks(cfg.DataDir)
+	if err != nil {
+		return err
+	}
 	docker, err := engine.Connect(cfg.Docker.SocketPath)
 	if err != nil {
 		return err
@@ -59,7 +62,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		}
 		finder := images.NewFinder(docker, cfg.Docker.Reference())
 		return sandbox.PlatformConfig{
-			Settings:     platformSettings(cfg, data.instance, agent),
+			Settings:     platformSettings(cfg, data.instance, agent, masks),
 			AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
 			Find:         finder.Find,
 			Forget:       finder.Forget,
@@ -82,9 +85,6 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	}
 	registry, err := sandbox.OpenRegistry(filepath.Join(cfg.DataDir, "sandboxes"), log)
 	if err != nil {
-		return err
-	}
-	if err := makeMask(cfg.DataDir); err != nil {
 		return err
 	}
 	ground, err := openGround(cfg.UsersDir, log)
@@ -182,12 +182,12 @@ func facadeSettings(cfg config.Config) sandbox.Config {
 }
 
 // platformSettings is the part of a container that the settings decide.
-func platformSettings(cfg config.Config, instance, agent string) dockerexec.Platform {
+func platformSettings(cfg config.Config, instance, agent, masks string) dockerexec.Platform {
 	return dockerexec.Platform{
 		Instance: instance,
 		Agent:    agent,
 		Runtime:  cfg.Docker.Runtime, EventsRuntime: cfg.Docker.EventsRuntime,
-		MaskFile:     maskFile(cfg.DataDir),
+		MaskDir:      masks,
 		Network:      cfg.Egress.Name,
 		ReadOnlyRoot: cfg.Docker.ReadOnly,
 		Unconfined:   cfg.Docker.UnconfinedSecurity,
@@ -219,17 +219,6 @@ func certificates(name string) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("cannot use egress.caFile %s: %w", name, err)
 	}
 	return list, nil
-}
-
-// maskFile is what hides files: an empty one that nobody may open.
-func maskFile(dataDir string) string { return filepath.Join(dataDir, "mask") }
-
-func makeMask(dataDir string) error {
-	file, err := os.OpenFile(maskFile(dataDir), os.O_RDONLY|os.O_CREATE, 0)
-	if err != nil {
-		return fmt.Errorf("cannot make the file that hides others: %w", err)
-	}
-	return errors.Join(file.Chmod(0), file.Close())
 }
 
 func installAgent(cfg config.Config) (string, error) {
