@@ -343,7 +343,7 @@ func TestDenyReadOfManyDeepPaths(t *testing.T) {
 			refused bool
 		}{
 			{"in a home that is only read", nil, deep(64, 23), false},
-			{"as many as there may be", workspace, deep(8, 24), false},
+			{"as many as there may be", workspace, deep(7, 24), false},
 			{"more", workspace, deep(64, 23), gvisor},
 		} {
 			last := c.deny[len(c.deny)-1]

@@ -133,7 +133,7 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 		less          Restrictions
 		says          string // what it is refused with; empty for nothing
 	}{
-		{"few", "runsc", workspace, Restrictions{DenyRead: deep(6, 24)}, ""},
+		{"few", "runsc", workspace, Restrictions{DenyRead: deep(7, 24)}, ""},
 		{"more", "runsc", workspace, Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
 		{"most", "runsc", workspace, Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
 		{"not to be written", "runsc", workspace, Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
