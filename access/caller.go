@@ -6,6 +6,7 @@
 package access
 
 import (
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -15,4 +16,6 @@ type Caller struct {
 	Name string
 	// Users are those for whom it acts.
 	Users sandbox.Users
+	// Token is what it is bounded as; the zero value for a caller at the socket.
+	Token quota.Token
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -37,7 +38,7 @@ type known struct {
 
 // is says that a token is the same and opens the same.
 func (k known) is(other known) bool {
-	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String()
+	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
 }
 
 // tokensFile is the form of a tokens file.
@@ -52,6 +53,8 @@ type tokenEntry struct {
 	// Users is a list of those for whom its bearer acts. Absent is everyone; null and an empty list are
 	// refused, lest something that was left out by mistake opens everything.
 	Users jsontext.Value `json:"users"`
+	// Quotas bound this token: they lower the settings' quotas.perToken.
+	Quotas quotaEntry `json:"quotas"`
 }
 
 // ReadTokens reads a tokens file, which must be a regular one that nobody but its owner can read or write.
@@ -124,7 +127,7 @@ func parseTokens(text []byte) (*Tokens, error) {
 func whatIsWrong(err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		if errors.Is(err, json.ErrUnknownName) {
-			return fmt.Errorf("unknown key at %s: the keys are tokens, and in each of them name, token and users", semantic.JSONPointer)
+			return fmt.Errorf("unknown key at %s: the keys are tokens, in each of them name, token, users and quotas, and in quotas those of quotas.perToken in the settings", semantic.JSONPointer)
 		}
 		return fmt.Errorf("%s has a value of the wrong type", semantic.JSONPointer)
 	}
@@ -156,7 +159,13 @@ func (e tokenEntry) read() (known, error) {
 	case !tokenText.MatchString(e.Token):
 		return known{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
 	}
-	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{Name: e.Name, Users: sandbox.Everyone()}}
+	own, err := e.Quotas.read()
+	if err != nil {
+		return known{}, err
+	}
+	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{
+		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own},
+	}}
 	if e.Users == nil {
 		return k, nil
 	}
@@ -175,7 +184,7 @@ func (e tokenEntry) read() (known, error) {
 		}
 		ids = append(ids, id)
 	}
-	k.caller.Users = sandbox.Just(ids...)
+	k.caller.Users, k.caller.Token.Some = sandbox.Just(ids...), true
 	return k, nil
 }
 

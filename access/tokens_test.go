@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -57,6 +58,22 @@ func TestTokensAreFound(t *testing.T) {
 	}
 }
 
+func TestWhatTokensAreBoundedAs(t *testing.T) {
+	tokens, err := ReadTokens(writeTokens(t, `{"tokens":[{"name":"engine","token":"`+engineToken+`","quotas":{"containers":9}},
+		{"name":"of-alice","token":"`+aliceToken+`","users":["alice"],"quotas":{"commands":4,"requestsPerSecond":5}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, _ := tokens.Find(engineToken)
+	if want := (quota.Token{Name: "engine", Own: quota.Bounds{Containers: 9}}); engine.Token != want {
+		t.Errorf("%+v", engine.Token)
+	}
+	alice, _ := tokens.Find(aliceToken)
+	if want := (quota.Token{Name: "of-alice", Some: true, Own: quota.Bounds{Commands: 4, RequestsPerSecond: 5}}); alice.Token != want {
+		t.Errorf("%+v", alice.Token)
+	}
+}
+
 func TestTokensThatTakeOthersPlaces(t *testing.T) {
 	read := func(text string) *Tokens {
 		tokens, err := ReadTokens(writeTokens(t, text))
@@ -73,6 +90,7 @@ func TestTokensThatTakeOthersPlaces(t *testing.T) {
 		{"one is gone", `{"tokens":[` + entry("engine", engineToken, "") + `]}`, "[of-alice]", "[]"},
 		{"one is exchanged", `{"tokens":[` + entry("engine", strings.Repeat("n", 32), "") + `,` + entry("of-alice", aliceToken, `,"users":["carol","alice"]`) + `]}`, "[engine]", "[engine]"},
 		{"one opens more", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("of-alice", aliceToken, "") + `]}`, "[of-alice]", "[of-alice]"},
+		{"one has another quota", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("of-alice", aliceToken, `,"users":["alice","carol"],"quotas":{"commands":4}`) + `]}`, "[of-alice]", "[of-alice]"},
 		{"another name", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("alice", aliceToken, `,"users":["alice","carol"]`) + `]}`, "[of-alice]", "[alice]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,6 +132,10 @@ func TestTokensThatAreRefused(t *testing.T) {
 		{"name for the log's sake", `{"tokens":[{"name":"a\nb","token":"` + engineToken + `"}]}`, `tokens[0] ("a\nb"): the name`},
 		{"name twice", `{"tokens":[{"name":"a","token":"` + engineToken + `"},{"name":"a","token":"` + aliceToken + `"}]}`, `tokens[1] ("a"): the name is given more than once`},
 		{"token twice", `{"tokens":[{"name":"a","token":"` + engineToken + `"},{"name":"b","token":"` + engineToken + `"}]}`, `tokens[1] ("b"): the token is that of "a"`},
+		{"unknown key in quotas", entry(`,"quotas":{"container":4}`), "unknown key at /tokens/0/quotas/container"},
+		{"quota of nothing", entry(`,"quotas":{"containers":0}`), "quotas.containers is 0, less than 1"},
+		{"quota below nothing", entry(`,"quotas":{"requestsPerSecond":-1}`), "quotas.requestsPerSecond is -1, less than 1"},
+		{"quota of a wrong type", entry(`,"quotas":{"containers":"4"}`), "/tokens/0/quotas/containers has a value of the wrong type"},
 		{"users that are none", entry(`,"users":[]`), `users is empty, which is nobody`},
 		{"users that are null", entry(`,"users":null`), `users is empty, which is nobody`},
 		{"users of a wrong type", entry(`,"users":"alice"`), "users is no list of strings"},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -64,7 +65,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(door Door, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.service, Config{
-			Door: door, Among: func(users sandbox.Users) Service { return w.service.Among(users) },
+			Door: door, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Among(users, token) },
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),

@@ -17,8 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"path"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -32,6 +34,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -51,6 +54,8 @@ type Service interface {
 	DetachedCalls
 	Files
 	ProcessCalls
+	// Ask counts a request for a sandbox, or with an empty id for none: too many in a second are refused.
+	Ask(id string) error
 	Containers() []dockerexec.Container
 	Decisions() *decisions.Log
 	Health(context.Context) sandbox.Health
@@ -99,9 +104,9 @@ type Door func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Door is the way in that these requests come by. Nil lets nobody in.
 	Door Door
-	// Among gives the service as a caller may have it who acts for these users alone. Nil refuses such
-	// callers.
-	Among func(sandbox.Users) Service
+	// Among gives the service as a caller may have it who acts for these users alone, or comes by that token.
+	// Nil refuses such callers.
+	Among func(sandbox.Users, quota.Token) Service
 	// Version is the service's, for health.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.
@@ -132,7 +137,9 @@ type Call struct {
 	Status int
 	// Kind is that of the error that the caller was told, at the end of a stream too; empty for none.
 	Kind apitypes.Kind
-	Took time.Duration
+	// Quota is the bound that was reached; nil for none.
+	Quota *quota.Exceeded
+	Took  time.Duration
 }
 
 // server answers one request. It is made for each: its service is the one that the caller may have.
@@ -243,6 +250,7 @@ func observed(route string, err error, took time.Duration) Call {
 		c.Status = status
 	}
 	c.Kind = failure.Kind
+	c.Quota, _ = errors.AsType[*quota.Exceeded](err)
 	return c
 }
 
@@ -254,9 +262,17 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case http.StatusTooManyRequests:
-		w.Header().Set("Retry-After", "1") // most commands are over in a second
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
 	}
 	s.answer(w, status, apitypes.Failure{Error: failure})
+}
+
+// retryAfter is after how many seconds it is worth another try.
+func retryAfter(err error) int {
+	if full, is := errors.AsType[*quota.Exceeded](err); is {
+		return int(math.Ceil(full.Retry.Seconds()))
+	}
+	return 1 // most commands are over in a second
 }
 
 // failure is an error as this request's caller is told it, in an answer or at the end of a stream.

@@ -18,13 +18,14 @@ import (
 	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // detaching is a service whose execs with detachOnDisconnect do what run says.
 func detaching(t *testing.T, run func(context.Context, *sandbox.Detached) (sandbox.Result, error)) *fakeService {
 	t.Helper()
-	hub := attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 3, MaxTotal: 3, Keep: time.Hour})
+	hub := attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
 	t.Cleanup(hub.Shutdown)
 	return &fakeService{fakeDetached: fakeDetached{hub: hub, run: run}}
 }

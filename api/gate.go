@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -67,16 +68,19 @@ func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, erro
 	if err != nil {
 		return access.Caller{}, err
 	}
-	switch {
-	case caller.Users.All() && (r.who == forUsers || r.who == forOperators):
+	all := caller.Users.All()
+	switch mayCall := r.who == forUsers || r.who == forOperators && all; {
+	case mayCall && all && (caller.Token == (quota.Token{}) || g.cfg.Among == nil):
 		s.service = g.service
-	case r.who == forUsers && g.cfg.Among != nil:
-		s.service = g.cfg.Among(caller.Users)
-		s.cfg.Warnings = nil // they are about the service as a whole
+	case mayCall && g.cfg.Among != nil:
+		s.service = g.cfg.Among(caller.Users, caller.Token)
 	default:
 		return caller, fault.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
 	}
-	return caller, nil
+	if !all {
+		s.cfg.Warnings = nil // they are about the service as a whole
+	}
+	return caller, s.service.Ask(req.PathValue("id"))
 }
 
 // bound is a body that has to come in time. It is bounded also when nobody reads it: the server takes what

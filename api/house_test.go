@@ -27,7 +27,7 @@ import (
 func newHouse(t testing.TB) *sandbox.Service {
 	t.Helper()
 	dir := t.TempDir()
-	registry, err := sandbox.OpenRegistry(filepath.Join(dir, "sandboxes"), zerolog.Nop())
+	registry, err := sandbox.OpenRegistry(filepath.Join(dir, "sandboxes"), nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func agreeable() *fakeService {
 			remove:  func(string, bool) error { return nil },
 		},
 		fakeDetached: fakeDetached{
-			hub: attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 1 << 20, MaxTotal: 1 << 20, Keep: time.Minute}),
+			hub: attach.NewHub[sandbox.Result](attach.Config{Keep: time.Minute}),
 			run: func(context.Context, *sandbox.Detached) (sandbox.Result, error) { return ended(0), nil },
 		},
 		fakeProcesses: fakeProcesses{

@@ -18,6 +18,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 type (
@@ -30,7 +31,7 @@ type (
 func withHub(t *testing.T, story func(*testing.T, *Hub[int])) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHub[int](Config{MaxPerUser: 3, MaxTotal: 5, Keep: 5 * time.Minute})
+		h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 5}}), Keep: 5 * time.Minute})
 		defer h.Shutdown()
 		story(t, h)
 	})
@@ -387,7 +388,7 @@ func TestHowManyThereMayBe(t *testing.T) {
 		}
 		start(t, h, Command{User: "bob"})
 		start(t, h, Command{User: "bob"})
-		if _, err := h.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.HasPrefix(err.Error(), "5 execs") {
+		if _, err := h.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
 			t.Error(err)
 		}
 	})
@@ -443,7 +444,7 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 
 // TestWhatMadeRoomIsNotKept looks at the memory: the bound on commands that have ended is one on that.
 func TestWhatMadeRoomIsNotKept(t *testing.T) {
-	h := NewHub[int](Config{MaxPerUser: 1, MaxTotal: 1, Keep: time.Hour})
+	h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
 	defer h.Shutdown()
 	run := func() weak.Pointer[exec] {
 		e, err := h.Start(alice, func(_ context.Context, e *exec) (int, error) {

@@ -19,6 +19,7 @@ type Exec[Result any] struct {
 	begun   time.Time
 	done    chan struct{} // closed at the end
 	room    chan struct{} // holds one when Output may go on
+	give    func()        // gives its place back
 
 	mu      sync.Mutex // covers the rest
 	started bool

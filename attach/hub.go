@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,13 +20,14 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/quota"
 )
 
-// Config bounds a Hub. All fields must be set.
+// Config bounds a Hub. Keep must be set.
 type Config struct {
-	// MaxPerUser is how many commands of one user there may be, those that have ended included, and
-	// MaxTotal how many of all users. The oldest that has ended makes room for a new one.
-	MaxPerUser, MaxTotal int
+	// Quotas bound how many commands there may be, those that have ended included; nil for no bounds. The
+	// oldest that has ended makes room for a new one.
+	Quotas *quota.Ledger
 	// Keep is how long one that has ended is kept.
 	Keep time.Duration
 }
@@ -51,8 +53,9 @@ func NewHub[Result any](cfg Config) *Hub[Result] {
 
 // Command is what is known of a command before it runs.
 type Command struct {
-	User string // whose it alone is
-	Text string // for people
+	User  string      // whose it alone is
+	Token quota.Token // by which it was asked for
+	Text  string      // for people
 	// Terminal says that it has one, and Stdin that its stdin comes from Input.
 	Terminal, Stdin bool
 }
@@ -66,10 +69,12 @@ func (h *Hub[Result]) Start(c Command, run func(context.Context, *Exec[Result]) 
 	if h.closed {
 		return nil, fmt.Errorf("cannot run commands: %w", errStopping)
 	}
-	if err := h.makeRoom(c.User); err != nil {
-		return nil, err
+	give, err := h.makeRoom(c)
+	if err != nil {
+		return nil, fmt.Errorf("cannot run the command: %w", err)
 	}
 	e := newExec[Result]("x-"+strings.ToLower(rand.Text()), c)
+	e.give = give
 	h.execs[e.ID] = e
 	h.work.Go(func() {
 		result, err := run(h.ctx, e)
@@ -85,25 +90,28 @@ func (h *Hub[Result]) Start(c Command, run func(context.Context, *Exec[Result]) 
 
 var errStopping = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnavailable)
 
-// makeRoom forgets what has ended where there are too many; h.mu is held.
-func (h *Hub[Result]) makeRoom(user string) error {
-	own := h.of(user)
-	if len(own) >= h.cfg.MaxPerUser && !h.forgetOldest(own) {
-		return fmt.Errorf("user %q has %d execs with detachOnDisconnect running, which is the most; try again when one has ended: %w",
-			user, len(own), errdefs.ErrResourceExhausted)
+// makeRoom takes the place of a new command. Where there are too many it forgets what has ended; h.mu is held.
+func (h *Hub[Result]) makeRoom(c Command) (give func(), err error) {
+	for {
+		give, err := h.cfg.Quotas.Take(quota.Account{User: c.User, Token: c.Token}, quota.DetachedExecs, 1)
+		full, is := errors.AsType[*quota.Exceeded](err)
+		if !is {
+			return give, err
+		}
+		if !h.forgetOldest(h.those(func(e *Exec[Result]) bool {
+			return full.Scope == quota.Total || full.Scope == quota.User && e.command.User == full.Name ||
+				full.Scope == quota.OfToken && e.command.Token.Name == full.Name
+		})) {
+			return nil, err
+		}
 	}
-	if len(h.execs) >= h.cfg.MaxTotal && !h.forgetOldest(h.of("")) {
-		return fmt.Errorf("%d execs with detachOnDisconnect are running, which is the most; try again when one has ended: %w",
-			len(h.execs), errdefs.ErrResourceExhausted)
-	}
-	return nil
 }
 
-// of are a user's commands, or with an empty name those of all, the oldest first; h.mu is held.
-func (h *Hub[Result]) of(user string) []*Exec[Result] {
+// those are the commands that match, the oldest first; h.mu is held.
+func (h *Hub[Result]) those(match func(*Exec[Result]) bool) []*Exec[Result] {
 	var list []*Exec[Result]
 	for _, e := range h.execs {
-		if user == "" || e.command.User == user {
+		if match(e) {
 			list = append(list, e)
 		}
 	}
@@ -114,7 +122,7 @@ func (h *Hub[Result]) of(user string) []*Exec[Result] {
 func (h *Hub[Result]) forgetOldest(list []*Exec[Result]) bool {
 	for _, e := range list {
 		if e.hasEnded() {
-			delete(h.execs, e.ID)
+			h.drop(e.ID)
 			return true
 		}
 	}
@@ -124,7 +132,15 @@ func (h *Hub[Result]) forgetOldest(list []*Exec[Result]) bool {
 func (h *Hub[Result]) forget(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.execs, id)
+	h.drop(id)
+}
+
+// drop takes a command out and gives its place back; h.mu is held.
+func (h *Hub[Result]) drop(id string) {
+	if e := h.execs[id]; e != nil {
+		e.give()
+		delete(h.execs, id)
+	}
 }
 
 // Get finds a user's command. Another user's is not found.
@@ -144,7 +160,7 @@ func (h *Hub[Result]) List(user string) []*Exec[Result] {
 	if user == "" {
 		return nil
 	}
-	return h.of(user)
+	return h.those(func(e *Exec[Result]) bool { return e.command.User == user })
 }
 
 // Shutdown ends all commands and waits for them.

@@ -63,7 +63,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 		t.Fatal(err)
 	}
 	s.api = client.New(s.path("socket"))
-	registry, err := sandbox.OpenRegistry(s.path("data"), zerolog.Nop())
+	registry, err := sandbox.OpenRegistry(s.path("data"), nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	}
 	inside := sandbox.New(sandbox.Config{
 		UsersDir: s.path("users"), HomeUID: uid, HomeGID: gid,
-		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, MaxInFlight: 1000, KillGrace: time.Second, MaxOutput: 1000,
+		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, KillGrace: time.Second, MaxOutput: 1000,
 	}, registry, sandbox.NewPlatforms(fakePlatform(uid, gid)), executor, zerolog.Nop())
 	listener, err := net.Listen("unix", s.path("socket"))
 	if err != nil {

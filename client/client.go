@@ -18,6 +18,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -37,6 +39,9 @@ type Error struct {
 	Message string
 	// RequestID is by what the service's log knows the call.
 	RequestID string
+	// RetryAfter is how long the service asks to wait before another try, which nothing here does by itself; 0
+	// if it says nothing of that. A call that was refused as busy has not been begun.
+	RetryAfter time.Duration
 }
 
 func asError(e apitypes.Error) *Error {
@@ -171,7 +176,11 @@ func refusal(response *http.Response) error {
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
 		return fmt.Errorf("the service answered %s", response.Status)
 	}
-	return asError(failure.Error)
+	told := asError(failure.Error)
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		told.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return told
 }
 
 // unreachable says what became of a call that has no answer.

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -52,7 +53,7 @@ func (d detached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
 
 func dialDetached(t *testing.T) *client.Client {
 	t.Helper()
-	hub := attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 3, MaxTotal: 3, Keep: time.Hour})
+	hub := attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
 	t.Cleanup(hub.Shutdown)
 	return dial(t, &fakeService{DetachedCalls: detached{hub}})
 }

@@ -50,6 +50,9 @@ type Config struct {
 	// Limits bound each container.
 	Limits Limits `json:"limits" envPrefix:"LIMITS_"`
 
+	// Quotas bound users, tokens and all together.
+	Quotas Quotas `json:"quotas" envPrefix:"QUOTAS_"`
+
 	// IdleTimeout is how long a container stays after its last call. At least 1s. Default 15m.
 	IdleTimeout Duration `json:"idleTimeout" env:"IDLE_TIMEOUT" reload:"live"`
 
@@ -173,10 +176,6 @@ type Exec struct {
 	// names none; in milliseconds, at least 1. Default 28800000, which is 8 hours.
 	MaxAttachedTimeout Millis `json:"maxAttachedTimeoutMs" env:"MAX_ATTACHED_TIMEOUT_MS" reload:"live"`
 
-	// MaxInFlight is how many commands may run, or wait to, at one time, over all users. From 1 to 100000.
-	// Default 500.
-	MaxInFlight int `json:"maxInFlight" env:"MAX_IN_FLIGHT" reload:"live"`
-
 	// MaxOutputBytes is what is kept of stdout, and as much of stderr. From 1 to 1073741824. Default
 	// 1000000.
 	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES" reload:"restart"`
@@ -188,14 +187,8 @@ type Exec struct {
 	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS" reload:"live"`
 }
 
-// Processes bounds durable processes, those that have ended included.
+// Processes bounds durable processes. How many there may be is in Quotas.
 type Processes struct {
-	// MaxPerUser is how many one user may have. From 1 to 10000. Default 64.
-	MaxPerUser int `json:"maxPerUser" env:"MAX_PER_USER" reload:"live"`
-
-	// MaxTotal is how many there may be. From 1 to 100000. Default 1000.
-	MaxTotal int `json:"maxTotal" env:"MAX_TOTAL" reload:"live"`
-
 	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
 	MaxLog Size `json:"maxLog" env:"MAX_LOG" reload:"live"`
 
@@ -257,17 +250,17 @@ func Default() Config {
 		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner:   Owner{UID: 1000, GID: 1000},
 		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
+		Quotas:      defaultQuotas(),
 		IdleTimeout: Duration(15 * time.Minute),
 		Exec: Exec{
 			DefaultTimeout:     30_000,
 			MaxTimeout:         300_000,
 			MaxAttachedTimeout: 28_800_000,
-			MaxInFlight:        500,
 			MaxOutputBytes:     1_000_000,
 			MaxRequestBytes:    16 * int64(mi),
 			KillGrace:          2_000,
 		},
-		Processes:     Processes{MaxPerUser: 64, MaxTotal: 1000, MaxLog: 100 * mi, StopGrace: 8_000},
+		Processes:     Processes{MaxLog: 100 * mi, StopGrace: 8_000},
 		ShutdownGrace: 10_000,
 		Log:           Log{Level: "info", Format: "json"},
 	}

@@ -75,7 +75,12 @@ func (d *decoder) object(section field) error {
 		name := token.String()
 		f, ok := known[name]
 		if !ok && !seen[name] {
-			d.faults.add(keyPath(section.key, printable(name)), "unknown key%s", nearest(name, names))
+			key := keyPath(section.key, printable(name))
+			hint := nearest(name, names)
+			if now := moved[key]; now != "" {
+				hint = ": it is " + now + " now"
+			}
+			d.faults.add(key, "unknown key%s", hint)
 		}
 		if err := d.member(f, ok, seen[name]); err != nil {
 			return err

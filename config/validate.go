@@ -57,6 +57,7 @@ func (c Config) check() faults {
 		f.add("homeOwner", "%q: %d is no id", c.HomeOwner, uint32(nobody))
 	}
 	c.Limits.check(&f)
+	c.Quotas.check(&f)
 	if c.IdleTimeout < Duration(time.Second) {
 		f.add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
 	}
@@ -124,15 +125,12 @@ func (e Exec) check(f *faults) {
 		f.add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
 	}
 	f.between("exec.maxAttachedTimeoutMs", int64(e.MaxAttachedTimeout), 1, int64(maxMillis))
-	f.between("exec.maxInFlight", int64(e.MaxInFlight), 1, 100_000)
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
 }
 
 func (p Processes) check(f *faults) {
-	f.between("processes.maxPerUser", int64(p.MaxPerUser), 1, 10_000)
-	f.between("processes.maxTotal", int64(p.MaxTotal), 1, 100_000)
 	f.atLeast("processes.maxLog", p.MaxLog, minTmpfs)
 	f.between("processes.stopGraceMs", int64(p.StopGrace), 1, 600_000)
 	if r := p.ExposePorts; r != (PortRange{}) && (r.First < 1024 || r.Last < r.First) {

@@ -94,14 +94,18 @@ func TestValidate(t *testing.T) {
 		}},
 		{"timeout at a terminal", func(c *config.Config) { c.Exec.MaxAttachedTimeout = 86_400_001 },
 			[]string{`exec.maxAttachedTimeoutMs: 86400001 is not from 1 to 86400000`}},
-		{"none in flight", func(c *config.Config) { c.Exec.MaxInFlight = 0 }, []string{`exec.maxInFlight: 0 is not from 1 to 100000`}},
+		{"quotas", func(c *config.Config) {
+			c.Quotas.PerUser.Containers, c.Quotas.PerToken.RequestsPerSecond, c.Quotas.Total.Commands = 0, -1, 1_000_001
+		}, []string{
+			`quotas.perUser.containers: 0 is not from 1 to 1000000`,
+			`quotas.perToken.requestsPerSecond: -1 is not from 1 to 1000000`,
+			`quotas.total.commands: 1000001 is not from 1 to 1000000`,
+		}},
 		{"sizes of an exec", func(c *config.Config) { c.Exec.MaxOutputBytes, c.Exec.MaxRequestBytes = 0, 1<<30+1 }, []string{
 			`exec.maxOutputBytes: 0 is not from 1 to 1073741824`,
 			`exec.maxRequestBytes: 1073741825 is not from 1024 to 1073741824`,
 		}},
 		{"processes", func(c *config.Config) { c.Processes = config.Processes{MaxLog: 1} }, []string{
-			`processes.maxPerUser: 0 is not from 1 to 10000`,
-			`processes.maxTotal: 0 is not from 1 to 100000`,
 			`processes.maxLog: "1" is less than 64Ki`,
 			`processes.stopGraceMs: 0 is not from 1 to 600000`,
 		}},

@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // Command is what to run in a container.
 type Command struct {
+	// Token is that by which the call came: what is made for it is bounded for that, too.
+	Token quota.Token
 	// Argv is the program with its arguments. Either it or Shell is set.
 	Argv []string
 	// Shell is a command line for the image's bash, or for its sh where there is no bash.

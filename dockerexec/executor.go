@@ -14,9 +14,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/quota"
 )
 
-// Config is what an Executor needs. All fields must be set.
+// Config is what an Executor needs. All fields but Quotas must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -29,6 +30,8 @@ type Config struct {
 	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
+	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
+	Quotas *quota.Ledger
 	// Networks decides what passes on the containers' networks.
 	Networks Networks
 	// ProcessEnded is told of each durable process whose container has ended or gone, and
@@ -59,6 +62,7 @@ type Executor struct {
 	mu         sync.Mutex
 	closed     bool
 	containers map[Fingerprint]*warm
+	leaving    map[*warm]bool   // taken out of containers, and not removed yet
 	processes  map[string]*warm // those of durable processes, by the engine's id
 }
 
@@ -66,6 +70,12 @@ type Executor struct {
 type warm struct {
 	spec        Spec
 	fingerprint Fingerprint
+	token       quota.Token // of the call for which it is made
+
+	wanted   context.Context // ends when nobody waits for it before it has begun to be made
+	unwanted context.CancelCauseFunc
+	give     func()        // gives its place back; nil until it has one
+	gone     chan struct{} // closed when nothing is left of it
 
 	ready chan struct{} // closed when id, spool and session, or err, are set
 	laid  bool          // what Grounds has laid is to be cleared
@@ -84,7 +94,9 @@ type warm struct {
 	users    int
 	lastUsed time.Time
 	since    time.Time
+	begun    bool // it is being made, or there
 	retired  bool // to be removed when its last user leaves
+	claimed  bool // another is to have its place
 }
 
 // isReady says that prepare has succeeded; e.mu is held, so a failed one is not in the map.
@@ -105,7 +117,7 @@ const maxCommands = 500
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
-		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, processes: map[string]*warm{},
+		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, leaving: map[*warm]bool{}, processes: map[string]*warm{},
 		idleChanged: make(chan struct{}, 1),
 	}
 	e.idleTimeout.Store(int64(cfg.IdleTimeout))
@@ -169,7 +181,7 @@ func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (R
 	defer end(nil)
 	defer context.AfterFunc(e.stopping, func() { end(context.Cause(e.stopping)) })()
 	begun := time.Now()
-	w, cold, err := e.acquire(ctx, spec)
+	w, cold, err := e.acquire(ctx, spec, c.Token)
 	waited := time.Since(begun)
 	if err != nil {
 		return Result{Timing: Timing{Container: waited}}, err
@@ -191,7 +203,7 @@ func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (R
 }
 
 // acquire returns the Spec's container, ready and counted as in use.
-func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, _ error) {
+func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *warm, cold bool, _ error) {
 	fingerprint := spec.Fingerprint()
 	e.mu.Lock()
 	if e.closed {
@@ -202,8 +214,9 @@ func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, 
 	if w == nil {
 		cold = true
 		w = e.add(spec, fingerprint)
+		w.token = token
 		log := e.logOf(ctx)
-		e.work.Go(func() { e.prepare(w, log) })
+		e.work.Go(func() { e.make(w, log) })
 	}
 	if w.users >= maxCommands {
 		e.mu.Unlock()
@@ -227,7 +240,8 @@ func (e *Executor) acquire(ctx context.Context, spec Spec) (_ *warm, cold bool, 
 // add registers a container to be; e.mu is held.
 func (e *Executor) add(spec Spec, fingerprint Fingerprint) *warm {
 	now := time.Now()
-	w := &warm{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), since: now, lastUsed: now}
+	w := &warm{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), since: now, lastUsed: now}
+	w.wanted, w.unwanted = context.WithCancelCause(e.ctx)
 	e.containers[fingerprint] = w
 	return w
 }
@@ -237,19 +251,25 @@ func (e *Executor) release(w *warm) {
 	w.users--
 	w.lastUsed = time.Now()
 	remove := w.users == 0 && w.retired && e.drop(w)
+	if w.users == 0 && !w.begun && e.drop(w) {
+		w.unwanted(errUnwanted) // whoever makes it has it leave
+	}
 	e.mu.Unlock()
 	if remove {
 		e.discard(w)
 	}
 }
 
+var errUnwanted = errors.New("nobody waits for the container any more")
+
 // drop takes a container out of the map; e.mu is held. It says whether it was in it: whoever took
-// it out removes it.
+// it out removes it, and then calls left.
 func (e *Executor) drop(w *warm) bool {
 	if e.containers[w.fingerprint] != w {
 		return false
 	}
 	delete(e.containers, w.fingerprint)
+	e.leaving[w] = true
 	return true
 }
 
@@ -295,7 +315,30 @@ func (e *Executor) discard(w *warm) {
 		if err := e.removeWarm(w); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("cannot remove container")
 		}
+		e.left(w)
 	})
+}
+
+// make makes a container when its turn has come.
+func (e *Executor) make(w *warm, log *zerolog.Logger) {
+	done, err := e.admit(w)
+	if err != nil {
+		w.err = fmt.Errorf("cannot prepare a container for user %q: %w", w.spec.User, err)
+		e.giveUp(w)
+		return
+	}
+	defer done()
+	e.prepare(w, log)
+}
+
+// giveUp tells those who wait for a container that it has come to nothing: w.err says why.
+func (e *Executor) giveUp(w *warm) {
+	e.mu.Lock()
+	e.drop(w)
+	e.mu.Unlock()
+	w.unwanted(nil)
+	close(w.ready)
+	e.left(w)
 }
 
 // prepare makes a container or, when w.id is set, takes one over, and opens the agent's session. log is that of
@@ -309,10 +352,7 @@ func (e *Executor) prepare(w *warm, log *zerolog.Logger) {
 	if err != nil {
 		log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
 		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
-		e.mu.Lock()
-		e.drop(w)
-		e.mu.Unlock()
-		close(w.ready)
+		e.giveUp(w)
 		return
 	}
 	close(w.ready)

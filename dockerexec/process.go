@@ -20,6 +20,7 @@ import (
 
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // A durable process has a container of its own, made from a Spec like any other, whose first program
@@ -54,6 +55,11 @@ type ProcessExit struct {
 // StartProcess makes the Spec's container and lets its command begin once the mounts are what they
 // should be and the network is open. After an error nothing is left of it.
 func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContainer, err error) {
+	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User})
+	if err != nil {
+		return ProcessContainer{}, fmt.Errorf("cannot start the process: %w", err)
+	}
+	defer done()
 	w := &warm{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{}), since: time.Now()}
 	defer func() {
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // follow holds the picture against the engine's: by its events while they last, and by a look at
@@ -138,6 +139,7 @@ func (e *Executor) consider(found container.Summary, platform Platform) (adopted
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		adopted.id, adopted.spool = found.ID, spoolOf(found.Mounts)
+		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 	}
 	e.mu.Unlock()
 	if known || usable {

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 
 	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // A user's /tmp is a volume of the engine's: a tmpfs that exists from the start of the user's first
@@ -57,7 +58,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
-		if w, _, err = e.acquire(ctx, spec); err != nil {
+		if w, _, err = e.acquire(ctx, spec, quota.Token{}); err != nil {
 			return "", nil, err
 		}
 	}

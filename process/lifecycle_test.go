@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/quota"
 )
 
 func TestAProcessFromStartToEnd(t *testing.T) {
@@ -257,11 +259,15 @@ func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	h := newHouse(t)
-	s := h.serve(func(c *Config) { c.Bounds.MaxPerUser, c.Bounds.MaxTotal = 2, 3 })
+	bounds := func(perUser, total int) quota.Limits {
+		return quota.Limits{PerUser: quota.Bounds{Processes: perUser, ExposedPorts: 1}, Total: quota.Bounds{Processes: total}}
+	}
+	quotas := quota.New(bounds(2, 3))
+	s := h.serve(func(c *Config) { c.Quotas = quotas })
 	ended := s.exits(s.start(New{}).ID, Exit{})
 	s.start(New{})
 	_, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "x"})
-	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "2 processes, of which 1 have ended") {
+	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 2 processes, which is the most (quotas.perUser.processes): remove some that have ended`) {
 		t.Errorf("a third: %v", err)
 	}
 	s.start(New{UserID: "bob"})
@@ -271,9 +277,8 @@ func TestLimits(t *testing.T) {
 	if got := s.Stats(); got.ByStatus[Running] != 2 || got.ByStatus[Exited] != 1 || got.Restarts != 0 {
 		t.Errorf("%+v", got)
 	}
-	s.SetBounds(Bounds{MaxTotal: 4})
+	quotas.Use(bounds(2, 4))
 	s.start(New{UserID: "carol"})
-	s.SetBounds(Bounds{MaxPerUser: 2, MaxTotal: 4})
 	if err := s.Remove(t.Context(), "alice", ended.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // Config is what a Manager needs.
@@ -28,6 +29,8 @@ type Config struct {
 	Ports *expose.Listeners
 	// BootID tells this start of the engine's host from others; see HostBootID.
 	BootID string
+	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.
+	Quotas *quota.Ledger
 	// Bounds are those until SetBounds.
 	Bounds Bounds
 	Log    zerolog.Logger
@@ -37,16 +40,10 @@ type Config struct {
 type Bounds struct {
 	// StopGrace is the time between a signal and SIGKILL; 0 is 8 s.
 	StopGrace time.Duration
-	// MaxPerUser and MaxTotal bound how many processes there are, ended ones with them; 0 is 64 and 1000.
-	MaxPerUser, MaxTotal int
 }
 
-// Defaults of Bounds.
-const (
-	DefaultStopGrace  = 8 * time.Second
-	DefaultMaxPerUser = 64
-	DefaultMaxTotal   = 1000
-)
+// DefaultStopGrace is that of Bounds.
+const DefaultStopGrace = 8 * time.Second
 
 // callLimit bounds what the Runner is asked for without a caller who waits.
 const callLimit = 2 * time.Minute
@@ -94,6 +91,9 @@ func Open(cfg Config) (*Manager, error) {
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	for _, r := range records {
 		p := newProcess(m.refresh(r))
+		account := quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}}
+		p.givePlace = cfg.Quotas.Hold(account, quota.Processes, 1)
+		p.givePorts = cfg.Quotas.Hold(account, quota.ExposedPorts, len(r.Expose))
 		if p.record.Finished() {
 			p.finish()
 		} else {
@@ -107,8 +107,6 @@ func Open(cfg Config) (*Manager, error) {
 // SetBounds has what is asked for from now on go by b. Processes that are there already stay.
 func (m *Manager) SetBounds(b Bounds) {
 	setDefault(&b.StopGrace, DefaultStopGrace)
-	setDefault(&b.MaxPerUser, DefaultMaxPerUser)
-	setDefault(&b.MaxTotal, DefaultMaxTotal)
 	m.bounds.Store(&b)
 }
 

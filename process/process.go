@@ -35,6 +35,8 @@ type process struct {
 	generation uint64 // counts the changes of record
 	gone       bool   // removed, or never come to be
 
+	givePlace, givePorts func() // give back what it has of the quotas
+
 	finished chan struct{} // closed when it will not run again; by whoever has the turn
 }
 
@@ -61,6 +63,7 @@ func (p *process) finish() {
 	case <-p.finished:
 	default:
 		close(p.finished)
+		p.givePorts()
 	}
 }
 
@@ -115,6 +118,7 @@ func (m *Manager) forget(p *process) {
 	p.generation++
 	m.mu.Unlock()
 	p.finish()
+	p.givePlace()
 	m.cfg.Ports.Close(p.id)
 }
 

@@ -26,7 +26,9 @@ type Record struct {
 	ID        string `json:"id"`
 	UserID    string `json:"userId"`
 	SandboxID string `json:"sandboxId,omitempty"`
-	Name      string `json:"name"`
+	// Token is the name of that by which it was asked for; empty for a caller at the socket.
+	Token string `json:"token,omitempty"`
+	Name  string `json:"name"`
 	// Command is a shell command line, Argv a program with its arguments: one of them is set.
 	Command         string            `json:"command,omitempty"`
 	Argv            []string          `json:"argv,omitempty"`

@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // New is a process that a caller asks for. What is said of no field is not looked at: it is kept for the
@@ -18,6 +17,8 @@ import (
 type New struct {
 	UserID    string // must be set
 	SandboxID string
+	// Token is that by which it is asked for.
+	Token quota.Token
 	// Name is for people; one longer than MaxName characters is cut.
 	Name string
 	// Command is a shell command line, Argv a program with its arguments: one of them must be set.
@@ -62,7 +63,7 @@ func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string,
 	defer leave()
 	r.CreatedAt = m.now()
 	r.UpdatedAt = r.CreatedAt
-	p, err := m.admit(r)
+	p, err := m.admit(r, quota.Account{User: n.UserID, Token: n.Token})
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -106,7 +107,7 @@ func (n New) record() (r Record, notices []string, _ error) {
 	}
 	return Record{
 		ID:     "p-" + strings.ToLower(rand.Text()[:12]),
-		UserID: n.UserID, SandboxID: n.SandboxID, Name: name,
+		UserID: n.UserID, SandboxID: n.SandboxID, Token: n.Token.Name, Name: name,
 		Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Home: n.Home, Env: n.Env,
 		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Egress: n.Egress,
 		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0, Ready: ready, Expose: n.Expose,
@@ -115,27 +116,22 @@ func (n New) record() (r Record, notices []string, _ error) {
 }
 
 // admit makes room for a process. The caller has its turn.
-func (m *Manager) admit(r Record) (*process, error) {
+func (m *Manager) admit(r Record, account quota.Account) (*process, error) {
 	r.LogPath = m.logPath(r)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var own, ended int
-	for _, p := range m.processes {
-		if p.record.UserID == r.UserID {
-			own++
-			if p.record.Finished() {
-				ended++
-			}
-		}
+	givePlace, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the process: %w", err)
 	}
-	switch {
-	case own >= m.bounds.Load().MaxPerUser:
-		return nil, fmt.Errorf("cannot start the process: user %q has %d processes, of which %d have ended, and may not have more: remove some: %w", r.UserID, own, ended, errdefs.ErrResourceExhausted)
-	case len(m.processes) >= m.bounds.Load().MaxTotal:
-		return nil, fmt.Errorf("cannot start the process: there are %d, and may not be more: %w", len(m.processes), errdefs.ErrResourceExhausted)
+	givePorts, err := m.cfg.Quotas.Take(account, quota.ExposedPorts, len(r.Expose))
+	if err != nil {
+		givePlace()
+		return nil, fmt.Errorf("cannot start the process: %w", err)
 	}
 	p := newProcess(r)
+	p.givePlace, p.givePorts = givePlace, givePorts
 	p.turn <- struct{}{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.processes[r.ID] = p
 	return p, nil
 }

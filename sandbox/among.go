@@ -9,6 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // Users are those for whom a caller acts. The zero value is nobody.
@@ -50,16 +51,31 @@ func (u Users) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Among is the service as callers have it who act for some users alone. What is of others does not exist
-// there: every call finds its sandbox in the registry, and this one has no others. Such a caller may also
-// not hand out what is not its users' own: see mayHold.
-func (s *Service) Among(users Users) *Service {
-	if users.all {
+// Among is the service as callers have it who act for some users alone, or by a token, which is what they are
+// bounded as. What is of others does not exist there: every call finds its sandbox in the registry, and this one
+// has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
+func (s *Service) Among(users Users, token quota.Token) *Service {
+	if users.all && token == (quota.Token{}) {
 		return s
 	}
 	part := *s
-	part.among, part.registry = users, s.registry.Among(users)
+	part.among, part.token, part.registry = users, token, s.registry.Among(users, token)
 	return &part
+}
+
+// account is on whose behalf a call for a user takes what is bounded.
+func (s *Service) account(user UserID) quota.Account {
+	return quota.Account{User: user.id, Token: s.token}
+}
+
+// Ask counts a request for a sandbox, or with an empty id for none: its user and the caller's token may make so
+// many in a second. The error is of class ResourceExhausted.
+func (s *Service) Ask(id string) error {
+	account := quota.Account{Token: s.token}
+	if box, err := s.Get(id); err == nil {
+		account.User = box.User.id
+	}
+	return s.cfg().Quotas.Ask(account)
 }
 
 // mayHold refuses permissions that a caller who acts for some users alone cannot give: the control socket,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 func TestUsers(t *testing.T) {
@@ -36,7 +37,7 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	view := s.Among(Just(user(t, "alice")))
+	view := s.Among(Just(user(t, "alice")), quota.Token{})
 	for _, call := range []struct {
 		name string
 		do   func(id string) error
@@ -105,7 +106,7 @@ func TestWhatSomeUsersMayRegister(t *testing.T) {
 		{"a user that cannot be", "new", Registration{UserID: "Alice"}, cerrdefs.IsInvalidArgument, "upper-case"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			view := s.Among(Just(user(t, "alice")))
+			view := s.Among(Just(user(t, "alice")), quota.Token{})
 			_, _, err := view.Put(tt.id, tt.r)
 			switch {
 			case tt.class == nil && err != nil:
@@ -132,7 +133,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}
-	view := s.Among(Just(user(t, "alice")))
+	view := s.Among(Just(user(t, "alice")), quota.Token{})
 	if list := view.Decisions().Recent(decisions.Filter{}, 0); len(list) != 1 || list[0].User != "alice" {
 		t.Errorf("alice's decisions: %+v", list)
 	}
@@ -145,7 +146,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	if n, m := len(s.Decisions().Recent(decisions.Filter{}, 0)), len(s.Containers()); n != 3 || m != 2 {
 		t.Errorf("for everyone: %d decisions, %d containers", n, m)
 	}
-	if none := s.Among(Users{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
+	if none := s.Among(Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
 		t.Error("there is something for nobody")
 	}
 }

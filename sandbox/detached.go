@@ -11,13 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// The bounds of commands that go on without their caller, those that have ended included. Each keeps up to
-// 2 MiB of output.
-const (
-	maxDetachedPerUser = 64
-	maxDetached        = 256
-	keepDetached       = 5 * time.Minute
-)
+// keepDetached is how long a command that went on without its caller is kept when it has ended, with up to 2 MiB
+// of its output.
+const keepDetached = 5 * time.Minute
 
 // endSlack is how long after its timeout a command may still wait for who looks at it: its container may have to
 // be made first.
@@ -34,7 +30,7 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 	if err != nil {
 		return nil, err
 	}
-	c := attach.Command{User: box.User.id, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	c := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
 	log := zerolog.Ctx(ctx)
 	return s.detached.Start(c, func(ctx context.Context, e *Detached) (Result, error) {
 		ctx = log.WithContext(ctx)

@@ -8,11 +8,10 @@ import (
 	"syscall"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
-
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // maxCommandBytes bounds a command with its environment: about what Linux can start.
@@ -106,12 +105,11 @@ func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out dockerex
 }
 
 func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexec.Output, watch *execWatch) (Result, error) {
-	if s.inFlight.Add(1) > int64(s.cfg().MaxInFlight) {
-		s.inFlight.Add(-1)
-		return Result{}, fmt.Errorf("%d commands run or wait to already, which is the most (exec.maxInFlight): try again when one has ended: %w",
-			s.cfg().MaxInFlight, cerrdefs.ErrResourceExhausted)
+	done, err := s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
+	if err != nil {
+		return Result{}, fmt.Errorf("cannot run the command: %w", err)
 	}
-	defer s.inFlight.Add(-1)
+	defer done()
 	command, err := s.command(box, r)
 	if err != nil {
 		return Result{}, err
@@ -123,6 +121,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err := s.makeTmpHome(ctx, p); err != nil {
 		return Result{}, err
 	}
+	command.Token = s.token
 	command.Env = p.environment(terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
 	if p.spec.Egress.Profile != "" {

@@ -204,7 +204,7 @@ func TestCommandsInFlightAreBounded(t *testing.T) {
 		<-entered
 	}
 	for range 2 {
-		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "2 commands run or wait to already, which is the most (exec.maxInFlight)") {
+		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "user \"alice\" has 2 commands that run or wait to, which is the most (quotas.perUser.commands)") {
 			t.Error(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.
@@ -72,7 +73,8 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	root := t.TempDir()
 	s := New(Config{
 		UsersDir: filepath.Join(root, "users"), HomeUID: testUID, HomeGID: testGID,
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, MaxInFlight: 2, KillGrace: 2 * time.Second, MaxOutput: 1000,
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxOutput: 1000,
+		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}, open(t, filepath.Join(root, "sandboxes")), NewPlatforms(fakePlatform()), executor, zerolog.Nop())
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)

@@ -90,7 +90,7 @@ func TestUseWhileCallsAreMade(t *testing.T) {
 		return dockerexec.Result{}, nil
 	}}, "")
 	cfg := s.cfg().Config
-	cfg.MaxInFlight = 4
+	cfg.Quotas = nil
 	s.Use(cfg)
 	var calls sync.WaitGroup
 	for range 4 {

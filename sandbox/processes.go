@@ -61,7 +61,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 		grants = []string{}
 	}
 	return s.processes.Start(ctx, process.New{
-		UserID: box.User.id, SandboxID: box.ID.String(), Name: r.Name,
+		UserID: box.User.id, SandboxID: box.ID.String(), Token: s.token, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env, Secrets: r.Secrets,
 		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
 		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,

@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // Sandbox is what an engine has registered for an agent.
@@ -30,8 +31,10 @@ type Sandbox struct {
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
-	CreatedAt           time.Time
-	UpdatedAt           time.Time
+	// Token is the name of that by which it was registered; empty for a caller at the socket.
+	Token     string
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 // Mount is a further directory of the host at a path inside. Calls see it, or a part of it, by grant.
@@ -45,16 +48,19 @@ type Mount struct {
 // concurrent use. To one that Among has made, those of other users do not exist.
 type Registry struct {
 	*records
-	among Users // whose sandboxes there are
+	among Users       // whose sandboxes there are
+	token quota.Token // by which sandboxes are registered here
 }
 
 // records are the sandboxes, of which there is one set however many registries show them.
 type records struct {
-	dir string
+	dir    string
+	quotas *quota.Ledger
 
 	mu        sync.RWMutex
 	sandboxes map[ID]Sandbox
 	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
+	give      map[ID]func()                      // gives a sandbox's place back
 }
 
 // recordVersion is the version of a record's form on disk.
@@ -74,6 +80,7 @@ type record struct {
 	AppID     string        `json:"appId,omitempty"`
 	Mounts    []mountRecord `json:"mounts,omitempty"`
 	SkillsDir string        `json:"skillsDir,omitempty"`
+	Token     string        `json:"token,omitempty"`
 
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
@@ -86,8 +93,8 @@ type mountRecord struct {
 }
 
 // OpenRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
-// as <name>.damaged and told in the log; the others load.
-func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
+// as <name>.damaged and told in the log; the others load. quotas bound how many there may be.
+func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
@@ -96,8 +103,10 @@ func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
 	r := &Registry{
-		records: &records{dir: dir, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}},
-		among:   Everyone(),
+		records: &records{
+			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
+		},
+		among: Everyone(),
 	}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
@@ -118,6 +127,7 @@ func OpenRegistry(dir string, log zerolog.Logger) (*Registry, error) {
 			continue
 		}
 		r.sandboxes[s.ID] = s
+		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 	}
 	return r, nil
 }
@@ -143,7 +153,7 @@ func readRecord(name string) (Sandbox, error) {
 // sandbox parses a record like a stranger's: whoever can write the file can write anything.
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
-		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token,
 		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
@@ -182,7 +192,7 @@ func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
 func newRecord(s Sandbox) record {
 	on := record{
 		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
-		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir,
+		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	for _, dir := range s.WriteDirs {
@@ -197,7 +207,7 @@ func newRecord(s Sandbox) record {
 	return on
 }
 
-// same compares all but the times.
+// same compares all but the times and who registered it.
 func (s Sandbox) same(other Sandbox) bool {
 	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
 		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
@@ -205,8 +215,10 @@ func (s Sandbox) same(other Sandbox) bool {
 		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
 }
 
-// Among is the registry for callers who act for some users alone.
-func (r *Registry) Among(users Users) *Registry { return &Registry{records: r.records, among: users} }
+// Among is the registry for callers who act for some users alone, or by a token.
+func (r *Registry) Among(users Users, token quota.Token) *Registry {
+	return &Registry{records: r.records, among: users, token: token}
+}
 
 // Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
 // its user: another one is a conflict.
@@ -216,7 +228,7 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.CreatedAt, s.UpdatedAt = now, now
+	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
 	old, exists := r.sandboxes[s.ID]
 	if exists {
 		if !r.among.Has(old.User) {
@@ -225,9 +237,16 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		if old.User != s.User {
 			return Sandbox{}, false, fault.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
 		}
-		s.CreatedAt = old.CreatedAt
+		s.CreatedAt, s.Token = old.CreatedAt, old.Token
 		if old.same(s) {
 			return old, false, nil
+		}
+	}
+	give := r.give[s.ID]
+	if !exists {
+		var err error
+		if give, err = r.quotas.Take(quota.Account{User: s.User.id, Token: r.token}, quota.Sandboxes, 1); err != nil {
+			return Sandbox{}, false, fmt.Errorf("cannot register sandbox %q: %w", s.ID, err)
 		}
 	}
 	text, err := json.Marshal(newRecord(s))
@@ -235,9 +254,12 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		err = writeFile(r.file(s.ID), text)
 	}
 	if err != nil {
+		if !exists {
+			give()
+		}
 		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, pathless(err))
 	}
-	r.sandboxes[s.ID] = s
+	r.sandboxes[s.ID], r.give[s.ID] = s, give
 	clear(r.appRoots)
 	return s, !exists, nil
 }
@@ -285,7 +307,9 @@ func (r *Registry) Delete(id ID) error {
 	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
 	}
+	r.give[id]()
 	delete(r.sandboxes, id)
+	delete(r.give, id)
 	clear(r.appRoots)
 	return nil
 }

@@ -38,7 +38,7 @@ func box(t *testing.T, id, user, dir string) Sandbox {
 
 func open(t testing.TB, dir string) *Registry {
 	t.Helper()
-	r, err := OpenRegistry(dir, zerolog.Nop())
+	r, err := OpenRegistry(dir, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func checkSetAside(t *testing.T, dir string, text []byte) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	r, err := OpenRegistry(dir, zerolog.New(&log))
+	r, err := OpenRegistry(dir, nil, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,15 +37,11 @@ type Runner struct {
 	service  *Service
 	executor ProcessExecutor
 	maxLog   atomic.Int64
-	slots    chan struct{} // full while as many are being started as may be
 }
-
-// startsAtOnce is how many processes are started at a time: after a reboot, all of them are wanted.
-const startsAtOnce = 4
 
 // NewRunner makes a Runner. maxLog bounds the log of one process, in bytes, over all of its files.
 func NewRunner(service *Service, executor ProcessExecutor, maxLog int64) *Runner {
-	r := &Runner{service: service, executor: executor, slots: make(chan struct{}, startsAtOnce)}
+	r := &Runner{service: service, executor: executor}
 	r.SetMaxLog(maxLog)
 	return r
 }
@@ -66,12 +62,6 @@ func (r *Runner) Dir(p process.Record) string {
 
 // Start is for process.Runner.
 func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string) (_ process.Instance, err error) {
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return process.Instance{}, context.Cause(ctx)
-	}
 	box, err := r.service.Get(p.SandboxID)
 	if err != nil {
 		return process.Instance{}, err

@@ -28,6 +28,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 )
 
 // Config is what a Service needs; all fields but Observer must be set. A Config that config.Load has accepted
@@ -45,8 +46,6 @@ type Config struct {
 	DefaultTimeout, MaxTimeout time.Duration
 	// MaxAttachedTimeout is the most for a call with a terminal, and its default.
 	MaxAttachedTimeout time.Duration
-	// MaxInFlight is how many commands may run, or wait to, at one time.
-	MaxInFlight int
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
 	// MaxOutput is how many bytes of each stream a buffered call keeps.
@@ -61,6 +60,8 @@ type Config struct {
 	LocalUsers map[string]bool
 	// Decisions is the log of what egress decided.
 	Decisions *decisions.Log
+	// Quotas bound what callers have at a time; nil for no bounds.
+	Quotas *quota.Ledger
 	// Observer is told of execs; nil for none.
 	Observer Observer
 }
@@ -92,9 +93,9 @@ type Service struct {
 
 	processes *process.Manager
 	detached  *attach.Hub[Result]
-	inFlight  *atomic.Int64 // commands that run or wait to
 
-	among Users // for whom its callers act
+	among Users       // for whom its callers act
+	token quota.Token // by which they come
 
 	makingHome *sync.Mutex // held while a home is looked for again and made
 }
@@ -112,9 +113,9 @@ type root struct{ named, real string }
 // resolved once, here: below them none is followed.
 func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor, log zerolog.Logger) *Service {
 	s := &Service{
-		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{}, inFlight: &atomic.Int64{},
+		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{},
 		registry: registry, platforms: platforms, executor: executor, log: log,
-		detached: attach.NewHub[Result](attach.Config{MaxPerUser: maxDetachedPerUser, MaxTotal: maxDetached, Keep: keepDetached}),
+		detached: attach.NewHub[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
 		among:    Everyone(), makingHome: &sync.Mutex{},
 	}
 	s.Use(cfg)
@@ -125,7 +126,7 @@ func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor
 // SetLoaded says what Health tells of the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
 
-// Use has the calls that come from now on go by cfg. UsersDir, Decisions and CannotFilter are as they were
+// Use has the calls that come from now on go by cfg. UsersDir, Decisions, Quotas and CannotFilter are as they were
 // in New. What a container was made with, it keeps: a call for which the settings make a difference gets
 // another one.
 func (s *Service) Use(cfg Config) {

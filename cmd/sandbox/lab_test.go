@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -57,7 +58,7 @@ func newLab(t *testing.T) *lab {
 	l := &lab{
 		t: t, socket: filepath.Join(t.TempDir(), "api.sock"), home: t.TempDir(), put: map[string]sandbox.Registration{},
 		log: decisions.New(100), stopping: make(chan struct{}),
-		hub: attach.NewHub[sandbox.Result](attach.Config{MaxPerUser: 3, MaxTotal: 3, Keep: time.Hour}),
+		hub: attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour}),
 	}
 	t.Cleanup(l.hub.Shutdown)
 	listener, err := net.Listen("unix", l.socket)
@@ -136,6 +137,8 @@ func (l *lab) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bo
 	l.asked = r
 	return l.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
 }
+
+func (l *lab) Ask(string) error { return nil }
 
 func (l *lab) DetachedExecs(string) ([]*sandbox.Detached, error) { return l.hub.List("alice"), nil }
 

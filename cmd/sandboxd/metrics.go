@@ -11,13 +11,14 @@ import (
 	"github.com/daycare-run/sandbox/egress"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/version"
 )
 
 // metrics answers with what the service counts. No label has a value that a tenant chooses.
 func metrics(l *live, verdicts *decisions.Log) http.Handler {
 	state := &stateCollector{
-		verdicts: verdicts.Totals, networks: l.outside.Stats, containers: l.executor.Containers, processes: l.processes.Stats,
+		verdicts: verdicts.Totals, networks: l.outside.Stats, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
 	}
 	return promhttp.HandlerFor(registry(l.counts, state), promhttp.HandlerOpts{})
 }
@@ -46,6 +47,10 @@ var (
 		"Durable processes by status, those that have ended included.", []string{"status"}, nil)
 	restarted = prometheus.NewDesc("sandboxd_process_restarts_total",
 		"Times that a durable process was started again.", nil, nil)
+	inUse = prometheus.NewDesc("sandboxd_quota_in_use",
+		"What all users have together, by resource (the key in quotas).", []string{"resource"}, nil)
+	queued = prometheus.NewDesc("sandboxd_cold_starts_waiting",
+		"Containers that wait for their turn to be made.", nil, nil)
 	built = prometheus.NewDesc("sandboxd_build_info",
 		"Which build the service is; always 1.", []string{"version", "revision", "goversion"}, nil)
 )
@@ -56,11 +61,12 @@ type stateCollector struct {
 	networks   func() map[string]egress.Stats
 	containers func() []dockerexec.Container
 	processes  func() process.Stats
+	quotas     func() quota.Stats
 }
 
 // Describe is for prometheus.Collector, as is Collect.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, warmed, processed, restarted, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, warmed, processed, restarted, inUse, queued, built} {
 		to <- desc
 	}
 }
@@ -94,6 +100,13 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(processed, n, string(status))
 	}
 	counter(restarted, p.Restarts)
+	q := c.quotas()
+	for _, resource := range quota.Resources() {
+		if resource != quota.Requests { // of which there are so many in a second, not at a time
+			gauge(inUse, q.InUse[resource], resource.String())
+		}
+	}
+	gauge(queued, q.Waiting)
 	b := version.Read()
 	gauge(built, 1, b.Version, b.Revision, b.Go)
 }

@@ -19,12 +19,15 @@ import (
 	"github.com/daycare-run/sandbox/egress"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // busy is a service of which there is something to say.
 func busy() (*counts, *prometheus.Registry) {
 	c := newCounts()
+	quotas := quota.New(quota.Limits{})
+	quotas.Hold(quota.Account{User: "alice"}, quota.Containers, 2)
 	state := &stateCollector{
 		verdicts: func() map[decisions.Kind]uint64 {
 			return map[decisions.Kind]uint64{{Via: decisions.DNS, Verdict: decisions.Denied}: 4}
@@ -40,6 +43,7 @@ func busy() (*counts, *prometheus.Registry) {
 		processes: func() process.Stats {
 			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
 		},
+		quotas: quotas.Stats,
 	}
 	c.ExecBegan()
 	c.ExecBegan()
@@ -48,6 +52,7 @@ func busy() (*counts, *prometheus.Registry) {
 	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeRefused, Total: time.Millisecond})
 	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: apitypes.Denied, Took: time.Millisecond})
+	c.called(api.Call{Route: "/", Status: 429, Kind: apitypes.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})
@@ -72,6 +77,7 @@ sandboxd_egress_connections{profile="isolated"} 3
 sandboxd_egress_containers{profile="isolated"} 2
 sandboxd_egress_decisions_total{verdict="denied",via="dns"} 4
 sandboxd_egress_dns_forwarded_total{profile="isolated"} 5
+sandboxd_errors_total{kind="busy"} 1
 sandboxd_errors_total{kind="denied"} 1
 sandboxd_exec_containers_total{start="cold"} 1
 sandboxd_exec_containers_total{start="warm"} 0
@@ -82,13 +88,17 @@ sandboxd_exec_duration_seconds{outcome="ok",phase="start"} 1
 sandboxd_exec_duration_seconds{outcome="ok",phase="total"} 1
 sandboxd_exec_duration_seconds{outcome="refused",phase="total"} 1
 sandboxd_execs_in_flight 1
+sandboxd_http_request_duration_seconds{route="/"} 1
 sandboxd_http_request_duration_seconds{route="GET /v1/health"} 1
 sandboxd_http_request_duration_seconds{route="POST /v1/sandboxes/{id}/exec"} 1
 sandboxd_http_requests_total{code="2xx",route="GET /v1/health"} 1
 sandboxd_http_requests_total{code="403",route="POST /v1/sandboxes/{id}/exec"} 1
+sandboxd_http_requests_total{code="429",route="/"} 1
 sandboxd_process_restarts_total 7
 sandboxd_processes{status="exited"} 1
 sandboxd_processes{status="running"} 2
+sandboxd_quota_in_use{resource="containers"} 2
+sandboxd_quota_refusals_total{resource="commands",scope="user"} 1
 sandboxd_settings_loaded_timestamp_seconds 1.7e+09
 sandboxd_settings_pending 1
 sandboxd_settings_reloads_total{outcome="ok"} 1

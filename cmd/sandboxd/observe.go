@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -42,6 +43,7 @@ type counts struct {
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
 	errors   *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 
 	reloads  *prometheus.CounterVec
 	loadedAt prometheus.Gauge
@@ -70,6 +72,9 @@ func newCounts() *counts {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_errors_total", Help: "Errors that callers were told, by kind, those at the end of a stream too.",
 		}, []string{"kind"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_quota_refusals_total", Help: "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).",
+		}, []string{"resource", "scope"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_settings_reloads_total", Help: "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.",
 		}, []string{"outcome"}),
@@ -91,6 +96,11 @@ func newCounts() *counts {
 	for _, kind := range apitypes.Kinds {
 		c.errors.WithLabelValues(string(kind))
 	}
+	for _, resource := range quota.Resources() {
+		for _, scope := range quota.Scopes() {
+			c.refused.WithLabelValues(resource.String(), scope.String())
+		}
+	}
 	for _, outcome := range []string{"ok", "refused"} {
 		c.reloads.WithLabelValues(outcome)
 	}
@@ -99,7 +109,7 @@ func newCounts() *counts {
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.reloads, c.loadedAt, c.pending}
+	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
 // ExecBegan is for sandbox.Observer, as is ExecEnded.
@@ -132,6 +142,9 @@ func (c *counts) called(call api.Call) {
 	c.took.WithLabelValues(call.Route).Observe(call.Took.Seconds())
 	if call.Kind != "" {
 		c.errors.WithLabelValues(string(call.Kind)).Inc()
+	}
+	if full := call.Quota; full != nil {
+		c.refused.WithLabelValues(full.Resource.String(), full.Scope.String()).Inc()
 	}
 }
 

@@ -9,24 +9,24 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // openProcesses reads the records of durable processes. What runs is found when the executor starts.
-func openProcesses(cfg config.Config, runner *sandbox.Runner, ports *expose.Listeners, log zerolog.Logger) (*process.Manager, error) {
+func openProcesses(cfg config.Config, quotas *quota.Ledger, runner *sandbox.Runner, ports *expose.Listeners, log zerolog.Logger) (*process.Manager, error) {
 	boot, err := process.HostBootID()
 	if err != nil {
 		return nil, err
 	}
 	return process.Open(process.Config{
 		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Clock: process.SystemClock{}, BootID: boot, Ports: ports,
-		Bounds: processBounds(cfg), Log: log,
+		Quotas: quotas, Bounds: processBounds(cfg), Log: log,
 	})
 }
 
 func processBounds(cfg config.Config) process.Bounds {
-	p := cfg.Processes
-	return process.Bounds{StopGrace: p.StopGrace.Duration(), MaxPerUser: p.MaxPerUser, MaxTotal: p.MaxTotal}
+	return process.Bounds{StopGrace: cfg.Processes.StopGrace.Duration()}
 }
 
 func exposable(cfg config.Config) expose.Range { return expose.Range(cfg.Processes.ExposePorts) }

@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 )
 
@@ -39,6 +40,7 @@ type live struct {
 	processes *process.Manager
 	runner    *sandbox.Runner
 	ports     *expose.Listeners
+	quotas    *quota.Ledger
 	tokens    *access.Tokens // nil without TCP
 	counts    *counts
 	log       zerolog.Logger
@@ -158,6 +160,7 @@ func (l *live) apply(r reading) error {
 	l.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
 	l.logs.use(next.Log)
 	l.platforms.Use(r.platform)
+	l.quotas.Use(quotas(next))
 	l.service.Use(l.facade(next, r.rules))
 	l.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
 	l.processes.SetBounds(processBounds(next))

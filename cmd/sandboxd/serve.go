@@ -23,6 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/quota"
 	"github.com/daycare-run/sandbox/sandbox"
 	"github.com/daycare-run/sandbox/version"
 )
@@ -83,7 +84,8 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	} else if err != nil {
 		log.Warn().Err(err).Msg("commands cannot run yet")
 	}
-	registry, err := sandbox.OpenRegistry(filepath.Join(cfg.DataDir, "sandboxes"), log)
+	l.quotas = quota.New(quotas(cfg))
+	registry, err := sandbox.OpenRegistry(filepath.Join(cfg.DataDir, "sandboxes"), l.quotas, log)
 	if err != nil {
 		return err
 	}
@@ -106,6 +108,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		Platform:     l.platforms.Current,
 		Grounds:      ground,
 		Networks:     sandbox.Outside{Egress: l.outside},
+		Quotas:       l.quotas,
 		ProcessEnded: func(id string) { l.processes.Ended(id) }, ProcessesUnseen: func() { l.processes.Lost() }, // not before Start
 		ImagesChanged: l.platforms.Forget,
 		Log:           log,
@@ -113,7 +116,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer l.executor.Shutdown()
 	l.facade = func(cfg config.Config, rules policy.EgressRules) sandbox.Config {
 		s := facadeSettings(cfg)
-		s.Egress, s.Decisions, s.CannotFilter, s.Observer = rules, verdicts, l.outside.Weak(), l.counts
+		s.Egress, s.Decisions, s.CannotFilter, s.Observer, s.Quotas = rules, verdicts, l.outside.Weak(), l.counts, l.quotas
 		return s
 	}
 	l.service = sandbox.New(l.facade(cfg, rules), registry, l.platforms, l.executor, log)
@@ -121,7 +124,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	l.runner = sandbox.NewRunner(l.service, l.executor, int64(cfg.Processes.MaxLog))
 	l.ports = expose.New(exposable(cfg), log)
 	defer l.ports.Shutdown()
-	if l.processes, err = openProcesses(cfg, l.runner, l.ports, log); err != nil {
+	if l.processes, err = openProcesses(cfg, l.quotas, l.runner, l.ports, log); err != nil {
 		return err
 	}
 	defer endProcesses(l.processes, log)
@@ -133,7 +136,8 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	counted := metrics(l, verdicts)
 	return answer(ctx, cfg, func(door api.Door, warnings []string) http.Handler {
 		return api.New(l.service, api.Config{
-			Door: door, Among: func(users sandbox.Users) api.Service { return l.service.Among(users) }, Warnings: warnings,
+			Door: door, Warnings: warnings,
+			Among:   func(users sandbox.Users, token quota.Token) api.Service { return l.service.Among(users, token) },
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
 			Stopping: ctx.Done(), Metrics: counted, Observed: l.counts.called,
 			Log: log, LogCalls: func() bool { return l.cfg.Load().Log.Access },
@@ -175,8 +179,8 @@ func facadeSettings(cfg config.Config) sandbox.Config {
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
 		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
-		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(), MaxInFlight: cfg.Exec.MaxInFlight,
-		KillGrace: cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
+		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
+		KillGrace:          cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
 		MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
 	}
 }

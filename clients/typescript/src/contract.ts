@@ -229,8 +229,9 @@ export interface paths {
          *     is still a 200: see `exitCode`, `signal` and `failed`. Closing the connection ends the command
          *     with all that it started, unless `detachOnDisconnect` says otherwise.
          *
-         *     Over all users, as many commands run or wait to at a time as the settings' `exec.maxInFlight` says
-         *     (500); one more is `busy`.
+         *     As many commands run or wait to at a time as the settings' `quotas` say: of one user (100), of one
+         *     token, and of all (500); one more is `busy`. So is a call that needs a container beyond
+         *     `quotas.perUser.containers` (16) while all of these are in use; one that is idle makes room.
          *
          *     There are two forms of answer, chosen by Accept.
          *
@@ -269,7 +270,7 @@ export interface paths {
         /**
          * The execs that go on without their caller
          * @description Those with `detachOnDisconnect`, of all sandboxes of the sandbox's user, the oldest first. One that has
-         *     ended is there for 5 minutes. A user may have 64, all users 256; the oldest that has ended makes room for
+         *     ended is there for 5 minutes. There are as many as the settings' `quotas` say (`detachedExecs`: 64 of a user, 256 of all); the oldest that has ended makes room for
          *     a new one, and where none has, that is `busy`. They end with the service: what is to outlive it is a
          *     process.
          */
@@ -633,8 +634,8 @@ export interface paths {
          *     twice as long with each end that follows, up to 60 seconds; when it has run for 30 seconds, that
          *     begins anew. It then has the secrets and the names to reach that it was started with.
          *
-         *     Of one user there are at most as many as the settings' `processes.maxPerUser` says (64 by default), and
-         *     of all `processes.maxTotal` (1000), those that have ended included; more is `busy`.
+         *     Of one user there are at most as many as the settings' `quotas.perUser.processes` says (64 by default), and
+         *     of all `quotas.total.processes` (1000), those that have ended included; more is `busy`.
          */
         post: operations["startProcess"];
         delete?: never;
@@ -1824,7 +1825,10 @@ export interface components {
                 };
             };
         };
-        /** @description Too much at a time; try again later. */
+        /**
+         * @description A bound of the settings' `quotas` is reached: of the user, of the token, or of all together. The message
+         *     names the bound, its value and its setting. Nothing of the call was done; try again later.
+         */
         Busy: {
             headers: {
                 /** @description After how many seconds it is worth another try. */
@@ -1919,6 +1923,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
         };
     };
     contract: {
@@ -1949,6 +1954,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
         };
     };
     metrics: {
@@ -1973,6 +1979,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     listContainers: {
@@ -1996,6 +2003,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
         };
     };
     listDecisions: {
@@ -2064,6 +2072,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
         };
     };
     getSandbox: {
@@ -2094,6 +2103,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     putSandbox: {
@@ -2139,6 +2149,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
         };
     };
@@ -2168,6 +2179,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
         };
     };
@@ -2199,6 +2211,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
         };
     };
     exec: {
@@ -2266,6 +2279,7 @@ export interface operations {
             };
             400: components["responses"]["Invalid"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     reattach: {
@@ -2303,6 +2317,7 @@ export interface operations {
             };
             400: components["responses"]["Invalid"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     killExec: {
@@ -2341,6 +2356,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
         };
     };
     explain: {
@@ -2376,6 +2392,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2414,6 +2431,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2452,6 +2470,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
@@ -2491,6 +2510,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2529,6 +2549,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2567,6 +2588,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
@@ -2606,6 +2628,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
@@ -2645,6 +2668,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2720,6 +2744,7 @@ export interface operations {
             409: components["responses"]["Conflict"];
             412: components["responses"]["Changed"];
             416: components["responses"]["Beyond"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -2766,6 +2791,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
             507: components["responses"]["Full"];
@@ -2875,6 +2901,13 @@ export interface operations {
                 content?: never;
             };
             /** @description As for GET. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description As for GET. */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -2918,6 +2951,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     startProcess: {
@@ -2991,6 +3025,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -3028,6 +3063,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
         };
     };
     removeProcess: {
@@ -3061,6 +3097,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -3103,6 +3140,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
@@ -3146,6 +3184,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };

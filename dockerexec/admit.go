@@ -1,0 +1,119 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+
+	"github.com/daycare-run/sandbox/quota"
+)
+
+// admit waits for the turn of a container that is to be made, and takes its place: where there are too many, one
+// that is idle makes room. The error is a *quota.Exceeded, or why nobody waits for the container any more. The
+// turn lasts until done is called.
+func (e *Executor) admit(w *warm) (done func(), err error) {
+	account := quota.Account{User: w.spec.User, Token: w.token}
+	done, err = e.cfg.Quotas.Turn(w.wanted, account)
+	if err != nil {
+		return nil, err
+	}
+	if w.give, err = e.place(w.wanted, account); err == nil {
+		e.mu.Lock()
+		err = context.Cause(w.wanted)
+		w.begun = err == nil
+		e.mu.Unlock()
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// place takes the place of one more container. What makes room has gone before another takes its place, so that
+// there are never more than may be.
+func (e *Executor) place(ctx context.Context, account quota.Account) (give func(), err error) {
+	for {
+		give, err = e.cfg.Quotas.Take(account, quota.Containers, 1)
+		full, is := errors.AsType[*quota.Exceeded](err)
+		if !is {
+			return give, err
+		}
+		leaving := e.makeRoom(full)
+		if leaving == nil {
+			return nil, err
+		}
+		select {
+		case <-leaving.gone:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// makeRoom returns a container that is being removed and for which nobody else waits: one that leaves anyway, or
+// else the one that was idle for longest among those that the bound is about. Nil says that all are in use.
+func (e *Executor) makeRoom(full *quota.Exceeded) *warm {
+	e.mu.Lock()
+	for w := range e.leaving {
+		if w.begun && !w.claimed && w.counts(full) {
+			w.claimed = true
+			e.mu.Unlock()
+			return w
+		}
+	}
+	oldest := e.idlest(full)
+	if oldest != nil {
+		oldest.claimed = true
+		e.drop(oldest)
+	}
+	e.mu.Unlock()
+	if oldest != nil {
+		e.cfg.Log.Info().Str("user", oldest.spec.User).Str("container", oldest.spec.ContainerName()).Str("quota", full.Setting).
+			Msg("removing container: idle, and another one takes its place")
+		e.discard(oldest)
+	}
+	return oldest
+}
+
+// idlest is the container that was idle for longest. Where it is about the total, it is one of whoever has most.
+// e.mu is held.
+func (e *Executor) idlest(full *quota.Exceeded) (oldest *warm) {
+	has := map[string]int{}
+	for _, w := range e.containers {
+		if full.Scope == quota.Total {
+			has[w.spec.User]++
+		}
+	}
+	for _, w := range e.containers {
+		if !w.isReady() || w.users > 0 || !w.counts(full) {
+			continue
+		}
+		if oldest == nil || has[w.spec.User] > has[oldest.spec.User] ||
+			has[w.spec.User] == has[oldest.spec.User] && w.lastUsed.Before(oldest.lastUsed) {
+			oldest = w
+		}
+	}
+	return oldest
+}
+
+// counts reports whether a container is one of those that a bound is about.
+func (w *warm) counts(full *quota.Exceeded) bool {
+	switch full.Scope {
+	case quota.User:
+		return w.spec.User == full.Name
+	case quota.OfToken:
+		return w.token.Name == full.Name
+	}
+	return true
+}
+
+// left says that nothing is left of a container that was taken out of the map.
+func (e *Executor) left(w *warm) {
+	e.mu.Lock()
+	delete(e.leaving, w)
+	e.mu.Unlock()
+	if w.give != nil {
+		w.give()
+	}
+	close(w.gone)
+}

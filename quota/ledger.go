@@ -1,0 +1,165 @@
+package quota
+
+import (
+	"sync"
+
+	"golang.org/x/time/rate"
+)
+
+// Ledger counts what is in use. It is safe for concurrent use. A nil one bounds nothing.
+type Ledger struct {
+	mu      sync.Mutex
+	limits  Limits
+	used    map[holder]*[resources]int
+	waiting line
+	rates   map[holder]*rate.Limiter
+	sweepAt int // how many rates there are when idle ones are forgotten
+}
+
+// holder is who has something: in scope Total, nobody in particular.
+type holder struct {
+	scope Scope
+	name  string
+}
+
+// New makes a ledger in which nothing is in use.
+func New(limits Limits) *Ledger {
+	return &Ledger{limits: limits, used: map[holder]*[resources]int{}, rates: map[holder]*rate.Limiter{}}
+}
+
+// Use has what is asked for from now on go by limits. What is in use already stays.
+func (l *Ledger) Use(limits Limits) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limits = limits
+	clear(l.rates)
+	l.dispatch()
+}
+
+// Take takes n of a resource, until the function that it returns is called; more than once does no harm. The
+// error is an *Exceeded.
+func (l *Ledger) Take(a Account, r Resource, n int) (release func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if full := l.full(a, r, n); full != nil {
+		return nil, full
+	}
+	return l.hold(a, r, n), nil
+}
+
+// Hold counts what is there already, whatever the bounds are, until the function that it returns is called.
+func (l *Ledger) Hold(a Account, r Resource, n int) (release func()) {
+	if l == nil {
+		return func() {}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold(a, r, n)
+}
+
+// hold counts; the lock is held.
+func (l *Ledger) hold(a Account, r Resource, n int) (release func()) {
+	l.count(a, r, n)
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.count(a, r, -n)
+		if r == ColdStarts {
+			l.dispatch()
+		}
+	})
+}
+
+func (l *Ledger) count(a Account, r Resource, n int) {
+	for _, h := range a.holders() {
+		used := l.used[h]
+		if used == nil {
+			used = &[resources]int{}
+			l.used[h] = used
+		}
+		if used[r] += n; *used == ([resources]int{}) {
+			delete(l.used, h)
+		}
+	}
+}
+
+// holders are who has what is taken for an account.
+func (a Account) holders() []holder {
+	list := []holder{{scope: Total}}
+	if a.User != "" {
+		list = append(list, holder{User, a.User})
+	}
+	if a.Token.Name != "" {
+		list = append(list, holder{OfToken, a.Token.Name})
+	}
+	return list
+}
+
+// full is the first bound that n more would be above, or nil; the lock is held.
+func (l *Ledger) full(a Account, r Resource, n int) *Exceeded {
+	for _, scope := range Scopes() {
+		h := holder{scope, a.name(scope)}
+		bound, setting := l.bound(a, scope, r)
+		if bound == 0 || scope != Total && h.name == "" {
+			continue
+		}
+		var used int
+		if u := l.used[h]; u != nil {
+			used = u[r]
+		}
+		if used+n > bound {
+			return &Exceeded{Resource: r, Scope: scope, Name: h.name, Bound: bound, Setting: setting, Retry: r.retryAfter()}
+		}
+	}
+	return nil
+}
+
+func (a Account) name(scope Scope) string {
+	switch scope {
+	case User:
+		return a.User
+	case OfToken:
+		return a.Token.Name
+	}
+	return ""
+}
+
+// bound is that of a scope, and the setting that it is from; 0 is none. The lock is held.
+func (l *Ledger) bound(a Account, scope Scope, r Resource) (bound int, setting string) {
+	switch scope {
+	case User:
+		return l.limits.PerUser.of(r), "quotas.perUser." + r.String()
+	case Total:
+		return l.limits.Total.of(r), "quotas.total." + r.String()
+	}
+	own := a.Token.Own.of(r)
+	if a.Token.Some {
+		bound = l.limits.PerToken.of(r)
+	}
+	if own != 0 && (bound == 0 || own < bound) {
+		return own, "quotas." + r.String() + " of the token in tcp.tokensFile"
+	}
+	return bound, "quotas.perToken." + r.String()
+}
+
+// Stats are the numbers of now.
+type Stats struct {
+	// InUse is what all have together, by resource.
+	InUse [resources]int
+	// Waiting is how many cold starts wait for their turn.
+	Waiting int
+}
+
+// Stats returns the numbers of now.
+func (l *Ledger) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Stats{Waiting: l.waiting.length()}
+	if used := l.used[holder{scope: Total}]; used != nil {
+		s.InUse = *used
+	}
+	return s
+}

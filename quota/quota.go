@@ -1,0 +1,159 @@
+// Package quota bounds what one user, one token and all of them together may have at a time, and how often they
+// may ask. It is the one place where such a bound is kept: whoever is about to make something takes it here first.
+//
+// quota.go has the numbers and who they are for, ledger.go counts, turn.go lets cold starts begin, users by turns,
+// and rate.go bounds requests.
+package quota
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// Resource is something of which there is a bounded number at a time.
+type Resource int
+
+// The resources. Their names are those of the settings.
+const (
+	Containers    Resource = iota // for execs
+	ColdStarts                    // containers that are being made, those of processes included
+	Commands                      // that run or wait to
+	DetachedExecs                 // with detachOnDisconnect, also those that have ended and are kept
+	Processes                     // also those that have ended
+	ExposedPorts                  // of processes
+	Sandboxes                     // that are registered
+	Requests                      // in a second
+	resources
+)
+
+var names = [resources]string{
+	"containers", "coldStarts", "commands", "detachedExecs", "processes", "exposedPorts", "sandboxes", "requestsPerSecond",
+}
+
+// String returns the resource's key in the settings.
+func (r Resource) String() string { return names[r] }
+
+// Resources are all of them.
+func Resources() []Resource {
+	list := make([]Resource, resources)
+	for i := range list {
+		list[i] = Resource(i)
+	}
+	return list
+}
+
+// Bounds are the most that there may be of each resource. One that is zero does not bound.
+type Bounds struct {
+	Containers        int
+	ColdStarts        int
+	Commands          int
+	DetachedExecs     int
+	Processes         int
+	ExposedPorts      int
+	Sandboxes         int
+	RequestsPerSecond int
+}
+
+func (b Bounds) of(r Resource) int {
+	return [resources]int{
+		b.Containers, b.ColdStarts, b.Commands, b.DetachedExecs, b.Processes, b.ExposedPorts, b.Sandboxes, b.RequestsPerSecond,
+	}[r]
+}
+
+// Limits are the bounds for each user, for each token that acts for some users alone, and for all together. A
+// request has to be within all that are its.
+type Limits struct{ PerUser, PerToken, Total Bounds }
+
+// Token is that by which a call came. The zero value is none: the caller came by the socket.
+type Token struct {
+	Name string
+	// Some says that it acts for some users alone. One that does not is bounded by Own and the totals.
+	Some bool
+	// Own are bounds of this token, which lower those for all tokens.
+	Own Bounds
+}
+
+// Account is on whose behalf something is taken.
+type Account struct {
+	User  string
+	Token Token
+}
+
+// Scope says whose bound it is.
+type Scope int
+
+// The scopes, from the narrowest on.
+const (
+	User Scope = iota
+	OfToken
+	Total
+	scopes
+)
+
+// String returns the scope as metrics have it.
+func (s Scope) String() string { return [scopes]string{"user", "token", "total"}[s] }
+
+// Scopes are all of them.
+func Scopes() []Scope { return []Scope{User, OfToken, Total} }
+
+// Exceeded is an error of class ResourceExhausted: a bound is reached.
+type Exceeded struct {
+	Resource Resource
+	Scope    Scope
+	// Name is whose it is: a user, or the name of a token.
+	Name  string
+	Bound int
+	// Setting is where the bound is from.
+	Setting string
+	// Retry is after how long it is worth another try.
+	Retry time.Duration
+}
+
+var nouns = [resources]string{
+	"%s has %d containers, all in use",
+	"%s has %d containers that are being made",
+	"%s has %d commands that run or wait to",
+	"%s has %d execs with detachOnDisconnect",
+	"%s has %d processes",
+	"%s has %d exposed ports",
+	"%s has %d sandboxes",
+	"%s has made %d requests in a second",
+}
+
+var remedies = [resources]string{
+	Processes: "remove some that have ended, or try again later", ExposedPorts: "remove a process that has some, or ask for fewer",
+	Sandboxes: "delete some", Requests: "try again a little later",
+}
+
+// Error names the bound, its value and the setting.
+func (e *Exceeded) Error() string {
+	remedy := remedies[e.Resource]
+	if remedy == "" {
+		remedy = "try again when one has ended"
+	}
+	return fmt.Sprintf(nouns[e.Resource], e.whose(), e.Bound) + ", which is the most (" + e.Setting + "): " + remedy
+}
+
+func (e *Exceeded) whose() string {
+	switch e.Scope {
+	case User:
+		return fmt.Sprintf("user %q", e.Name)
+	case OfToken:
+		return fmt.Sprintf("token %q", e.Name)
+	}
+	return "the service"
+}
+
+// Unwrap returns the error's class.
+func (*Exceeded) Unwrap() error { return errdefs.ErrResourceExhausted }
+
+// retryAfter is how long what is at its bound is likely to stay there.
+func (r Resource) retryAfter() time.Duration {
+	switch r {
+	case Processes, ExposedPorts, Sandboxes:
+		return time.Minute // somebody has to remove one
+	}
+	return time.Second // most commands are over then
+}

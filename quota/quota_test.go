@@ -1,0 +1,255 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// one is a bound of 1 for each resource.
+var one = Bounds{1, 1, 1, 1, 1, 1, 1, 1}
+
+func by(user, token string) Account {
+	return Account{User: user, Token: Token{Name: token, Some: true}}
+}
+
+func TestEachBound(t *testing.T) {
+	for _, r := range Resources() {
+		if r == Requests {
+			continue // rate_test.go's
+		}
+		for _, tt := range []struct {
+			scope  Scope
+			limits Limits
+			other  Account // who is not at the bound
+			says   string
+		}{
+			{User, Limits{PerUser: one}, by("bob", "t"), `user "alice" has 1 `},
+			{OfToken, Limits{PerToken: one}, by("alice", "u"), `token "t" has 1 `},
+			{Total, Limits{Total: one}, Account{}, "the service has 1 "},
+		} {
+			t.Run(fmt.Sprint(r, " ", tt.scope), func(t *testing.T) {
+				l := New(tt.limits)
+				release, err := l.Take(by("alice", "t"), r, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = l.Take(by("alice", "t"), r, 1)
+				full, is := errors.AsType[*Exceeded](err)
+				if !is || full.Scope != tt.scope || full.Resource != r || full.Retry <= 0 || !errdefs.IsResourceExhausted(err) {
+					t.Fatalf("%+v", err)
+				}
+				if !strings.HasPrefix(err.Error(), tt.says) || !strings.Contains(err.Error(), r.String()+")") || !strings.Contains(err.Error(), "(quotas.") {
+					t.Error(err)
+				}
+				if tt.scope != Total {
+					free, err := l.Take(tt.other, r, 1)
+					if err != nil {
+						t.Fatalf("another: %v", err)
+					}
+					free()
+				}
+				release()
+				release() // does no harm
+				again, err := l.Take(by("alice", "t"), r, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				again()
+				if got := l.Stats().InUse; got != [resources]int{} || len(l.used) != 0 {
+					t.Errorf("%v in use, %d remembered", got, len(l.used))
+				}
+			})
+		}
+	}
+}
+
+func TestWhoseBoundItIs(t *testing.T) {
+	l := New(Limits{PerToken: Bounds{Commands: 2}})
+	take := func(token Token, n int) error {
+		give, err := l.Take(Account{User: "alice", Token: token}, Commands, n)
+		if err == nil {
+			give()
+		}
+		return err
+	}
+	for _, tt := range []struct {
+		name  string
+		token Token
+		most  int // 0 for no bound
+		says  string
+	}{
+		{"the socket", Token{}, 0, ""},
+		{"for everyone", Token{Name: "engine"}, 0, ""},
+		{"for everyone, with its own", Token{Name: "engine", Own: Bounds{Commands: 5}}, 5, "quotas.commands of the token in tcp.tokensFile"},
+		{"for some", Token{Name: "t", Some: true}, 2, "quotas.perToken.commands"},
+		{"for some, lowered", Token{Name: "t", Some: true, Own: Bounds{Commands: 1}}, 1, "quotas.commands of the token in tcp.tokensFile"},
+		{"for some, not raised", Token{Name: "t", Some: true, Own: Bounds{Commands: 9}}, 2, "quotas.perToken.commands"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.most == 0 {
+				if err := take(tt.token, 1000); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if err := take(tt.token, tt.most); err != nil {
+				t.Error(err)
+			}
+			if err := take(tt.token, tt.most+1); err == nil || !strings.Contains(err.Error(), "("+tt.says+")") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTurns has one user wait forty times before another comes once.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{PerUser: Bounds{ColdStarts: 1}, Total: Bounds{ColdStarts: 1}})
+		var mu sync.Mutex
+		var order []string
+		ask := func(user string) {
+			go func() {
+				done, err := l.Turn(t.Context(), Account{User: user})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, user)
+				mu.Unlock()
+				done()
+			}()
+			synctest.Wait()
+		}
+		first, err := l.Turn(t.Context(), Account{User: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			ask("alice")
+		}
+		ask("bob")
+		ask("bob")
+		ask("carol")
+		if n := l.Stats().Waiting; n != 43 {
+			t.Errorf("%d wait", n)
+		}
+		first()
+		synctest.Wait()
+		if got := strings.Join(order[:6], " "); len(order) != 43 || got != "alice bob carol alice bob alice" {
+			t.Errorf("%d turns: %s", len(order), got)
+		}
+		if len(l.used) != 0 || len(l.waiting.users) != 0 || len(l.waiting.of) != 0 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+func TestTurnsThatNobodyWaitsFor(t *testing.T) {
+	l := New(Limits{Total: Bounds{ColdStarts: 1}})
+	done, err := l.Turn(t.Context(), by("alice", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("gone")
+	cancel(why)
+	if _, err := l.Turn(ctx, by("bob", "")); !errors.Is(err, why) {
+		t.Error(err)
+	}
+	done()
+	if s := l.Stats(); s.Waiting != 0 || s.InUse[ColdStarts] != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestATokensTurns has a token at its bound keep nobody of the same user who comes by another.
+func TestATokensTurns(t *testing.T) {
+	l := New(Limits{PerToken: Bounds{ColdStarts: 1}})
+	done, err := l.Turn(t.Context(), by("alice", "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		if next, err := l.Turn(t.Context(), by("alice", "t")); err == nil {
+			next()
+		}
+	}()
+	for l.Stats().Waiting == 0 {
+	}
+	other, err := l.Turn(t.Context(), by("alice", "u"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	done()
+	<-waiting
+}
+
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{PerUser: Bounds{RequestsPerSecond: 10}, PerToken: Bounds{RequestsPerSecond: 20}})
+		many := func(a Account) (n int, err error) {
+			for ; n < 1000; n++ {
+				if err = l.Ask(a); err != nil {
+					return n, err
+				}
+			}
+			return n, nil
+		}
+		if n, err := many(Account{User: "alice"}); n != 20 || !strings.Contains(err.Error(), `user "alice" has made 10 requests in a second`) {
+			t.Errorf("%d, %v", n, err)
+		}
+		if n, err := many(by("bob", "t")); n != 20 || !strings.Contains(err.Error(), "quotas.perUser.requestsPerSecond") {
+			t.Errorf("another user: %d, %v", n, err)
+		}
+		if n, err := many(by("", "t")); n != 20 || !strings.Contains(err.Error(), "quotas.perToken.requestsPerSecond") {
+			t.Errorf("what is left to the token: %d, %v", n, err)
+		}
+		if n, err := many(Account{}); n != 1000 {
+			t.Errorf("the socket: %d, %v", n, err)
+		}
+		l.Use(Limits{PerUser: Bounds{RequestsPerSecond: 100}})
+		if n, _ := many(Account{User: "alice"}); n != 200 {
+			t.Errorf("with other settings: %d", n)
+		}
+	})
+}
+
+func TestTheForgottenOnesAreIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{PerUser: Bounds{RequestsPerSecond: 1}})
+		everyone := func() {
+			for i := range 2 * maxRates {
+				if err := l.Ask(Account{User: fmt.Sprint(i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		everyone()
+		everyone()
+		if err := l.Ask(Account{User: "0"}); err == nil {
+			t.Error("its rate was forgotten while it asked")
+		}
+		time.Sleep(time.Minute)
+		for i := range 2 * maxRates {
+			if err := l.Ask(Account{User: fmt.Sprint("new", i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(l.rates); n > 2*maxRates {
+			t.Errorf("%d rates are remembered", n)
+		}
+	})
+}
