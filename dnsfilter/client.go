@@ -11,6 +11,9 @@ type Client struct {
 	// ID is what decisions call it.
 	ID string
 
+	// User is whose it is. All clients of a user share what one user may have; empty is a user of its own.
+	User string
+
 	// Profile names the profile of its answers, whichever address it asks at.
 	Profile string
 
@@ -23,8 +26,15 @@ type Client struct {
 	Allows func(name string) bool
 
 	rate    bucket
-	lookups slots
-	conns   slots
+	account atomic.Pointer[account] // its user's, once it was asked for
+}
+
+// owner is whose account and whose answers in the cache it has.
+func (c *Client) owner() string {
+	if c.User == "" {
+		return "\x00" + c.ID // no user's name
+	}
+	return c.User
 }
 
 func (c *Client) allows(name string) bool {
@@ -48,16 +58,3 @@ func (b *bucket) take(now int64, interval time.Duration, burst int) bool {
 		}
 	}
 }
-
-// slots counts what is in use at once.
-type slots struct{ used atomic.Int64 }
-
-func (s *slots) take(limit int) bool {
-	if s.used.Add(1) > int64(limit) {
-		s.used.Add(-1)
-		return false
-	}
-	return true
-}
-
-func (s *slots) free() { s.used.Add(-1) }

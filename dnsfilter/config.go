@@ -27,7 +27,8 @@ type Config struct {
 	// IPv6 says that the networks have IPv6, so that AAAA is answered as A is.
 	IPv6 bool
 
-	// QueriesPerSecond bounds the questions of one client; Burst those at once. Default 200 and 400.
+	// QueriesPerSecond bounds the questions of one client; Burst those at once. The clients of a user may ask
+	// four times as many together. Default 200 and 400.
 	QueriesPerSecond, Burst int
 
 	// Timeout bounds a lookup, TryTimeout one attempt with one upstream. Default 4 s and 1 s.
@@ -41,11 +42,11 @@ type Config struct {
 	// One takes at most about 5 KiB, most take 300 bytes. Default 8192.
 	CacheSize int
 
-	// MaxLookups bounds the questions that wait for an upstream at once, over all clients; one client
-	// has at most an eighth of them. Default 1024.
+	// MaxLookups bounds the questions that wait for an upstream at once, over all users. Each has a
+	// share: see pool. Default 1024.
 	MaxLookups int
 
-	// MaxConns bounds the TCP connections at once; one client has at most an eighth. Default 256.
+	// MaxConns bounds the TCP connections at once, over all users. Each has a share. Default 256.
 	MaxConns int
 
 	// IdleTimeout is how long a TCP connection may be without a question. Default 10 s.
@@ -85,7 +86,8 @@ type Profile struct {
 }
 
 const (
-	share       = 8   // the part of what all share that one client may take is one in share
+	minPool     = 8   // of which one user alone gets two
+	userRate    = 4   // the questions of a user are so many times those of a client
 	maxProfiles = 255 // a profile is one byte of a cache key
 )
 
@@ -143,8 +145,8 @@ func (c Config) Validate() error {
 		{"QueriesPerSecond", time.Duration(c.QueriesPerSecond), 1, 1e6},
 		{"Burst", time.Duration(c.Burst), 1, 1e6},
 		{"CacheSize", time.Duration(c.CacheSize), 2, 1 << 24},
-		{"MaxLookups", time.Duration(c.MaxLookups), share, 1 << 20},
-		{"MaxConns", time.Duration(c.MaxConns), share, 1 << 16},
+		{"MaxLookups", time.Duration(c.MaxLookups), minPool, 1 << 20},
+		{"MaxConns", time.Duration(c.MaxConns), minPool, 1 << 16},
 	} {
 		if bound.value < bound.min || bound.value > bound.max {
 			add("%s is out of its bounds", bound.name)

@@ -39,7 +39,8 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 		s.decided("", "", q.qtype, Refused, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := client.rate.take(now.UnixNano(), s.interval, s.config.Burst)
+	fast := client.rate.take(now.UnixNano(), s.interval, s.config.Burst) &&
+		s.accounts.of(client).rate.take(now.UnixNano(), s.interval/userRate, userRate*s.config.Burst)
 	if !fast && !stream {
 		s.decided(client.ID, "", 0, Limited, reasonRate, now)
 		return nil, nil

@@ -121,7 +121,7 @@ func TestCoalescing(t *testing.T) {
 	}
 }
 
-// TestLookupsAreBounded has one client with an eighth of eight lookups.
+// TestLookupsAreBounded has one user with two of eight lookups, which is a quarter.
 func TestLookupsAreBounded(t *testing.T) {
 	gate, asked := make(chan struct{}), make(chan struct{}, 9)
 	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
@@ -132,6 +132,8 @@ func TestLookupsAreBounded(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.MaxLookups = 8 }, upstream.addr)
 	var first sync.WaitGroup
 	first.Go(func() { l.wantSaid(filtered, "a.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
+	<-asked
+	first.Go(func() { l.wantSaid(filtered, "c.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
 	<-asked
 	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "SERVFAIL")
 	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "busy" {

@@ -37,26 +37,14 @@ func (s *Server) find(ctx context.Context, c *Client, p *profile, q *question) (
 	return s.fetch(ctx, c, p, string(key), q.qtype)
 }
 
-// takeLookup takes the right to wait for an upstream, of which there are so many for all and for each.
-func (s *Server) takeLookup(c *Client) bool {
-	if !c.lookups.take(s.config.MaxLookups / share) {
-		return false
-	}
-	if !s.lookups.take(s.config.MaxLookups) {
-		c.lookups.free()
-		return false
-	}
-	return true
-}
+// takeLookup takes the right to wait for an upstream, of which each user has a share.
+func (s *Server) takeLookup(c *Client) bool { return s.lookups.take(&s.accounts.of(c).lookups) }
 
-func (s *Server) freeLookup(c *Client) {
-	s.lookups.free()
-	c.lookups.free()
-}
+func (s *Server) freeLookup(c *Client) { s.lookups.give(&s.accounts.of(c).lookups) }
 
 // fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
 func (s *Server) fetch(ctx context.Context, c *Client, p *profile, key string, qtype uint16) (*entry, error) {
-	owner := c.ID
+	owner := c.owner()
 	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
 		// Who looked in the cache just before another lookup ended finds here what that one found.
 		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/containerd/errdefs"
 	"github.com/miekg/dns"
@@ -29,8 +30,9 @@ type Server struct {
 	flights  flights
 	counters counters
 	unknown  bucket // the rate of all that nobody is registered for
-	lookups  slots
-	conns    slots
+	accounts accounts
+	lookups  pool
+	conns    pool
 
 	mu      sync.Mutex // of what follows
 	started bool
@@ -62,6 +64,9 @@ func New(config Config) (*Server, error) {
 		profiles: map[string]*profile{},
 		cache:    newCache(config.CacheSize),
 		flights:  flights{byKey: map[string]*flight{}},
+		accounts: accounts{byUser: map[string]weak.Pointer[account]{}},
+		lookups:  pool{total: config.MaxLookups},
+		conns:    pool{total: config.MaxConns},
 	}
 	for i, p := range config.Profiles {
 		upstreams, err := s.parseUpstreams(p.Upstreams)

@@ -38,20 +38,10 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 
 // takeConn takes the right to a connection. One that is known nowhere has none: by UDP it is told so.
 func (s *Server) takeConn(c *Client) bool {
-	if c == nil || !c.conns.take(s.config.MaxConns/share) {
-		return false
-	}
-	if !s.conns.take(s.config.MaxConns) {
-		c.conns.free()
-		return false
-	}
-	return true
+	return c != nil && s.conns.take(&s.accounts.of(c).conns)
 }
 
-func (s *Server) freeConn(c *Client) {
-	s.conns.free()
-	c.conns.free()
-}
+func (s *Server) freeConn(c *Client) { s.conns.give(&s.accounts.of(c).conns) }
 
 // serveConn answers one question after the other until the client closes, is idle, or sends what is no
 // question.

@@ -31,7 +31,7 @@ func newMember(addr netip.Addr, t Tenant, profile string) *member {
 	if open {
 		m.mode = rules.Open
 	}
-	m.asks = &dnsfilter.Client{ID: t.Container, Profile: profile, Open: open, Allows: reach.Allows}
+	m.asks = &dnsfilter.Client{ID: t.Container, User: t.User, Profile: profile, Open: open, Allows: reach.Allows}
 	m.revoke = sync.OnceFunc(func() { close(m.done) })
 	return m
 }

@@ -1,0 +1,132 @@
+package dnsfilter_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+)
+
+// crowd has nine containers of mallory at 127.1.0.1 and following, and one of alice at filtered.
+func crowd(c *dnsfilter.Config) {
+	clients := map[netip.Addr]*dnsfilter.Client{
+		netip.MustParseAddr(filtered): {ID: "alices", User: "alice", Profile: "isolated", Open: true},
+	}
+	for i := range 9 {
+		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Client{ID: fmt.Sprint("mallorys", i), User: "mallory", Profile: "isolated", Open: true}
+	}
+	c.Client = func(a netip.Addr) *dnsfilter.Client { return clients[a] }
+}
+
+func mallory(i int) string { return fmt.Sprint("127.1.0.", i+1) }
+
+// TestOneUsersContainersAreNotInTheWay has nine containers of one user ask for as many silent names as they may.
+// All names of another user, new ones, are answered meanwhile.
+func TestOneUsersContainersAreNotInTheWay(t *testing.T) {
+	gate := make(chan struct{})
+	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if strings.HasPrefix(strings.ToLower(q.Question[0].Name), "silent") {
+			<-gate
+		}
+		_ = w.WriteMsg(good(q))
+	})
+	l := newLab(t, crowd, upstream.addr)
+	defer close(gate)
+	const each = 200
+	for i := range 9 {
+		conn := l.dial(mallory(i), "udp")
+		t.Cleanup(func() { conn.Close() })
+		for n := range each {
+			packed, err := new(dns.Msg).SetQuestion(fmt.Sprintf("silent-%d-%d.example.org.", i, n), dns.TypeA).Pack()
+			must(t, err)
+			_, err = conn.Write(packed)
+			must(t, err)
+			if n%20 == 19 { // the socket's buffer is not what this is about
+				seen := uint64(i*each + n + 1)
+				eventually(t, "their questions", func() bool { return uint64(l.waiting(upstream))+l.Stats().Limited >= seen })
+			}
+		}
+	}
+	for n := range 200 {
+		l.wantSaid(filtered, fmt.Sprintf("new%d.example.org.", n), dns.TypeA, "NOERROR 1.2.3.4")
+	}
+	if got := l.waiting(upstream); got != 256 {
+		t.Errorf("%d silent names of one user wait, want a quarter of 1024", got)
+	}
+}
+
+// waiting is how many silent names the upstream was asked for.
+func (l *lab) waiting(upstream *fake) (n int) {
+	for _, asked := range upstream.asked() {
+		if strings.HasPrefix(asked, "silent") {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *lab) dial(from, network string) net.Conn {
+	l.Helper()
+	dialer := l.client(from, network).Dialer
+	conn, err := dialer.Dial(network, l.addr)
+	must(l, err)
+	return conn
+}
+
+// TestOneUsersConnections has nine containers of one user open as many connections as there are in all.
+func TestOneUsersConnections(t *testing.T) {
+	l := newLab(t, func(c *dnsfilter.Config) {
+		crowd(c)
+		c.MaxConns = 32
+		c.IdleTimeout = patience
+	}, newFake(t, nil).addr)
+	open := func(from string) bool {
+		conn := l.dial(from, "tcp")
+		t.Cleanup(func() { conn.Close() })
+		must(t, conn.SetDeadline(time.Now().Add(patience)))
+		ask := &dns.Conn{Conn: conn}
+		if ask.WriteMsg(new(dns.Msg).SetQuestion("example.org.", dns.TypeA)) != nil {
+			return false
+		}
+		_, err := ask.ReadMsg()
+		return err == nil
+	}
+	opened := 0
+	for n := range 32 {
+		if open(mallory(n % 9)) {
+			opened++
+		}
+	}
+	if opened != 8 {
+		t.Errorf("one user has %d connections, want a quarter of 32", opened)
+	}
+	if !open(filtered) {
+		t.Error("another user has none")
+	}
+}
+
+// TestRateOfAUser has the containers of one user ask four times as often as one may, and no more.
+func TestRateOfAUser(t *testing.T) {
+	l := newLab(t, func(c *dnsfilter.Config) {
+		crowd(c)
+		c.QueriesPerSecond, c.Burst = 10, 5
+	}, newFake(t, nil).addr)
+	answered := 0
+	for n := range 9 * 5 {
+		reply, _, err := l.client(mallory(n%9), "tcp").Exchange(new(dns.Msg).SetQuestion("example.org.", dns.TypeA), l.addr)
+		must(t, err)
+		if reply.Rcode == dns.RcodeSuccess {
+			answered++
+		}
+	}
+	if answered != 4*5 {
+		t.Errorf("%d were answered, want 20", answered)
+	}
+	l.wantSaid(filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+}
