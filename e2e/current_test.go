@@ -19,13 +19,30 @@ import (
 // mainStories are told on the current engine, too, as runsc@current and runc@current: what the product is for,
 // and whatever talks to the engine in a way of its own.
 var mainStories = []string{
-	"TestOutputAndExitAreExact",
-	"TestStreamedEvents",
-	"TestWhatACommandMayNotDo",
-	"TestNothingOutlivesACommand",
-	"TestSignals",
-	"TestKilledServiceLeavesNothingRunning",
-	"TestContainerRemovedBehindOurBack",
+	// Commands.
+	"TestOutputAndExitAreExact", "TestStdinLargerThanAPipe", "TestLargeOutputArrivesWhole", "TestStreamedEvents",
+	"TestTerminal",
+	// How they end.
+	"TestNothingOutlivesACommand", "TestTimeoutEndsTheWholeTree", "TestACancelledCallEndsTheTree", "TestSignals",
+	// Containers and the service.
+	"TestManyFirstCallsMakeOneContainer", "TestContainerRemovedBehindOurBack",
+	"TestKilledServiceLeavesNothingRunning", "TestShutdownLetsCommandsFinish",
+	// Images.
+	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
+	// What a call may see and do.
+	"TestUsersAreApart", "TestWhatACommandMayNotDo", "TestFilesBelongToTheHomesOwner", "TestWhatAGrantOpens",
+	"TestDenyList", "TestMasksLeaveNothing", "TestDenyRead", "TestDenyWrite", "TestEvents",
+	"TestFurtherMountsAndSkills",
+	// Files.
+	"TestTheDocumentsExamples", "TestBothSidesSeeEachOthersFiles", "TestFilesOnTheCommandLine",
+	"TestTmpIsOneForAUser", "TestTmpIsBounded",
+	// What it may reach.
+	"TestEgressByName", "TestEgressOpen", "TestEgressWaysAround", "TestEgressRebinding",
+	"TestEgressSharedAddress", "TestEgressExtraPorts", "TestEgressWhileTheServiceIsDown", "TestEgressRepairs",
+	"TestEgressOfForgers", "TestEgressOfRealPrograms", "TestEgressAddressReuse",
+	// Processes.
+	"TestProcessOutlivesTheService", "TestProcessComesBack", "TestProcessStops", "TestProcessEgress",
+	"TestProcessOutOfMemory",
 }
 
 // A place is where labs live: an engine, and the network namespace that it has in common with their sandboxd.

@@ -148,9 +148,9 @@ func (e *privateEngine) close() error {
 
 // giveImage imports a small image with a shell: dash and sleep with their libraries, taken from the
 // sandbox image.
-func (e *privateEngine) giveImage(t *testing.T, tag string) {
+func (p *place) giveImage(t *testing.T, tag string) {
 	t.Helper()
-	from, to := connect(t, engineSocket), connect(t, e.place.socket)
+	from, to := connect(t, engineSocket), connect(t, p.socket)
 	created, err := from.ContainerCreate(t.Context(), &container.Config{Image: sandboxImage}, nil, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func copyFile(t *testing.T, from *docker.Client, id, name string, out *tar.Write
 // by itself, with an image that has nothing but a small shell.
 func TestEngineStoppedAndStarted(t *testing.T) {
 	engine := newPrivateEngine(t)
-	engine.giveImage(t, "small:latest")
+	engine.place.giveImage(t, "small:latest")
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			l, err := openLab(t, engine.place, []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_IMAGE=small"})
@@ -254,7 +254,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 // The service starts without an engine and serves when there is one.
 func TestServiceStartsBeforeItsEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
-	engine.giveImage(t, "small:latest")
+	engine.place.giveImage(t, "small:latest")
 	engine.stop()
 	l, err := openLab(t, engine.place, []string{"SANDBOXD_DOCKER_IMAGE=small"})
 	if err != nil {

@@ -57,47 +57,45 @@ print(s.makefile().readline().strip())" 2>&1 | tail -1; ls /run/daycare 2>/dev/n
 // With @events, and only with it, a call reaches the engine's control socket; all other calls have the
 // strict runtime.
 func TestEvents(t *testing.T) {
-	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) {
-			l := newLab(t, runtime, "SANDBOXD_EVENTS_SOCKET="+controlSocket(t))
-			l.registerAs(t, "events", apitypes.Registration{UserID: "events", Permissions: apitypes.Permissions{Events: true}})
-			l.register(t, "no-events")
-			if got := l.bash(t, "events", []string{"@events"}, talk); got != "heard hello\ncontrol.sock" {
-				t.Errorf("with the grant: %q", got)
+	each(t, func(t *testing.T, p *place, runtime string) {
+		l := newLabIn(t, p, runtime, "SANDBOXD_EVENTS_SOCKET="+controlSocket(t))
+		l.registerAs(t, "events", apitypes.Registration{UserID: "events", Permissions: apitypes.Permissions{Events: true}})
+		l.register(t, "no-events")
+		if got := l.bash(t, "events", []string{"@events"}, talk); got != "heard hello\ncontrol.sock" {
+			t.Errorf("with the grant: %q", got)
+		}
+		if got := l.bash(t, "events", []string{"@events"}, "rm /run/daycare/control.sock 2>/dev/null || mv /run/daycare/control.sock /tmp/x 2>/dev/null || touch /run/daycare/x 2>/dev/null || touch /home/x 2>/dev/null || echo refused"); got != "refused" {
+			t.Errorf("changing it: %q", got)
+		}
+		for _, grants := range [][]string{none, workspace} {
+			if got := l.bash(t, "events", grants, talk); !strings.Contains(got, "FileNotFoundError") || strings.Contains(got, "control.sock") {
+				t.Errorf("with %v: %q", grants, got)
 			}
-			if got := l.bash(t, "events", []string{"@events"}, "rm /run/daycare/control.sock 2>/dev/null || mv /run/daycare/control.sock /tmp/x 2>/dev/null || touch /run/daycare/x 2>/dev/null || touch /home/x 2>/dev/null || echo refused"); got != "refused" {
-				t.Errorf("changing it: %q", got)
+		}
+		if _, err := l.client.Exec(t.Context(), "no-events", apitypes.Exec{Permissions: []string{"@events"}, Command: "true"}); kindOf(err) != apitypes.Denied {
+			t.Errorf("without the permission: %v", err)
+		}
+		count := map[string]int{}
+		for _, c := range l.containers(t) {
+			found, err := l.engine.ContainerInspect(t.Context(), c.ID)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, grants := range [][]string{none, workspace} {
-				if got := l.bash(t, "events", grants, talk); !strings.Contains(got, "FileNotFoundError") || strings.Contains(got, "control.sock") {
-					t.Errorf("with %v: %q", grants, got)
-				}
+			shown := false
+			for _, m := range found.Mounts {
+				shown = shown || strings.HasSuffix(m.Destination, "control.sock")
 			}
-			if _, err := l.client.Exec(t.Context(), "no-events", apitypes.Exec{Permissions: []string{"@events"}, Command: "true"}); kindOf(err) != apitypes.Denied {
-				t.Errorf("without the permission: %v", err)
+			want := runtime
+			if shown && runtime == "runsc" {
+				want = "runsc-events"
 			}
-			count := map[string]int{}
-			for _, c := range l.containers(t) {
-				found, err := l.engine.ContainerInspect(t.Context(), c.ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				shown := false
-				for _, m := range found.Mounts {
-					shown = shown || strings.HasSuffix(m.Destination, "control.sock")
-				}
-				want := runtime
-				if shown && runtime == "runsc" {
-					want = "runsc-events"
-				}
-				if found.HostConfig.Runtime != want {
-					t.Errorf("the socket is shown: %v; the runtime is %s", shown, found.HostConfig.Runtime)
-				}
-				count[want]++
+			if found.HostConfig.Runtime != want {
+				t.Errorf("the socket is shown: %v; the runtime is %s", shown, found.HostConfig.Runtime)
 			}
-			t.Logf("containers by runtime: %v", count)
-		})
-	}
+			count[want]++
+		}
+		t.Logf("containers by runtime: %v", count)
+	})
 }
 
 func TestEventsWithoutASocket(t *testing.T) {

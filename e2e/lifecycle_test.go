@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -207,6 +208,34 @@ func TestAnyImageWithAShell(t *testing.T) {
 		}
 		l.register(t, "other")
 		if got := l.sh(t, "other", "id -u; echo $0; pwd"); got != "1000\nsh\n/home" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// An image of one's own is built as the page says, with steps that run programs, and serves.
+func TestImageIsBuilt(t *testing.T) {
+	const base, tag = "daycare-sandbox-e2e-small:latest", "daycare-sandbox-e2e-built"
+	eachOwn(t, func(t *testing.T, l *lab) {
+		t.Cleanup(func() { removeImage(l, base) })
+		t.Cleanup(func() { removeImage(l, tag+":latest") })
+		l.place.giveImage(t, base)
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("ARG BASE=no-such-image\nFROM ${BASE}\nENV BUILT=here\nRUN echo made > /made\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		l.stop(syscall.SIGTERM)
+		l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE="+tag)
+		cmd := exec.Command(filepath.Join(binaries, "sandboxd"), "image", "build", "--base", base, dir)
+		cmd.Env = l.environ
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "RUN echo made") {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		l.register(t, "built")
+		if got := l.sh(t, "built", "read made < /made; echo $made $BUILT"); got != "made here" {
 			t.Errorf("got %q", got)
 		}
 	})

@@ -420,7 +420,7 @@ func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 // When the engine is started again its containers are gone, and what is to run comes back.
 func TestProcessesOutliveTheEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
-	engine.giveImage(t, "small:latest")
+	engine.place.giveImage(t, "small:latest")
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			l, err := openLab(t, engine.place, append(runtimeSettings(runtime), "SANDBOXD_DOCKER_IMAGE=small"))
