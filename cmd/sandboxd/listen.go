@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
-	stdlog "log"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/httplog"
 	"github.com/daycare-run/sandbox/version"
 )
 
@@ -94,21 +93,8 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          stdlog.New(serverLog{log}, "", 0),
+		ErrorLog:          httplog.New(log, "api"),
 	}
-}
-
-// serverLog is where net/http tells of connections that came to nothing, which anybody may cause, and of
-// handlers that panicked.
-type serverLog struct{ log zerolog.Logger }
-
-func (s serverLog) Write(line []byte) (int, error) {
-	event := s.log.Debug()
-	if bytes.Contains(line, []byte("panic")) {
-		event = s.log.Error()
-	}
-	event.Msg(string(bytes.TrimSpace(line)))
-	return len(line), nil
 }
 
 // tcpEntrance is the way in by TCP.

@@ -310,8 +310,8 @@ func TestServerLog(t *testing.T) {
 	server := newServer(http.NotFoundHandler(), zerolog.New(&lines))
 	server.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:1: EOF")
 	server.ErrorLog.Print("http: panic serving @: nil map\ngoroutine 1")
-	want := `{"level":"debug","message":"http: TLS handshake error from 192.0.2.1:1: EOF"}` + "\n" +
-		`{"level":"error","message":"http: panic serving @: nil map\ngoroutine 1"}` + "\n"
+	want := `{"level":"debug","from":"api","line":"http: TLS handshake error from 192.0.2.1:1: EOF","message":"net/http says"}` + "\n" +
+		`{"level":"error","from":"api","line":"http: panic serving @: nil map\ngoroutine 1","message":"net/http says"}` + "\n"
 	if lines.String() != want {
 		t.Errorf("%s", lines.String())
 	}

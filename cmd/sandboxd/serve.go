@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/expose"
+	"github.com/daycare-run/sandbox/httplog"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/policy"
 	"github.com/daycare-run/sandbox/quota"
@@ -33,6 +34,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	hungUp, ignore := hangUps()
 	defer ignore()
 	logs, log := newLogs(cfg.Log, to)
+	httplog.UseForStandard(log)
 	data, err := openData(cfg.DataDir)
 	if err != nil {
 		return err
