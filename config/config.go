@@ -241,6 +241,7 @@ func Default() Config {
 			AlsoPublic:          []string{},
 			QueriesPerSecond:    200,
 			MaxConnections:      4096,
+			MaxUserConnections:  8192,
 			MaxDomains:          256,
 			DecisionLog:         10_000,
 		},

@@ -51,6 +51,11 @@ type Egress struct {
 	// is filtered. From 1 to 65536. Default 4096.
 	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS" reload:"restart"`
 
+	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. What the service
+	// has of descriptors bounds it further: one user gets a quarter of those for connections, and others
+	// always find some. Default 8192.
+	MaxUserConnections int `json:"maxUserConnections" env:"MAX_USER_CONNECTIONS" reload:"restart"`
+
 	// MaxDomains bounds the patterns that a call names, with those of its presets. From 1 to 10000.
 	// Default 256.
 	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS" reload:"live"`
@@ -90,6 +95,7 @@ func (e Egress) check(f *faults) {
 	f.each("egress.alsoPublic", e.AlsoPublic, checkAlsoPublic)
 	f.between("egress.queriesPerSecond", int64(e.QueriesPerSecond), 1, 1_000_000)
 	f.between("egress.maxConnections", int64(e.MaxConnections), 1, 65536)
+	f.between("egress.maxUserConnections", int64(e.MaxUserConnections), 1, 1_000_000)
 	f.between("egress.maxDomains", int64(e.MaxDomains), 1, 10_000)
 	f.between("egress.decisionLog", int64(e.DecisionLog), 100, 1_000_000)
 }

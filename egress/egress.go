@@ -22,6 +22,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/egress/budget"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/egress/rules"
 	"github.com/daycare-run/sandbox/netrange"
@@ -44,6 +45,8 @@ type Config struct {
 	ExtraPorts []uint16
 	// QueriesPerSecond and MaxConnections bound one container.
 	QueriesPerSecond, MaxConnections int
+	// MaxUserConnections bounds the connections of all of a user's containers.
+	MaxUserConnections int
 	// AcceptWeaker goes without rules where the kernel or the service's rights allow none: containers may
 	// be open then, but not filtered.
 	AcceptWeaker bool
@@ -85,6 +88,7 @@ type Guest struct {
 // Egress is the networks of one service. It is safe for concurrent use.
 type Egress struct {
 	cfg    Config
+	budget *budget.Connections
 	weak   error // why there are no rules; nil where there are
 	links  *links
 	routes *routes
@@ -106,6 +110,10 @@ func New(cfg Config) (*Egress, error) {
 	if weak != nil {
 		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
 	}
+	shared, err := budget.NewConnections(cfg.MaxUserConnections)
+	if err != nil {
+		return nil, err
+	}
 	links, err := openLinks()
 	if err != nil {
 		return nil, err
@@ -116,7 +124,7 @@ func New(cfg Config) (*Egress, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Egress{cfg: cfg, weak: weak, links: links, routes: routes, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
+	return &Egress{cfg: cfg, budget: shared, weak: weak, links: links, routes: routes, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
 }
 
 // Weak says why no container can be filtered; nil where they can.
@@ -280,6 +288,9 @@ func (e *Egress) Stats() map[string]Stats {
 	}
 	return stats
 }
+
+// Budgets are what users' connections take of what the service has once, by the name of each budget.
+func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
 
 // upstreams are a profile's resolvers.
 func (p Profile) upstreams() ([]string, error) {

@@ -181,6 +181,7 @@ func (g *gate) startGuard(life context.Context, doors [2]*net.TCPListener) error
 		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
 		Decided:    g.connected,
 		Limits:     guard.Limits{Connections: g.owner.cfg.MaxConnections},
+		Budget:     g.owner.budget,
 		Logger:     g.owner.cfg.Log,
 	})
 	if err != nil {

@@ -36,8 +36,10 @@ func newMember(addr netip.Addr, t Tenant, profile string) *member {
 	return m
 }
 
-// ID is for guard.Client, as are Allows and Done.
+// ID is for guard.Client, as are User, Allows and Done.
 func (m *member) ID() string { return m.tenant.Container }
+
+func (m *member) User() string { return m.tenant.User }
 
 func (m *member) Allows(name string) bool { return m.asks.Allows(name) }
 

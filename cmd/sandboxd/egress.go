@@ -38,8 +38,9 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 		},
 		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
-		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
-		Decisions:    verdicts, Log: log,
+		MaxUserConnections: e.MaxUserConnections,
+		AcceptWeaker:       cfg.Docker.EnableWeakerNestedSandbox,
+		Decisions:          verdicts, Log: log,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/budget"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/quota"
@@ -18,7 +19,7 @@ import (
 // metrics answers with what the service counts. No label has a value that a tenant chooses.
 func metrics(l *live, verdicts *decisions.Log) http.Handler {
 	state := &stateCollector{
-		verdicts: verdicts.Totals, networks: l.outside.Stats, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
+		verdicts: verdicts.Totals, networks: l.outside.Stats, budgets: l.outside.Budgets, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
 	}
 	return promhttp.HandlerFor(registry(l.counts, state), promhttp.HandlerOpts{})
 }
@@ -41,6 +42,12 @@ var (
 		"Connections that are open through the guard.", []string{"profile"}, nil)
 	networked = prometheus.NewDesc("sandboxd_egress_containers",
 		"Containers that have an address.", []string{"profile"}, nil)
+	budgeted = prometheus.NewDesc("sandboxd_egress_budget_used",
+		"What users' connections have of each budget (descriptors, hellos and buffers in bytes, ports); no user can take all of one.", []string{"budget"}, nil)
+	budgetLimit = prometheus.NewDesc("sandboxd_egress_budget_limit",
+		"All that users' connections may have of each budget; of ports, towards one destination.", []string{"budget"}, nil)
+	overspent = prometheus.NewDesc("sandboxd_egress_budget_refused_total",
+		"Connections and requests that were refused because their user's part of a budget was used up.", []string{"budget"}, nil)
 	warmed = prometheus.NewDesc("sandboxd_containers",
 		"Containers for execs, by state (starting, idle, busy) and runtime.", []string{"state", "runtime"}, nil)
 	processed = prometheus.NewDesc("sandboxd_processes",
@@ -59,6 +66,7 @@ var (
 type stateCollector struct {
 	verdicts   func() map[decisions.Kind]uint64
 	networks   func() map[string]egress.Stats
+	budgets    func() map[string]budget.Stats
 	containers func() []dockerexec.Container
 	processes  func() process.Stats
 	quotas     func() quota.Stats
@@ -66,7 +74,7 @@ type stateCollector struct {
 
 // Describe is for prometheus.Collector, as is Collect.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, warmed, processed, restarted, inUse, queued, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, warmed, processed, restarted, inUse, queued, built} {
 		to <- desc
 	}
 }
@@ -86,6 +94,11 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		counter(forwarded, s.Forwarded, profile)
 		gauge(connected, int(s.Connections), profile)
 		gauge(networked, s.Containers, profile)
+	}
+	for name, s := range c.budgets() {
+		gauge(budgeted, s.Used, name)
+		gauge(budgetLimit, s.Total, name)
+		counter(overspent, s.Refused, name)
 	}
 	type kind struct{ state, runtime string }
 	containers := map[kind]int{}

@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/budget"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/process"
 	"github.com/daycare-run/sandbox/quota"
@@ -34,6 +35,9 @@ func busy() (*counts, *prometheus.Registry) {
 		},
 		networks: func() map[string]egress.Stats {
 			return map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}}
+		},
+		budgets: func() map[string]budget.Stats {
+			return map[string]budget.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}}
 		},
 		containers: func() []dockerexec.Container {
 			return []dockerexec.Container{
@@ -73,6 +77,9 @@ func TestMetrics(t *testing.T) {
 	want := `
 sandboxd_containers{runtime="runsc",state="busy"} 2
 sandboxd_containers{runtime="runsc",state="idle"} 1
+sandboxd_egress_budget_limit{budget="descriptors"} 100
+sandboxd_egress_budget_refused_total{budget="descriptors"} 9
+sandboxd_egress_budget_used{budget="descriptors"} 6
 sandboxd_egress_connections{profile="isolated"} 3
 sandboxd_egress_containers{profile="isolated"} 2
 sandboxd_egress_decisions_total{verdict="denied",via="dns"} 4

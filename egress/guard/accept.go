@@ -21,7 +21,7 @@ type acceptor struct {
 
 const (
 	// acceptShare is how many connections are accepted before others get their turn.
-	acceptShare = 64
+	acceptShare = 16
 	// acceptPause is what a guard that is out of descriptors waits for some to be closed.
 	acceptPause = 100 * time.Millisecond
 )

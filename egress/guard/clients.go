@@ -96,6 +96,7 @@ func (cs *clients) decided(f *flow) {
 
 func (cs *clients) leave(f *flow) {
 	f.guard.counts.open.Add(-1)
+	f.release()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	t := f.tenant

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/egress/budget"
 )
 
 // Client is one container's permission to connect. It never changes; it is revoked, and another
@@ -16,6 +18,8 @@ import (
 type Client interface {
 	// ID says whose connections these are, in decisions.
 	ID() string
+	// User is who has the client. Budgets and turns are a user's, over all its clients.
+	User() string
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
 	// connected to. It must not block.
 	Allows(name string) bool
@@ -59,6 +63,8 @@ type Config struct {
 	Decided func(Decision)
 	// Limits bound what a client may use.
 	Limits Limits
+	// Budget bounds what a user may use, over all guards that have the same. The default is one of the guard's own.
+	Budget *budget.Connections
 	// Logger gets what an operator should know. Verdicts are not logged.
 	Logger zerolog.Logger
 }
@@ -86,9 +92,12 @@ type Limits struct {
 	// AnswerTimeout is how long a TLS server may take to answer the ClientHello. Default 60 s.
 	AnswerTimeout time.Duration
 	// HalfClosedIdle ends a TLS connection of which one direction has ended and the other is idle
-	// for so long, and an HTTP request that has no answer so long after its client sent its last.
+	// for so long, and an HTTP request whose answer has not ended so long after its client's half.
 	// A connection that is open both ways may be idle for ever. Default 5 min.
 	HalfClosedIdle time.Duration
+	// HalfClosedAnswer is how long an HTTP request may wait for the beginning of its answer after its client has
+	// ended its half: most of these have gone. Default 10 s.
+	HalfClosedAnswer time.Duration
 	// HTTPIdle ends an HTTP connection that waits for its next request. Default 2 min.
 	HTTPIdle time.Duration
 }
@@ -97,7 +106,7 @@ var defaults = Limits{
 	Connections: 4096, HTTPConnections: 1024, Undecided: 256, HelloBytes: 64 << 10,
 	HelloTimeout: 10 * time.Second, ResolveTimeout: 10 * time.Second, ConnectTimeout: 3 * time.Second,
 	ConnectTotal: 10 * time.Second, AnswerTimeout: time.Minute, HalfClosedIdle: 5 * time.Minute,
-	HTTPIdle: 2 * time.Minute,
+	HalfClosedAnswer: 10 * time.Second, HTTPIdle: 2 * time.Minute,
 }
 
 // Validate returns all faults.
@@ -115,7 +124,7 @@ func (c Config) Validate() error {
 	missing("MayConnect", c.MayConnect == nil)
 	l := c.Limits
 	if min(l.Connections, l.HTTPConnections, l.Undecided, l.HelloBytes) < 0 ||
-		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout, l.HalfClosedIdle, l.HTTPIdle) < 0 {
+		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout, l.HalfClosedIdle, l.HalfClosedAnswer, l.HTTPIdle) < 0 {
 		faults = append(faults, errors.New("a limit is negative"))
 	}
 	return errors.Join(faults...)
@@ -141,6 +150,7 @@ func (c Config) withDefaults() Config {
 	fill(&l.ConnectTotal, defaults.ConnectTotal)
 	fill(&l.AnswerTimeout, defaults.AnswerTimeout)
 	fill(&l.HalfClosedIdle, defaults.HalfClosedIdle)
+	fill(&l.HalfClosedAnswer, defaults.HalfClosedAnswer)
 	fill(&l.HTTPIdle, defaults.HTTPIdle)
 	return c
 }

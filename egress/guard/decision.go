@@ -17,7 +17,7 @@ const (
 	Malformed Verdict = "malformed"
 	// Failed means that the name is allowed but could not be reached.
 	Failed Verdict = "failed"
-	// Limited means that the client has too many connections.
+	// Limited means that the client or its user has used up what it may have.
 	Limited Verdict = "limited"
 )
 
@@ -42,7 +42,12 @@ const (
 	reasonUnresolved  = "the name could not be resolved"
 	reasonUnreachable = "no address of the name could be connected to"
 	reasonUpstream    = "the server did not answer properly"
+	reasonBadBody     = "the client's request has a malformed body"
+	reasonBadAnswer   = "the server's answer has a malformed body, or was cut short"
 	reasonTooMany     = "too many connections are open"
+	reasonSockets     = "budget used up: the user has too many connections open"
+	reasonHellos      = "budget used up: too much of what the user has said waits for servers"
+	reasonPorts       = "budget used up: the user has too many connections to this address"
 )
 
 // Decision tells of one verdict.

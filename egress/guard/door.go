@@ -28,12 +28,6 @@ func (e Endpoint) listen(ctx context.Context) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
-// conn is an accepted HTTP connection.
-type conn struct {
-	*net.TCPConn
-	web *web
-}
-
 // door is the listener for HTTP. It lets connections of clients in, within their limits.
 type door struct {
 	*net.TCPListener
@@ -56,10 +50,11 @@ func (d *door) Accept() (net.Conn, error) {
 		if err == nil {
 			err = raw.Control(func(fd uintptr) { let = w.enter(d.life, int(fd), peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr())) })
 		}
-		if err == nil && let {
-			return &conn{TCPConn: c, web: w}, nil
+		if err != nil || !let {
+			reset(c)
+			continue
 		}
-		reset(c)
+		return &conn{newSocket(c, raw, w)}, nil
 	}
 }
 

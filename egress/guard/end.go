@@ -15,6 +15,8 @@ type end struct {
 	serial int32
 	// readable and writable say that the kernel has not said otherwise since the last event.
 	readable, writable bool
+	// gone says that the peer has ended its half or all of the connection, broken that nothing gets there.
+	gone, broken bool
 	// unsent is what is still to be sent.
 	unsent []byte
 }
@@ -27,7 +29,9 @@ func (e *end) happened(events uint32) {
 	const bad = unix.EPOLLERR | unix.EPOLLHUP
 	e.readable = e.readable || events&(unix.EPOLLIN|unix.EPOLLRDHUP|bad) != 0
 	e.writable = e.writable || events&(unix.EPOLLOUT|bad) != 0
-	e.link.step()
+	e.gone = e.gone || events&(unix.EPOLLRDHUP|bad) != 0
+	e.broken = e.broken || events&bad != 0
+	e.link.poller.turns.add(e.link)
 }
 
 // Read returns errAgain when there is nothing now.

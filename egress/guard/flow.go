@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 )
 
@@ -13,6 +14,9 @@ type flow struct {
 	tenant *tenant // once the flow has been admitted
 	port   uint16
 	plain  bool
+	// buffers is how many bytes the kernel may hold for the flow's sockets.
+	buffers int
+	heard   room
 	// cut ends the flow at once; any goroutine may call it, and it does not wait.
 	cut func()
 }
@@ -31,13 +35,20 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr, here n
 		f.decide("", &refusal{verdict: Denied, reason: reasonDirect, err: err})
 		return false
 	}
+	if !f.reserve() {
+		f.decide("", &refusal{verdict: Limited, reason: reasonSockets})
+		return false
+	}
 	switch g.clients.enter(life, f) {
 	case revoked:
+		f.release()
 		return false
 	case full:
+		f.release()
 		f.decide("", &refusal{verdict: Limited, reason: reasonTooMany})
 		return false
 	}
+	boundClient(socket, f.buffers)
 	return true
 }
 
@@ -51,6 +62,17 @@ func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 // mayConnect reports whether the flow may connect to an address, which must be unmapped.
 func (f *flow) mayConnect(addr netip.Addr) bool {
 	return addr.IsValid() && addr.Zone() == "" && f.guard.cfg.MayConnect(f.client, addr)
+}
+
+// errPorts means that the user has used up its ports towards an address.
+var errPorts = errors.New("the user's share of the ports towards this address is used up")
+
+// unreachable says why an address was not connected to.
+func unreachable(err error) *refusal {
+	if errors.Is(err, errPorts) {
+		return &refusal{verdict: Limited, reason: reasonPorts}
+	}
+	return &refusal{verdict: Failed, reason: reasonUnreachable, err: err}
 }
 
 // unconnected says why none of a name's addresses has been connected to, before the first was tried.

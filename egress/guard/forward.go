@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/daycare-run/sandbox/httplog"
 )
 
 // forwarding is one request on its way.
@@ -21,6 +22,10 @@ type forwarding struct {
 	web     *web
 	name    string
 	decided atomic.Bool
+	// answered says that the head of the answer has come.
+	answered atomic.Bool
+	body     *clientBody
+	origin   atomic.Pointer[originConn] // that the request was put on last
 }
 
 type forwardingKey struct{}
@@ -29,9 +34,18 @@ func forwardingOf(ctx context.Context) *forwarding {
 	return ctx.Value(forwardingKey{}).(*forwarding)
 }
 
-// decide tells of the first verdict only: a request that was passed on and then failed was allowed.
+// decide tells of the first verdict only: a request that was passed on and then failed was allowed. Whose fault
+// that was is told by blame.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
+		fw.web.decide(fw.name, r)
+	}
+}
+
+// blame tells who has broken off a request that was passed on. When the connection ends, nobody has.
+func (fw *forwarding) blame(r *refusal) {
+	if fw.web.life.Err() == nil {
+		fw.decided.Store(true)
 		fw.web.decide(fw.name, r)
 	}
 }
@@ -44,22 +58,44 @@ func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 // forward passes an allowed request on, and its answer back.
 func (w *web) forward(to http.ResponseWriter, r *http.Request, name string) {
 	fw := &forwarding{web: w, name: name}
-	// A client may end its half and still wait for the answer. To net/http that is the client's end, and
-	// so it ends the request's context.
 	life, cancel := context.WithCancel(w.life)
 	defer cancel()
-	defer context.AfterFunc(r.Context(), func() {
-		late := time.AfterFunc(w.guard.cfg.Limits.HalfClosedIdle, cancel)
-		context.AfterFunc(life, func() { late.Stop() })
-	})()
+	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { fw.decide(&refusal{verdict: Allowed, reason: reasonAllowed}) },
-	})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn})
 	// Present but empty: the server adds neither of them to an answer that lacks it.
 	to.Header()["Content-Type"] = nil
 	to.Header()["Date"] = nil
-	w.guard.proxy.ServeHTTP(to, r.WithContext(ctx))
+	defer func() {
+		if o := fw.origin.Load(); o != nil {
+			o.inHead.Store(true)
+		}
+	}()
+	// A copy, because the server goes by the type of its own request's body.
+	r = r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		fw.body = &clientBody{ReadCloser: r.Body}
+		r.Body = fw.body
+	}
+	w.guard.proxy.ServeHTTP(to, r)
+}
+
+// halfClosed is called when the client has ended its half. It may still wait for the answer, though to net/http
+// that is the client's end, and so it ends the request's context.
+func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc) {
+	limits := fw.web.guard.cfg.Limits
+	end := time.AfterFunc(limits.HalfClosedIdle, cancel)
+	silent := time.AfterFunc(limits.HalfClosedAnswer, func() {
+		if !fw.answered.Load() {
+			cancel()
+		}
+	})
+	context.AfterFunc(life, func() { end.Stop(); silent.Stop() })
+}
+
+func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
+	fw.origin.Store(info.Conn.(*originConn))
+	fw.decide(&refusal{verdict: Allowed, reason: reasonAllowed})
 }
 
 // newTransport makes what connects to origins for one client connection. Its pool is keyed by
@@ -75,10 +111,10 @@ func (w *web) newTransport() *http.Transport {
 			if refused != nil {
 				return nil, refused
 			}
-			return &originConn{TCPConn: c, web: w}, nil
+			return c, nil
 		},
 		DisableCompression:     true,
-		MaxIdleConns:           2,
+		MaxIdleConns:           1,
 		MaxIdleConnsPerHost:    1,
 		IdleConnTimeout:        5 * time.Second,
 		ExpectContinueTimeout:  time.Second,
@@ -89,23 +125,14 @@ func (w *web) newTransport() *http.Transport {
 	}
 }
 
-// originConn is disowned when it is closed.
-type originConn struct {
-	*net.TCPConn
-	web *web
-}
-
-func (c *originConn) Close() error { return c.web.disown(c.TCPConn) }
-
 func (g *Guard) newProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Transport:     (*forwarding)(nil),
-		Rewrite:       rewrite,
-		FlushInterval: -1,
-		BufferPool:    &buffers{},
-		// Every line of it would be a tenant's doing.
-		ErrorLog:       log.New(io.Discard, "", 0),
-		ModifyResponse: checkSwitch,
+		Transport:      (*forwarding)(nil),
+		Rewrite:        rewrite,
+		FlushInterval:  -1,
+		BufferPool:     &buffers{},
+		ErrorLog:       httplog.New(g.cfg.Logger, "guard"),
+		ModifyResponse: answered,
 		ErrorHandler:   failed,
 	}
 }
@@ -134,27 +161,94 @@ func rewrite(pr *httputil.ProxyRequest) {
 
 var errSwitch = errors.New("the server switched to a protocol that was not asked for")
 
-// checkSwitch refuses a switch of protocols without a request for it.
-func checkSwitch(r *http.Response) error {
-	if r.StatusCode == http.StatusSwitchingProtocols && r.Request.Header.Get("Upgrade") == "" {
-		return errSwitch
+// answered looks at the head of an answer. A switch of protocols without a request for it is refused.
+func answered(r *http.Response) error {
+	fw := forwardingOf(r.Request.Context())
+	fw.answered.Store(true)
+	origin := fw.origin.Load()
+	origin.inHead.Store(false)
+	if r.StatusCode == http.StatusSwitchingProtocols {
+		if r.Request.Header.Get("Upgrade") == "" {
+			return errSwitch
+		}
+		origin.switched.Store(true)
+		return nil // its body is the connection
 	}
+	r.Body = &originBody{ReadCloser: r.Body, forwarding: fw}
 	return nil
 }
 
-// failed answers for an origin that could not be reached, or did not answer.
+// clientBody is a request's body. It remembers that the client has sent something else, or has left.
+type clientBody struct {
+	io.ReadCloser
+	malformed, cut atomic.Bool
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	var network net.Error
+	switch {
+	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose):
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network):
+		b.cut.Store(true)
+	default:
+		b.malformed.Store(true)
+	}
+	return n, err
+}
+
+// originBody is an answer's body. It tells when the server does not send what it has announced.
+type originBody struct {
+	io.ReadCloser
+	*forwarding
+}
+
+func (b *originBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !b.clients(err) {
+		b.blame(&refusal{verdict: Failed, reason: reasonBadAnswer, err: err})
+	}
+	return n, err
+}
+
+// clients reports whether a request came to nothing for what its client has sent, and tells so. One that leaves
+// in the middle is not told of.
+func (fw *forwarding) clients(err error) bool {
+	if fw.body == nil {
+		return false
+	}
+	malformed := fw.body.malformed.Load()
+	if malformed {
+		fw.blame(&refusal{verdict: Malformed, reason: reasonBadBody, err: err})
+	}
+	return malformed || fw.body.cut.Load()
+}
+
+// failed answers for an origin that could not be reached, or did not answer, and for a request that could not be
+// sent as its client began it.
 func failed(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
+	if fw.clients(err) {
+		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: Malformed, reason: reasonBadBody})
+		return
+	}
 	var why *refusal
 	if !errors.As(err, &why) {
 		why = &refusal{verdict: Failed, reason: reasonUpstream, err: err}
 	}
 	if r.Context().Err() == nil {
-		fw.decide(why)
+		if why.reason == reasonUpstream {
+			fw.blame(why)
+		} else {
+			fw.decide(why)
+		}
 	}
 	status := http.StatusBadGateway
-	if why.verdict == Denied {
+	switch why.verdict {
+	case Denied:
 		status = http.StatusForbidden
+	case Limited:
+		status = http.StatusTooManyRequests
 	}
 	refuse(w, status, fw.name, *why)
 }

@@ -33,13 +33,17 @@ import (
 	"net/http/httputil"
 	"runtime"
 	"sync"
+
+	"github.com/daycare-run/sandbox/egress/budget"
 )
 
 // Guard accepts the redirected connections. Make one with New.
 type Guard struct {
 	cfg     Config
+	budget  *budget.Connections
 	clients clients
 	counts  counts
+	gate    *gate
 	web     *http.Server
 	proxy   *httputil.ReverseProxy
 
@@ -55,7 +59,16 @@ func New(cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("cannot make the guard: %w", err)
 	}
 	g := &Guard{cfg: cfg.withDefaults()}
+	if g.cfg.Budget == nil {
+		own, err := budget.NewConnections(0)
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the guard: %w", err)
+		}
+		g.cfg.Budget = own
+	}
+	g.budget = g.cfg.Budget
 	g.clients.active = map[identity]*tenant{}
+	g.gate = newGate(runtime.GOMAXPROCS(0))
 	g.proxy = g.newProxy()
 	g.web = g.newServer()
 	return g, nil

@@ -17,6 +17,8 @@ type hello struct {
 	at  int
 	// message is what the records carried so far.
 	message []byte
+	// room, if set, takes room for so many bytes, or reports false: no more is read then.
+	room func(bytes int) bool
 	// skipsOthers passes over alerts, change_cipher_spec and early data: a second hello may come
 	// after them.
 	skipsOthers bool
@@ -64,8 +66,8 @@ func (h *hello) next() (bool, *refusal) {
 		if h.message == nil {
 			// No copy of a hello that is in one record. The capacity makes append take one.
 			h.message = fragment[:size:size]
-		} else {
-			h.message = append(h.message, fragment...)
+		} else if h.message = h.appended(h.message, fragment); h.message == nil {
+			return false, &refusal{verdict: Limited, reason: reasonHellos}
 		}
 		if done, r := h.complete(); done || r != nil {
 			return done, r
@@ -116,19 +118,39 @@ func (h *hello) tooLarge() *refusal {
 	return nil
 }
 
-// read reads what is there. It reports whether the hello is complete.
-func (h *hello) read(from io.Reader) (bool, *refusal) {
+// appended returns a slice with more behind it, or nil if there is no room for a larger one.
+func (h *hello) appended(to, more []byte) []byte {
+	need := len(to) + len(more)
+	if need <= cap(to) {
+		return append(to, more...)
+	}
+	size := need
+	if len(to) > 0 {
+		size = max(need, 2*cap(to))
+	}
+	if h.room != nil && !h.room(size-cap(to)) {
+		return nil
+	}
+	return append(append(make([]byte, 0, size), to...), more...)
+}
+
+// helloShare is how much of a hello is read at once.
+const helloShare = 16 << 10
+
+// read reads what is there by way of scratch. It reports whether the hello is complete.
+func (h *hello) read(from io.Reader, scratch []byte) (bool, *refusal) {
 	for {
 		if done, r := h.next(); done || r != nil {
 			return done, r
 		}
-		if len(h.raw) == cap(h.raw) {
-			h.raw = append(make([]byte, 0, max(4<<10, 2*cap(h.raw))), h.raw...)
-		}
-		n, err := from.Read(h.raw[len(h.raw):cap(h.raw)])
-		h.raw = h.raw[:len(h.raw)+n]
+		n, err := from.Read(scratch)
 		switch {
 		case n > 0:
+			raw := h.appended(h.raw, scratch[:n])
+			if raw == nil {
+				return false, &refusal{verdict: Limited, reason: reasonHellos}
+			}
+			h.raw = raw
 		case errors.Is(err, errAgain):
 			return false, nil
 		default:

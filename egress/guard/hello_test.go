@@ -88,7 +88,7 @@ func padded(size int) []byte {
 
 func parse(from io.Reader) (string, *refusal) {
 	h := &hello{limit: 64 << 10}
-	if _, r := h.read(from); r != nil {
+	if _, r := h.read(from, make([]byte, helloShare)); r != nil {
 		return "", r
 	}
 	return serverName(h.message)
@@ -214,7 +214,7 @@ func TestKindsAreKeptApart(t *testing.T) {
 func TestTheSecondHelloMayComeLater(t *testing.T) {
 	raw := append([]byte{20, 3, 3, 0, 1, 1, 23, 3, 3, 0, 2, 7, 7}, records(message(named("allowed.example")), 50)...)
 	h := &hello{limit: 64 << 10, skipsOthers: true}
-	if done, r := h.read(iotest.OneByteReader(bytes.NewReader(raw))); !done || r != nil || h.at != len(raw) {
+	if done, r := h.read(iotest.OneByteReader(bytes.NewReader(raw)), make([]byte, helloShare)); !done || r != nil || h.at != len(raw) {
 		t.Fatalf("%v, %d bytes of %d", r, h.at, len(raw))
 	}
 	if name, r := serverName(h.message); name != "allowed.example" {

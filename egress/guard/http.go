@@ -3,18 +3,21 @@ package guard
 import (
 	"context"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+
+	"github.com/daycare-run/sandbox/httplog"
 )
 
 // web is a client's HTTP connection, with everything that was opened on its behalf.
 type web struct {
 	*flow
+	socket    *socket // the client's
 	transport *http.Transport
 	// life ends with the flow, or with the connection.
 	life context.Context
@@ -22,6 +25,8 @@ type web struct {
 	// the rest was malformed, which the server tells nobody else.
 	heads, requests int
 	hijacked        bool
+	// refused says that there was no room for a head.
+	refused atomic.Bool
 
 	mu      sync.Mutex // for what follows
 	aborted bool
@@ -41,11 +46,12 @@ func (g *Guard) newServer() *http.Server {
 		MaxHeaderBytes:               most.HelloBytes,
 		ReadHeaderTimeout:            most.HelloTimeout,
 		IdleTimeout:                  most.HTTPIdle,
-		ErrorLog:                     log.New(g.cfg.Logger, "", 0),
+		ErrorLog:                     httplog.New(g.cfg.Logger, "guard"),
 		Protocols:                    new(http.Protocols),
 		ConnState:                    g.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			w := c.(*conn).web
+			w.socket = c.(*conn).socket
 			w.transport, w.life = w.newTransport(), context.WithValue(w.context(ctx), webKey{}, w)
 			return w.life
 		},
@@ -67,7 +73,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 	case http.StateHijacked:
 		w.hijacked = true
 	case http.StateClosed:
-		if w.heads > w.requests {
+		if w.heads > w.requests && !w.refused.Load() {
 			w.decide("", malformed(reasonBadRequest))
 		}
 		w.leave()
@@ -76,9 +82,9 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 
 // leave ends the connection in good order. It is called once, when the server is done with it.
 func (w *web) leave() {
+	w.transport.CloseIdleConnections() // before the client's is all that is left
 	w.end(func(c *net.TCPConn) { _ = c.Close() })
 	w.guard.clients.leave(w.flow)
-	w.transport.CloseIdleConnections()
 	w.guard.running.Done()
 }
 
@@ -133,7 +139,10 @@ func (w *web) disown(c *net.TCPConn) error {
 func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 	w := webOf(r.Context())
 	w.requests++
+	w.socket.inHead.Store(false)
 	defer func() {
+		w.forget(0)
+		w.socket.inHead.Store(true)
 		if w.hijacked {
 			w.leave()
 		}

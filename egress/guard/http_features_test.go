@@ -225,7 +225,7 @@ func TestHTTPOfAHalfClosedConnection(t *testing.T) {
 	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusOK {
 		t.Errorf("%+v, %v", a, err)
 	}
-	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = time.Second }) // in which it comes to the origin
+	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedAnswer = time.Second }) // in which it comes to the origin
 	half()
 	select {
 	case <-gone:

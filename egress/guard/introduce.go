@@ -21,7 +21,6 @@ func (l *link) introduce() {
 	}
 	rawSetInt(l.origin.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	rawKeepAlive(l.origin.fd)
-	l.answer = make([]byte, 0, 4<<10)
 	l.next = (*link).answered
 	l.poller.within(l, l.flow.guard.cfg.Limits.AnswerTimeout, (*link).reset)
 	l.answered()
@@ -30,28 +29,53 @@ func (l *link) introduce() {
 // answered passes the server's first answer back. If that is a HelloRetryRequest, the client says hello once
 // more, and must name the same host.
 func (l *link) answered() {
-	if !l.sent(&l.origin) || !l.readAnswer() {
+	if l.left() || !l.sent(&l.origin) {
+		return
+	}
+	l.forgetHello()
+	if !l.readAnswer() {
 		return
 	}
 	l.client.unsent = l.answer
-	rest := l.hello.raw[l.hello.at:]
 	if isRetryRequest(l.answer) {
-		l.hello = &hello{limit: l.hello.limit, raw: bytes.Clone(rest), skipsOthers: true}
 		l.next = (*link).hearAgain
 		l.poller.within(l, l.flow.guard.cfg.Limits.HelloTimeout, func(l *link) { l.refuseAgain("", malformed(reasonTooSlow)) })
 	} else {
-		l.origin.unsent = rest
+		l.origin.unsent = l.hello.raw
 		l.next = (*link).passOn
 	}
 	l.step()
 }
 
+// forgetHello keeps only what the client has sent behind its hello: the server's side has that now. A second
+// hello would begin there.
+func (l *link) forgetHello() {
+	if l.hello.at == 0 {
+		return
+	}
+	rest := bytes.Clone(l.hello.raw[l.hello.at:])
+	l.hello = &hello{limit: l.hello.limit, room: l.hello.room, raw: rest, skipsOthers: true}
+	l.flow.forget(cap(rest))
+}
+
+// left ends a link whose client has gone before the server has answered: no TLS client can do anything with an
+// answer after it has ended its half. It reports whether it was so.
+func (l *link) left() bool {
+	if l.client.gone {
+		l.reset()
+	}
+	return l.client.gone
+}
+
+// answerMost is how much of a server's first answer is read before it is passed on.
+const answerMost = 4 << 10
+
 // readAnswer reads enough of what a server says to recognise a HelloRetryRequest. What is shorter because the
 // server has ended, or is no handshake, is an answer as well. It reports false while there is none.
 func (l *link) readAnswer() bool {
 	for {
-		n, err := l.origin.Read(l.answer[len(l.answer):cap(l.answer)])
-		l.answer = l.answer[:len(l.answer)+n]
+		n, err := l.origin.Read(l.poller.scratch[:answerMost-len(l.answer)])
+		l.answer = append(l.answer, l.poller.scratch[:n]...)
 		switch {
 		case errors.Is(err, errAgain):
 			return false
@@ -98,13 +122,19 @@ func (l *link) refuseAgain(name string, r *refusal) {
 
 // passOn sends what both are still to get of the introduction.
 func (l *link) passOn() {
-	if !l.sent(&l.client) || !l.sent(&l.origin) {
+	switch {
+	case l.client.broken:
+		l.reset()
+		return
+	case !l.sent(&l.client) || !l.sent(&l.origin):
 		return
 	}
 	l.hello, l.answer, l.addrs = nil, nil, nil
+	l.flow.forget(0)
 	l.poller.untimed(l)
-	l.down = stream{from: &l.origin, to: &l.client}
-	l.up = stream{from: &l.client, to: &l.origin}
+	user := l.flow.client.User()
+	l.down = stream{from: &l.origin, to: &l.client, user: user}
+	l.up = stream{from: &l.client, to: &l.origin, user: user, up: true}
 	l.next = (*link).relay
 	l.relay()
 }

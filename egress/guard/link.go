@@ -33,7 +33,11 @@ type link struct {
 	unheard   int    // how many bytes a refused client may still send
 	// down is what comes from the origin, up what goes there.
 	down, up stream
-	eager    bool // is in the poller's list
+	// to is the origin's address while a port of ours is taken for it; endedFirst says that the kernel keeps it.
+	to         netip.AddrPort
+	endedFirst bool
+	queued     bool // for its user's turn
+	continues  bool // its last turn ended before it had done all it could
 }
 
 // newLink makes a link of p's for a connection that was accepted. Any goroutine may call it. It returns nil for
@@ -55,7 +59,7 @@ func (l *link) begin() {
 	}
 	p := l.poller
 	p.links[l] = true
-	l.hello = &hello{limit: p.guard.cfg.Limits.HelloBytes}
+	l.hello = &hello{limit: p.guard.cfg.Limits.HelloBytes, room: l.flow.hear}
 	p.within(l, p.guard.cfg.Limits.HelloTimeout, (*link).tooSlow)
 	if err := p.join(l, &l.client, l.client.fd); err != nil {
 		l.reset()
@@ -69,7 +73,7 @@ func (l *link) step() {
 }
 
 // wait is what a link does while it waits for something that happens elsewhere.
-func (l *link) wait() {}
+func (l *link) wait() { l.left() }
 
 // finish ends the link in good order, reset cuts it off.
 func (l *link) finish() { l.close(rawClose) }
@@ -83,9 +87,8 @@ func (l *link) close(how func(fd int)) {
 		l.cancel()
 	}
 	p := l.poller
-	for _, e := range []*end{&l.client, &l.origin} {
-		p.part(e, how)
-	}
+	p.part(&l.client, how)
+	l.partOrigin(how)
 	for _, s := range []*stream{&l.up, &l.down} {
 		p.returnPipe(s)
 	}
@@ -128,7 +131,7 @@ func (l *link) tooSlow() {
 
 // asked reads a hello and finds its name. It reports false while there is more to come.
 func (l *link) asked() (name string, refused *refusal, done bool) {
-	complete, refused := l.hello.read(&l.client)
+	complete, refused := l.hello.read(&l.client, l.poller.scratch[:helloShare])
 	if complete {
 		name, refused = serverName(l.hello.message)
 	}
@@ -137,6 +140,9 @@ func (l *link) asked() (name string, refused *refusal, done bool) {
 
 // resolve finds the addresses of an allowed name.
 func (l *link) resolve() {
+	if l.left() {
+		return
+	}
 	cfg := &l.flow.guard.cfg
 	if cfg.Known != nil {
 		if addrs, ok := cfg.Known(l.flow.client, l.name); ok {
@@ -199,6 +205,10 @@ func (l *link) connect() {
 }
 
 func (l *link) dial(to netip.AddrPort) error {
+	if !l.flow.guard.budget.Ports.Take(l.flow.client.User(), to) {
+		return errPorts
+	}
+	l.to = to
 	family := unix.AF_INET
 	if to.Addr().Is6() {
 		family = unix.AF_INET6
@@ -208,6 +218,7 @@ func (l *link) dial(to netip.AddrPort) error {
 		return err
 	}
 	speakFirst(fd)
+	boundOrigin(fd, l.flow.buffers)
 	if err := rawConnect(fd, to); err != nil && err != unix.EINPROGRESS {
 		rawClose(fd)
 		return err
@@ -215,13 +226,22 @@ func (l *link) dial(to netip.AddrPort) error {
 	return l.poller.join(l, &l.origin, fd)
 }
 
+// partOrigin closes the connection to the origin, if there is one, and gives its port back.
+func (l *link) partOrigin(how func(fd int)) {
+	l.poller.part(&l.origin, how)
+	if l.to.IsValid() {
+		l.flow.guard.budget.Ports.Give(l.flow.client.User(), l.to, l.endedFirst)
+		l.to = netip.AddrPort{}
+	}
+}
+
 func (l *link) failed(err error) {
-	l.poller.part(&l.origin, rawClose)
-	l.last = &refusal{verdict: Failed, reason: reasonUnreachable, err: err}
+	l.partOrigin(rawClose)
+	l.last = unreachable(err)
 }
 
 func (l *link) connecting() {
-	if !l.origin.writable {
+	if l.left() || !l.origin.writable {
 		return
 	}
 	if err := rawError(l.origin.fd); err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/egress/budget"
 )
 
 // TestMain is also the program that measures memory: a guard alone in a process, so that what the
@@ -58,6 +60,10 @@ func alone(ports string) error {
 			return netip.AddrPortFrom(loopback, plain), nil
 		},
 		Limits: Limits{HTTPConnections: 4096, Undecided: 4096},
+		Budget: &budget.Connections{
+			Descriptors: budget.NewPool(1<<20, 0), Hellos: budget.NewPool(1<<30, 8<<20), Buffers: budget.NewPool(budget.TCPMemory(), 0),
+			Ports: budget.NewPorts(1 << 20),
+		},
 		Logger: zerolog.New(os.Stderr),
 	})
 	if err != nil {

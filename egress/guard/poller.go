@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/egress/budget"
 )
 
 // poller serves TLS connections, all of them on one goroutine, which waits for what the kernel has to tell of
@@ -31,9 +33,11 @@ type poller struct {
 	ends     map[int32]*end // by descriptor
 	links    map[*link]bool
 	timed    map[*link]bool // those with a deadline
-	eager    []*link        // those whose turn ended before they had done all they could
+	turns    turns
+	pipes    *budget.Pool // those that are in use
 	spare    []*pipe
-	now      time.Time // when the present round began
+	scratch  [64 << 10]byte // for what is read
+	now      time.Time      // when the present round began
 	ticking  bool
 	stopping bool
 	acceptor *acceptor // only one poller has it
@@ -46,15 +50,13 @@ type poller struct {
 // tick is by how much a deadline may be late.
 const tick = 50 * time.Millisecond
 
-// eagerShare is how many of the eager have their turn in one round: who sets up a connection needs four rounds.
-const eagerShare = 2
-
 const allEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
 
 func newPoller(ctx context.Context, g *Guard) (_ *poller, err error) {
 	p := &poller{
 		guard: g, life: ctx, epoll: -1, bell: -1,
 		ends: map[int32]*end{}, links: map[*link]bool{}, timed: map[*link]bool{},
+		turns: turns{users: map[string]*turn{}}, pipes: budget.NewPool(pipesMost, 0),
 	}
 	defer func() {
 		if err != nil {
@@ -131,7 +133,7 @@ func (p *poller) run() {
 	n := 0
 	wait := func(uintptr) bool {
 		n = rawEvents(p.epoll, events[:])
-		return n > 0 || len(p.eager) > 0
+		return n > 0 || !p.turns.idle()
 	}
 	for !p.stopping {
 		if err := p.ready.Read(wait); err != nil {
@@ -139,16 +141,10 @@ func (p *poller) run() {
 			return
 		}
 		p.now = time.Now()
-		share := min(len(p.eager), eagerShare)
-		eager := p.eager[:share]
-		p.eager = p.eager[share:]
 		for _, event := range events[:n] {
 			p.happened(event)
 		}
-		for _, l := range eager {
-			l.eager = false
-			l.step()
-		}
+		p.turns.round()
 	}
 }
 

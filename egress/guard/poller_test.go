@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/egress/budget"
 )
 
 // unanswering is an address of this machine that answers no connection: the kernel's queue for it is full.
@@ -180,7 +182,7 @@ func TestAStreamHasItsTurn(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		return fd
 	}
-	p := &poller{}
+	p := &poller{pipes: budget.NewPool(pipesMost, 0)}
 	s := &stream{from: &end{fd: open("/dev/zero", unix.O_RDONLY), readable: true}, to: &end{fd: open("/dev/null", unix.O_WRONLY), writable: true}}
 	moved, more, err := p.move(s)
 	if !moved || !more || err != nil {
@@ -268,8 +270,9 @@ func TestNothingIsDoneByWhoIsGone(t *testing.T) {
 
 // An event of a descriptor that was closed meanwhile is not taken for its successor's.
 func TestEventsOfOthers(t *testing.T) {
-	e := &end{link: &link{next: func(*link) { t.Error("taken for its own") }}, fd: 7, serial: 2}
-	p := &poller{bell: -1, ends: map[int32]*end{7: e}}
+	p := &poller{bell: -1, turns: turns{users: map[string]*turn{}}}
+	e := &end{link: &link{poller: p, flow: &flow{client: &fakeClient{}}, next: func(*link) { t.Error("taken for its own") }}, fd: 7, serial: 2}
+	p.ends = map[int32]*end{7: e}
 	p.happened(unix.EpollEvent{Fd: 7, Pad: 1, Events: unix.EPOLLIN})
 	if e.readable {
 		t.Error("it is readable")
@@ -277,6 +280,7 @@ func TestEventsOfOthers(t *testing.T) {
 	stepped := false
 	e.link.next = func(*link) { stepped = true }
 	p.happened(unix.EpollEvent{Fd: 7, Pad: 2, Events: unix.EPOLLIN})
+	p.turns.round()
 	if !e.readable || e.writable || !stepped {
 		t.Error("its own event was lost")
 	}

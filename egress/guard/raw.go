@@ -26,6 +26,21 @@ func rawSend(fd int, p []byte) (int, error) {
 	})
 }
 
+// rawPeek reads what stays to be read.
+func rawPeek(fd int, p []byte) (int, error) {
+	return again(func() (uintptr, uintptr, syscall.Errno) {
+		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_PEEK, 0, 0)
+	})
+}
+
+// rawSkip throws n bytes away that are there to be read.
+func rawSkip(fd, n int) error {
+	_, err := again(func() (uintptr, uintptr, syscall.Errno) {
+		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), unix.MSG_TRUNC, 0, 0)
+	})
+	return err
+}
+
 func rawSplice(from, to, most int) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)

@@ -30,7 +30,7 @@ func (l *link) refuse(r *refusal) {
 	}
 	l.flow.decide(l.name, r)
 	switch {
-	case len(raw) == 0 || raw[0] != recordHandshake:
+	case r.verdict == Limited || len(raw) == 0 || raw[0] != recordHandshake:
 		l.reset()
 	case r.verdict == Malformed:
 		l.alert(alertDecodeError)

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,11 +23,13 @@ const patience = 10 * time.Second
 
 type fakeClient struct {
 	id    string
+	user  string
 	names []string
 	done  chan struct{}
 }
 
 func (c *fakeClient) ID() string              { return c.id }
+func (c *fakeClient) User() string            { return c.user }
 func (c *fakeClient) Allows(name string) bool { return slices.Contains(c.names, name) }
 func (c *fakeClient) Done() <-chan struct{}   { return c.done }
 
@@ -179,4 +184,30 @@ func dialing(addr string) func(context.Context, string, string) (net.Conn, error
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
 	}
+}
+
+// waitForEnd resolves nothing before its context ends, and says that it was asked.
+func waitForEnd(asked chan<- bool) func(context.Context, Client, string) ([]netip.Addr, error) {
+	return func(ctx context.Context, _ Client, _ string) ([]netip.Addr, error) {
+		asked <- true
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+}
+
+// timeWaits counts the ports of this side that the kernel keeps after connections to a port.
+func timeWaits(t testing.TB, to uint16) (n int) {
+	t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const timeWait = "06"
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) > 3 && strings.HasSuffix(fields[2], fmt.Sprintf(":%04X", to)) && fields[3] == timeWait {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,127 @@
+package budget
+
+import (
+	"net/netip"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// takes as many as there are.
+func takes(p *Pool, user string) (n int) {
+	for p.Take(user, 1) {
+		n++
+	}
+	return n
+}
+
+func TestThereIsAlwaysSomeLeft(t *testing.T) {
+	p := NewPool(10_000, 0)
+	want := 2500
+	for i := range 10 {
+		got := takes(p, strconv.Itoa(i))
+		if got < want-3 || got > want+3 {
+			t.Errorf("user %d has %d, want about %d", i, got, want)
+		}
+		want = want * 3 / 4
+	}
+	p.Give("0", 2500)
+	if got := takes(p, "0"); got < 500 {
+		t.Errorf("who has given all back gets %d", got)
+	}
+	if s := p.Stats(); s.Used > s.Total || s.Refused != 11 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestMost(t *testing.T) {
+	p := NewPool(1000, 10)
+	if got := takes(p, "a"); got != 10 {
+		t.Errorf("one user has %d, want 10", got)
+	}
+	if !p.Take("b", 10) || p.Take("b", 1) {
+		t.Error("the other one is not bounded by itself")
+	}
+	p.Give("a", 10)
+	p.Give("b", 10)
+	if len(p.byUser) != 0 || !p.empty() {
+		t.Errorf("%v is remembered", p.byUser)
+	}
+}
+
+// Who has few gets much, and who has thousands gets the least, without having used up all with the first.
+func TestShares(t *testing.T) {
+	const least, most = 32 << 10, 4 << 20
+	p := NewPool(1<<30, 0)
+	if n := p.TakeShare("a", least, most); n != most {
+		t.Errorf("the first is %d", n)
+	}
+	count, last := 1, most
+	for {
+		n := p.TakeShare("a", least, most)
+		if n == 0 {
+			break
+		}
+		if n > last || n < least {
+			t.Fatalf("%d after %d", n, last)
+		}
+		count, last = count+1, n
+	}
+	if count < 4000 || last != least {
+		t.Errorf("%d shares, the last of %d", count, last)
+	}
+	if n := p.TakeShare("b", least, most); n < 1<<20 {
+		t.Errorf("another user's first is %d", n)
+	}
+}
+
+func TestPortsComeBackAfterAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to, other := netip.MustParseAddrPort("192.0.2.1:443"), netip.MustParseAddrPort("192.0.2.2:443")
+		p := NewPorts(400)
+		all := func(user string, to netip.AddrPort) (n int) {
+			for p.Take(user, to) {
+				n++
+			}
+			return n
+		}
+		if got := all("a", to); got != 100 {
+			t.Errorf("%d ports, want 100", got)
+		}
+		if got := all("a", other); got != 100 {
+			t.Errorf("%d ports towards another address, want 100", got)
+		}
+		if got := all("b", to); got != 75 {
+			t.Errorf("%d ports of another user, want 75", got)
+		}
+		for i := range 100 {
+			p.Give("a", to, i%2 == 0)
+		}
+		if got := all("a", to); got != 31 {
+			t.Errorf("%d ports while the kernel keeps 50, want 31", got)
+		}
+		before := p.Stats().Used
+		time.Sleep(timeWait + 2*time.Second)
+		if got := before - p.Stats().Used; got != 50 {
+			t.Errorf("%d have come back after a minute, want 50", got)
+		}
+	})
+}
+
+func TestTheHostsNumbers(t *testing.T) {
+	if n, err := Descriptors(); err != nil || n < 64 {
+		t.Errorf("%d descriptors, %v", n, err)
+	}
+	for descriptors, want := range map[int]int{512: 256, 1024: 512, 4096: 3072, 20_000: 15_000} {
+		if got := Spare(descriptors); got != want {
+			t.Errorf("of %d there are %d, want %d", descriptors, got, want)
+		}
+	}
+	if n := TCPMemory(); n < 1<<20 {
+		t.Errorf("%d bytes for TCP", n)
+	}
+	if n := LocalPorts(); n < 1 {
+		t.Errorf("%d ports", n)
+	}
+}

@@ -1,0 +1,53 @@
+package budget
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors is how many descriptors the whole process may have open. Go has raised the limit to the hard
+// one already, and gives programs that it starts the one from before.
+func Descriptors() (int, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("cannot ask how many descriptors there may be: %w", err)
+	}
+	return int(min(limit.Cur, 1<<30)), nil
+}
+
+// Spare is what is left of a number of descriptors for connections of users: API, DNS filter, the engine's
+// streams and files have at least a quarter, and of a small number half.
+func Spare(descriptors int) int {
+	return descriptors - max(descriptors/4, min(descriptors/2, 1024))
+}
+
+// TCPMemory is how many bytes all TCP buffers of the host may have before the kernel begins to care.
+func TCPMemory() int {
+	const standard = 256 << 20
+	var pages int
+	if _, err := scan("/proc/sys/net/ipv4/tcp_mem", &pages); err != nil {
+		return standard
+	}
+	return pages * os.Getpagesize()
+}
+
+// LocalPorts is how many ports the kernel chooses from for a connection of ours.
+func LocalPorts() int {
+	const standard = 28232
+	var first, last int
+	if _, err := scan("/proc/sys/net/ipv4/ip_local_port_range", &first, &last); err != nil || last < first {
+		return standard
+	}
+	return last - first + 1
+}
+
+func scan(file string, values ...any) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return fmt.Fscan(strings.NewReader(string(text)), values...)
+}

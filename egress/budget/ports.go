@@ -1,0 +1,107 @@
+package budget
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// timeWait is how long the kernel keeps a port after a connection that its own side ended first
+// (TCP_TIMEWAIT_LEN, which cannot be set).
+const timeWait = time.Minute
+
+// Ports are the host's own ports towards each destination. A connection takes one, and where our side ends it
+// first, the kernel keeps that for a minute more. It is safe for concurrent use.
+type Ports struct {
+	total int // towards one destination
+
+	mu      sync.Mutex
+	pools   map[netip.AddrPort]*Pool
+	waiting []wait // the oldest first
+	refused uint64
+}
+
+// wait is ports that the kernel keeps.
+type wait struct {
+	until time.Time
+	user  string
+	to    netip.AddrPort
+	count int
+}
+
+// NewPorts shares so many ports towards each destination.
+func NewPorts(total int) *Ports {
+	return &Ports{total: total, pools: map[netip.AddrPort]*Pool{}}
+}
+
+// Take reports whether user may use one more port towards a destination.
+func (p *Ports) Take(user string, to netip.AddrPort) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(time.Now())
+	pool := p.pools[to]
+	if pool == nil {
+		pool = NewPool(p.total, 0)
+		p.pools[to] = pool
+	}
+	if !pool.Take(user, 1) {
+		p.refused++
+		return false
+	}
+	return true
+}
+
+// Give takes a port back; kept says that our side has ended the connection first.
+func (p *Ports) Give(user string, to netip.AddrPort, kept bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.expire(now)
+	if !kept {
+		p.give(user, to, 1)
+		return
+	}
+	// Rounded, so that a flood takes one entry a second.
+	until := now.Add(timeWait).Truncate(time.Second).Add(time.Second)
+	if n := len(p.waiting); n > 0 {
+		if last := &p.waiting[n-1]; last.until.Equal(until) && last.user == user && last.to == to {
+			last.count++
+			return
+		}
+	}
+	p.waiting = append(p.waiting, wait{until: until, user: user, to: to, count: 1})
+}
+
+func (p *Ports) expire(now time.Time) {
+	n := 0
+	for n < len(p.waiting) && !now.Before(p.waiting[n].until) {
+		w := p.waiting[n]
+		p.give(w.user, w.to, w.count)
+		n++
+	}
+	if n == len(p.waiting) {
+		p.waiting = nil
+	} else {
+		p.waiting = p.waiting[n:]
+	}
+}
+
+func (p *Ports) give(user string, to netip.AddrPort, n int) {
+	pool := p.pools[to]
+	pool.Give(user, n)
+	if pool.empty() {
+		delete(p.pools, to)
+	}
+}
+
+// Stats sums over all destinations; Total is of each.
+func (p *Ports) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(time.Now())
+	s := Stats{Total: p.total, Refused: p.refused}
+	for _, pool := range p.pools {
+		s.Used += pool.Stats().Used
+	}
+	return s
+}

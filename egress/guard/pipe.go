@@ -1,0 +1,57 @@
+package guard
+
+import "golang.org/x/sys/unix"
+
+// pipe is what splice(2) moves bytes through. held is how many it has.
+type pipe struct {
+	r, w, held int
+	user       string // who has it
+}
+
+const (
+	pipeSize = 256 << 10
+	// pipesMost is how many pipes a poller has. Where a user has its share of them, because it does not take
+	// what they hold, its other streams are copied.
+	pipesMost = 64
+)
+
+// takePipe takes a pipe that nobody uses now, or makes one. It returns nil if the user is to have none.
+func (p *poller) takePipe(user string) *pipe {
+	if !p.pipes.Take(user, 1) {
+		return nil
+	}
+	if n := len(p.spare); n > 0 {
+		one := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		one.user = user
+		return one
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		p.pipes.Give(user, 1)
+		return nil
+	}
+	// If that is refused, the kernel's default size does as well, only slower.
+	_, _ = unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, pipeSize)
+	return &pipe{r: ends[0], w: ends[1], user: user}
+}
+
+// returnPipe takes a stream's pipe away, if it has one. One that is not empty is not used again.
+func (p *poller) returnPipe(s *stream) {
+	one := s.pipe
+	if one == nil {
+		return
+	}
+	s.pipe = nil
+	p.pipes.Give(one.user, 1)
+	if one.held == 0 {
+		p.spare = append(p.spare, one)
+		return
+	}
+	one.close()
+}
+
+func (p *pipe) close() {
+	rawClose(p.r)
+	rawClose(p.w)
+}

@@ -1,0 +1,142 @@
+package guard
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+)
+
+// socket is one of net/http's connections. What it reads and writes takes its user's turn, and what is read of a
+// head counts against the user's budget.
+type socket struct {
+	net.Conn // tcp, without its ways around Read and Write
+	tcp      *net.TCPConn
+	raw      syscall.RawConn
+	web      *web
+	// inHead says that what is read next is a head.
+	inHead atomic.Bool
+}
+
+// socketShare is how much is read or written in one turn.
+const socketShare = 64 << 10
+
+var errNoRoom = errors.New("the user's budget for heads of HTTP is used up")
+
+func newSocket(c *net.TCPConn, raw syscall.RawConn, w *web) *socket {
+	s := &socket{Conn: c, tcp: c, raw: raw, web: w}
+	s.inHead.Store(true)
+	return s
+}
+
+func (s *socket) Read(p []byte) (n int, err error) {
+	var failed error
+	g, user := s.web.guard.gate, s.web.client.User()
+	err = s.raw.Read(func(fd uintptr) bool {
+		g.enter(user)
+		defer g.leave()
+		n, failed = rawRead(int(fd), p[:min(len(p), socketShare)])
+		return failed != errAgain
+	})
+	switch {
+	case err != nil || failed != nil:
+		return 0, s.fault("read", err, failed)
+	case n == 0 && len(p) > 0:
+		return 0, io.EOF
+	case s.inHead.Load() && !s.web.hear(n):
+		return 0, s.fault("read", errNoRoom, nil)
+	}
+	return n, nil
+}
+
+func (s *socket) Write(p []byte) (sent int, err error) {
+	for sent < len(p) {
+		var n int
+		var failed error
+		g, user := s.web.guard.gate, s.web.client.User()
+		err := s.raw.Write(func(fd uintptr) bool {
+			g.enter(user)
+			defer g.leave()
+			n, failed = rawSend(int(fd), p[sent:min(len(p), sent+socketShare)])
+			return failed != errAgain
+		})
+		if err != nil || failed != nil {
+			return sent, s.fault("write", err, failed)
+		}
+		sent += n
+	}
+	return sent, nil
+}
+
+// CloseWrite is for net/http, which lets the peer read an answer before it resets the connection.
+func (s *socket) CloseWrite() error { return s.tcp.CloseWrite() }
+
+// fault is an error as net's own connections have it.
+func (s *socket) fault(op string, of ...error) error {
+	err := errors.Join(of...)
+	var wrapped *net.OpError
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
+}
+
+// conn is an accepted HTTP connection.
+type conn struct{ *socket }
+
+// Read ends everything at once when the client has reset the connection: net/http takes that for the end of one
+// half.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.socket.Read(p)
+	if errors.Is(err, syscall.ECONNRESET) {
+		c.web.abort()
+	}
+	if errors.Is(err, errNoRoom) {
+		c.web.refused.Store(true)
+		c.web.decide("", &refusal{verdict: Limited, reason: reasonHellos})
+	}
+	return n, err
+}
+
+// originConn is a connection to an origin. It has a port and a descriptor of its user's budget.
+type originConn struct {
+	*socket
+	to netip.AddrPort
+	// switched says that the connection has become another protocol's.
+	switched atomic.Bool
+	closed   atomic.Bool
+}
+
+// Close resets the connection, which leaves nothing behind: net/http closes one when nothing is on its way, or
+// nobody wants it any more. An upgraded one may still have something to deliver.
+func (c *originConn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	switched := c.switched.Load()
+	if !switched {
+		_ = c.tcp.SetLinger(0)
+	}
+	err := c.web.disown(c.tcp)
+	c.web.guard.giveSocket(c.web.client.User(), c.to, switched)
+	return err
+}
+
+// takeSocket takes what a connection to an origin needs of its user's budgets.
+func (g *Guard) takeSocket(user string, to netip.AddrPort) *refusal {
+	if !g.budget.Descriptors.Take(user, 1) {
+		return &refusal{verdict: Limited, reason: reasonSockets}
+	}
+	if !g.budget.Ports.Take(user, to) {
+		g.budget.Descriptors.Give(user, 1)
+		return unreachable(errPorts)
+	}
+	return nil
+}
+
+func (g *Guard) giveSocket(user string, to netip.AddrPort, kept bool) {
+	g.budget.Descriptors.Give(user, 1)
+	g.budget.Ports.Give(user, to, kept)
+}
