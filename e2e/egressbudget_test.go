@@ -60,7 +60,7 @@ func TestOneUserCannotTakeAllDescriptors(t *testing.T) {
 		}
 
 		start := time.Now()
-		if got := l.sh(t, "modest", "echo fine"); got != "fine\n" {
+		if got := l.sh(t, "modest", "echo fine"); got != "fine" {
 			t.Errorf("%q", got)
 		}
 		for _, scheme := range []string{"http://", "https://"} {

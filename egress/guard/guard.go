@@ -12,9 +12,12 @@
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
 // After that the bytes are spliced in the kernel, through a pipe that a connection has only while there is
-// something to move. TLS connections have no goroutines. A few pollers serve all of them, each with one
-// goroutine that waits for what the kernel has to tell; see poller. A link is one connection: what it does
-// next is one of its methods, which goes as far as it can without waiting.
+// something to move; where no pipe is to be had they are copied. TLS connections have no goroutines. A few
+// pollers serve all of them, each with one goroutine that waits for what the kernel has to tell; see poller. A
+// link is one connection: what it does next is one of its methods, which goes as far as it can without waiting.
+//
+// Turns go by user, not by connection (turns for TLS, gate for HTTP), and so does what a connection takes of the
+// host: descriptors, ports, and bytes in this process and in the kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written anew by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,10 +31,17 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if what := os.Getenv("GUARD_LOAD"); what != "" {
+		if err := load(what); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
-// alone guards for the given origin ports until stdin ends.
+// alone guards for the given origin ports until stdin ends. Each source is a user, whose name has the same address.
 func alone(ports string) error {
 	var secure, plain uint16
 	if _, err := fmt.Sscan(ports, &secure, &plain); err != nil {
@@ -47,11 +55,16 @@ func alone(ports string) error {
 		}
 		listeners[i] = l.(*net.TCPListener)
 	}
-	client := &fakeClient{names: []string{"allowed.example"}}
+	var users sync.Map
 	g, err := New(Config{
 		TLS: Endpoint{Listener: listeners[0], Port: secure}, HTTP: Endpoint{Listener: listeners[1], Port: plain},
-		Client:     func(netip.Addr) (Client, bool) { return client, true },
-		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
+		Client: func(a netip.Addr) (Client, bool) {
+			client, _ := users.LoadOrStore(a, &fakeClient{user: a.String(), names: []string{"allowed.example"}})
+			return client.(Client), true
+		},
+		Resolve: func(_ context.Context, c Client, _ string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr(c.(*fakeClient).user)}, nil
+		},
 		MayConnect: func(Client, netip.Addr) bool { return true },
 		Dialled: func(_ int, here netip.AddrPort) (netip.AddrPort, error) {
 			if here == peer(listeners[0].Addr()) {

@@ -15,6 +15,7 @@ type turn struct {
 	// fresh are links of which something has happened, and begun those that were not done with their last
 	// turn. They take turns, so that a stream does not hold up who sets up a connection.
 	fresh, begun []*link
+	continued    bool // the last of both
 	credit       int
 }
 
@@ -75,7 +76,8 @@ func (t *turn) waits() bool { return len(t.fresh)+len(t.begun) > 0 }
 
 func (t *turn) next() *link {
 	from := &t.fresh
-	if len(t.fresh) == 0 || len(t.begun) > 0 && t.credit < turnShare/2 {
+	t.continued = len(t.fresh) == 0 || len(t.begun) > 0 && !t.continued
+	if t.continued {
 		from = &t.begun
 	}
 	l := (*from)[0]
