@@ -37,7 +37,7 @@ func newHouse(t testing.TB) *sandbox.Service {
 	}
 	users := filepath.Join(dir, "users")
 	service := sandbox.New(sandbox.Config{
-		UsersDir: users, AllowedMountRoots: []string{users}, HomeUID: uid, HomeGID: gid,
+		UsersDir: users, AllowedMountRoots: []string{users}, HomeOwners: sandbox.Owners{UID: uid, GID: gid},
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, KillGrace: time.Second, MaxOutput: testMaxOutput,
 		MaxDomains: 256, Decisions: decisions.New(100),
 	}, registry, sandbox.NewPlatforms(sandbox.PlatformConfig{

@@ -72,7 +72,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 		uid, gid = 1000, 1000
 	}
 	inside := sandbox.New(sandbox.Config{
-		UsersDir: s.path("users"), HomeUID: uid, HomeGID: gid,
+		UsersDir: s.path("users"), HomeOwners: sandbox.Owners{UID: uid, GID: gid},
 		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, KillGrace: time.Second, MaxOutput: 1000,
 	}, registry, sandbox.NewPlatforms(fakePlatform(uid, gid)), executor, zerolog.Nop())
 	listener, err := net.Listen("unix", s.path("socket"))

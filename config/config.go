@@ -43,9 +43,11 @@ type Config struct {
 	// TCP is the second way in, beside the socket.
 	TCP TCP `json:"tcp" envPrefix:"TCP_"`
 
-	// HomeOwner owns a home that the service creates. Commands run as the owner of the home, so it
-	// is never root. Default 1000:1000.
-	HomeOwner Owner `json:"homeOwner" env:"HOME_OWNER" reload:"live"`
+	// HomeOwner owns a home that the service creates: one owner of all of them, as uid:gid, or a range of ids of
+	// which each home gets one of its own, as user and as group. A home that is there already keeps its owner.
+	// Commands run as the owner of the home, so it is never root, and nobody else on the host should have these
+	// ids. Default 200000-299999.
+	HomeOwner Owners `json:"homeOwner" env:"HOME_OWNER" reload:"live"`
 
 	// Limits bound each container.
 	Limits Limits `json:"limits" envPrefix:"LIMITS_"`
@@ -249,7 +251,7 @@ func Default() Config {
 		DataDir:     "/var/lib/daycare-sandbox",
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
 		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
-		HomeOwner:   Owner{UID: 1000, GID: 1000},
+		HomeOwner:   Owners{UID: 200_000, Last: 299_999},
 		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:      defaultQuotas(),
 		IdleTimeout: Duration(15 * time.Minute),

@@ -95,7 +95,8 @@ func TestFaultsOfTheFile(t *testing.T) {
 		{"ports", `{"processes":{"exposePorts":"80"}}`, []string{`processes.exposePorts: "80" is no range of ports: want first-last, such as 20000-20999`}},
 		{"ports out of bounds", `{"processes":{"exposePorts":"2000-65536"}}`, []string{`processes.exposePorts: "2000-65536" is no range of ports: want first-last, such as 20000-20999`}},
 		{"ports as a list", `{"processes":{"exposePorts":[2000]}}`, []string{`processes.exposePorts: want a range of ports such as 20000-20999, got [2000]`}},
-		{"owner", `{"homeOwner":1000}`, []string{`homeOwner: want an owner such as 1000:1000, got 1000`}},
+		{"owner", `{"homeOwner":1000}`, []string{`homeOwner: want an owner such as 1000:1000 or a range of them such as 200000-299999, got 1000`}},
+		{"owners", `{"homeOwner":"9-"}`, []string{`homeOwner: "9-" is no range of ids: want first-last, such as 200000-299999`}},
 		{"number out of range", `{"limits":{"cpus":1e999,"pids":99999999999999999999}}`, []string{
 			`limits.cpus: 1e999 is out of range`,
 			`limits.pids: 99999999999999999999 is out of range`,

@@ -76,8 +76,8 @@ func (f field) wants() string {
 		return "a size such as 16Gi"
 	case Duration:
 		return "a duration such as 15m"
-	case Owner:
-		return "an owner such as 1000:1000"
+	case Owners:
+		return "an owner such as 1000:1000 or a range of them such as 200000-299999"
 	case PortRange:
 		return "a range of ports such as 20000-20999"
 	case bool:

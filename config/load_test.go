@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		DataDir:   "/var/lib/daycare-sandbox",
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       config.TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
-		HomeOwner: config.Owner{UID: 1000, GID: 1000},
+		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
 		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000, RequestsPerSecond: 1000},
@@ -110,7 +110,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		EventsSocket:      "/e",
 		DataDir:           "/d",
 		Listen:            "/l",
-		HomeOwner:         config.Owner{UID: 7, GID: 0},
+		HomeOwner:         config.Owners{UID: 7, GID: 0},
 		Limits: config.Limits{
 			CPUs: 0.5, Memory: 1e9, PIDs: 128, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},

@@ -83,22 +83,37 @@ type Millis int64
 // Duration returns m as a time.Duration. It does not overflow for what Validate accepts.
 func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// Owner is a user and a group of the host, written uid:gid.
-type Owner struct{ UID, GID uint32 }
+// Owners are a user and a group of the host, written uid:gid, or, where Last is not 0, the ids from UID to Last, each
+// of a user and of a group, written first-last.
+type Owners struct{ UID, GID, Last uint32 }
 
-// UnmarshalText reads an owner such as "1000:1000".
-func (o *Owner) UnmarshalText(text []byte) error {
+// UnmarshalText reads owners such as "1000:1000" or "200000-299999".
+func (o *Owners) UnmarshalText(text []byte) error {
+	if first, last, ok := strings.Cut(string(text), "-"); ok {
+		from, fromErr := strconv.ParseUint(first, 10, 32)
+		to, toErr := strconv.ParseUint(last, 10, 32)
+		if fromErr != nil || toErr != nil || to == 0 {
+			return errors.New("is no range of ids: want first-last, such as 200000-299999")
+		}
+		*o = Owners{UID: uint32(from), Last: uint32(to)}
+		return nil
+	}
 	u, g, _ := strings.Cut(string(text), ":")
 	uid, uidErr := strconv.ParseUint(u, 10, 32)
 	gid, gidErr := strconv.ParseUint(g, 10, 32)
 	if uidErr != nil || gidErr != nil {
-		return errors.New("is no owner: want the numbers uid:gid, such as 1000:1000")
+		return errors.New("is no owner: want the numbers uid:gid, such as 1000:1000, or a range of ids such as 200000-299999")
 	}
-	*o = Owner{UID: uint32(uid), GID: uint32(gid)}
+	*o = Owners{UID: uint32(uid), GID: uint32(gid)}
 	return nil
 }
 
-func (o Owner) String() string { return fmt.Sprintf("%d:%d", o.UID, o.GID) }
+func (o Owners) String() string {
+	if o.Last != 0 {
+		return fmt.Sprintf("%d-%d", o.UID, o.Last)
+	}
+	return fmt.Sprintf("%d:%d", o.UID, o.GID)
+}
 
 // PortRange is TCP ports from the first to the last, written first-last. The zero PortRange is none, written as
 // an empty text.

@@ -53,8 +53,11 @@ func (c Config) check() faults {
 	if c.HomeOwner.UID == 0 {
 		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
-	if c.HomeOwner.UID == nobody || c.HomeOwner.GID == nobody {
+	if c.HomeOwner.UID == nobody || c.HomeOwner.GID == nobody || c.HomeOwner.Last == nobody {
 		f.add("homeOwner", "%q: %d is no id", c.HomeOwner, uint32(nobody))
+	}
+	if last := c.HomeOwner.Last; last != 0 && last < c.HomeOwner.UID {
+		f.add("homeOwner", "%q has to go upwards", c.HomeOwner)
 	}
 	c.Limits.check(&f)
 	c.Quotas.check(&f)

@@ -66,9 +66,17 @@ func TestValidate(t *testing.T) {
 		{"ports downwards", func(c *config.Config) { c.Processes.ExposePorts = config.PortRange{First: 2000, Last: 1999} },
 			[]string{`processes.exposePorts: "2000-1999" has to go upwards, from 1024 on`}},
 		{"ports", func(c *config.Config) { c.Processes.ExposePorts = config.PortRange{First: 1024, Last: 65535} }, nil},
-		{"root as owner", func(c *config.Config) { c.HomeOwner = config.Owner{} },
+		{"root as owner", func(c *config.Config) { c.HomeOwner = config.Owners{} },
 			[]string{`homeOwner: "0:0" is root, but commands run as the home's owner`}},
-		{"minus one as owner", func(c *config.Config) { c.HomeOwner.GID = 1<<32 - 1 },
+		{"root among the owners", func(c *config.Config) { c.HomeOwner = config.Owners{Last: 9} },
+			[]string{`homeOwner: "0-9" is root, but commands run as the home's owner`}},
+		{"owners downwards", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 8} },
+			[]string{`homeOwner: "9-8" has to go upwards`}},
+		{"owners up to minus one", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 1<<32 - 1} },
+			[]string{`homeOwner: "9-4294967295": 4294967295 is no id`}},
+		{"one owner", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 1000, GID: 1000} }, nil},
+		{"a range of one", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 9} }, nil},
+		{"minus one as owner", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 1000, GID: 1<<32 - 1} },
 			[]string{`homeOwner: "1000:4294967295": 4294967295 is no id`}},
 		{"limits too small", func(c *config.Config) {
 			c.Limits = config.Limits{CPUs: 0, Memory: 64<<20 - 1, PIDs: 127, Shm: 0, Tmp: 1, Run: -1, VarTmp: 65535}
@@ -236,7 +244,7 @@ func TestTextsThatAreRefused(t *testing.T) {
 	var (
 		size     config.Size
 		duration config.Duration
-		owner    config.Owner
+		owner    config.Owners
 	)
 	tests := []struct {
 		into encoding.TextUnmarshaler
@@ -254,7 +262,7 @@ func TestTextsThatAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if size != 0 || duration != 0 || owner != (config.Owner{}) {
+	if size != 0 || duration != 0 || owner != (config.Owners{}) {
 		t.Errorf("a refused text changes the value: %v, %v, %v", size, duration, owner)
 	}
 }

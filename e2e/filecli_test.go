@@ -30,7 +30,7 @@ func TestFilesOnTheCommandLine(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(local, odd), large, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, stderr, code := run("hello\n", "write", "-u", "files", "dir/note.txt", "-"); code != 0 || holds(l.at("files", "dir/note.txt")) != "hello\n" || !owned(l.at("files", "dir")) {
+		if _, stderr, code := run("hello\n", "write", "-u", "files", "dir/note.txt", "-"); code != 0 || holds(l.at("files", "dir/note.txt")) != "hello\n" || !l.owns("files", l.at("files", "dir")) {
 			t.Errorf("write: %d %s", code, stderr)
 		}
 		if stdout, stderr, code := run("", "read", "-u", "files", "dir/note.txt"); stdout != "hello\n" || code != 0 {

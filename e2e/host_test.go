@@ -34,14 +34,28 @@ func (l *lab) registerAs(t *testing.T, id string, r apitypes.Registration) {
 	}
 }
 
-// mkdir makes a directory on the host, with those above it, for the homes' owner.
+// ownerIn is who owns what a story makes in a directory: whoever owns that, or ownerUID where it is root's.
+func ownerIn(t *testing.T, dir string) int {
+	t.Helper()
+	info, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 {
+		return int(uid)
+	}
+	return ownerUID
+}
+
+// mkdir makes a directory on the host, with those above it, for their owner.
 func mkdir(t *testing.T, name string) {
 	t.Helper()
 	if _, err := os.Lstat(name); err == nil {
 		return
 	}
 	mkdir(t, filepath.Dir(name))
-	if err := errors.Join(os.Mkdir(name, 0o755), os.Chown(name, ownerUID, ownerUID)); err != nil {
+	uid := ownerIn(t, filepath.Dir(name))
+	if err := errors.Join(os.Mkdir(name, 0o755), os.Chown(name, uid, uid)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -56,7 +70,8 @@ func (l *lab) put(t *testing.T, user, name, content string) {
 func putFile(t *testing.T, name, content string) {
 	t.Helper()
 	mkdir(t, filepath.Dir(name))
-	if err := errors.Join(os.WriteFile(name, []byte(content), 0o644), os.Chown(name, ownerUID, ownerUID)); err != nil {
+	uid := ownerIn(t, filepath.Dir(name))
+	if err := errors.Join(os.WriteFile(name, []byte(content), 0o644), os.Chown(name, uid, uid)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,14 +110,23 @@ func below(t *testing.T, dir string) []string {
 	return names
 }
 
-// ownedBy says whether a file of the host is the homes' owner's.
-func owned(name string) bool {
+// owner is the uid of a user's home.
+func (l *lab) owner(user string) uint32 {
+	info, err := os.Lstat(l.home(user))
+	if err != nil {
+		return 0
+	}
+	return info.Sys().(*syscall.Stat_t).Uid
+}
+
+// owns says whether a file of the host is that of whoever owns the user's home, who is not root.
+func (l *lab) owns(user, name string) bool {
 	info, err := os.Lstat(name)
 	if err != nil {
 		return false
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	return stat.Uid == ownerUID && stat.Gid == ownerUID
+	return stat.Uid == l.owner(user) && stat.Gid == stat.Uid && stat.Uid != 0
 }
 
 // kindOf is the kind of a refusal, or empty.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +41,7 @@ func TestFilesBelongToTheHomesOwner(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if stat := info.Sys().(*syscall.Stat_t); stat.Uid != ownerUID || stat.Gid != ownerUID {
+			if stat := info.Sys().(*syscall.Stat_t); stat.Uid != l.owner("owner") || stat.Uid == 0 || stat.Gid != stat.Uid {
 				t.Errorf("%q belongs to %d:%d", name, stat.Uid, stat.Gid)
 			}
 		}
@@ -57,8 +58,9 @@ func TestFilesBelongToTheHomesOwner(t *testing.T) {
 func TestWhatACommandMayNotDo(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "limits")
+		l.sh(t, "limits", "true") // makes the home
 		for _, c := range []struct{ name, command, want string }{
-			{"who it is", "id -u; id -g; id -G", "1000\n1000\n1000"},
+			{"who it is", "id -u; id -g; id -G; id -un; id -gn", fmt.Sprintf("%[1]d\n%[1]d\n%[1]d\nuser\nuser", l.owner("limits"))},
 			{"no capabilities", "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | awk '{print $2}' | sort -u", "0000000000000000"},
 			{"no new privileges", "grep NoNewPrivs /proc/self/status | awk '{print $2}'", "1"},
 			{"read-only root", "for d in / /etc /usr/bin /opt /root /.daycare; do touch $d/x 2>/dev/null && echo $d; done; true", ""},

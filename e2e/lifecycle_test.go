@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -207,7 +208,7 @@ func TestAnyImageWithAShell(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.register(t, "other")
-		if got := l.sh(t, "other", "id -u; echo $0; pwd"); got != "1000\nsh\n/home" {
+		if got := l.sh(t, "other", "id -u; echo $0; pwd"); got != fmt.Sprint(l.owner("other"))+"\nsh\n/home" {
 			t.Errorf("got %q", got)
 		}
 	})

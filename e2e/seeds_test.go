@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
@@ -90,11 +92,11 @@ func TestBothSidesSeeEachOthersFiles(t *testing.T) {
 		for _, dir := range []string{"/home", "/tmp"} {
 			written := l.write(t, "both", dir+"/made/by/api.txt", "from the service")
 			for name := written.ResolvedPath; filepath.Base(name) != "made"; name = filepath.Dir(name) {
-				if !owned(name) || !owned(filepath.Dir(name)) {
+				if !l.owns("both", name) || !l.owns("both", filepath.Dir(name)) {
 					t.Errorf("%s, or what holds it, is not the owner's", name)
 				}
 			}
-			if got := l.sh(t, "both", "cd "+dir+"/made/by && cat api.txt && stat -c %u:%g . .. api.txt && echo more >> api.txt && echo inside > exec.txt"); got != "from the service1000:1000\n1000:1000\n1000:1000" {
+			if got := l.sh(t, "both", "cd "+dir+"/made/by && cat api.txt && stat -c %u:%g . .. api.txt && echo more >> api.txt && echo inside > exec.txt"); got != "from the service"+strings.Repeat(fmt.Sprintf("\n%[1]d:%[1]d", l.owner("both")), 3)[1:] {
 				t.Errorf("inside %s: %q", dir, got)
 			}
 			if got := l.read(t, "both", dir+"/made/by/api.txt"); got != "from the servicemore\n" {
@@ -103,7 +105,7 @@ func TestBothSidesSeeEachOthersFiles(t *testing.T) {
 			if got := l.read(t, "both", dir+"/made/by/exec.txt"); got != "inside\n" {
 				t.Errorf("what the command has made: %q", got)
 			}
-			if name := filepath.Join(filepath.Dir(written.ResolvedPath), "exec.txt"); !owned(name) {
+			if name := filepath.Join(filepath.Dir(written.ResolvedPath), "exec.txt"); !l.owns("both", name) {
 				t.Errorf("%s is not the owner's", name)
 			}
 			// Replaced on one side, it is replaced on the other.

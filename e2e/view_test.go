@@ -47,7 +47,7 @@ func TestWhatAGrantOpens(t *testing.T) {
 				t.Errorf("%v: %q, want %q", c.grants, got, c.want)
 			}
 		}
-		if !owned(l.at("opens", "out")) || !owned(l.at("opens", "deep/er/est")) {
+		if !l.owns("opens", l.at("opens", "out")) || !l.owns("opens", l.at("opens", "deep/er/est")) {
 			t.Error("what was made for a grant is not the owner's")
 		}
 		// A file alone may be granted, too.

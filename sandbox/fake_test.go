@@ -72,7 +72,7 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	executor.t = t
 	root := t.TempDir()
 	s := New(Config{
-		UsersDir: filepath.Join(root, "users"), HomeUID: testUID, HomeGID: testGID,
+		UsersDir: filepath.Join(root, "users"), HomeOwners: Owners{UID: testUID, GID: testGID},
 		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxOutput: 1000,
 		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}, open(t, filepath.Join(root, "sandboxes")), NewPlatforms(fakePlatform()), executor, zerolog.Nop())

@@ -100,6 +100,9 @@ func (s *Service) openHome(ctx context.Context, user UserID) (*home, error) {
 			h.fd, err = openBelow(s.cfg().UsersDir, filepath.Join(user.id, "home"))
 		}
 	}
+	if errors.Is(err, errNoOwnerLeft) {
+		return nil, fmt.Errorf("cannot make the home of user %q: %w", user, err)
+	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
 	}
@@ -149,12 +152,16 @@ func (s *Service) makeHome(user UserID) error {
 	if err := users.Mkdir(user.id, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	uid, gid, err := s.allotted.next(s.cfg().HomeOwners, s.cfg().UsersDir)
+	if err != nil {
+		return err
+	}
 	// Under a temporary name first, so that nobody ever finds it with the wrong owner.
 	temporary := filepath.Join(user.id, ".home-"+rand.Text())
 	if err := users.Mkdir(temporary, 0o700); err != nil {
 		return err
 	}
-	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(s.cfg().HomeUID), int(s.cfg().HomeGID)))
+	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(uid), int(gid)))
 	if err == nil {
 		err = users.Rename(temporary, name)
 	}

@@ -2,7 +2,7 @@
 // place that fixes the order of checks before anything runs.
 //
 // registry.go keeps the sandboxes, ids.go and requests.go have what callers send; subject.go and mounts.go read
-// what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home; plan.go
+// what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home, owners.go says whose it is; plan.go
 // makes a call's container out of policy's decision, restrict.go takes away from that what a call gives up,
 // masks.go and hidden.go hide what is to be hidden, binds.go bounds how many mounts that takes, ground.go makes what that needs on the host, sites.go finds it
 // there and watch.go gives up containers in which it has changed; outside.go has what a call reaches;
@@ -40,8 +40,8 @@ type Config struct {
 	AllowedMountRoots []string
 	// EventsSocket is the engine's control socket on the host; empty for none.
 	EventsSocket string
-	// HomeUID and HomeGID own a home that the service makes.
-	HomeUID, HomeGID uint32
+	// HomeOwners own the homes that the service makes.
+	HomeOwners Owners
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
 	DefaultTimeout, MaxTimeout time.Duration
 	// MaxAttachedTimeout is the most for a call with a terminal, and its default.
@@ -98,6 +98,7 @@ type Service struct {
 	token quota.Token // by which they come
 
 	makingHome *sync.Mutex // held while a home is looked for again and made
+	allotted   *allotted   // with makingHome
 }
 
 // settings are what the operator decides, as of now.
@@ -116,7 +117,7 @@ func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor
 		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{},
 		registry: registry, platforms: platforms, executor: executor, log: log,
 		detached: attach.NewHub[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
-		among:    Everyone(), makingHome: &sync.Mutex{},
+		among:    Everyone(), makingHome: &sync.Mutex{}, allotted: &allotted{},
 	}
 	s.Use(cfg)
 	s.SetLoaded(Loaded{})

@@ -179,7 +179,7 @@ func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerex
 func facadeSettings(cfg config.Config) sandbox.Config {
 	return sandbox.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
-		HomeUID: cfg.HomeOwner.UID, HomeGID: cfg.HomeOwner.GID,
+		HomeOwners:     sandbox.Owners(cfg.HomeOwner),
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,

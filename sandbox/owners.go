@@ -1,0 +1,86 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owners says who owns the homes that the service makes: for all of them UID and GID, or, where Last is not 0, for
+// each an id of its own, as user and as group, from UID to Last. What the kernel counts by user, such as
+// inotify instances, one tenant cannot use up for others then, also under a runtime that shares the host's kernel.
+type Owners struct{ UID, GID, Last uint32 }
+
+var errNoOwnerLeft = errors.New("each id in homeOwner owns a home already; the operator has to widen the range")
+
+// allotted are the ids that homes have been given since the start. An id whose home is gone may still be that of a
+// container, so it is given again as late as can be.
+type allotted struct {
+	latest uint32
+	given  map[uint32]bool
+}
+
+// next chooses the owner of a home that is about to be made in usersDir. What is taken is what homes there have.
+// The caller sees to it that no two choose at a time.
+func (a *allotted) next(o Owners, usersDir string) (uid, gid uint32, err error) {
+	if o.Last == 0 {
+		return o.UID, o.GID, nil
+	}
+	taken, err := homeOwners(usersDir)
+	if err != nil {
+		return 0, 0, err
+	}
+	highest := a.latest
+	for id := range taken {
+		if id >= o.UID && id <= o.Last {
+			highest = max(highest, id)
+		}
+	}
+	choose := func(from uint32, free func(uint32) bool) bool {
+		for id := uint64(max(from, o.UID)); id <= uint64(o.Last); id++ {
+			if free(uint32(id)) {
+				uid = uint32(id)
+				return true
+			}
+		}
+		return false
+	}
+	untouched := func(id uint32) bool { return !taken[id] && !a.given[id] }
+	vacant := func(id uint32) bool { return !taken[id] }
+	if (highest == o.Last || !choose(highest+1, untouched)) && !choose(o.UID, untouched) && !choose(o.UID, vacant) {
+		return 0, 0, fmt.Errorf("all of %d-%d are taken: %w", o.UID, o.Last, errNoOwnerLeft)
+	}
+	if a.given == nil {
+		a.given = map[uint32]bool{}
+	}
+	a.given[uid], a.latest = true, uid
+	return uid, uid, nil
+}
+
+// homeOwners are the ids, of users and groups, that homes belong to. Nothing is followed.
+func homeOwners(usersDir string) (map[uint32]bool, error) {
+	dir, err := os.Open(usersDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[uint32]bool{}
+	for _, name := range names {
+		var st unix.Stat_t
+		err := unix.Fstatat(int(dir.Fd()), filepath.Join(name, "home"), &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case err == nil:
+			taken[st.Uid], taken[st.Gid] = true, true
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
+			return nil, &os.PathError{Op: "stat", Path: filepath.Join(usersDir, name, "home"), Err: err}
+		}
+	}
+	return taken, nil
+}
