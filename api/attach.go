@@ -67,8 +67,8 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 			stopWriting()
 		}
 	})
-	if fault := context.Cause(ctx); err != nil && isTold(fault) {
-		err = fault
+	if why := context.Cause(ctx); err != nil && (isTold(why) || isGone(why)) {
+		err = why
 	}
 	if err != nil {
 		failure, _ := s.failure(err)
@@ -183,9 +183,9 @@ func (a *attached) event(ctx context.Context, e apitypes.Event) error {
 }
 
 func (a *attached) write(ctx context.Context, kind websocket.MessageType, message []byte) error {
-	err := a.conn.Write(ctx, kind, message)
-	if err == nil {
-		a.quiet.Reset(keepAlive)
+	if err := a.conn.Write(ctx, kind, message); err != nil {
+		return fmt.Errorf("the caller cannot be told: %.200q: %w", err, context.Canceled)
 	}
-	return err
+	a.quiet.Reset(keepAlive)
+	return nil
 }

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/api/apitypes"
 	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/fault"
 )
 
 // input is what a caller's messages go to.
@@ -42,7 +45,7 @@ func (a *attached) receive(ctx context.Context, in input) error {
 	for {
 		kind, message, err := a.conn.Read(ctx)
 		if err != nil {
-			return err
+			return notHeard(err)
 		}
 		if kind == websocket.MessageBinary {
 			if len(message) == 0 || message[0] != apitypes.ChannelStdin {
@@ -61,6 +64,19 @@ func (a *attached) receive(ctx context.Context, in input) error {
 			return err
 		}
 	}
+}
+
+// notHeard says why nothing more comes: the caller has gone, or does not keep to the rules of WebSockets. Neither
+// is anybody else's fault.
+func notHeard(err error) error {
+	var closed websocket.CloseError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &closed), errors.As(err, &network), errors.Is(err, net.ErrClosed),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
+		return fmt.Errorf("the caller has gone: %.200q: %w", err, context.Canceled)
+	}
+	return fault.Invalid("what came is no message of a WebSocket: %.200q", err)
 }
 
 func pass(said apitypes.Input, in input) error {

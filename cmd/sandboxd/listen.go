@@ -80,9 +80,10 @@ func openEntrances(ctx context.Context, cfg config.Config, tokens *access.Tokens
 	}
 	unix := newServer(handler(access.Unix{Peers: peers}.Caller, warnings), log)
 	unix.ConnContext = access.ConnContext
-	entrances := []entrance{{api.Listener(socket), unix}}
+	entrances := []entrance{{api.Prepare(unix, socket), unix}}
 	if tcp != nil {
-		entrances = append(entrances, entrance{tcp.listener, newServer(handler(tcp.door, warnings), log)})
+		server := newServer(handler(tcp.door, warnings), log)
+		entrances = append(entrances, entrance{api.Prepare(server, tcp.listener), server})
 	}
 	return entrances, nil
 }
