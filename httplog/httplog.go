@@ -38,7 +38,7 @@ type writer struct {
 	from string
 
 	mu            sync.Mutex
-	lines, panics throttle
+	lines, alarms throttle
 }
 
 // throttle bounds the lines of one kind. The writer's mutex guards it.
@@ -52,8 +52,11 @@ type throttle struct {
 func (w *writer) Write(line []byte) (int, error) {
 	text, most, level, kind := bytes.TrimSpace(line), maxLine, zerolog.DebugLevel, &w.lines
 	// A peer's text comes behind other words.
-	if bytes.HasPrefix(text, []byte("http: panic serving ")) {
-		most, level, kind = maxPanic, zerolog.ErrorLevel, &w.panics
+	switch {
+	case bytes.HasPrefix(text, []byte("http: panic serving ")):
+		most, level, kind = maxPanic, zerolog.ErrorLevel, &w.alarms
+	case bytes.HasPrefix(text, []byte("http: Accept error: ")):
+		level, kind = zerolog.WarnLevel, &w.alarms
 	}
 	omitted, ok := w.turn(kind)
 	if !ok {

@@ -1,0 +1,84 @@
+package guard
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// clientBody is a request's body. It remembers that the client has sent something else, or has left.
+type clientBody struct {
+	io.ReadCloser
+	malformed, cut atomic.Bool
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	var network net.Error
+	switch {
+	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose):
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network):
+		b.cut.Store(true)
+	default:
+		b.malformed.Store(true)
+	}
+	return n, err
+}
+
+// originBody is an answer's body. It tells when the server does not send what it has announced.
+type originBody struct {
+	io.ReadCloser
+	*forwarding
+}
+
+func (b *originBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && !b.clients(err) {
+		b.blame(&refusal{verdict: Failed, reason: reasonBadAnswer, err: err})
+	}
+	return n, err
+}
+
+// clients reports whether a request came to nothing for what its client has sent, and tells so. One that leaves
+// in the middle is not told of.
+func (fw *forwarding) clients(err error) bool {
+	if fw.body == nil {
+		return false
+	}
+	malformed := fw.body.malformed.Load()
+	if malformed {
+		fw.blame(&refusal{verdict: Malformed, reason: reasonBadBody, err: err})
+	}
+	return malformed || fw.body.cut.Load()
+}
+
+// failed answers for an origin that could not be reached, or did not answer, and for a request that could not be
+// sent as its client began it.
+func failed(w http.ResponseWriter, r *http.Request, err error) {
+	fw := forwardingOf(r.Context())
+	if fw.clients(err) {
+		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: Malformed, reason: reasonBadBody})
+		return
+	}
+	var why *refusal
+	if !errors.As(err, &why) {
+		why = &refusal{verdict: Failed, reason: reasonUpstream, err: err}
+	}
+	if r.Context().Err() == nil {
+		if why.reason == reasonUpstream {
+			fw.blame(why)
+		} else {
+			fw.decide(why)
+		}
+	}
+	status := http.StatusBadGateway
+	switch why.verdict {
+	case Denied:
+		status = http.StatusForbidden
+	case Limited:
+		status = http.StatusTooManyRequests
+	}
+	refuse(w, status, fw.name, *why)
+}
