@@ -49,7 +49,7 @@ func (f *fake) serve(t testing.TB, server *dns.Server) {
 	server.NotifyStartedFunc = func() { close(started) }
 	server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		f.mu.Lock()
-		f.log = append(f.log, q.Question[0].Name+" "+dns.TypeToString[q.Question[0].Qtype])
+		f.log = append(f.log, strings.ToLower(q.Question[0].Name)+" "+dns.TypeToString[q.Question[0].Qtype])
 		f.mu.Unlock()
 		f.answer(w, q)
 	})

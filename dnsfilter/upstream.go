@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -22,6 +23,7 @@ type upstream struct {
 	address string // host:port
 	tls     *tls.Config
 	idle    idleConns // over TLS, kept for the next question
+	dress   dress     // by UDP
 
 	retry atomic.Int64 // 0, or when it may be tried again before others, as Config.Now in nanoseconds
 }
@@ -71,17 +73,53 @@ func newUpstream(spec, host string, port uint16, secure bool) (*upstream, error)
 
 // exchange asks one question. The answer is one to this question, with this id, from this upstream.
 func (u *upstream) exchange(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
-	packed, err := query.Pack()
-	if err != nil {
-		return nil, fmt.Errorf("cannot pack the question: %w", err)
-	}
 	if u.tls != nil {
+		packed, err := query.Pack()
+		if err != nil {
+			return nil, fmt.Errorf("cannot pack the question: %w", err)
+		}
 		return u.exchangeTLS(ctx, query, packed)
 	}
-	reply, err := u.exchangeUDP(ctx, query, packed)
-	if err != nil || !reply.Truncated {
-		return reply, err
+	reply, again, err := u.exchangeDressed(ctx, query)
+	if again {
+		reply, _, err = u.exchangeDressed(ctx, query)
 	}
+	return reply, err
+}
+
+// exchangeDressed asks by UDP, and by TCP where that is not enough: for an answer that is too large, or that may be
+// another's. again says that the upstream is known better now and is to be asked once more.
+func (u *upstream) exchangeDressed(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
+	now := time.Now().UnixNano()
+	asked := u.dress.on(query, now)
+	asked.Id = dns.Id()
+	packed, err := asked.Pack()
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot pack the question: %w", err)
+	}
+	reply, err = u.exchangeUDP(ctx, asked, packed)
+	doubt := errors.Is(err, errDoubt)
+	if err == nil && !reply.Truncated {
+		u.dress.learn(reply, asked, false, now)
+		return reply, reply.Rcode == dns.RcodeBadCookie, nil
+	}
+	if err != nil && !doubt {
+		return nil, false, err
+	}
+	reply, err = u.exchangeTCP(ctx, asked, packed)
+	if err != nil && doubt && ctx.Err() == nil {
+		u.dress.plainCase.Store(now + plainWithout)
+		u.dress.noCookie.Store(now + plainWithout)
+		return nil, true, err
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	u.dress.learn(reply, asked, true, now)
+	return reply, reply.Rcode == dns.RcodeFormatError && cookieOf(asked) != "", nil
+}
+
+func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.address)
 	if err != nil {
 		return nil, err
@@ -113,6 +151,9 @@ func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byt
 		reply, err := unpack(buffer[:n], query)
 		if errors.Is(err, errOther) {
 			continue
+		}
+		if err == nil && !u.dress.repeats(reply, query) {
+			return nil, errDoubt
 		}
 		return reply, err
 	}

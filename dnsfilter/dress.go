@@ -1,0 +1,128 @@
+package dnsfilter
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Who cannot see a question may still guess its id and port, and answer before the upstream does. So a question by
+// UDP carries more that an answer has to repeat: a case for each of its letters (0x20), and a cookie (RFC 7873),
+// with the upstream's own once that has sent one. What an upstream does not repeat by TCP either, where nobody
+// else can answer, it is not asked for by UDP again for a while.
+
+// dress is what an upstream is known to repeat.
+type dress struct {
+	mine   atomic.Pointer[string] // our cookie for it, in hex
+	cookie atomic.Pointer[string] // its own, in hex; nil until it has sent one
+	// plainCase and noCookie are until when it need not repeat these, in nanoseconds since 1970.
+	plainCase, noCookie atomic.Int64
+}
+
+// How long an upstream is not asked to repeat what it does not: where it has said so by TCP, and where it takes no
+// TCP. In nanoseconds.
+const (
+	plainFor     = int64(time.Hour)
+	plainWithout = int64(time.Minute)
+)
+
+// errDoubt is an answer that may be another's: it does not repeat all that was asked.
+var errDoubt = errors.New("an answer that does not repeat the case or the cookie of its question")
+
+const (
+	ownCookie = 16      // of hex digits: 8 bytes
+	maxCookie = 16 + 64 // with the server's, of 8 to 32 bytes
+	minCookie = 16 + 16
+)
+
+// on returns the question as it is asked by UDP now.
+func (d *dress) on(query *dns.Msg, now int64) *dns.Msg {
+	asked := query.Copy()
+	if now >= d.plainCase.Load() {
+		asked.Question[0].Name = mixCase(asked.Question[0].Name)
+	}
+	if opt := asked.IsEdns0(); opt != nil && now >= d.noCookie.Load() {
+		cookie := d.own()
+		if theirs := d.cookie.Load(); theirs != nil {
+			cookie += *theirs
+		}
+		opt.Option = append(opt.Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: cookie})
+	}
+	return asked
+}
+
+// own is our cookie for this upstream: others get others.
+func (d *dress) own() string {
+	if mine := d.mine.Load(); mine != nil {
+		return *mine
+	}
+	var random [ownCookie / 2]byte
+	_, _ = rand.Read(random[:]) // it never fails
+	fresh := hex.EncodeToString(random[:])
+	d.mine.CompareAndSwap(nil, &fresh)
+	return *d.mine.Load()
+}
+
+// mixCase gives each letter a case by chance.
+func mixCase(name string) string {
+	mixed := []byte(name)
+	var random [256 / 8]byte // a name has fewer letters
+	_, _ = rand.Read(random[:])
+	for i, c := range mixed {
+		if ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z') && random[i/8%len(random)]>>(i%8)&1 == 1 {
+			mixed[i] ^= 'a' - 'A'
+		}
+	}
+	return string(mixed)
+}
+
+// repeats reports whether an answer by UDP has all that it should.
+func (d *dress) repeats(reply, asked *dns.Msg) bool {
+	if len(reply.Question) != 1 || reply.Question[0].Name != asked.Question[0].Name {
+		return false
+	}
+	sent, got := cookieOf(asked), cookieOf(reply)
+	switch {
+	case sent == "":
+		return true
+	case reply.Rcode == dns.RcodeFormatError: // it may not know what a cookie is
+		return false
+	case got == "": // it is missed only where there was one before
+		return len(sent) == ownCookie
+	}
+	return strings.HasPrefix(got, sent[:ownCookie])
+}
+
+// learn takes what an answer tells about the upstream. By stream it is the upstream's own for certain.
+func (d *dress) learn(reply, asked *dns.Msg, stream bool, now int64) {
+	sent, got := cookieOf(asked), cookieOf(reply)
+	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie && strings.HasPrefix(got, sent[:ownCookie]) {
+		theirs := got[ownCookie:]
+		d.cookie.Store(&theirs)
+	} else if stream && sent != "" {
+		d.cookie.Store(nil)
+		if reply.Rcode == dns.RcodeFormatError {
+			d.noCookie.Store(now + plainFor)
+		}
+	}
+	if stream && len(reply.Question) == 1 && reply.Question[0].Name != asked.Question[0].Name {
+		d.plainCase.Store(now + plainFor)
+	}
+}
+
+// cookieOf is the cookie of a message, in hex; empty for none.
+func cookieOf(m *dns.Msg) string {
+	if opt := m.IsEdns0(); opt != nil {
+		for _, option := range opt.Option {
+			if c, is := option.(*dns.EDNS0_COOKIE); is {
+				return c.Cookie
+			}
+		}
+	}
+	return ""
+}
