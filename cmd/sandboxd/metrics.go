@@ -45,7 +45,7 @@ var (
 	budgeted = prometheus.NewDesc("sandboxd_egress_budget_used",
 		"What users' connections have of each budget (descriptors, hellos and buffers in bytes, ports); no user can take all of one.", []string{"budget"}, nil)
 	budgetLimit = prometheus.NewDesc("sandboxd_egress_budget_limit",
-		"All that users' connections may have of each budget; of ports, towards one destination.", []string{"budget"}, nil)
+		"All that users' connections may have of each budget; of ports, towards all destinations.", []string{"budget"}, nil)
 	overspent = prometheus.NewDesc("sandboxd_egress_budget_refused_total",
 		"Connections and requests that were refused because their user's part of a budget was used up.", []string{"budget"}, nil)
 	warmed = prometheus.NewDesc("sandboxd_containers",

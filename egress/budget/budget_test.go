@@ -109,6 +109,29 @@ func TestPortsComeBackAfterAMinute(t *testing.T) {
 	})
 }
 
+// Who connects to ever new addresses is bounded as well, and leaves nothing behind.
+func TestPortsOverAllDestinations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewPorts(100)
+		addr, n := netip.MustParseAddr("192.0.2.1"), 0
+		for ; p.Take("a", netip.AddrPortFrom(addr, 443)); n++ {
+			p.Give("a", netip.AddrPortFrom(addr, 443), true)
+			addr = addr.Next()
+		}
+		if n != 100 {
+			t.Errorf("%d ports towards as many addresses, want 100", n)
+		}
+		if !p.Take("b", netip.AddrPortFrom(addr, 443)) {
+			t.Error("another user finds none")
+		}
+		p.Give("b", netip.AddrPortFrom(addr, 443), false)
+		time.Sleep(timeWait + 2*time.Second)
+		if used := p.Stats().Used; used != 0 || len(p.pools) != 0 || len(p.waiting) != 0 {
+			t.Errorf("%d ports, %d destinations, %d waiting are remembered", used, len(p.pools), len(p.waiting))
+		}
+	})
+}
+
 func TestTheHostsNumbers(t *testing.T) {
 	if n, err := Descriptors(); err != nil || n < 64 {
 		t.Errorf("%d descriptors, %v", n, err)

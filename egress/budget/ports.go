@@ -13,7 +13,8 @@ const timeWait = time.Minute
 // Ports are the host's own ports towards each destination. A connection takes one, and where our side ends it
 // first, the kernel keeps that for a minute more. It is safe for concurrent use.
 type Ports struct {
-	total int // towards one destination
+	total int   // towards one destination
+	all   *Pool // over all destinations: what is known of them and what the kernel keeps is memory
 
 	mu      sync.Mutex
 	pools   map[netip.AddrPort]*Pool
@@ -29,9 +30,10 @@ type wait struct {
 	count int
 }
 
-// NewPorts shares so many ports towards each destination.
+// NewPorts shares so many ports towards each destination, and four times as many over all of them.
 func NewPorts(total int) *Ports {
-	return &Ports{total: total, pools: map[netip.AddrPort]*Pool{}}
+	const destinations = 4
+	return &Ports{total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
 }
 
 // Take reports whether user may use one more port towards a destination.
@@ -39,12 +41,17 @@ func (p *Ports) Take(user string, to netip.AddrPort) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(time.Now())
+	if !p.all.Take(user, 1) {
+		p.refused++
+		return false
+	}
 	pool := p.pools[to]
 	if pool == nil {
 		pool = NewPool(p.total, 0)
 		p.pools[to] = pool
 	}
 	if !pool.Take(user, 1) {
+		p.all.Give(user, 1)
 		p.refused++
 		return false
 	}
@@ -87,6 +94,7 @@ func (p *Ports) expire(now time.Time) {
 }
 
 func (p *Ports) give(user string, to netip.AddrPort, n int) {
+	p.all.Give(user, n)
 	pool := p.pools[to]
 	pool.Give(user, n)
 	if pool.empty() {
@@ -94,14 +102,10 @@ func (p *Ports) give(user string, to netip.AddrPort, n int) {
 	}
 }
 
-// Stats sums over all destinations; Total is of each.
+// Stats sums over all destinations.
 func (p *Ports) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(time.Now())
-	s := Stats{Total: p.total, Refused: p.refused}
-	for _, pool := range p.pools {
-		s.Used += pool.Stats().Used
-	}
-	return s
+	return Stats{Used: p.all.Stats().Used, Total: p.all.Stats().Total, Refused: p.refused}
 }
