@@ -115,8 +115,14 @@ type Docker struct {
 	// ReadOnly makes the container's root filesystem read-only. Default true.
 	ReadOnly bool `json:"readOnly" env:"READ_ONLY" reload:"live"`
 
-	// UnconfinedSecurity runs containers without seccomp and AppArmor profiles. Default false.
+	// UnconfinedSecurity runs containers without the engine's seccomp and AppArmor profiles. The agent's own
+	// filter stays. Default false.
 	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY" reload:"live"`
+
+	// AllowUserNamespaces lets commands make user namespaces, and in them mounts and other namespaces, as
+	// browsers and bubblewrap do. Not with CapAdd SYS_ADMIN, with which a command could take masks away.
+	// Default false.
+	AllowUserNamespaces bool `json:"allowUserNamespaces" env:"ALLOW_USER_NAMESPACES" reload:"live"`
 
 	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
 	// CAP_. Default none.
@@ -151,6 +157,9 @@ type Limits struct {
 	// PIDs bounds the number of processes and threads. At least 128, because gVisor's own threads
 	// count. Default 1024.
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
+
+	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576. Default 65536.
+	OpenFiles int64 `json:"openFiles" env:"OPEN_FILES" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
 	Shm Size `json:"shm" env:"SHM" reload:"live"`
@@ -252,7 +261,7 @@ func Default() Config {
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
 		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner:   Owners{UID: 200_000, Last: 299_999},
-		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
+		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 65536, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:      defaultQuotas(),
 		IdleTimeout: Duration(15 * time.Minute),
 		Exec: Exec{

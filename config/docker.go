@@ -54,12 +54,27 @@ func (d Docker) check(f *faults) {
 	}
 	f.each("docker.capAdd", d.CapAdd, checkCapability)
 	f.each("docker.capDrop", d.CapDrop, checkCapability)
+	d.checkNamespaces(f)
 	f.each("docker.allowLocalNetworkingForUsers", d.AllowLocalNetworkingForUsers, checkUser)
 	if len(d.IsolatedDNSServers) == 0 {
 		f.add("docker.isolatedDnsServers", "[] names no resolver, and isolated users never get the host's own")
 	}
 	f.each("docker.isolatedDnsServers", d.IsolatedDNSServers, checkResolver)
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
+}
+
+// checkNamespaces refuses capabilities with which a command that can make mounts could take those away that
+// hide something from it.
+func (d Docker) checkNamespaces(f *faults) {
+	if !d.AllowUserNamespaces {
+		return
+	}
+	for _, name := range d.CapAdd {
+		switch canonical(name) {
+		case "SYS_ADMIN", "ALL":
+			f.add("docker.allowUserNamespaces", "true together with %s in docker.capAdd would let commands unmount what hides files from them: leave one out", quote(name))
+		}
+	}
 }
 
 // each finds the faults with the items of a list.

@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       config.TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
-		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
+		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 65536, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000, RequestsPerSecond: 1000},
 			PerToken: config.Quota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000, RequestsPerSecond: 2000},
@@ -93,6 +93,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			EnableWeakerNestedSandbox:    true,
 			ReadOnly:                     false,
 			UnconfinedSecurity:           true,
+			AllowUserNamespaces:          true,
 			CapAdd:                       []string{"NET_ADMIN", "SYS_TIME"},
 			CapDrop:                      []string{},
 			AllowLocalNetworkingForUsers: []string{"a", "b.c"},
@@ -112,7 +113,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Listen:            "/l",
 		HomeOwner:         config.Owners{UID: 7, GID: 0},
 		Limits: config.Limits{
-			CPUs: 0.5, Memory: 1e9, PIDs: 128, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
+			CPUs: 0.5, Memory: 1e9, PIDs: 128, OpenFiles: 2048, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{Containers: 1, ColdStarts: 2, Commands: 3, DetachedExecs: 4, Processes: 5, ExposedPorts: 6, Sandboxes: 7, RequestsPerSecond: 8},
@@ -136,7 +137,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"docker": {
 			"enabled": true, "image": "registry.example:5000/team/image", "tag": "v1.2",
 			"socketPath": "/run/podman.sock", "runtime": "io.containerd.runsc.v1", "eventsRuntime": "runc",
-			"enableWeakerNestedSandbox": true, "readOnly": false, "unconfinedSecurity": true,
+			"enableWeakerNestedSandbox": true, "readOnly": false, "unconfinedSecurity": true, "allowUserNamespaces": true,
 			"capAdd": ["cap_net_admin", "SYS_TIME"], "capDrop": [],
 			"allowLocalNetworkingForUsers": ["a", "b.c"],
 			"isolatedDnsServers": ["9.9.9.9:53"], "localDnsServers": ["tls://dns.example", "fd00::1"]
@@ -149,7 +150,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		},
 		"usersDir": "/u", "allowedMountRoots": ["/u", "/srv/data"], "eventsSocket": "/e", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
 		"limits": {
-			"cpus": 0.5, "memory": "1G", "pids": 128, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
+			"cpus": 0.5, "memory": "1G", "pids": 128, "openFiles": 2048, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
 		},
 		"quotas": {
 			"perUser": {"containers": 1, "coldStarts": 2, "commands": 3, "detachedExecs": 4, "processes": 5, "exposedPorts": 6, "sandboxes": 7, "requestsPerSecond": 8},
@@ -182,6 +183,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_DOCKER_ENABLE_WEAKER_NESTED_SANDBOX":     "1",
 		"SANDBOXD_DOCKER_READ_ONLY":                        "false",
 		"SANDBOXD_DOCKER_UNCONFINED_SECURITY":              "TRUE",
+		"SANDBOXD_DOCKER_ALLOW_USER_NAMESPACES":            "true",
 		"SANDBOXD_DOCKER_CAP_ADD":                          "NET_ADMIN, CAP_SYS_TIME",
 		"SANDBOXD_DOCKER_CAP_DROP":                         "",
 		"SANDBOXD_DOCKER_ALLOW_LOCAL_NETWORKING_FOR_USERS": "a,b.c",
@@ -209,6 +211,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_LIMITS_CPUS":                             "0.5",
 		"SANDBOXD_LIMITS_MEMORY":                           "1G",
 		"SANDBOXD_LIMITS_PIDS":                             "128",
+		"SANDBOXD_LIMITS_OPEN_FILES":                       "2048",
 		"SANDBOXD_LIMITS_SHM":                              "64Mi",
 		"SANDBOXD_LIMITS_TMP":                              "65536",
 		"SANDBOXD_LIMITS_RUN":                              "2Mi",

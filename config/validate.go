@@ -22,6 +22,9 @@ const (
 	minPIDs = 128
 	maxPIDs = 1 << 22 // the kernel's PID_MAX_LIMIT
 
+	// minOpenFiles leaves room for the agent, whose limit it is as well.
+	minOpenFiles, maxOpenFiles = 1024, 1 << 20 // the kernel's fs.nr_open, unless it was raised
+
 	minCPUs, maxCPUs = 0.01, 8192.0
 
 	maxMillis = Millis(24 * time.Hour / time.Millisecond)
@@ -115,6 +118,7 @@ func (l Limits) check(f *faults) {
 	}
 	f.atLeast("limits.memory", l.Memory, minMemory)
 	f.between("limits.pids", l.PIDs, minPIDs, maxPIDs)
+	f.between("limits.openFiles", l.OpenFiles, minOpenFiles, maxOpenFiles)
 	f.atLeast("limits.shm", l.Shm, minTmpfs)
 	f.atLeast("limits.tmp", l.Tmp, minTmpfs)
 	f.atLeast("limits.run", l.Run, minTmpfs)

@@ -30,6 +30,13 @@ func TestValidate(t *testing.T) {
 			[]string{`docker.tag: "a\n" is no tag: want up to 128 letters, digits, _, . and -`}},
 		{"runtime", func(c *config.Config) { c.Docker.Runtime = "../runc" },
 			[]string{`docker.runtime: "../runc" is no name of a runtime: want letters, digits, _, . and -`}},
+		{"namespaces with SYS_ADMIN", func(c *config.Config) {
+			c.Docker.AllowUserNamespaces, c.Docker.CapAdd = true, []string{"NET_RAW", "SYS_ADMIN"}
+		},
+			[]string{`docker.allowUserNamespaces: true together with "SYS_ADMIN" in docker.capAdd would let commands unmount what hides files from them: leave one out`}},
+		{"namespaces with other capabilities", func(c *config.Config) {
+			c.Docker.AllowUserNamespaces, c.Docker.CapAdd = true, []string{"NET_RAW"}
+		}, nil},
 		{"no resolvers", func(c *config.Config) { c.Docker.IsolatedDNSServers, c.Docker.LocalDNSServers = nil, nil },
 			[]string{`docker.isolatedDnsServers: [] names no resolver, and isolated users never get the host's own`}},
 		{"socket relative", func(c *config.Config) { c.Docker.SocketPath = "unix:///run/docker.sock" },
@@ -79,18 +86,19 @@ func TestValidate(t *testing.T) {
 		{"minus one as owner", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 1000, GID: 1<<32 - 1} },
 			[]string{`homeOwner: "1000:4294967295": 4294967295 is no id`}},
 		{"limits too small", func(c *config.Config) {
-			c.Limits = config.Limits{CPUs: 0, Memory: 64<<20 - 1, PIDs: 127, Shm: 0, Tmp: 1, Run: -1, VarTmp: 65535}
+			c.Limits = config.Limits{CPUs: 0, Memory: 64<<20 - 1, PIDs: 127, OpenFiles: 1023, Shm: 0, Tmp: 1, Run: -1, VarTmp: 65535}
 		}, []string{
 			`limits.cpus: 0 is not from 0.01 to 8192`,
 			`limits.memory: "67108863" is less than 64Mi`,
 			`limits.pids: 127 is not from 128 to 4194304`,
+			`limits.openFiles: 1023 is not from 1024 to 1048576`,
 			`limits.shm: "0" is less than 64Ki`,
 			`limits.tmp: "1" is less than 64Ki`,
 			`limits.run: "-1" is less than 64Ki`,
 			`limits.varTmp: "65535" is less than 64Ki`,
 		}},
 		{"limits smallest", func(c *config.Config) {
-			c.Limits = config.Limits{CPUs: 0.01, Memory: 64 << 20, PIDs: 128, Shm: 65536, Tmp: 65536, Run: 65536, VarTmp: 65536}
+			c.Limits = config.Limits{CPUs: 0.01, Memory: 64 << 20, PIDs: 128, OpenFiles: 1024, Shm: 65536, Tmp: 65536, Run: 65536, VarTmp: 65536}
 		}, nil},
 		{"idle timeout", func(c *config.Config) { c.IdleTimeout = config.Duration(999 * time.Millisecond) },
 			[]string{`idleTimeout: "999ms" is less than 1s`}},

@@ -9,6 +9,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/daycare-run/sandbox/agent/launch"
+	"github.com/daycare-run/sandbox/agent/seccomp"
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
@@ -21,6 +22,7 @@ func (s Spec) containerConfig() *container.Config {
 		Image:       s.Platform.ImageID,
 		Hostname:    "sandbox",
 		User:        strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10),
+		Env:         []string{seccomp.Variable + "=" + s.Platform.userNamespaces()},
 		WorkingDir:  "/",
 		Entrypoint:  []string{AgentPath, s.mode()},
 		Cmd:         []string{},
@@ -28,6 +30,14 @@ func (s Spec) containerConfig() *container.Config {
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		Labels:      s.labels(),
 	}
+}
+
+// userNamespaces tells the agent whether commands may make them.
+func (p Platform) userNamespaces() string {
+	if p.UserNamespaces {
+		return seccomp.Allowed
+	}
+	return seccomp.Refused
 }
 
 // mode is what the first program does.
@@ -58,8 +68,9 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		ReadonlyRootfs: p.ReadOnlyRoot,
 		CapDrop:        p.CapDrop,
 		CapAdd:         p.CapAdd,
-		SecurityOpt:    []string{"no-new-privileges"},
+		SecurityOpt:    p.securityOpt(),
 		IpcMode:        container.IPCModePrivate,
+		CgroupnsMode:   container.CgroupnsModePrivate, // an engine before 20.10 (API 1.41) does not know it
 		ShmSize:        p.Limits.Shm,
 		LogConfig:      container.LogConfig{Type: "none"},
 		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
@@ -68,6 +79,7 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 			Memory:     p.Limits.Memory,
 			MemorySwap: p.Limits.Memory, // together with Memory: no swap beyond it
 			PidsLimit:  &pids,
+			Ulimits:    ulimits(p.Limits),
 		},
 		Tmpfs: map[string]string{
 			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
@@ -93,9 +105,6 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
 		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 	}
-	if p.Unconfined {
-		host.SecurityOpt = append(host.SecurityOpt, "seccomp=unconfined", "apparmor=unconfined")
-	}
 	for _, m := range slices.Concat(s.Mounts, ground.Mounts) {
 		host.Mounts = append(host.Mounts, bind(m))
 	}
@@ -105,6 +114,15 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		}
 	}
 	return host
+}
+
+// ulimits are those that the engine would otherwise hand down from itself. The number of processes is not one of
+// them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each.
+func ulimits(l Limits) []*container.Ulimit {
+	return []*container.Ulimit{
+		{Name: "core", Soft: 0, Hard: 0},
+		{Name: "nofile", Soft: l.OpenFiles, Hard: l.OpenFiles},
+	}
 }
 
 func tmpfs(size int64, mode string) string {

@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,7 +30,8 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 			"no PID of the host":    host.PidMode == "",
 			"no user of the host":   host.UsernsMode == "",
 			"no UTS of the host":    host.UTSMode == "",
-			"no cgroup of the host": host.CgroupnsMode != container.CgroupnsModeHost,
+			"no cgroup of the host": host.CgroupnsMode == container.CgroupnsModePrivate,
+			"no core files":         slices.ContainsFunc(host.Ulimits, func(u *container.Ulimit) bool { return u.Name == "core" && u.Soft == 0 && u.Hard == 0 }),
 			"no device":             len(host.Devices)+len(host.DeviceRequests)+len(host.DeviceCgroupRules) == 0,
 			"no volume":             len(host.Binds)+len(host.VolumesFrom) == 0,
 			"no restart":            host.RestartPolicy.Name == container.RestartPolicyDisabled,
@@ -71,6 +73,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"memory", func(_ Spec, h *container.HostConfig) any { return h.Memory }, int64(16 << 30)},
 		{"no swap beyond memory", func(_ Spec, h *container.HostConfig) any { return h.MemorySwap }, int64(16 << 30)},
 		{"pids", func(_ Spec, h *container.HostConfig) any { return *h.PidsLimit }, int64(1024)},
+		{"descriptors", func(_ Spec, h *container.HostConfig) any { return h.Ulimits[1].Hard }, int64(4096)},
 		{"shm", func(_ Spec, h *container.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
 		{"tmpfs", func(_ Spec, h *container.HostConfig) any { return h.Tmpfs }, map[string]string{
 			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
@@ -134,9 +137,44 @@ func TestProcessOfASpec(t *testing.T) {
 
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
-	s.Platform.Unconfined = false
+	s.Platform.Unconfined, s.Platform.UserNamespaces = false, false
 	if got := s.hostConfig("/x", Ground{}, wiring{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// With user namespaces the engine's profile stays, and lets the calls through that these need.
+func TestUserNamespacesAreLetThrough(t *testing.T) {
+	s := fullSpec()
+	s.Platform.Unconfined = false
+	options := s.hostConfig("/x", Ground{}, wiring{}).SecurityOpt
+	profile, found := strings.CutPrefix(options[1], "seccomp=")
+	if !found || !slices.Contains(options, "no-new-privileges") {
+		t.Fatalf("%.200q", options)
+	}
+	var read struct {
+		DefaultAction string
+		Syscalls      []struct {
+			Names  []string
+			Action string
+			Args   []any
+		}
+	}
+	if err := json.Unmarshal([]byte(profile), &read); err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string][]string{}
+	for _, rule := range read.Syscalls {
+		for _, name := range rule.Names {
+			rules[name] = append(rules[name], fmt.Sprint(rule.Action, len(rule.Args)))
+		}
+	}
+	if read.DefaultAction != "SCMP_ACT_ERRNO" || !slices.Equal(rules["clone"], []string{"SCMP_ACT_ALLOW0"}) || !slices.Equal(rules["clone3"], rules["clone"]) ||
+		len(rules["read"]) != 1 || len(rules["kexec_load"]) != 0 {
+		t.Errorf("%s: clone %v, clone3 %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["clone3"], rules["read"], rules["kexec_load"])
+	}
+	if got := s.containerConfig().Env; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
+		t.Errorf("the agent is told %q", got)
 	}
 }
 

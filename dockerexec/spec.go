@@ -75,6 +75,8 @@ type Platform struct {
 	ReadOnlyRoot bool `json:"readOnlyRoot"`
 	// Unconfined turns seccomp and AppArmor off.
 	Unconfined bool `json:"unconfined"`
+	// UserNamespaces lets commands make user namespaces, and mounts and other namespaces in them.
+	UserNamespaces bool `json:"userNamespaces"`
 	// CapDrop and CapAdd are as Docker takes them: CapDrop from its default set, then CapAdd.
 	CapDrop []string `json:"capDrop"`
 	CapAdd  []string `json:"capAdd"`
@@ -86,10 +88,12 @@ type Limits struct {
 	NanoCPUs int64 `json:"nanoCpus"`
 	Memory   int64 `json:"memory"`
 	Pids     int64 `json:"pids"`
-	Shm      int64 `json:"shm"`
-	Tmp      int64 `json:"tmp"`
-	Run      int64 `json:"run"`
-	VarTmp   int64 `json:"varTmp"`
+	// OpenFiles are the descriptors of one process.
+	OpenFiles int64 `json:"openFiles"`
+	Shm       int64 `json:"shm"`
+	Tmp       int64 `json:"tmp"`
+	Run       int64 `json:"run"`
+	VarTmp    int64 `json:"varTmp"`
 }
 
 // Mount binds a host directory or file into the container.

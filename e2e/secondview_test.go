@@ -72,7 +72,54 @@ func (l *lab) lookAround(t *testing.T) (shows map[string]bool) {
 	return shows
 }
 
-// No command gets another view of its mounts that shows what is hidden.
+// No command gets another view of its mounts, for none can make namespaces or mounts. What it sees of other
+// processes is no other view.
 func TestNoSecondView(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, l *lab) { l.lookAround(t) })
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for way, shown := range l.lookAround(t) {
+			if shown && way != "itself" && way != "other processes" {
+				t.Errorf("there is a second view: %s", way)
+			}
+		}
+	})
+}
+
+// Where commands may make namespaces and mounts, they do get other views, and no way shows what is hidden: under
+// gVisor the gofer's mounts are behind all of them, under runc the kernel takes no mount apart that came from outside.
+func TestMasksHoldWithUserNamespaces(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		ways := []string{"bind with all below", "unmount", "move", "chroot", "nested runtime"}
+		if strings.HasSuffix(t.Name(), "/runsc") {
+			ways = append(ways, "overlay", "overlay with a layer to write to", "overlay of the root", "fsmount", "detached tree with all below", "pivot_root")
+		}
+		shows := l.lookAround(t)
+		for _, way := range ways {
+			if !shows[way] {
+				t.Errorf("it shows nothing: %s", way) // the setting is for nothing
+			}
+		}
+	}, "SANDBOXD_DOCKER_ALLOW_USER_NAMESPACES=true")
+}
+
+// refusedCalls makes the system calls that commands have no use for.
+//
+//go:embed testdata/refused_calls.py
+var refusedCalls string
+
+// Each is refused, also where the engine's own profile is off.
+func TestRefusedSystemCalls(t *testing.T) {
+	for name, setting := range map[string]string{"": "false", " without the engine's profile": "true"} {
+		t.Run("seccomp"+name, func(t *testing.T) {
+			eachOwn(t, func(t *testing.T, l *lab) {
+				l.register(t, "calls")
+				out := l.run(t, "calls", apitypes.Exec{Argv: []string{"python3", "-c", refusedCalls}})
+				if want := "clone3 ENOSYS\nno call ENOSYS\nx32 ENOSYS\n32 bits refused\n"; out.Stdout != want || out.Failed {
+					t.Errorf("got %q %q, want %q", out.Stdout, out.Stderr, want)
+				}
+				if got := l.sh(t, "calls", "python3 -c 'import threading; t = threading.Thread(target=lambda: print(1)); t.start(); t.join()'; setsid sh -c 'sleep 0 & wait; echo 2'"); got != "1\n2" {
+					t.Errorf("threads and processes: %q", got)
+				}
+			}, "SANDBOXD_DOCKER_UNCONFINED_SECURITY="+setting)
+		})
+	}
 }

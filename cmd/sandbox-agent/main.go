@@ -18,6 +18,7 @@ import (
 
 	"github.com/daycare-run/sandbox/agent"
 	"github.com/daycare-run/sandbox/agent/launch"
+	"github.com/daycare-run/sandbox/agent/seccomp"
 )
 
 // The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's
@@ -39,9 +40,13 @@ func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
 		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | witness PATH... (run by sandboxd inside a container)")
 	}
-	switch args[0] {
-	case "witness":
+	if args[0] == "witness" { // it is run as a command
 		return exitCode(agent.Witness(os.Stdout, args[1:]))
+	}
+	if err := seccomp.Install(os.Getenv(seccomp.Variable) == seccomp.Allowed); err != nil {
+		return 1, err
+	}
+	switch args[0] {
 	case "init":
 		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 		defer stop()

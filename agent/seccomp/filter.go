@@ -1,0 +1,105 @@
+//go:build linux && (amd64 || arm64)
+
+package seccomp
+
+import (
+	"math"
+	"slices"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// mounting are the calls that make, move and take away mounts and namespaces. Beside them, clone and unshare are
+// refused with a flag for a namespace, and clone3, whose flags a filter cannot see.
+var mounting = []uint32{
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS,
+	unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR,
+	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
+}
+
+// never are the calls that no command gets: they reach files past their names, or parts of the kernel that have
+// had more faults than a command has uses for them.
+var never = []uint32{
+	unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
+	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	unix.SYS_BPF, unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN,
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+}
+
+// newest is the last call that was looked at. A later one does not exist in here, whatever it does.
+const newest = unix.SYS_RSEQ_SLICE_YIELD
+
+// namespaces are the flags of clone(2) and unshare(2) for a namespace. CLONE_NEWTIME is unshare's alone: in those
+// of clone its bit is a part of a signal's number.
+const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// Where struct seccomp_data has what a filter looks at. Of the first argument that is the lower half, which is
+// all that clone and unshare look at.
+const (
+	offsetNumber   = 0
+	offsetArch     = 4
+	offsetArgument = 16
+)
+
+var (
+	allow   = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	refused = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	unknown = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+)
+
+// filter is the program. What it says depends on the number alone for all but two calls, so that Linux and gVisor
+// remember it for the others. Calls of another architecture's table (32 bits, x32) do not exist.
+func filter(userNamespaces bool) []bpf.Instruction {
+	program := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: nativeArch, SkipTrue: 1},
+		unknown,
+		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: newest, SkipTrue: 1},
+		unknown,
+	}
+	numbers := never
+	if !userNamespaces {
+		numbers = slices.Concat(never, mounting)
+		program = append(program, answer(unix.SYS_CLONE3, unknown)...)
+		program = append(program, flagged(unix.SYS_CLONE, namespaces)...)
+		program = append(program, flagged(unix.SYS_UNSHARE, namespaces|unix.CLONE_NEWTIME)...)
+	}
+	for _, number := range numbers {
+		program = append(program, answer(number, refused)...)
+	}
+	return append(program, allow)
+}
+
+// answer has a call answered.
+func answer(number uint32, with bpf.RetConstant) []bpf.Instruction {
+	return []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1}, with}
+}
+
+// flagged refuses a call whose first argument has one of the bits.
+func flagged(number, bits uint32) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: offsetArgument, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
+		refused,
+		allow,
+	}
+}
+
+// assemble is the program as the kernel takes it.
+func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
+	raw, err := bpf.Assemble(program)
+	if err != nil || len(raw) > math.MaxUint16 {
+		return nil, err
+	}
+	filters := make([]unix.SockFilter, len(raw))
+	for i, in := range raw {
+		filters[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
+	}
+	return filters, nil
+}

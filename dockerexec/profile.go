@@ -1,0 +1,48 @@
+package dockerexec
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/moby/profiles/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// namespaceCalls are the system calls that the engine's profile keeps from commands, and that are of use to one
+// which may make user namespaces. The kernel judges them by the namespace in which they are made.
+var namespaceCalls = []string{
+	"chroot", "clone", "clone3", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
+	"open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount", "umount2", "unshare",
+}
+
+// namespaceProfile is the engine's own seccomp profile with these calls, in the form that its API takes.
+var namespaceProfile = sync.OnceValue(func() string {
+	profile := seccomp.DefaultProfile()
+	for _, rule := range profile.Syscalls {
+		rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(namespaceCalls, name) })
+	}
+	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
+	profile.Syscalls = append(profile.Syscalls, &seccomp.Syscall{
+		LinuxSyscall: specs.LinuxSyscall{Names: namespaceCalls, Action: specs.ActAllow},
+	})
+	text, err := json.Marshal(profile)
+	if err != nil {
+		panic(fmt.Sprintf("a seccomp profile holds nothing that JSON lacks: %v", err))
+	}
+	return string(text)
+})
+
+// securityOpt are the engine's own measures. AppArmor's profile forbids every mount, also in a namespace of the
+// command's own.
+func (p Platform) securityOpt() []string {
+	options := []string{"no-new-privileges"}
+	switch {
+	case p.Unconfined:
+		options = append(options, "seccomp=unconfined", "apparmor=unconfined")
+	case p.UserNamespaces:
+		options = append(options, "seccomp="+namespaceProfile(), "apparmor=unconfined")
+	}
+	return options
+}
