@@ -158,7 +158,8 @@ type Limits struct {
 	// count. Default 1024.
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
-	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576. Default 65536.
+	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576, and no
+	// more than the engine may have itself, unless it may raise its own limits. Default 16384.
 	OpenFiles int64 `json:"openFiles" env:"OPEN_FILES" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
@@ -261,7 +262,7 @@ func Default() Config {
 		Listen:      "/run/daycare-sandbox/sandboxd.sock",
 		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner:   Owners{UID: 200_000, Last: 299_999},
-		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 65536, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
+		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:      defaultQuotas(),
 		IdleTimeout: Duration(15 * time.Minute),
 		Exec: Exec{

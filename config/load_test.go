@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       config.TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
-		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 65536, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
+		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000, RequestsPerSecond: 1000},
 			PerToken: config.Quota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000, RequestsPerSecond: 2000},

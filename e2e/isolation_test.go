@@ -63,7 +63,7 @@ func TestWhatACommandMayNotDo(t *testing.T) {
 			{"who it is", "id -u; id -g; id -G; id -un; id -gn", fmt.Sprintf("%[1]d\n%[1]d\n%[1]d\nuser\nuser", l.owner("limits"))},
 			{"no capabilities", "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | awk '{print $2}' | sort -u", "0000000000000000"},
 			{"no new privileges", "grep NoNewPrivs /proc/self/status | awk '{print $2}'", "1"},
-			{"no core files, and so many descriptors", "ulimit -c; ulimit -Hc; ulimit -n; ulimit -Hn", "0\n0\n65536\n65536"},
+			{"no core files, and so many descriptors", "ulimit -c; ulimit -Hc; ulimit -n; ulimit -Hn", "0\n0\n16384\n16384"},
 			{"no cgroup of the host", "cut -d: -f3- /proc/self/cgroup | sort -u", "/"},
 			{"read-only root", "for d in / /etc /usr/bin /opt /root /.daycare; do touch $d/x 2>/dev/null && echo $d; done; true", ""},
 			{"writable places", "for d in /home /tmp /var/tmp /dev/shm; do touch $d/x && echo ok; done", "ok\nok\nok\nok"},
