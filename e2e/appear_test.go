@@ -114,6 +114,36 @@ func TestWhatAppearsWhileACommandRuns(t *testing.T) {
 	})
 }
 
+// A tenant whose hidden path leads, by a link that it puts there later, into another's home takes nothing from the
+// watch over that: what appears there ends the other's command as ever.
+func TestATenantTakesNoWatchFromAnother(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "watch-victim", "plain", "plain")
+		l.register(t, "watch-victim")
+		l.register(t, "watch-thief")
+		out, ended := l.polling(t, "watch-victim", none)
+		thief := make(chan error, 1)
+		go func() {
+			_, err := l.client.Exec(context.Background(), "watch-thief", apitypes.Exec{
+				Permissions: none, Restrictions: apitypes.Restrictions{DenyRead: []string{"/home/p/home/x"}}, Command: "touch /tmp/runs; sleep 7105",
+			})
+			thief <- err
+		}()
+		l.bash(t, "watch-thief", workspace, "timeout 60 sh -c 'until [ -e /tmp/runs ]; do sleep 0.05; done'")
+		l.bash(t, "watch-thief", workspace, "rmdir p/home/x p/home p; ln -s ../../watch-victim p")
+		if err := <-thief; err == nil {
+			t.Error("what the thief's own mask was put on is gone, and its command went on")
+		}
+		if err := errors.Join(os.MkdirAll(l.path("watch-new"), 0o755), os.WriteFile(l.path("watch-new/id"), []byte(secret), 0o644),
+			syscall.Rename(l.path("watch-new"), l.at("watch-victim", ".ssh"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err == nil {
+			t.Errorf("the command goes on with what it must not see, which it read %d times", strings.Count(out.String(), secret))
+		}
+	})
+}
+
 // A file system gives the number of a file that is gone to the next one, and a file may go and come back
 // by another of its names: the next call has a container that hides it all the same.
 func TestAMaskedFileMadeAgain(t *testing.T) {

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"unsafe"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -25,12 +25,14 @@ import (
 // changes are the events that put something under a name, or take away what a mask was put on.
 const changes = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
-// watch is the directories that are looked at.
+// watch is the directories that are looked at: an inotify instance for all containers, and which of them needs
+// what. The kernel has one watch for a directory, whoever asks, so a container says under which of its own names
+// it has it: what one container calls a directory says nothing about another's.
 type watch struct {
 	on   bool
-	fd   int            // inotify; it is Watch's to close
-	dirs map[int]string // by watch descriptor: the directory on the host
-	read uint64         // bytes of events that were looked at
+	fd   int                                                // inotify; it is Watch's to close
+	dirs map[int]map[dockerexec.Fingerprint]map[string]bool // by watch descriptor: who needs it, and the names on the host
+	read uint64                                             // bytes of events that were looked at
 }
 
 // position is how many bytes of events there were until now, looked at or not.
@@ -43,6 +45,44 @@ func (w watch) position() uint64 {
 		return 0 // what came before counts, too
 	}
 	return w.read + uint64(waiting)
+}
+
+// watched is a directory and what a container calls it.
+type watched struct {
+	wd   int
+	name string
+}
+
+// add watches an open directory, which a container calls by a name on the host.
+func (w watch) add(dir int, name string, holder dockerexec.Fingerprint) (watched, error) {
+	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir), changes)
+	if err != nil {
+		return watched{}, err
+	}
+	if w.dirs[wd] == nil {
+		w.dirs[wd] = map[dockerexec.Fingerprint]map[string]bool{}
+	}
+	if w.dirs[wd][holder] == nil {
+		w.dirs[wd][holder] = map[string]bool{}
+	}
+	w.dirs[wd][holder][name] = true
+	return watched{wd, name}, nil
+}
+
+// keep takes away what else a container has watched, and the kernel's watches that nobody needs any more.
+func (w watch) keep(holder dockerexec.Fingerprint, still map[watched]bool) {
+	for wd, holders := range w.dirs {
+		names := holders[holder]
+		maps.DeleteFunc(names, func(name string, _ bool) bool { return !still[watched{wd, name}] })
+		if len(names) > 0 {
+			continue
+		}
+		delete(holders, holder)
+		if len(holders) == 0 {
+			delete(w.dirs, wd)
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(wd)) // it may be gone with its directory
+		}
+	}
 }
 
 // laid is a Spec that has a container, and the position from which on events are about it.
@@ -60,7 +100,7 @@ func (g *Ground) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) 
 	}
 	file := os.NewFile(uintptr(fd), "inotify")
 	g.mu.Lock()
-	g.watched = watch{on: true, fd: fd, dirs: map[int]string{}}
+	g.watched = watch{on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]bool{}}
 	var unseen []dockerexec.Fingerprint
 	for fingerprint, known := range g.laid {
 		if err := g.watchSpec(known.Spec); err != nil {
@@ -121,12 +161,16 @@ func (g *Ground) await(file *os.File) (gone []dockerexec.Fingerprint, err error)
 	return gone, errors.Join(err, failed)
 }
 
-// maxWatched is how many directories one container may have watched, for the kernel has so many for all of them:
-// more than policy.MaxRestrictions and MaxDepth allow.
-const maxWatched = 4000
+// maxWatched is how many directories one container may have watched, and maxWatchedOfUser all of a user's: the
+// kernel has so many for all users. One container's is more than policy.MaxRestrictions and MaxDepth allow.
+const (
+	maxWatched       = 4000
+	maxWatchedOfUser = 8000
+)
 
-// watchSpec adds the directories in which something that is to be hidden may appear; g.mu is held. A container
-// of which not all can be watched must not run.
+// watchSpec watches the directories in which something that is to be hidden may appear, as they are now, and no
+// others for that container; g.mu is held. A container of which not all can be watched must not run. A directory
+// that was watched before stays so in between: no event is lost.
 func (g *Ground) watchSpec(spec dockerexec.Spec) error {
 	if !g.watched.on {
 		return nil
@@ -135,29 +179,67 @@ func (g *Ground) watchSpec(spec dockerexec.Spec) error {
 	if len(dirs) > maxWatched {
 		return fmt.Errorf("%d directories would have to be watched, more than the %d for one container", len(dirs), maxWatched)
 	}
-	for dir := range dirs {
-		wd, err := unix.InotifyAddWatch(g.watched.fd, dir, changes|unix.IN_DONT_FOLLOW)
+	if n := len(dirs) + g.watchedOf(spec); n > maxWatchedOfUser {
+		return fmt.Errorf("%d directories would have to be watched, more than the %d for all containers of one user: %w", n, maxWatchedOfUser, cerrdefs.ErrUnavailable)
+	}
+	open := g.sites(spec)
+	defer open.close()
+	now := map[watched]bool{}
+	for name, target := range dirs {
+		dir, err := g.watchDir(open, name, target, spec.Fingerprint())
 		switch {
 		case err == nil:
-			g.watched.dirs[wd] = dir
+			now[dir] = true
 		case errors.Is(err, unix.ENOSPC):
 			return fmt.Errorf("the kernel watches no more directories for this user: raise fs.inotify.max_user_watches: %w", cerrdefs.ErrUnavailable)
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return fmt.Errorf("cannot watch what is hidden: %w", err)
 		}
-		// What is no directory, or not there, has nothing in it; its own appearance is an event above.
+		// What is no directory, or not there, has nothing in it; its own appearance is an event above. That goes
+		// for a link, too: what is behind it is not looked at.
 	}
+	g.watched.keep(spec.Fingerprint(), now)
 	return nil
 }
 
+// watchDir watches a directory of the host by its descriptor, which no link has led to.
+func (g *Ground) watchDir(open *sites, name, target string, holder dockerexec.Fingerprint) (watched, error) {
+	site, rest, err := open.in(target)
+	if err != nil {
+		return watched{}, err
+	}
+	if rest == "" {
+		rest = "."
+	}
+	dir, err := beneath(site.fd, rest, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return watched{}, err
+	}
+	defer unix.Close(dir)
+	return g.watched.add(dir, name, holder)
+}
+
+// watchedOf is how many directories the other containers of a Spec's user have watched.
+func (g *Ground) watchedOf(spec dockerexec.Spec) (n int) {
+	own := spec.Fingerprint()
+	for _, holders := range g.watched.dirs {
+		for holder, names := range holders {
+			if known, ok := g.laid[holder]; ok && holder != own && known.User == spec.User {
+				n += len(names)
+			}
+		}
+	}
+	return n
+}
+
 // dirsOf are the directories of the host with the masks of a Spec and its guarded mounts, and those that hold
-// these.
-func (g *Ground) dirsOf(spec dockerexec.Spec) map[string]bool {
-	dirs := map[string]bool{}
+// these, with what they are inside.
+func (g *Ground) dirsOf(spec dockerexec.Spec) map[string]string {
+	dirs := map[string]string{}
 	for _, target := range watchedTargets(spec) {
 		if where, rest, ok := g.shownBy(spec, target); ok {
-			for dirs[where.dir] = true; rest != "." && rest != ""; rest = path.Dir(rest) {
-				dirs[where.at(rest)] = true
+			for dirs[where.dir] = where.target; rest != "." && rest != ""; rest = path.Dir(rest) {
+				dirs[where.at(rest)] = path.Join(where.target, rest)
 			}
 		}
 	}
@@ -176,46 +258,51 @@ func watchedTargets(spec dockerexec.Spec) []string {
 	return all
 }
 
-// unwatch takes away the watches that no container needs any more; g.mu is held.
+// unwatch takes away the watches that no other container needs; g.mu is held.
 func (g *Ground) unwatch(spec dockerexec.Spec) {
-	gone := g.dirsOf(spec)
-	for _, other := range g.laid {
-		for dir := range g.dirsOf(other.Spec) {
-			delete(gone, dir)
-		}
-	}
-	for wd, dir := range g.watched.dirs {
-		if g.watched.on && gone[dir] {
-			_, _ = unix.InotifyRmWatch(g.watched.fd, uint32(wd))
-			delete(g.watched.dirs, wd)
-		}
+	if g.watched.on {
+		g.watched.keep(spec.Fingerprint(), nil)
 	}
 }
 
-// changed are the containers that have to go after these events; g.mu is held.
-func (g *Ground) changed(events []byte) []dockerexec.Fingerprint {
-	appeared := map[string]uint64{} // the position of the last event about each path
-	lost := false
-	for len(events) >= unix.SizeofInotifyEvent {
-		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
-		name := events[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+int(event.Len)]
+// occurred are the paths of the host at which something has appeared or gone, by the container that calls them so,
+// with the position of the last event about each.
+type occurred map[dockerexec.Fingerprint]map[string]uint64
+
+func (o occurred) add(holder dockerexec.Fingerprint, name string, at uint64) {
+	if o[holder] == nil {
+		o[holder] = map[string]uint64{}
+	}
+	o[holder][name] = at
+}
+
+// events reads what inotify has told; lost says that it has told too little. g.mu is held.
+func (g *Ground) events(data []byte) (happened occurred, lost bool) {
+	happened = occurred{}
+	for len(data) >= unix.SizeofInotifyEvent {
+		event := (*unix.InotifyEvent)(unsafe.Pointer(&data[0]))
 		size := unix.SizeofInotifyEvent + int(event.Len)
-		events = events[size:]
+		name, _, _ := bytes.Cut(data[unix.SizeofInotifyEvent:size], []byte{0})
+		data = data[size:]
 		g.watched.read += uint64(size)
 		lost = lost || event.Mask&unix.IN_Q_OVERFLOW != 0
-		dir, known := g.watched.dirs[int(event.Wd)]
+		for holder, dirs := range g.watched.dirs[int(event.Wd)] {
+			for dir := range dirs {
+				happened.add(holder, filepath.Join(dir, string(name)), g.watched.read)
+			}
+		}
 		if event.Mask&unix.IN_IGNORED != 0 {
 			delete(g.watched.dirs, int(event.Wd))
-			continue
-		}
-		if known {
-			name, _, _ := bytes.Cut(name, []byte{0})
-			appeared[filepath.Join(dir, string(name))] = g.watched.read
 		}
 	}
-	var gone []dockerexec.Fingerprint
+	return happened, lost
+}
+
+// changed are the containers that have to go after these events; g.mu is held.
+func (g *Ground) changed(data []byte) (gone []dockerexec.Fingerprint) {
+	happened, lost := g.events(data)
 	for fingerprint, known := range g.laid {
-		touched, broken := g.touches(appeared, known)
+		touched, broken := g.touches(happened[fingerprint], known)
 		if !lost && !touched {
 			continue
 		}
@@ -234,9 +321,6 @@ func (g *Ground) changed(events []byte) []dockerexec.Fingerprint {
 // mounts, or above or below one. broken says that such a mount is lost: it does not come back, also when the
 // same file does.
 func (g *Ground) touches(appeared map[string]uint64, known laid) (touched, broken bool) {
-	if !g.concerns(appeared, known.Spec) {
-		return false, false
-	}
 	for _, m := range known.Masks {
 		if where, rest, ok := g.shownBy(known.Spec, m.Target); ok {
 			for name := range appeared {
@@ -253,17 +337,6 @@ func (g *Ground) touches(appeared map[string]uint64, known laid) (touched, broke
 		}
 	}
 	return touched, broken
-}
-
-// concerns says whether any of the paths is in what a Spec shows.
-func (g *Ground) concerns(appeared map[string]uint64, spec dockerexec.Spec) bool {
-	home := filepath.Join(g.usersDir, spec.User, "home")
-	for name := range appeared {
-		if within(name, home) || slices.ContainsFunc(spec.Mounts, func(m dockerexec.Mount) bool { return within(name, m.Source) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // holds says whether a Spec's masks still hide what they were put on, and its guarded mounts are of what is

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,5 +132,75 @@ func noWatchesLeft(t *testing.T) {
 	}
 	if len(expelled) > 0 {
 		t.Errorf("%s was expelled, too", <-expelled)
+	}
+}
+
+// A tenant who leads a name of its own to another's home takes nothing from the watch over that.
+func TestAnothersWatchStays(t *testing.T) {
+	users := t.TempDir()
+	g := NewGround(users, zerolog.Nop())
+	alice, bob := masked(t, users, "alice"), masked(t, users, "bob")
+	bob.Masks = []dockerexec.Mask{{Target: "/home/p/home/x"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	expelled, over := make(chan dockerexec.Fingerprint, 100), make(chan error, 1)
+	for _, s := range []dockerexec.Spec{alice, bob} {
+		if _, err := g.Lay(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { over <- g.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
+	defer func() {
+		cancel()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}()
+	went := map[dockerexec.Fingerprint]bool{}
+	next := func(want dockerexec.Spec, change func() error) {
+		t.Helper()
+		for tries := 0; ; tries++ { // it may not watch yet
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case got := <-expelled:
+				if got == want.Fingerprint() {
+					went[got] = true
+					return
+				}
+				if !went[got] { // it may be told of again
+					t.Fatalf("%s was expelled", got)
+				}
+			case <-time.After(100 * time.Millisecond):
+				if tries == 50 {
+					t.Fatalf("%s goes on, with what it must not see", want.User)
+				}
+			}
+		}
+	}
+	name := filepath.Join(users, "bob", "home", "p")
+	next(bob, func() error {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return os.Symlink("../../alice", name)
+	})
+	secret := filepath.Join(users, "alice", "home", ".ssh")
+	next(alice, func() error {
+		if err := os.RemoveAll(secret); err != nil {
+			return err
+		}
+		return errors.Join(os.Mkdir(secret, 0o755), os.WriteFile(filepath.Join(secret, "id"), nil, 0o600))
+	})
+	g.Clear(bob)
+	for len(expelled) > 0 {
+		<-expelled
+	}
+	next(alice, func() error { return errors.Join(os.RemoveAll(secret), os.Mkdir(secret, 0o755)) })
+	g.Clear(alice)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.watched.dirs) > 0 {
+		t.Errorf("watched for nobody: %v", g.watched.dirs)
 	}
 }
