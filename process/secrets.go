@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+
+	"github.com/daycare-run/sandbox/durable"
 )
 
 // vault seals what processes need for a start and nobody may read from the disk, with AES-256-GCM. The
@@ -62,7 +64,7 @@ func (v *vault) box(mayMake bool) (cipher.AEAD, error) {
 	if errors.Is(err, fs.ErrNotExist) && mayMake {
 		key = make([]byte, keySize)
 		_, _ = rand.Read(key) // never fails
-		err = writeFile(v.keyFile, key)
+		err = durable.WriteFile(v.keyFile, key, 0o600)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the key of secrets: %w", pathless(err))

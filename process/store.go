@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/daycare-run/sandbox/durable"
 )
 
 // store is the records on disk, each in a directory of its own. A directory appears and goes whole, and
@@ -37,6 +39,9 @@ func (s store) load() (records []Record, problems []string, _ error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
 	}
+	if err := durable.Sweep(s.dir); err != nil {
+		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
+	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
@@ -54,6 +59,9 @@ func (s store) load() (records []Record, problems []string, _ error) {
 			}
 		case "":
 			r, err := s.read(id)
+			if err == nil {
+				err = pathless(durable.Sweep(s.path(id)))
+			}
 			if err == nil {
 				records = append(records, r)
 				continue
@@ -106,17 +114,17 @@ func (s store) create(r Record, sealed []byte) (err error) {
 		}
 	}()
 	if sealed != nil {
-		if err := writeFile(filepath.Join(dir, secretsFile), sealed); err != nil {
+		if err := durable.WriteFile(filepath.Join(dir, secretsFile), sealed, 0o600); err != nil {
 			return err
 		}
 	}
-	if err := writeFile(filepath.Join(dir, recordFile), text); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, recordFile), text, 0o600); err != nil {
 		return err
 	}
 	if err := os.Rename(dir, s.path(r.ID)); err != nil {
 		return err
 	}
-	return syncDir(s.dir)
+	return durable.SyncDir(s.dir)
 }
 
 // write replaces a process's record.
@@ -125,7 +133,7 @@ func (s store) write(r Record) error {
 	if err != nil {
 		return err
 	}
-	return pathless(writeFile(s.path(r.ID, recordFile), text))
+	return pathless(durable.WriteFile(s.path(r.ID, recordFile), text, 0o600))
 }
 
 // writeApplied replaces sandbox.json; nil leaves it.
@@ -133,7 +141,7 @@ func (s store) writeApplied(id string, applied []byte) error {
 	if applied == nil {
 		return nil
 	}
-	return pathless(writeFile(s.path(id, appliedFile), applied))
+	return pathless(durable.WriteFile(s.path(id, appliedFile), applied, 0o600))
 }
 
 func (s store) sealed(id string) ([]byte, error) {
@@ -164,37 +172,7 @@ func (s store) remove(id, logDir string) error {
 	if err := os.Rename(s.path(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pathless(err)
 	}
-	return pathless(errors.Join(syncDir(s.dir), os.RemoveAll(gone)))
-}
-
-// writeFile puts a file in place whole: after a crash there is the old one or the new one.
-func writeFile(name string, content []byte) (err error) {
-	temporary := name + ".new"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temporary)
-		}
-	}()
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temporary, name); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(name))
-}
-
-func syncDir(name string) error {
-	dir, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return pathless(errors.Join(durable.SyncDir(s.dir), os.RemoveAll(gone)))
 }
 
 // pathless is an error without the path of the host that it names.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,9 +163,9 @@ func TestADiskThatTakesNothing(t *testing.T) {
 	h := newHouse(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
-	// A directory in the way of the temporary file.
-	block := filepath.Join(h.dir(), r.ID, recordFile+".new")
-	if err := os.MkdirAll(filepath.Join(block, "x"), 0o700); err != nil {
+	// A directory in the way of the file.
+	block := filepath.Join(h.dir(), r.ID, recordFile)
+	if err := errors.Join(os.Remove(block), os.MkdirAll(filepath.Join(block, "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Stop(t.Context(), "alice", r.ID, ""); err == nil || h.done() != "start" {

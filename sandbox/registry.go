@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/durable"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/pathmap"
 	"github.com/daycare-run/sandbox/policy"
@@ -98,6 +99,9 @@ func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Regist
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
@@ -110,10 +114,6 @@ func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Regist
 	}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
-		if strings.HasSuffix(name, ".new") {
-			_ = os.Remove(name) // a write that a crash cut short
-			continue
-		}
 		if !strings.HasSuffix(name, ".json") {
 			continue
 		}
@@ -251,7 +251,7 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	}
 	text, err := json.Marshal(newRecord(s))
 	if err == nil {
-		err = writeFile(r.file(s.ID), text)
+		err = durable.WriteFile(r.file(s.ID), text, 0o600)
 	}
 	if err != nil {
 		if !exists {
@@ -304,7 +304,11 @@ func (r *Registry) Delete(id ID) error {
 	if s, ok := r.sandboxes[id]; !ok || !r.among.Has(s.User) {
 		return fault.NotFound("sandbox %q is not registered", id)
 	}
-	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := os.Remove(r.file(id))
+	if err == nil {
+		err = durable.SyncDir(r.dir) // or it would be there again after a power cut
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
 	}
 	r.give[id]()
@@ -329,29 +333,3 @@ func (r *Registry) List() []Sandbox {
 }
 
 func (r *Registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }
-
-// writeFile puts a file in place whole: after a crash there is the old one or the new one.
-func writeFile(name string, content []byte) (err error) {
-	temporary := name + ".new"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temporary)
-		}
-	}()
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err = os.Rename(temporary, name); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}

@@ -175,7 +175,7 @@ func TestRecordsCutAnywhere(t *testing.T) {
 func TestWriteThatACrashCutShort(t *testing.T) {
 	dir := t.TempDir()
 	put(t, open(t, dir), box(t, "a", "alice", "/home"), monday)
-	leftover := filepath.Join(dir, "a.json.new")
+	leftover := filepath.Join(dir, ".a.json0123456789")
 	if err := os.WriteFile(leftover, []byte(`{"version":1,"id":"a","userId":"mallory","workingDir":"/home"`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/durable"
 )
 
 // data is the service's dataDir, held by one service at a time.
@@ -19,25 +22,25 @@ type data struct {
 	instance string
 }
 
+// heldError says that a service has a dataDir.
+type heldError struct{ dir, pid string }
+
+func (e heldError) Error() string {
+	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.dir, e.pid)
+}
+
 // openData makes dataDir if need be and takes it for this service, until close or its end.
 func openData(dir string) (*data, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot open dataDir: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := lockData(dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open dataDir: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder := make([]byte, 32)
-		n, _ := lock.Read(holder)
-		return nil, errors.Join(
-			fmt.Errorf("cannot use dataDir %s: the service with pid %s uses it", dir, strings.TrimSpace(string(holder[:n]))), lock.Close())
+		return nil, err
 	}
 	d := &data{lock: lock}
-	err = errors.Join(lock.Truncate(0), writePid(lock))
-	if err == nil {
-		d.instance, err = readInstance(filepath.Join(dir, "instance"))
+	if err = durable.Sweep(dir); err == nil {
+		d.instance, err = openInstance(dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot open dataDir: %w", err), lock.Close())
@@ -45,33 +48,88 @@ func openData(dir string) (*data, error) {
 	return d, nil
 }
 
+// lockData takes a dataDir, which is there. A heldError says who has it.
+func lockData(dir string) (*os.File, error) {
+	name := filepath.Join(dir, "lock")
+	for {
+		lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("cannot open dataDir: %w", err)
+		}
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+			holder := make([]byte, 32)
+			n, _ := lock.Read(holder)
+			return nil, errors.Join(heldError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
+		} else if err != nil {
+			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
+		}
+		// A cleanup that has just ended may have taken the file away, and a lock on it keeps nobody out.
+		if same, err := isAt(lock, name); err != nil || !same {
+			if err := errors.Join(err, lock.Close()); err != nil {
+				return nil, fmt.Errorf("cannot lock dataDir %s: %w", dir, err)
+			}
+			continue
+		}
+		if err := errors.Join(lock.Truncate(0), writePid(lock)); err != nil {
+			return nil, errors.Join(fmt.Errorf("cannot open dataDir: %w", err), lock.Close())
+		}
+		return lock, nil
+	}
+}
+
+func isAt(file *os.File, name string) (bool, error) {
+	mine, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, there), err
+}
+
 func writePid(lock *os.File) error {
 	_, err := fmt.Fprintf(lock, "%d\n", os.Getpid())
 	return err
 }
 
-// readInstance returns the id by which this dataDir's containers are known, made once.
-func readInstance(name string) (string, error) {
-	text, err := os.ReadFile(name)
-	if err == nil && len(strings.TrimSpace(string(text))) == 16 {
-		return strings.TrimSpace(string(text)), nil
+// instancePattern is the form of an id by which what a service has made is known.
+var instancePattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+func instanceFile(dir string) string { return filepath.Join(dir, "instance") }
+
+// readInstance returns the id by which what this dataDir's service has made is known: fs.ErrNotExist where there
+// is none yet, errDamaged where there is no telling.
+func readInstance(dir string) (string, error) {
+	text, err := os.ReadFile(instanceFile(dir))
+	if err != nil {
+		return "", err
 	}
-	if err == nil {
-		return "", fmt.Errorf("%s is damaged: it should hold 16 characters; containers of this service are known by it (docker ps --filter label=run.daycare.sandbox.instance)", name)
+	id := strings.TrimSpace(string(text))
+	if !instancePattern.MatchString(id) {
+		return "", errDamaged
+	}
+	return id, nil
+}
+
+var errDamaged = errors.New("it should hold 16 hexadecimal digits")
+
+// openInstance is readInstance where an id is made if there is none.
+func openInstance(dir string) (string, error) {
+	id, err := readInstance(dir)
+	name := instanceFile(dir)
+	if errors.Is(err, errDamaged) {
+		return "", fmt.Errorf("%s is damaged: %w, by which this service's containers, networks and volumes are known. docker ps -a --filter label=run.daycare.sandbox.instance shows them: "+
+			"write the id that their label has into the file, or remove them and the file", name, err)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return id, err
 	}
-	id := make([]byte, 8)
-	if _, err := rand.Read(id); err != nil {
-		return "", err
-	}
-	instance := hex.EncodeToString(id)
-	temporary := name + ".new"
-	if err := os.WriteFile(temporary, []byte(instance+"\n"), 0o600); err != nil {
-		return "", err
-	}
-	return instance, os.Rename(temporary, name)
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails
+	id = hex.EncodeToString(random)
+	return id, durable.WriteFile(name, []byte(id+"\n"), 0o600)
 }
 
 func (d *data) close() { _ = d.lock.Close() }
