@@ -1,0 +1,220 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client is the service's end. Its sockets listen in the gateway's namespace. It is safe for concurrent use.
+type Client struct {
+	// Space is the namespace.
+	Space *os.File
+	// DNS answers at the configuration's address.
+	DNSOverUDP []*net.UDPConn
+	DNSOverTCP *net.TCPListener
+	// TLS and HTTP accept what was sent to ports 443 and 80 of any address, and Ports what was sent to those.
+	TLS, HTTP *net.TCPListener
+	Ports     map[uint16]*net.TCPListener
+
+	mu   sync.Mutex
+	conn *net.UnixConn
+}
+
+const (
+	// startPatience is how long a gateway that was started just now may take.
+	startPatience = 10 * time.Second
+	// patience bounds an answer, which comes within a millisecond.
+	patience = 5 * time.Second
+)
+
+// Dial connects to the gateway that shares a folder and was made with the configuration.
+func Dial(ctx context.Context, dir string, c Config) (*Client, error) {
+	conn, err := dial(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{conn: conn}
+	said, files, err := client.ask(request{Do: doOpen})
+	if err == nil {
+		err = client.take(said, files, c)
+	}
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("cannot get the gateway's sockets: %w", err)
+	}
+	return client, nil
+}
+
+// dial waits for a gateway that is starting.
+func dial(ctx context.Context, dir string) (*net.UnixConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the gateway's folder: %w", err)
+	}
+	defer folder.Close()
+	// By descriptor: a socket's name has at most 107 bytes, and the folder's may have more.
+	name := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), socketName)
+	for {
+		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
+		if err == nil {
+			return conn, nil
+		}
+		if fault, read := os.ReadFile(filepath.Join(dir, faultName)); read == nil {
+			return nil, fmt.Errorf("the gateway could not start: %s", fault)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the gateway does not answer: %w", err)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// take makes sockets of the files that came, all of which it closes.
+func (c *Client) take(said answer, files []*os.File, cfg Config) error {
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	const fixed = 4 // the namespace, DNS over TCP, TLS and HTTP
+	if said.UDP < 1 || len(files) != fixed+said.UDP+len(cfg.Ports) {
+		return fmt.Errorf("%d descriptors came, %d of them for UDP", len(files), said.UDP)
+	}
+	c.Space, files = files[0], files[1:]
+	for _, f := range files[:said.UDP] {
+		conn, err := net.FilePacketConn(f)
+		if err != nil {
+			return err
+		}
+		udp, is := conn.(*net.UDPConn)
+		if !is {
+			return errors.New("a socket is not for UDP")
+		}
+		c.DNSOverUDP = append(c.DNSOverUDP, udp)
+	}
+	c.Ports = map[uint16]*net.TCPListener{}
+	for i, f := range files[said.UDP:] {
+		l, err := net.FileListener(f)
+		if err != nil {
+			return err
+		}
+		tcp, is := l.(*net.TCPListener)
+		switch {
+		case !is:
+			return errors.New("a socket is not for TCP")
+		case i == 0:
+			c.DNSOverTCP = tcp
+		case i == 1:
+			c.TLS = tcp
+		case i == 2:
+			c.HTTP = tcp
+		default:
+			c.Ports[cfg.Ports[i-3]] = tcp
+		}
+	}
+	return nil
+}
+
+// Attach opens the way of a container whose interface was moved into the namespace as LinkName(addr). It may
+// be repeated.
+func (c *Client) Attach(addr netip.Addr, mac net.HardwareAddr) error {
+	_, _, err := c.ask(request{Do: doAttach, Addr: addr, MAC: mac.String()})
+	return err
+}
+
+// Detach takes a container's interface away, if it is there: nothing comes from it any more.
+func (c *Client) Detach(addr netip.Addr) error {
+	_, _, err := c.ask(request{Do: doDetach, Addr: addr})
+	return err
+}
+
+// Attached lists the addresses that have an interface.
+func (c *Client) Attached() ([]netip.Addr, error) {
+	said, _, err := c.ask(request{Do: doList})
+	return said.Addrs, err
+}
+
+// Close ends the connection and closes the sockets, if nobody else has. The gateway keeps its own.
+func (c *Client) Close() {
+	_ = c.conn.Close()
+	if c.Space != nil {
+		_ = c.Space.Close()
+	}
+	for _, conn := range c.DNSOverUDP {
+		_ = conn.Close()
+	}
+	listeners := []*net.TCPListener{c.DNSOverTCP, c.TLS, c.HTTP}
+	for _, l := range c.Ports {
+		listeners = append(listeners, l)
+	}
+	for _, l := range listeners {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// ask sends a request and returns its answer, and the files that came with it.
+func (c *Client) ask(r request) (said answer, files []*os.File, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	text, err := json.Marshal(r)
+	if err != nil {
+		return said, nil, err
+	}
+	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return said, nil, fmt.Errorf("cannot ask the gateway: %w", err)
+	}
+	if _, err := c.conn.Write(text); err != nil {
+		return said, nil, fmt.Errorf("cannot ask the gateway: %w", err)
+	}
+	message, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*253))
+	n, carried, _, _, err := c.conn.ReadMsgUnix(message, rights)
+	if err != nil {
+		// The answer may come later, and would be taken for another's.
+		return said, nil, errors.Join(fmt.Errorf("the gateway does not answer: %w", err), c.conn.Close())
+	}
+	if files, err = filesIn(rights[:carried]); err == nil {
+		err = json.Unmarshal(message[:n], &said)
+	}
+	if err == nil && said.Error != "" {
+		err = errors.New(said.Error)
+	}
+	if err != nil {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return answer{}, nil, err
+	}
+	return said, files, nil
+}
+
+func filesIn(rights []byte) (files []*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "gateway"))
+		}
+	}
+	return files, nil
+}

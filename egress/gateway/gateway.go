@@ -1,0 +1,148 @@
+// Package gateway is the far end of filtered containers' cables: a network namespace from which no path
+// leads out. It holds the host's ends of their interfaces and loopback, and nothing else. There is no bridge
+// and no route to anywhere, and whatever a container sends, to any address, is delivered to the namespace
+// itself, where it finds the DNS filter and the guard or nothing at all. So no rule, no forwarding and no
+// masquerading of the host's can let a packet out, and none has to be there to keep it in.
+//
+// The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands them to the
+// service, which moves the interfaces in; see Client. When the service ends the namespace stays, and with it
+// the containers' cables, for the next service.
+//
+// What the kernel does for it, beside having no way out:
+//   - A packet's source must be the address that is routed back to the interface it came from (rp_filter):
+//     no container can pretend to be another.
+//   - Sockets that listen at no address of their own accept what was sent to any (AnyIP), and know which:
+//     nothing is translated, and no connection tracked.
+//   - How many questions and connections a second come from one address is bounded before any socket.
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Version is raised when what a gateway does changes: one of another version is replaced.
+const Version = 1
+
+// MaxPorts bounds Config.Ports: all sockets are handed over in one message, which holds 253 descriptors.
+const MaxPorts = 128
+
+// Config is what a gateway is made with.
+type Config struct {
+	// Version is the gateway's own; another refuses.
+	Version int `json:"version"`
+	// Address is where DNS is answered, at port 53.
+	Address netip.Addr `json:"address"`
+	// Ports are TCP ports beside 80 and 443 at which connections are accepted, whatever the address.
+	Ports []uint16 `json:"ports"`
+	// Questions and Connections bound the datagrams to port 53 and the new TCP connections that one container
+	// has delivered in a second.
+	Questions   int `json:"questions"`
+	Connections int `json:"connections"`
+}
+
+// Argument is the configuration in one word, for the program's arguments. Two gateways with the same are alike.
+func (c Config) Argument() (string, error) {
+	c.Version = Version
+	if err := c.Validate(); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(c)
+	return string(text), err
+}
+
+// Parse reads what Argument has written.
+func Parse(argument string) (Config, error) {
+	var c Config
+	if err := json.Unmarshal([]byte(argument), &c); err != nil {
+		return Config{}, fmt.Errorf("cannot read the gateway's configuration: %w", err)
+	}
+	return c, c.Validate()
+}
+
+// Validate returns all faults, joined.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Version != Version {
+		fault("version %d: this program is version %d", c.Version, Version)
+	}
+	if !c.Address.Is4() || !c.Address.IsPrivate() && !c.Address.IsGlobalUnicast() {
+		fault("address %v: want an IPv4 address", c.Address)
+	}
+	if len(c.Ports) > MaxPorts {
+		fault("%d ports: at most %d", len(c.Ports), MaxPorts)
+	}
+	for _, port := range c.Ports {
+		if port == 0 || port == dnsPort || port == 80 || port == 443 {
+			fault("port %d: it has a use of its own", port)
+		}
+	}
+	if c.Questions < 1 || c.Connections < 1 {
+		fault("bounds of %d questions and %d connections a second: want at least one", c.Questions, c.Connections)
+	}
+	return errors.Join(faults...)
+}
+
+const (
+	dnsPort = 53
+	// socketName is the socket's name in the folder that the gateway shares with the service, and faultName
+	// that of a file in which it says why it could not start.
+	socketName = "gateway.sock"
+	faultName  = "fault"
+)
+
+// What the service asks, one request in a message; each has one answer.
+const (
+	doOpen   = "open"   // the sockets, and the namespace
+	doAttach = "attach" // an interface that was moved in is a container's
+	doDetach = "detach" // a container's interface goes
+	doList   = "list"   // who is attached
+)
+
+// maxMessage bounds a message. A list of all addresses of a network fits.
+const maxMessage = 64 << 10
+
+type request struct {
+	Do   string     `json:"do"`
+	Addr netip.Addr `json:"addr,omitzero"`
+	MAC  string     `json:"mac,omitempty"`
+}
+
+type answer struct {
+	Error string `json:"error,omitempty"`
+	// UDP says how many of the descriptors are UDP sockets; see sockets.files.
+	UDP   int          `json:"udp,omitempty"`
+	Addrs []netip.Addr `json:"addrs,omitempty"`
+}
+
+// LinkName is what a container's interface is called in the namespace. It follows from the address, so there
+// is at most one for each.
+func LinkName(addr netip.Addr) string {
+	b := addr.As4()
+	return fmt.Sprintf("%s%02x%02x%02x%02x", linkPrefix, b[0], b[1], b[2], b[3])
+}
+
+const linkPrefix = "to"
+
+// linkAddr reads a LinkName.
+func linkAddr(name string) (netip.Addr, bool) {
+	var b [4]byte
+	if n, err := fmt.Sscanf(name, linkPrefix+"%02x%02x%02x%02x", &b[0], &b[1], &b[2], &b[3]); err != nil || n != len(b) {
+		return netip.Addr{}, false
+	}
+	addr := netip.AddrFrom4(b)
+	return addr, LinkName(addr) == name
+}
+
+// hardwareAddr reads that of an interface.
+func hardwareAddr(text string) (net.HardwareAddr, error) {
+	mac, err := net.ParseMAC(text)
+	if err == nil && (len(mac) != 6 || mac[0]&1 != 0) {
+		err = fmt.Errorf("%s is no hardware address of an interface", text)
+	}
+	return mac, err
+}

@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// meterSize is more than a network has addresses; sources that are nobody's do not get here.
+	meterSize = 4096
+	// meterMemory is how long a source is remembered that sends no more.
+	meterMemory = time.Minute
+)
+
+// setMeters bounds what one source has delivered in a second. What is too much is dropped before any socket,
+// so a flood fills nobody's but its sender's time. They stand in the input hook, which comes after the
+// source was found to be true.
+func setMeters(c Config) error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("cannot use nftables: %w", err)
+	}
+	accept := nftables.ChainPolicyAccept
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "meters"})
+	chain := conn.AddChain(&nftables.Chain{
+		Name: "input", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter, Policy: &accept,
+	})
+	for i, m := range []struct {
+		name  string
+		rate  int
+		match []expr.Any
+	}{
+		{"questions", c.Questions, []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals(unix.IPPROTO_UDP),
+		}},
+		{"connections", c.Connections, []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals(unix.IPPROTO_TCP),
+			// The flags SYN and ACK: the first packet of a connection has SYN alone.
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x12}, Xor: []byte{0}}, equals(0x02),
+		}},
+	} {
+		set := &nftables.Set{
+			ID: uint32(i + 1), Table: table, Name: m.name, KeyType: nftables.TypeIPAddr, KeyByteOrder: binaryutil.BigEndian,
+			Dynamic: true, HasTimeout: true, Timeout: meterMemory, Size: meterSize,
+		}
+		if err := conn.AddSet(set, nil); err != nil {
+			return fmt.Errorf("cannot bound %s: %w", m.name, err)
+		}
+		tooMany := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(m.rate), Unit: expr.LimitTimeSecond, Burst: uint32(m.rate), Over: true}
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: append(m.match,
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}, // the source
+			&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{tooMany}},
+			&expr.Verdict{Kind: expr.VerdictDrop})})
+	}
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("cannot bound what one container sends: the kernel needs nf_tables with dynamic sets and limits: %w", err)
+	}
+	return nil
+}
+
+func equals(data ...byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
+}
