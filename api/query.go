@@ -134,7 +134,7 @@ var decisionParameters = []struct {
 
 var (
 	verdicts = []decisions.Verdict{decisions.Allowed, decisions.Denied, decisions.Failed, decisions.Limited, decisions.Malformed}
-	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP}
+	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP, decisions.TCP}
 )
 
 func readDecisionQuery(req *http.Request) (decisionQuery, error) {

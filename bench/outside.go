@@ -63,6 +63,7 @@ func worldSettings(world *inet.Inet) []string {
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + world.DNSServers()[0].String(),
 		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + worldPublic.String(),
+		"SANDBOXD_EGRESS_ASK_METADATA=false",
 	}
 }
 
@@ -120,7 +121,7 @@ func removeRules(ctx context.Context, name string) error {
 		return nil // the service could not make any
 	}
 	table, err := rules.New(rules.Config{
-		Table: name + "-" + profileName, DNSPort: 1, TLSPort: 2, HTTPPort: 3, Log: zerolog.Nop(),
+		Table: name + "-" + profileName, Questions: 1, Connections: 1, Log: zerolog.Nop(),
 		Bridges: []rules.Bridge{{
 			Name: name + "-iso", Gateway: worldPublic.Addr().Next(), Subnet: worldPublic, NonPublic: netrange.Filter{}.Excluded4(),
 		}},

@@ -74,6 +74,7 @@ func hostsWay(ctx context.Context) ([]string, error) {
 	}
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + strings.Join(host.Servers, ","),
+		"SANDBOXD_EGRESS_ASK_METADATA=false",
 		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + strings.Join(slices.Sorted(maps.Keys(also)), ","),
 	}, nil
 }

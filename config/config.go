@@ -251,6 +251,8 @@ func Default() Config {
 			AllowGlobalWildcard: true,
 			Presets:             map[string][]string{},
 			AlsoPublic:          []string{},
+			OwnAddresses:        []string{},
+			AskMetadata:         true,
 			QueriesPerSecond:    200,
 			MaxConnections:      4096,
 			MaxUserConnections:  8192,

@@ -22,7 +22,8 @@ type Egress struct {
 	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
 
 	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls reach at the names that they
-	// may. From 1 to 65535, each once. Default none.
+	// may. From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches port 25,
+	// also with "*". Default none.
 	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS" reload:"restart"`
 
 	// AllowGlobalWildcard lets a call name "*", which is all of the internet. Default true.
@@ -44,11 +45,20 @@ type Egress struct {
 	// bundle. Empty, the default, for none.
 	CAFile string `json:"caFile" env:"CA_FILE" reload:"live"`
 
+	// OwnAddresses are public IPv4 addresses of the host that it does not hold itself, because a cloud or a
+	// router translates them: no call reaches them, as none reaches those that it holds. Each once. Default
+	// none.
+	OwnAddresses []string `json:"ownAddresses" env:"OWN_ADDRESSES" reload:"restart"`
+
+	// AskMetadata has the service ask, when it starts, the metadata server that clouds have at
+	// 169.254.169.254 for such addresses. Default true.
+	AskMetadata bool `json:"askMetadata" env:"ASK_METADATA" reload:"restart"`
+
 	// QueriesPerSecond bounds the DNS questions of one container. From 1 to 1000000. Default 200.
 	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND" reload:"restart"`
 
 	// MaxConnections bounds the connections that one container has open to ports 80 and 443 while it
-	// is filtered. From 1 to 65536. Default 4096.
+	// is filtered, and those that it opens in a second; otherwise the flows that the host tracks for it. From 1 to 65536. Default 4096.
 	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS" reload:"restart"`
 
 	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. What the service
@@ -93,6 +103,7 @@ func (e Egress) check(f *faults) {
 	e.checkPorts(f)
 	e.checkPresets(f)
 	f.each("egress.alsoPublic", e.AlsoPublic, checkAlsoPublic)
+	f.each("egress.ownAddresses", e.OwnAddresses, checkAddress)
 	f.between("egress.queriesPerSecond", int64(e.QueriesPerSecond), 1, 1_000_000)
 	f.between("egress.maxConnections", int64(e.MaxConnections), 1, 65536)
 	f.between("egress.maxUserConnections", int64(e.MaxUserConnections), 1, 1_000_000)
@@ -126,7 +137,13 @@ func (e Egress) checkSubnets(f *faults) {
 	})
 }
 
+// maxExtraPorts is how many listening sockets a gateway hands over at most.
+const maxExtraPorts = 128
+
 func (e Egress) checkPorts(f *faults) {
+	if len(e.ExtraPorts) > maxExtraPorts {
+		f.add("egress.extraPorts", "%d ports: at most %d", len(e.ExtraPorts), maxExtraPorts)
+	}
 	seen := make(map[int]bool)
 	for i, port := range e.ExtraPorts {
 		key := fmt.Sprintf("egress.extraPorts[%d]", i)
@@ -171,6 +188,14 @@ func checkAlsoPublic(text string) error {
 	}
 	if i := slices.IndexFunc(closedRanges, prefix.Overlaps); i >= 0 {
 		return fmt.Errorf("overlaps %s, which no container may reach", closedRanges[i])
+	}
+	return nil
+}
+
+func checkAddress(text string) error {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || !addr.Is4() || addr.String() != text {
+		return errors.New("is no IPv4 address: want one such as 203.0.113.7")
 	}
 	return nil
 }

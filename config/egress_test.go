@@ -33,6 +33,13 @@ func TestEgress(t *testing.T) {
 			`egress.alsoPublic[3]: "169.254.169.254/32" overlaps 169.254.0.0/16, which no container may reach`,
 			`egress.alsoPublic[4]: "10.0.0.1" is no IPv4 prefix: want one such as 10.20.0.0/16`,
 		}},
+		{"own addresses", func(e *config.Egress) {
+			e.OwnAddresses = []string{"203.0.113.7", "203.0.113.0/24", "fd00::1", "x", "203.0.113.7"}
+		}, []string{
+			`egress.ownAddresses[1]: "203.0.113.0/24" is no IPv4 address: want one such as 203.0.113.7`,
+			`egress.ownAddresses[2]: "fd00::1" is no IPv4 address: want one such as 203.0.113.7`,
+			`egress.ownAddresses[3]: "x" is no IPv4 address: want one such as 203.0.113.7`,
+		}},
 		{"ports", func(e *config.Egress) { e.ExtraPorts = []int{1, 65535, 0, -1, 65536, 53, 80, 443, 22, 22} }, []string{
 			`egress.extraPorts[2]: 0 is not from 1 to 65535`,
 			`egress.extraPorts[3]: -1 is not from 1 to 65535`,

@@ -35,7 +35,7 @@ func TestDefaults(t *testing.T) {
 		},
 		Egress: config.Egress{
 			Name: "daycare", Subnets: []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"},
-			ExtraPorts: []int{}, AllowGlobalWildcard: true, Presets: map[string][]string{}, AlsoPublic: []string{},
+			ExtraPorts: []int{}, AllowGlobalWildcard: true, Presets: map[string][]string{}, AlsoPublic: []string{}, OwnAddresses: []string{}, AskMetadata: true,
 			QueriesPerSecond: 200, MaxConnections: 4096, MaxUserConnections: 8192, MaxDomains: 256, DecisionLog: 10_000,
 		},
 		UsersDir:  "/data/users",
@@ -103,7 +103,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Egress: config.Egress{
 			Name: "d", Subnets: []string{"10.0.0.0/23"}, ExtraPorts: []int{22, 5432}, AllowGlobalWildcard: false,
 			Presets:    map[string][]string{"corp": {"git.corp.example", "*.corp.example"}, "x-1": {"a.b"}},
-			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, CAFile: "/ca", QueriesPerSecond: 1, MaxConnections: 65536, MaxUserConnections: 7,
+			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, CAFile: "/ca", OwnAddresses: []string{"203.0.113.7"}, QueriesPerSecond: 1, MaxConnections: 65536, MaxUserConnections: 7,
 			MaxDomains: 10_000, DecisionLog: 100,
 		},
 		UsersDir:          "/u",
@@ -145,7 +145,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"egress": {
 			"name": "d", "subnets": ["10.0.0.0/23"], "extraPorts": [22, 5432], "allowGlobalWildcard": false,
 			"presets": {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]},
-			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "caFile": "/ca", "queriesPerSecond": 1, "maxConnections": 65536, "maxUserConnections": 7,
+			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "caFile": "/ca", "ownAddresses": ["203.0.113.7"], "askMetadata": false, "queriesPerSecond": 1, "maxConnections": 65536, "maxUserConnections": 7,
 			"maxDomains": 10000, "decisionLog": 100
 		},
 		"usersDir": "/u", "allowedMountRoots": ["/u", "/srv/data"], "eventsSocket": "/e", "dataDir": "/d", "listen": "/l", "homeOwner": "7:0",
@@ -196,6 +196,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_EGRESS_PRESETS":                          ` {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]} `,
 		"SANDBOXD_EGRESS_ALSO_PUBLIC":                      "10.9.0.0/16,192.168.7.1/32",
 		"SANDBOXD_EGRESS_CA_FILE":                          "/ca",
+		"SANDBOXD_EGRESS_OWN_ADDRESSES":                    "203.0.113.7",
+		"SANDBOXD_EGRESS_ASK_METADATA":                     "false",
 		"SANDBOXD_EGRESS_QUERIES_PER_SECOND":               "1",
 		"SANDBOXD_EGRESS_MAX_CONNECTIONS":                  "65536",
 		"SANDBOXD_EGRESS_MAX_USER_CONNECTIONS":             "7",

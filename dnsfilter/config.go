@@ -17,6 +17,10 @@ type Config struct {
 	// Port 0 takes a free one.
 	Listen []netip.AddrPort
 
+	// Sockets are bound already, and answer beside those of Listen, which may then be empty. Shutdown
+	// closes them.
+	Sockets []Socket
+
 	// Profiles are the ways to resolve names, one of which each Client has. At least one.
 	Profiles []Profile
 
@@ -121,7 +125,7 @@ func (c Config) Validate() error {
 	c = c.withDefaults()
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if len(c.Listen) == 0 {
+	if len(c.Listen)+len(c.Sockets) == 0 {
 		add("Listen is empty")
 	}
 	for _, at := range c.Listen {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is what answers at one address.
-type socket struct {
-	tcp *net.TCPListener
-	udp []*net.UDPConn
+// Socket is what answers at one address.
+type Socket struct {
+	TCP *net.TCPListener
+	UDP []*net.UDPConn
 }
 
-func closeAll(sockets []socket) {
+func closeAll(sockets []Socket) {
 	for _, s := range sockets {
-		if s.tcp != nil {
-			s.tcp.Close()
+		if s.TCP != nil {
+			s.TCP.Close()
 		}
-		for _, conn := range s.udp {
+		for _, conn := range s.UDP {
 			conn.Close()
 		}
 	}
@@ -31,7 +31,7 @@ func closeAll(sockets []socket) {
 // listen binds an address, which need not exist yet, by TCP and by UDP. There is a UDP socket for each
 // processor: the kernel spreads clients over them. TCP comes first because its address is not shared:
 // a second server at the same address fails there, and does not take questions from the first.
-func listen(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
+func listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	for range 10 { // a free port for TCP may be in use for UDP
 		if bound, err = bind(ctx, at); err == nil || at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
 			return bound, err
@@ -40,11 +40,11 @@ func listen(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
 	return bound, err
 }
 
-func bind(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
+func bind(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	defer func() {
 		if err != nil {
-			closeAll([]socket{bound})
-			bound = socket{}
+			closeAll([]Socket{bound})
+			bound = Socket{}
 		}
 	}()
 	free := net.ListenConfig{Control: control(freeBind), KeepAlive: -1}
@@ -52,15 +52,15 @@ func bind(ctx context.Context, at netip.AddrPort) (bound socket, err error) {
 	if err != nil {
 		return bound, err
 	}
-	bound.tcp = listener.(*net.TCPListener)
-	at = bound.tcp.Addr().(*net.TCPAddr).AddrPort()
+	bound.TCP = listener.(*net.TCPListener)
+	at = bound.TCP.Addr().(*net.TCPAddr).AddrPort()
 	shared := net.ListenConfig{Control: control(freeBind, sharePort)}
 	for range runtime.GOMAXPROCS(0) {
 		conn, err := shared.ListenPacket(ctx, "udp", at.String())
 		if err != nil {
 			return bound, err
 		}
-		bound.udp = append(bound.udp, conn.(*net.UDPConn))
+		bound.UDP = append(bound.UDP, conn.(*net.UDPConn))
 	}
 	return bound, nil
 }

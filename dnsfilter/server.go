@@ -38,7 +38,7 @@ type Server struct {
 	mu      sync.Mutex // of what follows
 	started bool
 	cancel  context.CancelFunc
-	sockets []socket
+	sockets []Socket
 	wg      sync.WaitGroup
 }
 
@@ -105,13 +105,14 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 		s.sockets = append(s.sockets, bound)
 	}
+	s.sockets = append(s.sockets, s.config.Sockets...)
 	s.started = true
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, bound := range s.sockets {
-		for _, conn := range bound.udp {
+		for _, conn := range bound.UDP {
 			s.wg.Go(func() { s.serveUDP(ctx, conn) })
 		}
-		s.wg.Go(func() { s.serveTCP(ctx, bound.tcp) })
+		s.wg.Go(func() { s.serveTCP(ctx, bound.TCP) })
 	}
 	return nil
 }
@@ -149,7 +150,7 @@ func (s *Server) Addrs() []netip.AddrPort {
 	defer s.mu.Unlock()
 	addrs := make([]netip.AddrPort, len(s.sockets))
 	for i, bound := range s.sockets {
-		addrs[i] = bound.tcp.Addr().(*net.TCPAddr).AddrPort()
+		addrs[i] = bound.TCP.Addr().(*net.TCPAddr).AddrPort()
 	}
 	return addrs
 }

@@ -21,21 +21,29 @@ const agentPrefix = "sandbox-agent-"
 // and returns that file's path. Containers that run keep the agent that they were made with, and a
 // new agent makes a new platform. dataDir must be visible to the engine under the same path.
 func InstallAgent(binary, dataDir string) (string, error) {
+	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("cannot install the agent: %w (build it with make, or set agentPath)", err)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot install the agent: %w", err)
+	}
+	return path, nil
+}
+
+// install copies a program into a folder, under a name that begins with prefix and ends with what its content is.
+func install(binary, dir, prefix string) (string, error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {
-		return "", fmt.Errorf("cannot read the agent: %w (build it with make, or set agentPath)", err)
+		return "", err
 	}
 	sum := sha256.Sum256(content)
-	dir := filepath.Join(dataDir, agentDir)
-	path := filepath.Join(dir, agentPrefix+hex.EncodeToString(sum[:8]))
+	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:8]))
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot install the agent: %w", err)
+		return "", err
 	}
-	if err := errors.Join(durable.Sweep(dir), durable.WriteFile(path, content, 0o555)); err != nil {
-		return "", fmt.Errorf("cannot install the agent: %w", err)
-	}
-	return path, nil
+	return path, errors.Join(durable.Sweep(dir), durable.WriteFile(path, content, 0o555))
 }

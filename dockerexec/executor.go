@@ -56,8 +56,9 @@ type Executor struct {
 	idleTimeout atomic.Int64  // nanoseconds
 	idleChanged chan struct{} // has one when idleTimeout was set
 
-	verifying  sync.Mutex // held while mounts are verified
-	networking sync.Mutex // held while a network is looked at, made or removed
+	verifying  sync.Mutex        // held while mounts are verified
+	networking sync.Mutex        // held while a network is looked at, made or removed
+	gateways   map[string]string // under networking: the containers that are the networks' gateways, by profile
 
 	mu         sync.Mutex
 	closed     bool
@@ -117,7 +118,7 @@ const maxCommands = 500
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
-		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, leaving: map[*warm]bool{}, processes: map[string]*warm{},
+		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, leaving: map[*warm]bool{}, processes: map[string]*warm{}, gateways: map[string]string{},
 		idleChanged: make(chan struct{}, 1),
 	}
 	e.idleTimeout.Store(int64(cfg.IdleTimeout))

@@ -36,6 +36,9 @@ type Network struct {
 	Profile, Name, Bridge string
 	Subnet                netip.Prefix
 	Gateway               netip.Addr
+	// GatewayID is the container that is its gateway, and GatewayDir the folder that it shares with the service.
+	// Empty where there is none.
+	GatewayID, GatewayDir string
 }
 
 // Guest is a container that runs on a network. PID is its first process's, as the host counts.
@@ -50,6 +53,8 @@ type Guest struct {
 type Networks interface {
 	// Subnets are those that a new network may have, the preferred one first.
 	Subnets() ([]netip.Prefix, error)
+	// Gateway says what a network's gateway is made with, if it is to have one.
+	Gateway(Network) (g Gateway, wanted bool, err error)
 	// Open makes a network ready, if it is not, and lets the guests be. It is called before each use. A
 	// network that is not what the engine takes it for is errdefs.ErrFailedPrecondition.
 	Open(context.Context, Network, []Guest) error
@@ -77,7 +82,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, guests []G
 	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
 	found, err := e.findNetwork(ctx, wanted)
 	if err == nil {
-		if err = e.cfg.Networks.Open(ctx, found, guests); err == nil {
+		if found, err = e.open(ctx, found, guests); err == nil {
 			return found, nil
 		}
 	}
@@ -94,12 +99,21 @@ func (e *Executor) network(ctx context.Context, base, profile string, guests []G
 	if err != nil {
 		return Network{}, err
 	}
-	if err := e.cfg.Networks.Open(ctx, made, nil); cerrdefs.IsFailedPrecondition(err) {
+	if made, err = e.open(ctx, made, nil); cerrdefs.IsFailedPrecondition(err) {
 		return Network{}, fmt.Errorf("cannot use the network that the engine has just made; the service has to run in the engine's network namespace: %v", err)
 	} else if err != nil {
 		return Network{}, err
 	}
 	return made, nil
+}
+
+// open has a network's gateway there, and the network ready.
+func (e *Executor) open(ctx context.Context, n Network, guests []Guest) (Network, error) {
+	n, err := e.gateway(ctx, n)
+	if err != nil {
+		return n, err
+	}
+	return n, e.cfg.Networks.Open(ctx, n, guests)
 }
 
 // options are what the engine is told of a network.
@@ -176,29 +190,35 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 
 // removeNetwork takes a network away with the containers on it, which have no use without.
 func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
-	e.mu.Lock()
-	var on []*warm
-	for _, w := range e.containers {
-		if w.spec.Egress.Profile == n.Profile && w.isReady() && e.drop(w) {
-			on = append(on, w)
-		}
-	}
-	e.mu.Unlock()
-	for _, id := range e.processesOn(n.Profile) {
-		if err := e.StopProcess(ctx, id, syscall.SIGKILL, 0); err != nil {
-			return err
-		}
-	}
-	for _, w := range on {
-		w.sess.close()
-		if err := e.removeWarm(w); err != nil {
-			return err
-		}
+	if err := e.clearNetwork(ctx, n.Profile); err != nil {
+		return err
 	}
 	if err := e.docker.NetworkRemove(ctx, n.Name); err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, engine.Explain(e.docker, err))
 	}
 	return nil
+}
+
+// clearNetwork gives up the containers on a network.
+func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
+	e.mu.Lock()
+	var on []*warm
+	for _, w := range e.containers {
+		if w.spec.Egress.Profile == profile && w.isReady() && e.drop(w) {
+			on = append(on, w)
+		}
+	}
+	e.mu.Unlock()
+	var faults []error
+	for _, w := range on {
+		w.sess.close()
+		faults = append(faults, e.removeWarm(w))
+		e.left(w)
+	}
+	for _, id := range e.processesOn(profile) {
+		faults = append(faults, e.StopProcess(ctx, id, syscall.SIGKILL, 0))
+	}
+	return errors.Join(faults...)
 }
 
 // processesOn are the containers of processes on a network.

@@ -296,11 +296,16 @@ func (e *Executor) considerProcess(found container.Summary) (adopted *warm) {
 	return w
 }
 
-// rebind opens the way of a process's container again.
+// rebind opens the way of a process's container again. One whose cable leads nowhere is ended: made anew it has one.
 func (e *Executor) rebind(w *warm) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()
-	if err := e.bind(ctx, w); err != nil && e.ctx.Err() == nil {
+	err := e.bind(ctx, w)
+	if cerrdefs.IsNotFound(err) {
+		e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("ending a process that has lost its network")
+		err = e.StopProcess(ctx, w.id, syscall.SIGKILL, 0)
+	}
+	if err != nil && e.ctx.Err() == nil {
 		e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("a process goes on without a network")
 	}
 }

@@ -52,6 +52,9 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) 
 				e.ended(m.Actor.Attributes["container"])
 			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
 				e.ended(m.Actor.ID)
+				if m.Actor.Attributes[labelGateway] != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance && m.Action == events.ActionDie {
+					e.work.Go(e.gatewayEnded)
+				}
 				if process := m.Actor.Attributes[labelProcess]; process != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
 					e.processEnded(m.Actor.ID)
 					e.cfg.ProcessEnded(process)
@@ -100,6 +103,10 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	}
 	var adopted []*warm
 	for _, found := range listed {
+		if found.Labels[labelGateway] != "" {
+			e.considerGateway(found, platform)
+			continue
+		}
 		var w *warm
 		if found.Labels[labelProcess] != "" {
 			w = e.considerProcess(found)

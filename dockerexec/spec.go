@@ -193,6 +193,7 @@ const (
 	labelUser        = "run.daycare.sandbox.user"
 	labelFingerprint = "run.daycare.sandbox.fingerprint"
 	labelSpec        = "run.daycare.sandbox.spec"
+	labelGateway     = "run.daycare.sandbox.gateway" // only on those: what it was made with
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
 )
 

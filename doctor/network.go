@@ -20,14 +20,33 @@ func RulesUsable(root, weaker bool, probe func() error) Check {
 			return skipped("only root may ask the kernel for its rules")
 		}
 		if err := probe(); err != nil {
-			return wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables and nft_redir; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
+			return wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
 				"%v", err).accepted(weaker)
 		}
 		return ok("rules can be made")
 	}}
 }
 
-// Forwarding says whether the kernel passes packets on, which calls with "*" and extraPorts need. read reads
+// OwnAddresses says which public addresses count as the host's own although it does not hold them. named are the
+// operator's; ask asks the cloud, and is nil where the operator does not want that.
+func OwnAddresses(named []string, ask func(context.Context) []string) Check {
+	return Check{"own addresses", func(ctx context.Context) Finding {
+		var says []string
+		if len(named) > 0 {
+			says = append(says, strings.Join(named, ", ")+" by egress.ownAddresses")
+		}
+		if ask == nil {
+			says = append(says, "the cloud is not asked (egress.askMetadata)")
+		} else if told := ask(ctx); len(told) > 0 {
+			says = append(says, strings.Join(told, ", ")+" by the cloud's metadata")
+		} else {
+			says = append(says, "no cloud names one")
+		}
+		return ok("besides those that it holds: %s", strings.Join(says, "; "))
+	}}
+}
+
+// Forwarding says whether the kernel passes packets on, which calls with "*" need. read reads
 // a name below /proc/sys.
 func Forwarding(read func(name string) (string, error)) Check {
 	return Check{"forwarding", func(context.Context) Finding {
@@ -37,7 +56,7 @@ func Forwarding(read func(name string) (string, error)) Check {
 			return skipped("%v", err)
 		case strings.TrimSpace(on) != "1":
 			return warning("sysctl -w net.ipv4.ip_forward=1; the engine does so when it starts, unless its daemon.json says \"ip-forward\": false",
-				"the kernel forwards nothing: calls with \"*\" and egress.extraPorts reach nothing")
+				"the kernel forwards nothing: calls with \"*\" reach nothing")
 		default:
 			return ok("the kernel forwards packets of containers")
 		}

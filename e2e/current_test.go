@@ -39,7 +39,7 @@ var mainStories = []string{
 	// What it may reach.
 	"TestEgressByName", "TestEgressOpen", "TestEgressWaysAround", "TestEgressRebinding",
 	"TestEgressSharedAddress", "TestEgressExtraPorts", "TestEgressWhileTheServiceIsDown", "TestEgressRepairs",
-	"TestEgressOfForgers", "TestEgressOfRealPrograms",
+	"TestEgressStaysClosed", "TestEgressOfForgers", "TestEgressOfRealPrograms",
 	// Processes.
 	"TestProcessOutlivesTheService", "TestProcessStops", "TestProcessEgress",
 	"TestProcessOutOfMemory",

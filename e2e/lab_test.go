@@ -110,6 +110,7 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 		"SANDBOXD_DOCKER_SOCKET_PATH=" + p.socket,
 		"SANDBOXD_LOG_LEVEL=debug",
 		"SANDBOXD_EGRESS_NAME=" + l.egress,
+		"SANDBOXD_EGRESS_ASK_METADATA=false", // nothing leaves this machine
 		"PATH=" + os.Getenv("PATH"),
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, settings...)
@@ -225,14 +226,14 @@ func unmountBelow(dir string) {
 	}
 }
 
-// containers are those that the engine has for this lab, running or not.
+// containers are those that the engine has for this lab's users, running or not.
 func (l *lab) containers(t *testing.T) []container.Summary {
 	t.Helper()
 	list, err := l.listContainers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return list
+	return slices.DeleteFunc(list, func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.gateway"] != "" })
 }
 
 func (l *lab) listContainers() ([]container.Summary, error) {
@@ -328,9 +329,16 @@ func (l *lab) sh(t *testing.T, user, command string) string {
 // inside runs a command in a container by the engine, past our service.
 func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	t.Helper()
+	return l.insideAs(t, id, container.ExecOptions{Cmd: argv})
+}
+
+// insideAs does so as another user, or with more rights.
+func (l *lab) insideAs(t *testing.T, id string, how container.ExecOptions) string {
+	t.Helper()
+	how.AttachStdout, how.AttachStderr = true, true
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	created, err := l.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	created, err := l.engine.ContainerExecCreate(ctx, id, how)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +351,7 @@ func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	defer context.AfterFunc(ctx, attached.Close)()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, attached.Reader); err != nil {
-		t.Fatalf("%q: %v", argv, err)
+		t.Fatalf("%q: %v", how.Cmd, err)
 	}
 	return out.String()
 }

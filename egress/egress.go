@@ -1,9 +1,10 @@
-// Package egress holds containers to the names that they may reach. It knows who has which address
-// and keeps, for each network, the DNS filter and the guard on its gateway, and the rules that leave a
-// container no other way.
+// Package egress holds containers to the names that they may reach. It knows who has which address and keeps,
+// for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
+// the rules for those that may reach all of the internet.
 //
-// egress.go says what there is; gate.go is one network; members.go has who is on it; host.go and route.go ask the
-// kernel about the host; reports.go turns verdicts into decisions.
+// egress.go says what there is; gate.go is one network; members.go has who is on it; cables.go connects the
+// filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; host.go, route.go and own.go
+// ask about the host; reports.go turns verdicts into decisions.
 package egress
 
 import (
@@ -29,7 +30,7 @@ import (
 	"github.com/daycare-run/sandbox/policy"
 )
 
-// Config is the operator's part. All fields but ExtraPorts and AlsoPublic must be set.
+// Config is the operator's part. Fields of addresses and ports may be empty.
 type Config struct {
 	// Name begins the names of the nftables tables: <Name>-isolated and <Name>-local.
 	Name string
@@ -41,6 +42,9 @@ type Config struct {
 	Subnets []netip.Prefix
 	// AlsoPublic are ranges that count as public although they are not.
 	AlsoPublic []netip.Prefix
+	// Own are addresses of the host's that it does not hold itself, and AskMetadata has the cloud asked for more.
+	Own         []netip.Addr
+	AskMetadata bool
 	// ExtraPorts are the TCP ports besides 80 and 443 that filtered containers reach at allowed names.
 	ExtraPorts []uint16
 	// QueriesPerSecond and MaxConnections bound one container.
@@ -68,6 +72,9 @@ type Network struct {
 	Profile, Bridge string
 	Subnet          netip.Prefix
 	Gateway         netip.Addr
+	// GatewayID tells one container of the gateway's from another, and GatewayDir is the folder that the service
+	// shares with it. Empty where GatewayConfig says that there is to be none.
+	GatewayID, GatewayDir string
 }
 
 // Tenant is who has a container, and what it may reach.
@@ -92,6 +99,7 @@ type Egress struct {
 	weak   error // why there are no rules; nil where there are
 	links  *links
 	routes *routes
+	own    *ownAddresses
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
 
@@ -114,6 +122,11 @@ func New(cfg Config) (*Egress, error) {
 	if err != nil {
 		return nil, err
 	}
+	if weak == nil {
+		if err := removeLeftRules(cfg.Log); err != nil {
+			return nil, err
+		}
+	}
 	links, err := openLinks()
 	if err != nil {
 		return nil, err
@@ -124,7 +137,10 @@ func New(cfg Config) (*Egress, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Egress{cfg: cfg, budget: shared, weak: weak, links: links, routes: routes, ctx: ctx, cancel: cancel, gates: map[string]*gate{}}, nil
+	return &Egress{
+		cfg: cfg, budget: shared, weak: weak, links: links, routes: routes, own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
+		ctx: ctx, cancel: cancel, gates: map[string]*gate{},
+	}, nil
 }
 
 // Weak says why no container can be filtered; nil where they can.
@@ -133,7 +149,7 @@ func (e *Egress) Weak() error { return e.weak }
 // Probe asks the kernel whether rules can be made, and makes none. The error says what is missing.
 func Probe(name string) error {
 	table, err := rules.New(rules.Config{
-		Table: name + "-probe", DNSPort: 1, TLSPort: 2, HTTPPort: 3,
+		Table: name + "-probe", Questions: 1, Connections: 1,
 		Bridges: []rules.Bridge{{
 			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("192.0.2.0/24"),
 			NonPublic: netrange.Filter{}.Excluded4(),
@@ -152,6 +168,11 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
+	claimed, err := e.claimed()
+	if err != nil {
+		return nil, err
+	}
+	taken = append(taken, claimed...)
 	free := freeSubnets(e.cfg.Subnets, taken)
 	if len(free) == 0 {
 		return nil, fmt.Errorf("egress.subnets: all of %v is in use on this host: name another private range", e.cfg.Subnets)
@@ -237,6 +258,7 @@ func (e *Egress) Shutdown() {
 		g.close()
 	}
 	e.cancel()
+	e.own.finder.Wait()
 	e.routes.close()
 	e.links.close()
 }
@@ -318,7 +340,8 @@ func HostResolvers() ([]string, error) {
 }
 
 func (e *Egress) admits(p Profile) netrange.Filter {
-	return netrange.Filter{Private: p.Private, Own: e.routes.own, Extra: e.cfg.AlsoPublic}
+	own := func(addr netip.Addr) bool { return e.own.has(addr) || e.routes.own(addr) }
+	return netrange.Filter{Private: p.Private, Own: own, Extra: e.cfg.AlsoPublic}
 }
 
 // explain says what to do about the fault that is likely.

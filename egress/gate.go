@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,8 +32,9 @@ type gate struct {
 	admits  netrange.Filter
 	members members
 	table   table
+	cables  *cables // nil where nothing can be filtered
 	dns     *dnsfilter.Server
-	guard   *guard.Guard // nil where there are no rules that lead to it
+	guard   *guard.Guard // nil where there is no gateway whose connections it could take
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -43,12 +44,11 @@ type gate struct {
 	pending int  // of work: what later began
 }
 
-// table is *rules.Table, or none.
+// table is *rules.Table, or none. It has the open containers.
 type table interface {
 	Apply(context.Context, rules.State) error
-	Add(rules.Container) error
+	Add(netip.Addr) error
 	Bind(rules.Binding) error
-	Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) error
 	Remove(netip.Addr) error
 	Forget(netip.Addr) error
 	ForgetStrangers() error
@@ -56,32 +56,17 @@ type table interface {
 	Close()
 }
 
-// none is where there can be no rules: it refuses who would need them.
-type none struct{ why error }
+// none is where there can be no rules.
+type none struct{}
 
-func (n none) Add(c rules.Container) error {
-	if c.Mode != rules.Open {
-		return fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", n.why, errdefs.ErrPermissionDenied)
-	}
-	return nil
-}
-
-func (n none) Apply(_ context.Context, s rules.State) error {
-	for _, c := range s.Containers {
-		if err := n.Add(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (none) Bind(rules.Binding) error                               { return nil }
-func (none) Allow(_, _ netip.Addr, _ uint16, _ time.Duration) error { return nil }
-func (none) Remove(netip.Addr) error                                { return nil }
-func (none) Forget(netip.Addr) error                                { return nil }
-func (none) ForgetStrangers() error                                 { return nil }
-func (none) Keep(ctx context.Context, _ time.Duration) error        { <-ctx.Done(); return ctx.Err() }
-func (none) Close()                                                 {}
+func (none) Apply(context.Context, rules.State) error        { return nil }
+func (none) Add(netip.Addr) error                            { return nil }
+func (none) Bind(rules.Binding) error                        { return nil }
+func (none) Remove(netip.Addr) error                         { return nil }
+func (none) Forget(netip.Addr) error                         { return nil }
+func (none) ForgetStrangers() error                          { return nil }
+func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); return ctx.Err() }
+func (none) Close()                                          {}
 
 // openGate closes first and opens then: the rules are in place before anything listens.
 func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *gate, err error) {
@@ -102,26 +87,28 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		}
 	}()
 
-	var doors [2]*net.TCPListener
-	for i := range doors {
-		if doors[i], err = listen(ctx, n.Gateway); err != nil {
-			return nil, err
-		}
-		undo = append(undo, func() { _ = doors[i].Close() })
-	}
-	if g.table, err = e.openTable(g, doors); err != nil {
+	if g.table, err = e.openTable(g); err != nil {
 		return nil, err
 	}
 	undo = append(undo, g.table.Close)
-	if err := g.table.Apply(ctx, g.welcome(guests)); err != nil {
+	if g.cables, err = e.openCables(ctx, n); err != nil {
+		return nil, err
+	}
+	undo = append(undo, g.cables.close)
+	state, attached := g.welcome(guests)
+	if err := g.table.Apply(ctx, state); err != nil {
 		return nil, err
 	}
 	if err := g.table.ForgetStrangers(); err != nil {
 		return nil, err
 	}
+	if err := g.cables.keep(attached); err != nil {
+		return nil, err
+	}
 
 	g.dns, err = dnsfilter.New(dnsfilter.Config{
 		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
+		Sockets:          g.cables.dns(),
 		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: g.admits.Admits}},
 		Client:           g.members.asker,
 		QueriesPerSecond: e.cfg.QueriesPerSecond, Burst: 2 * e.cfg.QueriesPerSecond,
@@ -139,38 +126,51 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		return nil, err
 	}
 	life, stop := context.WithCancel(e.ctx)
-	if err := g.startGuard(life, doors); err != nil {
+	if err := g.startGuard(life); err != nil {
 		stop()
 		return nil, err
 	}
 	g.stop = stop
 	g.work.Go(func() { g.keep(life) })
+	g.startRelays(life)
 	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(guests)).Msg("network open")
 	return g, nil
 }
 
 // openTable connects to the kernel's rules.
-func (e *Egress) openTable(g *gate, doors [2]*net.TCPListener) (table, error) {
+func (e *Egress) openTable(g *gate) (table, error) {
 	if e.weak != nil {
-		return none{e.weak}, nil
+		return none{}, nil
 	}
 	n := g.network
 	return rules.New(rules.Config{
 		Table: e.cfg.Name + "-" + n.Profile,
 		Bridges: []rules.Bridge{{
-			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: g.admits.Excluded4(),
+			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: append(g.admits.Excluded4(), e.own.prefixes()...),
 		}},
-		DNSPort: dnsPort, TLSPort: port(doors[0]), HTTPPort: port(doors[1]), Log: e.cfg.Log,
+		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
+		ClosedPorts: e.cfg.closedPorts(), Log: e.cfg.Log,
 	})
 }
 
-// startGuard serves what the rules lead to the doors: nothing where there are none.
-func (g *gate) startGuard(life context.Context, doors [2]*net.TCPListener) error {
-	if g.owner.weak != nil {
-		return errors.Join(doors[0].Close(), doors[1].Close())
+// mailPort is where mail is handed over to other servers: what is sent there from a host is counted against it.
+const mailPort = 25
+
+// closedPorts are those that nobody reaches unless the operator has named them.
+func (c Config) closedPorts() []uint16 {
+	if slices.Contains(c.ExtraPorts, mailPort) {
+		return nil
+	}
+	return []uint16{mailPort}
+}
+
+// startGuard serves the connections that come to the gateway.
+func (g *gate) startGuard(life context.Context) error {
+	if g.cables == nil {
+		return nil
 	}
 	opened, err := guard.New(guard.Config{
-		TLS: guard.Endpoint{Listener: doors[0]}, HTTP: guard.Endpoint{Listener: doors[1]},
+		TLS: guard.Endpoint{Listener: g.cables.TLS}, HTTP: guard.Endpoint{Listener: g.cables.HTTP},
 		Client: g.members.caller,
 		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
 			return g.dns.Resolve(ctx, client.(*member).asks, name)
@@ -193,20 +193,6 @@ func (g *gate) startGuard(life context.Context, doors [2]*net.TCPListener) error
 
 const dnsPort = 53
 
-// listen takes a port of the gateway's for the guard. conntrack, which tells where a connection was
-// meant to go, knows no multipath TCP.
-func listen(ctx context.Context, gateway netip.Addr) (*net.TCPListener, error) {
-	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}}
-	config.SetMultipathTCP(false)
-	l, err := config.Listen(ctx, "tcp4", netip.AddrPortFrom(gateway, 0).String())
-	if err != nil {
-		return nil, err
-	}
-	return l.(*net.TCPListener), nil
-}
-
-func port(l net.Listener) uint16 { return l.Addr().(*net.TCPAddr).AddrPort().Port() }
-
 // keep holds the kernel to the rules until the gate closes.
 func (g *gate) keep(life context.Context) {
 	for life.Err() == nil {
@@ -215,10 +201,7 @@ func (g *gate) keep(life context.Context) {
 			return
 		}
 		g.owner.cfg.Log.Error().Err(err).Str("network", g.network.Bridge).Msg("cannot watch the rules; trying again")
-		select {
-		case <-life.Done():
-		case <-time.After(time.Second):
-		}
+		pause(life, 10*time.Millisecond)
 	}
 }
 
@@ -239,6 +222,7 @@ func (g *gate) close() {
 	g.mu.Unlock()
 	g.work.Wait()
 	g.table.Close()
+	g.cables.close()
 }
 
 // laterAtOnce is how many addresses of a network wait at once for what is left of their containers to go.
@@ -262,33 +246,35 @@ func (g *gate) later(do func()) {
 	})
 }
 
-// welcome registers the containers that are there when the gate opens, and says what their rules are.
-// One whose interface is not found has no way until it is bound.
-func (g *gate) welcome(guests []Guest) rules.State {
+// welcome registers the containers that are there when the gate opens. It returns what their rules are, and
+// the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
+func (g *gate) welcome(guests []Guest) (rules.State, map[netip.Addr]bool) {
 	var state rules.State
+	filtered := map[netip.Addr]bool{}
 	for _, guest := range guests {
 		m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile)
 		if !ok {
 			continue // not of this network, or the second one there: Bind finds it missing
 		}
-		state.Containers = append(state.Containers, rules.Container{Addr: guest.Addr, Mode: m.mode})
+		if !m.open {
+			filtered[guest.Addr] = true
+			continue
+		}
+		state.Containers = append(state.Containers, guest.Addr)
 		if binding, err := g.binding(guest); err == nil {
 			state.Bindings = append(state.Bindings, binding)
 		}
 	}
-	return state
+	return state, filtered
 }
 
 // greet registers the containers that were not known when the gate opened.
 func (g *gate) greet(guests []Guest) error {
 	for _, guest := range guests {
-		m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile)
-		if !ok {
-			continue
-		}
-		if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
-			g.members.free(m)
-			return explain(err)
+		if m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile); ok {
+			if err := g.expect(m); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -299,11 +285,21 @@ func (g *gate) add(t Tenant) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if err := g.table.Add(rules.Container{Addr: m.addr, Mode: m.mode}); err != nil {
-		g.members.free(m)
-		return netip.Addr{}, explain(err)
+	return m.addr, g.expect(m)
+}
+
+// expect lets an address be used by a container that is not bound yet. After a fault it is free again.
+func (g *gate) expect(m *member) (err error) {
+	switch {
+	case m.open:
+		err = explain(g.table.Add(m.addr))
+	case g.cables == nil:
+		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", g.owner.weak, errdefs.ErrPermissionDenied)
 	}
-	return m.addr, nil
+	if err != nil {
+		g.members.free(m)
+	}
+	return err
 }
 
 func (g *gate) bind(guest Guest) error {
@@ -313,6 +309,9 @@ func (g *gate) bind(guest Guest) error {
 	}
 	if g.owner.weak != nil {
 		return nil // nor may it be asked where the container is
+	}
+	if !m.open {
+		return explain(g.cables.plug(guest))
 	}
 	binding, err := g.binding(guest)
 	if err != nil {
@@ -334,11 +333,15 @@ func (g *gate) remove(addr netip.Addr) {
 	}
 	m.revoke()
 	// Until nobody can inherit what may still be going on, the address stays taken.
-	if err := g.table.Remove(m.addr); err != nil {
-		g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("cannot remove a container's rules; its address is not used again")
+	if err := g.cutOff(m); err != nil {
+		g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("cannot cut a container off; its address is not used again")
 		return
 	}
 	if !g.members.leave(m) {
+		return
+	}
+	if !m.open {
+		g.members.free(m)
 		return
 	}
 	g.later(func() {
@@ -348,6 +351,18 @@ func (g *gate) remove(addr netip.Addr) {
 		}
 		g.members.free(m)
 	})
+}
+
+// cutOff lets nothing more come from a container.
+func (g *gate) cutOff(m *member) error {
+	switch {
+	case m.open:
+		return g.table.Remove(m.addr)
+	case g.cables != nil:
+		return g.cables.Detach(m.addr)
+	default:
+		return nil
+	}
 }
 
 // writeResolvConf replaces the file's content in place: containers have the file mounted.

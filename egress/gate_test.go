@@ -8,8 +8,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
-
-	"github.com/daycare-run/sandbox/egress/rules"
 )
 
 // slowTable is one that takes its time to forget, until told.
@@ -18,7 +16,7 @@ type slowTable struct {
 	forget chan error
 }
 
-func (*slowTable) Add(rules.Container) error      { return nil }
+func (*slowTable) Add(netip.Addr) error           { return nil }
 func (s *slowTable) Forget(addr netip.Addr) error { return <-s.forget }
 
 // An address is nobody's until what was left of its container is forgotten; the container itself may come
@@ -30,7 +28,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		g.members.init(Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
 		add := func(name string) netip.Addr {
 			t.Helper()
-			addr, err := g.add(testTenant(t, name, "example.org"))
+			addr, err := g.add(testTenant(t, name, "*"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +46,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		if again := add("c0"); again == first {
 			t.Error("the address was given out while flows of it were left")
 		}
-		if _, err := g.add(testTenant(t, "c4", "example.org")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := g.add(testTenant(t, "c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
@@ -60,7 +58,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		g.remove(first)
 		table.forget <- errors.New("the kernel does not want to")
 		synctest.Wait()
-		if _, err := g.add(testTenant(t, "c5", "example.org")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := g.add(testTenant(t, "c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("an address was given out whose flows are still tracked: %v", err)
 		}
 	})

@@ -167,7 +167,7 @@ func (l *links) vethOf(pid int, bridge string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle == nil {
-		return "", errors.New("no more interfaces are asked for")
+		return "", errNoMore
 	}
 	master, err := l.handle.LinkByName(bridge)
 	if err != nil {
@@ -199,18 +199,24 @@ func (l *links) vethOf(pid int, bridge string) (string, error) {
 	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
 }
 
-// spaceOf is the number that the host's network namespace has for that of a process. The kernel gives one
-// when it is first needed.
+// spaceOf is the number that the host's network namespace has for that of a process.
 func (l *links) spaceOf(pid int) (int, error) {
+	return l.numberOf(
+		func() (int, error) { return l.handle.GetNetNsIdByPid(pid) },
+		func(id int) error { return l.handle.SetNetNsIdByPid(pid, id) })
+}
+
+// numberOf asks for the number of a network namespace, which the kernel gives when it is first needed.
+func (l *links) numberOf(get func() (int, error), set func(int) error) (int, error) {
 	const unnamed = -1
-	id, err := l.handle.GetNetNsIdByPid(pid)
+	id, err := get()
 	if err != nil || id != unnamed {
 		return id, err
 	}
-	if err := l.handle.SetNetNsIdByPid(pid, unnamed); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := set(unnamed); err != nil && !errors.Is(err, unix.EEXIST) {
 		return unnamed, err
 	}
-	if id, err = l.handle.GetNetNsIdByPid(pid); err == nil && id == unnamed {
+	if id, err = get(); err == nil && id == unnamed {
 		err = errors.New("the kernel gives it no number")
 	}
 	return id, err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/egress/guard"
-	"github.com/daycare-run/sandbox/egress/rules"
 	"github.com/daycare-run/sandbox/policy"
 )
 
@@ -18,20 +17,18 @@ import (
 type member struct {
 	tenant Tenant
 	addr   netip.Addr
-	mode   rules.Mode
+	open   bool // may reach all of the internet; the others are filtered
+	told   told
 	asks   *dnsfilter.Client
 	done   chan struct{}
 	revoke func() // closes done
 }
 
 func newMember(addr netip.Addr, t Tenant, profile string) *member {
-	m := &member{tenant: t, addr: addr, mode: rules.Filtered, done: make(chan struct{})}
+	m := &member{tenant: t, addr: addr, done: make(chan struct{})}
 	reach := policy.Egress{Domains: t.Domains, Denied: t.Denied}
-	open := reach.Mode() == policy.EgressOpen
-	if open {
-		m.mode = rules.Open
-	}
-	m.asks = &dnsfilter.Client{ID: t.Container, User: t.User, Profile: profile, Open: open, Allows: reach.Allows}
+	m.open = reach.Mode() == policy.EgressOpen
+	m.asks = &dnsfilter.Client{ID: t.Container, User: t.User, Profile: profile, Open: m.open, Allows: reach.Allows}
 	m.revoke = sync.OnceFunc(func() { close(m.done) })
 	return m
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/egress/guard"
-	"github.com/daycare-run/sandbox/egress/rules"
 )
 
 // dnsReasons are sentences for dnsfilter's words; those of the guard are sentences.
@@ -58,24 +57,12 @@ func (g *gate) connected(d guard.Decision) {
 	})
 }
 
-// leastTTL is how long an extra port is open at least: programs hold on to addresses for a moment.
-const leastTTL = time.Minute
-
-// answered opens the extra ports at what a filtered container is about to learn.
+// answered remembers what a filtered container is about to learn, for the further ports.
 func (g *gate) answered(client, name string, addrs []netip.Addr, ttl time.Duration) {
 	if len(g.owner.cfg.ExtraPorts) == 0 {
 		return
 	}
-	m := g.members.named(client)
-	if m == nil || m.mode != rules.Filtered {
-		return
-	}
-	for _, addr := range addrs {
-		for _, port := range g.owner.cfg.ExtraPorts {
-			if err := g.table.Allow(m.addr, addr, port, max(ttl, leastTTL)); err != nil {
-				g.owner.cfg.Log.Warn().Err(err).Str("container", client).Str("name", name).Msg("cannot open an extra port")
-				return
-			}
-		}
+	if m := g.members.named(client); m != nil && !m.open {
+		m.told.note(name, addrs, ttl, time.Now())
 	}
 }

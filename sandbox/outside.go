@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/egress"
+	"github.com/daycare-run/sandbox/egress/gateway"
 	"github.com/daycare-run/sandbox/fault"
 	"github.com/daycare-run/sandbox/policy"
 )
@@ -59,7 +61,30 @@ func networkText(e dockerexec.Egress) string {
 }
 
 // Outside is the egress of containers. It is a dockerexec.Networks.
-type Outside struct{ *egress.Egress }
+type Outside struct {
+	*egress.Egress
+	// Program is the file of the service's own program, and Dir a folder on the engine's host, for gateways.
+	Program, Dir string
+}
+
+// Gateway says what a network's gateway is made with.
+func (o Outside) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
+	cfg, wanted := o.GatewayConfig(network(n))
+	if !wanted {
+		return dockerexec.Gateway{}, false, nil
+	}
+	argument, err := cfg.Argument()
+	return dockerexec.Gateway{
+		Program: o.Program, Arguments: []string{"gateway", argument},
+		Dir: filepath.Join(o.Dir, n.Profile), Sysctls: gateway.Sysctls(),
+	}, true, err
+}
+
+func network(n dockerexec.Network) egress.Network {
+	return egress.Network{
+		Profile: n.Profile, Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway, GatewayID: n.GatewayID, GatewayDir: n.GatewayDir,
+	}
+}
 
 // Open is for dockerexec.Networks, as are Add, Bind.
 func (o Outside) Open(ctx context.Context, n dockerexec.Network, guests []dockerexec.Guest) error {
@@ -69,7 +94,7 @@ func (o Outside) Open(ctx context.Context, n dockerexec.Network, guests []docker
 			known = append(known, g)
 		}
 	}
-	return o.Egress.Open(ctx, egress.Network{Profile: n.Profile, Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway}, known)
+	return o.Egress.Open(ctx, network(n), known)
 }
 
 // Add registers a container that will be made.

@@ -83,6 +83,7 @@ resolve_as_the_host_does() {
 	local servers mirror
 	servers=$(awk '$1 == "nameserver" && $2 !~ /%/ { print $2 }' /etc/resolv.conf | paste -sd,)
 	[ -z "$servers" ] || export SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="${SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS:-$servers}"
+	export SANDBOXD_EGRESS_ASK_METADATA="${SANDBOXD_EGRESS_ASK_METADATA:-false}" # it listens on no public address
 	mirror=$(getent ahostsv4 registry.npmjs.org | awk '{ print $1 "/32" }' | sort -u | paste -sd,) || true
 	[ -z "$mirror" ] || export SANDBOXD_EGRESS_ALSO_PUBLIC="${SANDBOXD_EGRESS_ALSO_PUBLIC:-$mirror}"
 }

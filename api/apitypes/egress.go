@@ -17,11 +17,13 @@ const (
 // Via is where the verdict was given.
 type Via string
 
-// The places: a question to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request.
+// The places: a question to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request, and a
+// connection to a further port.
 const (
 	ViaDNS  Via = "dns"
 	ViaTLS  Via = "tls"
 	ViaHTTP Via = "http"
+	ViaTCP  Via = "tcp"
 )
 
 // ReasonNotAllowed is the reason of a denial that naming the name in allowedDomains would have

@@ -72,6 +72,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 			return string(text), err
 		}),
 	)
+	checks = append(checks, ownAddresses(s))
 	for _, u := range resolvers(s) {
 		checks = append(checks, u.Resolvers(probeName, dnsfilter.Ask)...)
 	}
@@ -97,6 +98,20 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 
 func asEngine(info engine.Info, err error) (doctor.Engine, error) {
 	return doctor.Engine{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
+}
+
+// ownAddresses asks the cloud, as the service does when it starts.
+func ownAddresses(s *doctorSettings) doctor.Check {
+	var ask func(context.Context) []string
+	if s.Egress.AskMetadata {
+		ask = func(ctx context.Context) (list []string) {
+			for _, addr := range egress.PublicAddresses(ctx, egress.MetadataServer) {
+				list = append(list, addr.String())
+			}
+			return list
+		}
+	}
+	return doctor.OwnAddresses(s.Egress.OwnAddresses, ask)
 }
 
 // resolvers are those of both profiles, each server once.

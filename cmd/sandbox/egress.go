@@ -75,13 +75,13 @@ everything, when following with one object on each line.`,
 	flags.StringVarP(&f.query.UserID, "user", "u", "", "decisions about this user's calls")
 	flags.StringVar(&f.query.Container, "container", "", "decisions about this container, by its name in \"sandbox ps\"")
 	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
-	flags.StringVar(&f.via, "via", "", "decisions about dns, tls or http")
+	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http or tcp")
 	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all below it")
 	flags.StringVar(&f.since, "since", "", "decisions of the last time, such as 10m, or from a time on, such as 2026-01-02T15:04:05Z")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "how many at most, the latest of them, up to 1000; with --follow, of those that there are already (default 100)")
 	jsonFlag(cmd, &f.asJSON)
 	for flag, words := range map[string][]string{
-		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http"},
+		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http", "tcp"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}

@@ -63,7 +63,7 @@ func TestCompletions(t *testing.T) {
 		"exec --package-manager ": "dart\ndotnet\ngo\njava\nnode\nphp\npython\nruby\nrust\n",
 		"explain --allow-domain ": "",
 		"egress log --verdict ":   "allowed\ndenied\nfailed\nlimited\nmalformed\n",
-		"egress log --via ":       "dns\ntls\nhttp\n",
+		"egress log --via ":       "dns\ntls\nhttp\ntcp\n",
 	} {
 		words := append([]string{"__complete"}, strings.Split(line, " ")...)
 		if got := l.ok("", words...); got != want+":4\n" { // no names of files

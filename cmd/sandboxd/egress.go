@@ -37,6 +37,7 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},
 		},
 		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
+		Own: addresses(e.OwnAddresses), AskMetadata: e.AskMetadata,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
 		MaxUserConnections: e.MaxUserConnections,
 		AcceptWeaker:       cfg.Docker.EnableWeakerNestedSandbox,
@@ -54,6 +55,15 @@ func prefixes(texts []string) []netip.Prefix {
 	list := make([]netip.Prefix, len(texts))
 	for i, text := range texts {
 		list[i] = netip.MustParsePrefix(text)
+	}
+	return list
+}
+
+// addresses does the same with single ones.
+func addresses(texts []string) []netip.Addr {
+	list := make([]netip.Addr, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParseAddr(text)
 	}
 	return list
 }

@@ -22,6 +22,8 @@ const (
 	TLS Via = "tls"
 	// HTTP is a request to the guard, decided by its Host.
 	HTTP Via = "http"
+	// TCP is a connection to a further port, decided by what its address was told for.
+	TCP Via = "tcp"
 )
 
 // Verdict is what became of it.
@@ -83,7 +85,7 @@ type Kind struct {
 
 func kinds() map[Kind]uint64 {
 	counts := map[Kind]uint64{}
-	for _, via := range []Via{DNS, TLS, HTTP} {
+	for _, via := range []Via{DNS, TLS, HTTP, TCP} {
 		for _, verdict := range []Verdict{Allowed, Denied, Failed, Limited, Malformed} {
 			counts[Kind{via, verdict}] = 0
 		}

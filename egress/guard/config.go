@@ -57,7 +57,7 @@ type Config struct {
 	// without waiting.
 	Known func(client Client, name string) (addrs []netip.Addr, known bool)
 	// Dialled tells where the program at the other end of a socket meant to connect to; here is the socket's
-	// own address. The default asks conntrack for it.
+	// own address, which is the default: the listeners accept what was sent to any address.
 	Dialled func(socket int, here netip.AddrPort) (netip.AddrPort, error)
 	// Decided, if set, is told of every verdict.
 	Decided func(Decision)
@@ -134,7 +134,7 @@ func (c Config) withDefaults() Config {
 	fill(&c.TLS.Port, 443)
 	fill(&c.HTTP.Port, 80)
 	if c.Dialled == nil {
-		c.Dialled = originalDst
+		c.Dialled = func(_ int, here netip.AddrPort) (netip.AddrPort, error) { return here, nil }
 	}
 	if c.Decided == nil {
 		c.Decided = func(Decision) {}

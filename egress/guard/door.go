@@ -6,9 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // keepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
@@ -19,8 +16,7 @@ func (e Endpoint) listen(ctx context.Context) (*net.TCPListener, error) {
 		return e.Listener, nil
 	}
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	// conntrack's answer is for TCP sockets alone.
-	config.SetMultipathTCP(false)
+	config.SetMultipathTCP(false) // what the pollers do with a socket is for TCP alone
 	l, err := config.Listen(ctx, "tcp", e.Addr.String())
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", e.Addr, err)
@@ -68,15 +64,4 @@ func peer(addr net.Addr) netip.AddrPort {
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()
-}
-
-// originalDst asks conntrack where a redirected connection was going. A connection that was not
-// redirected has its own address there, or no answer.
-func originalDst(socket int, _ netip.AddrPort) (netip.AddrPort, error) {
-	var dialled unix.RawSockaddrAny
-	err := rawGet(socket, unix.IPPROTO_IP, unix.SO_ORIGINAL_DST, unsafe.Pointer(&dialled), unsafe.Sizeof(dialled))
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("cannot ask where a connection was going: %w", err)
-	}
-	return addrPort(&dialled), nil
 }

@@ -31,7 +31,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr, here n
 	}
 	f.client, f.who = client, identity{source, client.Done()}
 	dialled, err := g.cfg.Dialled(socket, here)
-	if err != nil || !here.IsValid() || dialled == here || dialled.Port() != f.port {
+	if err != nil || !here.IsValid() || dialled.Port() != f.port {
 		f.decide("", &refusal{verdict: Denied, reason: reasonDirect, err: err})
 		return false
 	}

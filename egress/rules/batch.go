@@ -61,8 +61,8 @@ func additions(c Config, e elements) *batch {
 	return b
 }
 
-// removals takes elements out, also those that are not there: what has a timeout may be gone already, and
-// one missing element would undo the whole transaction. So each is put in first.
+// removals takes elements out, also those that are not there: one missing element would undo the whole
+// transaction. So each is put in first.
 func removals(c Config, e elements) *batch {
 	b := &batch{}
 	b.eachSet(c, e, func(s *nftables.Set, elements []nftables.SetElement) {
@@ -92,15 +92,16 @@ func (b *batch) elements(s *nftables.Set, all []nftables.SetElement, do change) 
 	}
 }
 
+// dynamicSize is more than the bridges have addresses. Who is no container of ours does not get that far.
+const dynamicSize = 4096
+
 func (s set) kernel(owner *nftables.Table) *nftables.Set {
 	made := &nftables.Set{
-		Table: owner, Name: s.name, KeyType: s.key, Interval: s.interval, HasTimeout: s.timeout,
-		Dynamic: s.timeout, Concatenation: len(nftables.ConcatSetTypeElements(s.key)) > 1,
+		Table: owner, Name: s.name, KeyType: s.key, Interval: s.interval,
+		Dynamic: s.dynamic, Concatenation: len(nftables.ConcatSetTypeElements(s.key)) > 1,
 	}
-	if s.timeout {
-		// Sets that rules write to are bounded at 65535 unless they say otherwise, and all containers
-		// share this one: it has room for a thousand that opened all they may.
-		made.Size = maxTargets * 1024
+	if s.dynamic {
+		made.Size = dynamicSize
 	}
 	if s.key.Name == ifnameType.Name {
 		made.KeyByteOrder = binaryutil.NativeEndian // for nft, which shows the names as empty without it

@@ -16,11 +16,7 @@ func crowd(w *world, n int) (Config, State) {
 	var state State
 	addr := netip.MustParseAddr("10.90.0.1")
 	for i := range n {
-		mode := Filtered
-		if i%2 == 1 {
-			mode = Open
-		}
-		state.Containers = append(state.Containers, Container{addr, mode})
+		state.Containers = append(state.Containers, addr)
 		state.Bindings = append(state.Bindings, Binding{Veth: fmt.Sprintf("v%d", i), MAC: w.i1.mac, Addr: addr})
 		addr = addr.Next()
 	}
@@ -35,17 +31,8 @@ func TestManyContainers(t *testing.T) {
 	defer table.Close()
 	must(t, table.Apply(t.Context(), state))
 	inTune(t, table)
-	for i := range maxTargets {
-		must(t, table.Allow(state.Containers[0].Addr, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}), 22, time.Minute))
-	}
-	if table.Allow(state.Containers[0].Addr, public, 23, time.Minute) == nil {
-		t.Error("no bound on what a container opens")
-	}
-	must(t, table.Remove(state.Containers[0].Addr))
+	must(t, table.Remove(state.Containers[0]))
 	inTune(t, table)
-	if got := w.flows(t); len(got) > 0 {
-		t.Errorf("%d flows are left", len(got))
-	}
 }
 
 // percentiles reports the median and the 99th of a hundred.
@@ -63,7 +50,7 @@ func BenchmarkAddBindRemove(b *testing.B) {
 			table, err := New(cfg)
 			must(b, err)
 			defer table.Close()
-			state.Containers = append(state.Containers, Container{w.l2.addr, Filtered})
+			state.Containers = append(state.Containers, w.l2.addr)
 			state.Bindings = append(state.Bindings, w.l2.binding())
 			must(b, table.Apply(b.Context(), state))
 			item := w.l1
@@ -72,7 +59,7 @@ func BenchmarkAddBindRemove(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				start := time.Now()
-				must(b, table.Add(Container{item.addr, Filtered}))
+				must(b, table.Add(item.addr))
 				must(b, table.Bind(item.binding()))
 				must(b, table.Remove(item.addr))
 				took = append(took, time.Since(start))
@@ -92,29 +79,21 @@ func track(b *testing.B, w *world) {
 
 func BenchmarkAddRemove(b *testing.B) {
 	w := newWorld(b)
-	w.apply(b, Filtered)
+	w.apply(b)
 	track(b, w)
 	var took []time.Duration
 	for b.Loop() {
 		start := time.Now()
-		must(b, w.table.Add(Container{w.i1.addr, Filtered}))
+		must(b, w.table.Add(w.i1.addr))
 		must(b, w.table.Remove(w.i1.addr))
 		took = append(took, time.Since(start))
 	}
 	percentiles(b, took)
 }
 
-func BenchmarkAllow(b *testing.B) {
-	w := newWorld(b)
-	w.apply(b, Filtered)
-	for b.Loop() {
-		must(b, w.table.Allow(w.i1.addr, public, 22, time.Minute))
-	}
-}
-
 func BenchmarkForget(b *testing.B) {
 	w := newWorld(b)
-	w.apply(b, Filtered)
+	w.apply(b)
 	track(b, w)
 	for b.Loop() {
 		must(b, w.table.Forget(w.i1.addr))
@@ -123,7 +102,7 @@ func BenchmarkForget(b *testing.B) {
 
 func BenchmarkForgetOneByOne(b *testing.B) {
 	w := newWorld(b)
-	w.apply(b, Filtered)
+	w.apply(b)
 	track(b, w)
 	for b.Loop() {
 		must(b, w.table.tracks.forgetOneByOne(w.i1.addr))

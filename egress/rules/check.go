@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
-
-	"github.com/google/nftables"
 )
 
 // Check compares the kernel's rules, sets and elements with what they were made to be, and says how they
@@ -73,46 +70,13 @@ func (t *Table) listAndCompare() (string, error) {
 	}
 	wanted := render(t.cfg, t.want.elements(t.cfg))
 	for _, w := range wanted {
-		lines, flows, err := t.wire.list(w)
+		lines, err := t.wire.list(w)
 		if err != nil {
 			return "", err
 		}
 		if drift := difference(describe(w), lines); drift != "" {
 			return drift, nil
 		}
-		if w.family == nftables.TableFamilyINet {
-			if drift := t.want.matchFlows(flows); drift != "" {
-				return drift, nil
-			}
-		}
 	}
 	return "", nil
-}
-
-// matchFlows sees that nothing is open that Allow did not open, and forgets what has expired.
-func (w *wanted) matchFlows(listed []nftables.SetElement) string {
-	there := map[string]bool{}
-	for _, e := range listed {
-		there[string(e.Key)] = true
-	}
-	for addr, targets := range w.flows {
-		for to, until := range targets {
-			var e elements
-			e.addFlow(addr, to, flowIdle)
-			key := string(e.flows[0].Key)
-			switch {
-			case there[key]:
-				delete(there, key)
-			case time.Until(until) > time.Second: // the kernel's clock and ours, and what is under way
-				return fmt.Sprintf("inet: %v to %v port %d was closed", addr, to.addr, to.port)
-			default:
-				delete(targets, to)
-			}
-		}
-	}
-	for key := range there {
-		from, _ := netip.AddrFromSlice([]byte(key[:4]))
-		return fmt.Sprintf("inet: a flow of %v was opened by someone else", from)
-	}
-	return ""
 }

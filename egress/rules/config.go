@@ -1,17 +1,19 @@
-// Package rules holds containers to their egress policy with nftables. It renders all rules in one
-// place, puts them into the kernel in one transaction, changes them container by container, and
-// puts them back when someone else changed them.
+// Package rules holds containers that may reach all of the internet to that, with nftables: not the host, not
+// each other, no private networks. Those that may reach some names alone are not on the bridge when their
+// commands run; see egress/gateway. The package renders all rules in one place, puts them into the kernel in
+// one transaction, changes them container by container, and puts them back when someone else changed them.
 //
 // Three tables of one name share the work. The bridge table binds each port to the addresses of its
 // container and marks the frames that keep to them. The arp and inet tables take nothing from our
-// bridges that has no mark; the inet table then decides by the container's mode. So a port that was
-// not bound, and a container that was not added, reach nothing. All of it stays when the process ends.
+// bridges that has no mark; the inet table then decides where it may go. So a port that was not bound,
+// and a container that was not added, reach nothing. All of it stays when the process ends.
 package rules
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -23,12 +25,11 @@ type Config struct {
 	Table string
 	// Bridges are the networks that are ours. Their interfaces need not exist yet.
 	Bridges []Bridge
-	// DNSPort is where the DNS filter listens on each gateway, UDP and TCP. Containers always ask
-	// at port 53; when this is another, their questions are redirected to it.
-	DNSPort uint16
-	// TLSPort and HTTPPort are where the guard listens on each gateway: what filtered containers
-	// send to TCP 443 and 80, whatever the address, arrives there.
-	TLSPort, HTTPPort uint16
+	// Questions and Connections bound one container: packets to the DNS filter in a second, at port 53 of its
+	// gateway, and flows that the kernel tracks at a time.
+	Questions, Connections int
+	// ClosedPorts are TCP ports that no container reaches, wherever.
+	ClosedPorts []uint16
 	// Log gets a line whenever Keep had to repair.
 	Log zerolog.Logger
 	// NetNS is a descriptor of the network namespace that the rules are for. Zero: the process's own.
@@ -42,7 +43,7 @@ type Bridge struct {
 	// Gateway is the host's address on it, and Subnet what it lies in. Only IPv4 is ever let through.
 	Gateway netip.Addr
 	Subnet  netip.Prefix
-	// NonPublic is what open containers of this bridge may not reach, IPv4; prefixes may overlap and
+	// NonPublic is what containers of this bridge may not reach, IPv4; prefixes may overlap and
 	// those of IPv6 are left out. It may not be empty: a list that was forgotten would open everything.
 	// The host's own addresses and our other bridges are never reached and need not be in it.
 	NonPublic []netip.Prefix
@@ -69,17 +70,11 @@ func (c Config) Validate() error {
 			}
 		}
 	}
-	ports := map[uint16]string{}
-	for _, p := range []struct {
-		what string
-		port uint16
-	}{{"DNS", c.DNSPort}, {"TLS", c.TLSPort}, {"HTTP", c.HTTPPort}} {
-		if p.port == 0 {
-			fault("%s port: 0", p.what)
-		} else if other, taken := ports[p.port]; taken {
-			fault("%s port: %d is the %s port", p.what, p.port, other)
-		}
-		ports[p.port] = p.what
+	if c.Questions < 1 || c.Connections < 1 {
+		fault("bounds of %d questions and %d connections: want at least one", c.Questions, c.Connections)
+	}
+	if slices.Contains(c.ClosedPorts, 0) {
+		fault("a closed port is 0")
 	}
 	return errors.Join(faults...)
 }
@@ -106,10 +101,13 @@ func (b Bridge) faults() []error {
 		}
 	}
 	if four == 0 {
-		fault("non-public: no IPv4 prefix: open containers would reach everything")
+		fault("non-public: no IPv4 prefix: containers would reach everything")
 	}
 	return faults
 }
+
+// dnsPort is where the DNS filter answers on each gateway.
+const dnsPort = 53
 
 const maxInterfaceName = 15 // IFNAMSIZ with its terminator is 16
 

@@ -15,24 +15,25 @@ func TestConfigFaults(t *testing.T) {
 	}
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	for want, spoil := range map[string]func(*Config){
-		"table":                   func(c *Config) { c.Table = "" },
-		`table "a b"`:             func(c *Config) { c.Table = "a b" },
-		"no bridges":              func(c *Config) { c.Bridges = nil },
-		"up to 14 letters":        func(c *Config) { c.Bridges[0].Name = "daycare-isolated" },
-		"letter":                  func(c *Config) { c.Bridges[0].Name = "br*" },
-		"named twice":             func(c *Config) { c.Bridges[0].Name = local },
-		"overlaps":                func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.0.0/16") },
-		"host bits":               func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.1.1/24") },
-		"IPv4 network":            func(c *Config) { c.Bridges[0].Subnet = prefix("fd00::/64") },
-		"subnet invalid":          func(c *Config) { c.Bridges[0].Subnet = netip.Prefix{} },
-		"gateway 10.77.1.255":     func(c *Config) { c.Bridges[0].Gateway = addr("10.77.1.255") },
-		"gateway 10.77.2.1":       func(c *Config) { c.Bridges[0].Gateway = addr("10.77.2.1") },
-		"gateway invalid":         func(c *Config) { c.Bridges[0].Gateway = netip.Addr{} },
-		"reach everything":        func(c *Config) { c.Bridges[1].NonPublic = nil },
-		"no IPv4 prefix":          func(c *Config) { c.Bridges[1].NonPublic = []netip.Prefix{prefix("fc00::/7")} },
-		"a prefix is not valid":   func(c *Config) { c.Bridges[1].NonPublic = make([]netip.Prefix, 1) },
-		"DNS port: 0":             func(c *Config) { c.DNSPort = 0 },
-		"port: 8443 is the TLS p": func(c *Config) { c.HTTPPort = c.TLSPort },
+		"table":                 func(c *Config) { c.Table = "" },
+		`table "a b"`:           func(c *Config) { c.Table = "a b" },
+		"no bridges":            func(c *Config) { c.Bridges = nil },
+		"up to 14 letters":      func(c *Config) { c.Bridges[0].Name = "daycare-isolated" },
+		"letter":                func(c *Config) { c.Bridges[0].Name = "br*" },
+		"named twice":           func(c *Config) { c.Bridges[0].Name = local },
+		"overlaps":              func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.0.0/16") },
+		"host bits":             func(c *Config) { c.Bridges[0].Subnet = prefix("10.77.1.1/24") },
+		"IPv4 network":          func(c *Config) { c.Bridges[0].Subnet = prefix("fd00::/64") },
+		"subnet invalid":        func(c *Config) { c.Bridges[0].Subnet = netip.Prefix{} },
+		"gateway 10.77.1.255":   func(c *Config) { c.Bridges[0].Gateway = addr("10.77.1.255") },
+		"gateway 10.77.2.1":     func(c *Config) { c.Bridges[0].Gateway = addr("10.77.2.1") },
+		"gateway invalid":       func(c *Config) { c.Bridges[0].Gateway = netip.Addr{} },
+		"reach everything":      func(c *Config) { c.Bridges[1].NonPublic = nil },
+		"no IPv4 prefix":        func(c *Config) { c.Bridges[1].NonPublic = []netip.Prefix{prefix("fc00::/7")} },
+		"a prefix is not valid": func(c *Config) { c.Bridges[1].NonPublic = make([]netip.Prefix, 1) },
+		"0 questions":           func(c *Config) { c.Questions = 0 },
+		"0 connections":         func(c *Config) { c.Connections = 0 },
+		"closed port is 0":      func(c *Config) { c.ClosedPorts = []uint16{25, 0} },
 	} {
 		c := testConfig()
 		spoil(&c)
@@ -45,23 +46,23 @@ func TestConfigFaults(t *testing.T) {
 func TestStateFaults(t *testing.T) {
 	addr := netip.MustParseAddr("10.77.1.11")
 	fine := Binding{Veth: "veth1", MAC: []byte{2, 0, 0, 0, 0, 1}, Addr: addr}
-	other := Container{netip.MustParseAddr("10.77.1.12"), Open}
+	other := netip.MustParseAddr("10.77.1.12")
 	with := func(change func(*Binding)) Binding { b := fine; change(&b); return b }
+	one := func(addr string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(addr)} }
 	for want, s := range map[string]State{
-		"":                   {[]Container{{addr, Filtered}, other}, []Binding{fine}},
-		"neither filtered":   {[]Container{{addr, 0}}, nil},
-		"given twice":        {[]Container{{addr, Open}, {addr, Filtered}}, nil},
-		"not one that":       {[]Container{{netip.MustParseAddr("10.77.1.1"), Open}}, nil},
-		"10.77.1.255":        {[]Container{{netip.MustParseAddr("10.77.1.255"), Open}}, nil},
-		"192.168.1.1":        {[]Container{{netip.MustParseAddr("192.168.1.1"), Open}}, nil},
-		"invalid IP":         {[]Container{{netip.Addr{}, Open}}, nil},
+		"":                   {[]netip.Addr{addr, other}, []Binding{fine}},
+		"given twice":        {[]netip.Addr{addr, addr}, nil},
+		"not one that":       {one("10.77.1.1"), nil},
+		"10.77.1.255":        {one("10.77.1.255"), nil},
+		"192.168.1.1":        {one("192.168.1.1"), nil},
+		"invalid IP":         {make([]netip.Addr, 1), nil},
 		"no container has":   {nil, []Binding{fine}},
-		"bound twice":        {[]Container{{addr, Open}}, []Binding{fine, fine}},
-		"one of them":        {[]Container{{addr, Open}, other}, []Binding{fine, with(func(b *Binding) { b.Addr = other.Addr })}},
-		"that is the bridge": {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.Veth = local })}},
-		"name of an interf":  {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.Veth = "veth*" })}},
-		"hardware address":   {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.MAC = broadcast })}},
-		"no hardware":        {[]Container{{addr, Open}}, []Binding{with(func(b *Binding) { b.MAC = nil })}},
+		"bound twice":        {[]netip.Addr{addr}, []Binding{fine, fine}},
+		"one of them":        {[]netip.Addr{addr, other}, []Binding{fine, with(func(b *Binding) { b.Addr = other })}},
+		"that is the bridge": {[]netip.Addr{addr}, []Binding{with(func(b *Binding) { b.Veth = local })}},
+		"name of an interf":  {[]netip.Addr{addr}, []Binding{with(func(b *Binding) { b.Veth = "veth*" })}},
+		"hardware address":   {[]netip.Addr{addr}, []Binding{with(func(b *Binding) { b.MAC = broadcast })}},
+		"no hardware":        {[]netip.Addr{addr}, []Binding{with(func(b *Binding) { b.MAC = nil })}},
 	} {
 		if err := s.validate(testConfig()); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("want %q, got %v", want, err)
@@ -107,7 +108,7 @@ func TestRulesetAsText(t *testing.T) {
 	}
 	w := newWorld(t)
 	must(t, w.table.Apply(t.Context(), State{
-		Containers: []Container{{w.i1.addr, Filtered}, {w.i2.addr, Open}, {w.l1.addr, Filtered}},
+		Containers: []netip.Addr{w.i1.addr, w.i2.addr, w.l1.addr},
 		Bindings:   []Binding{w.i1.binding(), w.l1.binding()},
 	}))
 	var text []byte
@@ -134,34 +135,5 @@ func TestRulesetAsText(t *testing.T) {
 	}
 	if !slices.Equal(lines(want), lines(text)) {
 		t.Errorf("the rules have changed; if they should: UPDATE=1 go test -run %s\n%s", t.Name(), text)
-	}
-}
-
-// The DNS filter may listen elsewhere than containers ask.
-func TestDNSAtAnotherPort(t *testing.T) {
-	w := newWorld(t)
-	w.cfg.DNSPort = 5353
-	table, err := New(w.cfg)
-	must(t, err)
-	defer table.Close()
-	heard := &arrivals{}
-	for _, b := range w.cfg.Bridges {
-		w.host.serveAt(t, heard, netip.AddrPortFrom(b.Gateway, 5353))
-	}
-	w.table = table
-	for _, mode := range []Mode{Filtered, Open} {
-		w.apply(t, mode)
-		inTune(t, table)
-		for _, c := range w.containers() {
-			if !c.udp(c.gateway, 53, "question") || c.tcp(c.gateway, 53) != nil {
-				t.Errorf("%v: no answer at 53", mode)
-			}
-			if c.udpBriefly(c.gateway, 5353, "direct") || c.tcp(c.gateway, 5353) == nil {
-				t.Errorf("%v: an answer at the port itself", mode)
-			}
-		}
-	}
-	if heard.has("direct") {
-		t.Error("the port itself was reached")
 	}
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// describe is the canonical form of a table: a line for each thing in it. The elements of sets with
-// timeouts come and go by themselves and are not among them.
+// describe is the canonical form of a table: a line for each thing in it. The elements of sets that the
+// kernel fills are not among them.
 func describe(t table) []string {
 	owner := &nftables.Table{Name: t.name, Family: t.family}
 	lines := []string{describeTable(owner)}
 	for _, s := range t.sets {
 		lines = append(lines, describeSet(s.kernel(owner)))
-		if !s.timeout {
+		if !s.dynamic {
 			lines = append(lines, describeElements(s.name, s.elements)...)
 		}
 	}
@@ -63,37 +63,48 @@ func describeRule(chain string, place int, exprs []expr.Any) string {
 		if reject, is := e.(*expr.Reject); is && reject.Type == 1 {
 			e = &expr.Reject{Type: reject.Type} // a reset has no code
 		}
-		words = append(words, strings.TrimPrefix(fmt.Sprintf("%+v", e), "&"))
+		words = append(words, describeExpr(e))
 	}
 	return fmt.Sprintf("rule %s %02d %s", chain, place, strings.Join(words, " "))
 }
 
-// list describes what the kernel has in place of a table, and the elements of its flows.
-func (w *wire) list(t table) (lines []string, flows []nftables.SetElement, err error) {
+// describeExpr names what the expressions inside of one say, too, instead of where they are in memory.
+func describeExpr(e expr.Any) string {
+	if d, is := e.(*expr.Dynset); is {
+		var inside []string
+		for _, e := range d.Exprs {
+			inside = append(inside, describeExpr(e))
+		}
+		return fmt.Sprintf("dynset %s key %d operation %d %s", d.SetName, d.SrcRegKey, d.Operation, strings.Join(inside, " "))
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%+v", e), "&")
+}
+
+// list describes what the kernel has in place of a table.
+func (w *wire) list(t table) (lines []string, err error) {
 	owner, err := w.findTable(t)
 	if owner == nil || err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	lines = append(lines, describeTable(owner))
 	sets, err := w.rules.GetSets(owner)
 	if err != nil {
-		return nil, nil, fmt.Errorf("sets: %w", err)
+		return nil, fmt.Errorf("sets: %w", err)
 	}
 	for _, s := range sets {
 		lines = append(lines, describeSet(s))
+		if s.Dynamic {
+			continue
+		}
 		elements, err := w.rules.GetSetElements(s)
 		if err != nil {
-			return nil, nil, fmt.Errorf("elements of %s: %w", s.Name, err)
+			return nil, fmt.Errorf("elements of %s: %w", s.Name, err)
 		}
-		if s.HasTimeout {
-			flows = append(flows, elements...)
-		} else {
-			lines = append(lines, describeElements(s.Name, elements)...)
-		}
+		lines = append(lines, describeElements(s.Name, elements)...)
 	}
 	chains, err := w.rules.ListChainsOfTableFamily(t.family)
 	if err != nil {
-		return nil, nil, fmt.Errorf("chains: %w", err)
+		return nil, fmt.Errorf("chains: %w", err)
 	}
 	for _, c := range chains {
 		if c.Table.Name != t.name {
@@ -102,14 +113,14 @@ func (w *wire) list(t table) (lines []string, flows []nftables.SetElement, err e
 		lines = append(lines, describeChain(c))
 		rules, err := w.rules.GetRules(owner, c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("rules of %s: %w", c.Name, err)
+			return nil, fmt.Errorf("rules of %s: %w", c.Name, err)
 		}
 		for i, r := range rules {
 			lines = append(lines, describeRule(c.Name, i, r.Exprs))
 		}
 	}
 	slices.Sort(lines)
-	return lines, flows, nil
+	return lines, nil
 }
 
 func (w *wire) findTable(t table) (*nftables.Table, error) {

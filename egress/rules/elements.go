@@ -3,14 +3,13 @@ package rules
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/google/nftables"
 )
 
 // elements are the contents of the sets that change.
 type elements struct {
-	filtered, open, flows, ports, bound []nftables.SetElement
+	members, ports, bound []nftables.SetElement
 }
 
 // Each of the following is a table with those sets alone that change while the rules stay.
@@ -31,38 +30,18 @@ func arpSets(c Config, e elements) table {
 func inetSets(c Config, e elements) table {
 	return table{family: nftables.TableFamilyINet, name: c.Table, sets: []set{
 		{name: portsSet, key: ifnameType, elements: e.ports},
-		{name: filteredSet, key: memberType, elements: e.filtered},
-		{name: openSet, key: memberType, elements: e.open},
-		{name: flowsSet, key: flowType, timeout: true, elements: e.flows},
+		{name: memberSet, key: memberType, elements: e.members},
 	}}
 }
 
-// A target is what Allow opens: an address and a TCP port.
-type target struct {
-	addr netip.Addr
-	port uint16
-}
-
-func (e *elements) addContainer(c Config, item Container) {
-	key := nftables.SetElement{Key: memberKey(c.mustBridgeOf(item.Addr).Name, item.Addr)}
-	if item.Mode == Filtered {
-		e.filtered = append(e.filtered, key)
-	} else {
-		e.open = append(e.open, key)
-	}
+func (e *elements) addContainer(c Config, addr netip.Addr) {
+	e.members = append(e.members, nftables.SetElement{Key: memberKey(c.mustBridgeOf(addr).Name, addr)})
 }
 
 func (e *elements) addBinding(item Binding) {
 	e.ports = append(e.ports, nftables.SetElement{Key: name(item.Veth)})
 	e.bound = append(e.bound, nftables.SetElement{
 		Key: slices.Concat(name(item.Veth), item.MAC, []byte{0, 0}, item.Addr.AsSlice()),
-	})
-}
-
-func (e *elements) addFlow(from netip.Addr, to target, ttl time.Duration) {
-	e.flows = append(e.flows, nftables.SetElement{
-		Key:     slices.Concat(from.AsSlice(), to.addr.AsSlice(), port(to.port), []byte{0, 0}),
-		Timeout: ttl,
 	})
 }
 

@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long Keep lets changes gather after it has looked: a host whose firewall is being
-// rewritten is not listed for each line of it.
-const settle = 20 * time.Millisecond
+// tellEvery bounds the lines in the log about repairs: who fights over the rules makes thousands.
+const tellEvery = 10 * time.Second
 
 // Keep checks now, whenever some table of the namespace changes, and at every interval, and repairs what
 // differs, with a line in the log. It returns when the context ends, with its error, or when it cannot
 // listen for changes.
+//
+// Between two looks it waits for as long as the last one took, and no longer, whoever else changes rules and
+// however often: so it takes half a processor at most.
 func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("cannot keep the egress rules: interval %v", interval)
@@ -28,56 +30,56 @@ func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 	defer stop()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for repairs := 0; ; {
-		if t.repair(ctx) {
-			repairs++
-		} else {
-			repairs = 0
-		}
-		// Who repairs the same thing again and again is at odds with another who does so too, and would make
-		// that busier with each change: then the ticks have to do.
-		heard := changes
-		if repairs > 3 {
-			heard = nil
-		}
+	var told repairs
+	for {
+		begun := time.Now()
+		t.repair(ctx, &told)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(settle):
+		case <-time.After(time.Since(begun)):
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-		case _, open := <-heard:
-			if !open { // the listener has failed; the ticks go on
-				t.cfg.Log.Warn().Msg("cannot listen for changes of nftables any more: egress rules are checked at intervals only")
-				changes = nil
+		case _, open := <-changes:
+			if !open { // the listener has failed; the caller begins anew
+				return errors.New("cannot keep the egress rules: cannot listen for changes of nftables any more")
 			}
 		}
 	}
 }
 
-// repair says whether there was something to repair.
-func (t *Table) repair(ctx context.Context) bool {
+// repairs is what has been done since it was last told.
+type repairs struct {
+	count int
+	last  time.Time
+}
+
+// repair puts back what somebody has changed.
+func (t *Table) repair(ctx context.Context, told *repairs) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.want == nil {
-		return false
+		return
 	}
 	drift, err := t.check(ctx)
 	if err != nil && ctx.Err() == nil {
 		t.cfg.Log.Error().Err(err).Msg("egress rules could not be checked")
 	}
 	if err != nil || drift == "" {
-		return false
+		return
 	}
 	if err := t.replace(t.want); err != nil {
 		t.cfg.Log.Error().Err(err).Str("drift", drift).Msg("egress rules were changed by someone else and could not be repaired")
-	} else {
-		t.cfg.Log.Warn().Str("drift", drift).Msg("egress rules were changed by someone else and have been repaired")
+		return
 	}
-	return true
+	told.count++
+	if time.Since(told.last) >= tellEvery {
+		t.cfg.Log.Warn().Str("drift", drift).Int("times", told.count).Msg("egress rules were changed by someone else and have been repaired")
+		*told = repairs{last: time.Now()}
+	}
 }
 
 // listen tells of changes to nftables; several may be told as one. The channel is closed when listening

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -19,8 +18,6 @@ type phrase = []expr.Any
 // first, then each field takes whole units of four bytes. 8 is the first of these units' numbers.
 const (
 	first       = unix.NFT_REG_1
-	afterFour   = 8 + 1          // 4 bytes into first
-	afterEight  = 8 + 2          // 8 bytes into first
 	afterName   = unix.NFT_REG_2 // 16 bytes into first
 	afterNameTo = 8 + 6          // a name and a hardware address into first
 )
@@ -90,17 +87,6 @@ func oifDestinationIn(set string) phrase {
 	return phrase{meta(expr.MetaKeyOIFNAME, first), ipAt(destinationAt, afterName), in(set)}
 }
 
-// flowIn is ip saddr . ip daddr . th dport @set.
-func flowIn(set string) phrase {
-	return phrase{ipAt(sourceAt, first), ipAt(destinationAt, afterFour),
-		load(expr.PayloadBaseTransportHeader, 2, 2, afterEight), in(set)}
-}
-
-// renewFlow is update @set { ip saddr . ip daddr . th dport timeout … }, for after flowIn.
-func renewFlow(set string, timeout time.Duration) phrase {
-	return phrase{&expr.Dynset{SrcRegKey: first, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout}}
-}
-
 // What it is.
 
 func ipv4() phrase { return phrase{meta(expr.MetaKeyNFPROTO, first), equals(unix.NFPROTO_IPV4)} }
@@ -147,11 +133,21 @@ func ctReply() phrase {
 	return phrase{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: first}, equals(1)}
 }
 
-// ctRedirected is ct status dnat.
-func ctRedirected() phrase {
-	const destinationNAT = 1 << 5 // IPS_DST_NAT
-	return phrase{&expr.Ct{Key: expr.CtKeySTATUS, Register: first}, masked(destinationNAT, 0),
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: make([]byte, 4)}}
+// What one source may have. Each is said in a set by source addresses that the kernel fills.
+
+// meter matches what is more than so many packets a second.
+func meter(set string, rate int) phrase {
+	return bySource(set, &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(rate), Over: true})
+}
+
+// tracked matches what would be more than so many tracked flows.
+func tracked(set string, most int) phrase {
+	const over = 1 // NFT_CONNLIMIT_F_INV
+	return bySource(set, &expr.Connlimit{Count: uint32(most), Flags: over})
+}
+
+func bySource(set string, condition expr.Any) phrase {
+	return phrase{ipAt(sourceAt, first), &expr.Dynset{SrcRegKey: first, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: phrase{condition}}}
 }
 
 // The mark, and verdicts.
@@ -166,16 +162,6 @@ func setMark(flip uint32) phrase {
 func mark() phrase   { return setMark(boundMark) }
 func unmark() phrase { return setMark(0) }
 
-func redirectTo(addr netip.Addr, p uint16) phrase {
-	return phrase{
-		&expr.Immediate{Register: first, Data: addr.AsSlice()},
-		&expr.Immediate{Register: unix.NFT_REG_2, Data: port(p)},
-		// The ends of the ranges are what the kernel makes of none; said here, so that they compare as equal.
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: first, RegAddrMax: first,
-			RegProtoMin: unix.NFT_REG_2, RegProtoMax: unix.NFT_REG_2, Specified: true},
-	}
-}
-
 func drop() phrase   { return phrase{&expr.Verdict{Kind: expr.VerdictDrop}} }
 func accept() phrase { return phrase{&expr.Verdict{Kind: expr.VerdictAccept}} }
 func to(chain string) phrase {
@@ -186,5 +172,4 @@ var (
 	ifnameType = nftables.TypeIFName
 	memberType = nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)
 	boundType  = nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr, nftables.TypeIPAddr)
-	flowType   = nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeIPAddr, nftables.TypeInetService)
 )

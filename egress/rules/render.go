@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"time"
-
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
@@ -13,16 +11,24 @@ import (
 // Kubernetes, Tailscale nor Docker's swarm uses.
 const boundMark = 0x0400_0000
 
-// flowIdle is how long an address and port that Allow opened stay open for a connection that is in use.
-const flowIdle = time.Hour
-
 // Sets that change while the rules stay. Each table has sets of its own.
 const (
-	filteredSet = "filtered" // iifname . ip saddr
-	openSet     = "open"     // iifname . ip saddr
-	flowsSet    = "flows"    // ip saddr . ip daddr . th dport, with timeouts
-	portsSet    = "ports"    // iifname of every port that is bound
-	boundSet    = "bound"    // iifname . ether saddr . ip saddr
+	memberSet = "members" // iifname . ip saddr
+	portsSet  = "ports"   // iifname of every port that is bound
+	boundSet  = "bound"   // iifname . ether saddr . ip saddr
+)
+
+// Sets that stay as they are. Claims knows a table by them.
+const (
+	bridgesSet  = "bridges"
+	gatewaysSet = "gateways" // iifname . ip daddr
+	subnetsSet  = "subnets"
+)
+
+// Sets that the kernel fills, by source address: how much one has asked, and how many connections it has.
+const (
+	questionsSet   = "questions"
+	connectionsSet = "connections"
 )
 
 // A chain with a hook is where packets come in; one without is where others send them.
@@ -35,10 +41,11 @@ type chain struct {
 }
 
 type set struct {
-	name              string
-	key               nftables.SetDatatype
-	interval, timeout bool
-	elements          []nftables.SetElement
+	name     string
+	key      nftables.SetDatatype
+	interval bool
+	dynamic  bool // the kernel fills it
+	elements []nftables.SetElement
 }
 
 // table is one table as it should be; ruleset is all of them.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -20,12 +21,10 @@ func newScene(t testing.TB) *scene {
 	t.Helper()
 	s := &scene{world: newWorld(t), host: &arrivals{}, inet: &arrivals{}}
 	for _, b := range s.cfg.Bridges {
-		for _, port := range []uint16{53, tlsPort, httpPort} {
-			s.world.host.serveAt(t, s.host, netip.AddrPortFrom(b.Gateway, port))
-		}
+		s.world.host.serveAt(t, s.host, netip.AddrPortFrom(b.Gateway, 53))
 	}
 	s.world.host.serve(t, s.host, otherPort)
-	for _, port := range []int{22, 53, 80, 443, 853, otherPort} {
+	for _, port := range []int{22, 25, 53, 80, 443, 853, otherPort} {
 		s.world.inet.serve(t, s.inet, port)
 	}
 	s.outside = s.world.inet.tap(t, "eth0")
@@ -59,65 +58,7 @@ func TestWithoutRulesAllPasses(t *testing.T) {
 	}
 }
 
-func TestFilteredReachesFilterAndGuard(t *testing.T) {
-	s := newScene(t)
-	s.apply(t, Filtered)
-	for _, c := range s.containers() {
-		if !c.udp(c.gateway, 53, "question") {
-			t.Errorf("%s: no answer from the DNS filter by UDP", c.name)
-		}
-		if err := c.tcp(c.gateway, 53); err != nil {
-			t.Errorf("%s: DNS filter by TCP: %v", c.name, err)
-		}
-		for dialled, guards := range map[int]string{443: "8443", 80: "8080"} {
-			for _, to := range []netip.Addr{public, private, hostLAN, hostOutside, c.gateway} {
-				s.host.clear()
-				conn, err := c.dial("tcp", to, dialled)
-				if err != nil {
-					t.Errorf("%s: %v port %d: %v", c.name, to, dialled, err)
-					continue
-				}
-				if !echo(conn, "hello") {
-					t.Errorf("%s: %v port %d: no echo", c.name, to, dialled)
-				}
-				conn.Close()
-				want := "tcp " + c.addr.String() + " > " + guards + " original " + netip.AddrPortFrom(to, uint16(dialled)).String()
-				if !s.host.has(want) {
-					t.Errorf("%s: the guard saw %q, not %q", c.name, s.host.all(), want)
-				}
-			}
-		}
-		s.nothingLeft(t, c)
-	}
-}
-
-func TestFilteredReachesNothingElse(t *testing.T) {
-	s := newScene(t)
-	s.apply(t, Filtered)
-	c := s.i1
-	for _, port := range []int{22, 53, 853, otherPort} {
-		if err := c.tcp(public, port); !errors.Is(err, syscall.ECONNREFUSED) { // at once, not after a while
-			t.Errorf("tcp %d: %v", port, err)
-		}
-	}
-	for _, port := range []int{53, 80, 443, 853, otherPort} {
-		if c.udpBriefly(public, port, "out") {
-			t.Errorf("udp %d came through", port)
-		}
-	}
-	c.ping(t, public)
-	s.nothingLeft(t, c)
-	s.hostIsClosedTo(t, c)
-	if len(s.inet.all()) > 0 {
-		t.Errorf("inet was reached: %q", s.inet.all())
-	}
-	if !c.udp(c.gateway, 53, "question") {
-		t.Error("and the allowed case fails")
-	}
-}
-
-// hostIsClosedTo tries all the host's addresses, and the guard's own ports, which only what was redirected
-// may come to.
+// hostIsClosedTo tries all the host's addresses.
 func (s *scene) hostIsClosedTo(t *testing.T, c *container) {
 	t.Helper()
 	s.host.clear()
@@ -126,7 +67,7 @@ func (s *scene) hostIsClosedTo(t *testing.T, c *container) {
 		other = s.cfg.Bridges[1].Gateway
 	}
 	for _, to := range []netip.Addr{c.gateway, other, hostLAN, hostOutside} {
-		ports := []int{otherPort, tlsPort, httpPort}
+		ports := []int{otherPort}
 		if to != c.gateway {
 			ports = append(ports, 53)
 		}
@@ -148,9 +89,9 @@ func (s *scene) hostIsClosedTo(t *testing.T, c *container) {
 	}
 }
 
-func TestOpenReachesPublicAddresses(t *testing.T) {
+func TestPublicAddressesAreReached(t *testing.T) {
 	s := newScene(t)
-	s.apply(t, Open)
+	s.apply(t)
 	may := func(c *container, to netip.Addr, want bool) {
 		t.Helper()
 		ask := c.udp
@@ -180,51 +121,44 @@ func TestOpenReachesPublicAddresses(t *testing.T) {
 	may(s.l1, cloud, false)
 	s.hostIsClosedTo(t, s.i1)
 	s.hostIsClosedTo(t, s.l1)
-	if len(s.host.matching("8443")) > 0 {
-		t.Error("open containers were redirected to the guard")
-	}
 	if err := s.i1.tcp(s.i1.gateway, 53); err != nil {
 		t.Errorf("DNS by TCP: %v", err)
 	}
 }
 
 func TestContainersHaveNoNeighbours(t *testing.T) {
-	for _, mode := range []Mode{Filtered, Open} {
-		t.Run(mode.String(), func(t *testing.T) {
-			s := newScene(t)
-			heard := &arrivals{}
-			for _, c := range s.containers() {
-				c.serve(t, heard, otherPort)
+	s := newScene(t)
+	heard := &arrivals{}
+	for _, c := range s.containers() {
+		c.serve(t, heard, otherPort)
+	}
+	if err := s.i1.tcp(s.i2.addr, otherPort); err != nil {
+		t.Fatalf("without rules: %v", err)
+	}
+	eventually(t, "the neighbour hears of it", func() bool { return heard.has("tcp") })
+	s.apply(t)
+	heard.clear()
+	for _, from := range s.containers() {
+		for _, to := range s.containers() {
+			if from == to {
+				continue
 			}
-			if err := s.i1.tcp(s.i2.addr, otherPort); err != nil {
-				t.Fatalf("without rules: %v", err)
+			tap := to.tap(t, "eth0")
+			if from.tcpBriefly(to.addr, otherPort) == nil || from.udpBriefly(to.addr, otherPort, "psst") {
+				t.Errorf("%s reached %s", from.name, to.name)
 			}
-			eventually(t, "the neighbour hears of it", func() bool { return heard.has("tcp") })
-			s.apply(t, mode)
-			heard.clear()
-			for _, from := range s.containers() {
-				for _, to := range s.containers() {
-					if from == to {
-						continue
-					}
-					tap := to.tap(t, "eth0")
-					if from.tcpBriefly(to.addr, otherPort) == nil || from.udpBriefly(to.addr, otherPort, "psst") {
-						t.Errorf("%s reached %s", from.name, to.name)
-					}
-					from.ping(t, to.addr)
-					tap.fence(t, s.world.host, s.bridgeOf(to))
-					if got := tap.matching(from.addr.String() + " >"); len(got) > 0 {
-						t.Errorf("came from %s to %s: %q", from.name, to.name, got)
-					}
-				}
-				if !from.udp(from.gateway, 53, "question") {
-					t.Errorf("%s: the allowed case fails", from.name)
-				}
+			from.ping(t, to.addr)
+			tap.fence(t, s.world.host, s.bridgeOf(to))
+			if got := tap.matching(from.addr.String() + " >"); len(got) > 0 {
+				t.Errorf("came from %s to %s: %q", from.name, to.name, got)
 			}
-			if len(heard.all()) > 0 {
-				t.Errorf("containers heard %q", heard.all())
-			}
-		})
+		}
+		if !from.udp(from.gateway, 53, "question") {
+			t.Errorf("%s: the allowed case fails", from.name)
+		}
+	}
+	if len(heard.all()) > 0 {
+		t.Errorf("containers heard %q", heard.all())
 	}
 }
 
@@ -238,7 +172,7 @@ func TestIPv6IsDropped(t *testing.T) {
 	if !s.i1.udp(gateway, otherPort, "six") || !s.i1.udp(neighbour, otherPort, "six") {
 		t.Fatal("without rules IPv6 does not work")
 	}
-	s.apply(t, Open)
+	s.apply(t)
 	s.host.clear()
 	heard.clear()
 	if s.i1.udpBriefly(gateway, otherPort, "six") || s.i1.udpBriefly(neighbour, otherPort, "six") || len(s.host.all())+len(heard.all()) > 0 {
@@ -247,4 +181,60 @@ func TestIPv6IsDropped(t *testing.T) {
 	if !s.i1.udp(public, otherPort, "four") {
 		t.Error("and IPv4 does not")
 	}
+}
+
+// Mail to other servers is closed unless the operator has opened it.
+func TestClosedPorts(t *testing.T) {
+	s := newScene(t)
+	s.apply(t)
+	if err := s.i1.tcp(public, 25); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("tcp 25: %v", err)
+	}
+	s.nothingLeft(t, s.i1)
+	if err := s.i1.tcp(public, 22); err != nil {
+		t.Errorf("tcp 22: %v", err)
+	}
+	s.cfg.ClosedPorts = nil
+	table, err := New(s.cfg)
+	must(t, err)
+	defer table.Close()
+	s.table = table
+	s.apply(t)
+	if err := s.i1.tcp(public, 25); err != nil {
+		t.Errorf("opened, tcp 25: %v", err)
+	}
+}
+
+// One container takes neither the DNS filter's time nor the host's table of flows.
+func TestOneContainerIsBounded(t *testing.T) {
+	s := newScene(t)
+	const flows = 20
+	s.cfg.Questions, s.cfg.Connections = 50, flows
+	table, err := New(s.cfg)
+	must(t, err)
+	defer table.Close()
+	s.table = table
+	s.apply(t)
+	inTune(t, table)
+	hostMAC := s.gatewayMAC(t, s.i1)
+	var frames [][]byte
+	for i := range 1000 {
+		question := datagram(s.i1.addr, s.i1.gateway, 53, fmt.Sprint("flood ", i))
+		question[20], question[21] = byte(10+i>>8), byte(i) // each from a port of its own
+		out := datagram(s.i1.addr, public, otherPort, fmt.Sprint("flood ", i))
+		out[20], out[21] = byte(10+i>>8), byte(i)
+		frames = append(frames, ethernet(hostMAC, s.i1.mac, 0x0800, question), ethernet(hostMAC, s.i1.mac, 0x0800, out))
+	}
+	s.i1.send(t, "eth0", frames...)
+	s.outside.fence(t, s.world.host, "eth0")
+	if entries, err := s.table.tracks.flowsOf(s.i1.addr); err != nil || len(entries) > flows || len(entries) == 0 {
+		t.Errorf("%d flows are tracked: %v", len(entries), err)
+	}
+	if came := len(s.host.matching("flood")); came > flows {
+		t.Errorf("%d questions came to the filter", came)
+	}
+	if !s.i2.udp(s.i2.gateway, 53, "question") || s.i2.tcp(public, 443) != nil {
+		t.Error("another container is bounded with it")
+	}
+	inTune(t, table)
 }

@@ -18,7 +18,7 @@ func (s *scene) gatewayMAC(t testing.TB, c *container) net.HardwareAddr {
 
 func TestSourceIsBoundToPort(t *testing.T) {
 	s := newScene(t)
-	s.apply(t, Open)
+	s.apply(t)
 	gateway := s.gatewayMAC(t, s.i1)
 	frame := func(mac net.HardwareAddr, src, dst netip.Addr, port int, text string) []byte {
 		return ethernet(gateway, mac, unix.ETH_P_IP, datagram(src, dst, port, text))
@@ -60,7 +60,7 @@ func TestARPIsBoundToPort(t *testing.T) {
 	if err := s.i2.tcp(s.i2.gateway, 53); err != nil { // the host knows i2
 		t.Fatal(err)
 	}
-	s.apply(t, Filtered)
+	s.apply(t)
 	onBridge, onNeighbour := s.world.host.tap(t, s.bridgeOf(s.i1)), s.i2.tap(t, "eth0")
 	gateway, none := s.gatewayMAC(t, s.i1), make(net.HardwareAddr, 6)
 	arp := func(dst, src net.HardwareAddr, p []byte) []byte { return ethernet(dst, src, unix.ETH_P_ARP, p) }
@@ -103,7 +103,7 @@ func TestARPTellsOfTheGatewayAlone(t *testing.T) {
 		return ""
 	}
 	eventually(t, "without rules the host tells", func() bool { return ask(hostLAN) != "" })
-	s.apply(t, Filtered)
+	s.apply(t)
 	eventually(t, "the gateway's answer", func() bool { return ask(s.i1.gateway) != "" })
 	if got := ask(hostLAN); got != "" {
 		t.Errorf("the host told of another address: %s", got)
@@ -113,7 +113,7 @@ func TestARPTellsOfTheGatewayAlone(t *testing.T) {
 // A frame to a link-local group passes the bridge's hooks by.
 func TestLinkLocalFrames(t *testing.T) {
 	s := newScene(t)
-	s.apply(t, Filtered)
+	s.apply(t)
 	if !s.i2.udp(s.i2.gateway, 53, "known") {
 		t.Fatal("no DNS")
 	}
@@ -162,7 +162,7 @@ func TestLinkLocalFramesMisleadABridge(t *testing.T) {
 
 func TestOthersMayNotPoseAsContainers(t *testing.T) {
 	s := newScene(t)
-	s.apply(t, Filtered)
+	s.apply(t)
 	hostMAC := s.world.host.link(t, "eth0").Attrs().HardwareAddr
 	mac := s.world.inet.link(t, "eth0").Attrs().HardwareAddr
 	// From outside: a container's address, and the gateway as a target; then what is allowed.
@@ -206,7 +206,7 @@ func TestUnboundPortHasNoARP(t *testing.T) {
 		answered, here, there := heard()
 		return answered && here && there
 	})
-	must(t, s.table.Apply(t.Context(), State{Containers: []Container{{me.addr, Open}, {it.addr, Open}},
+	must(t, s.table.Apply(t.Context(), State{Containers: []netip.Addr{me.addr, it.addr},
 		Bindings: []Binding{it.binding()}}))
 	if answered, here, there := heard(); answered || here || there {
 		t.Errorf("the host answered: %t; the neighbour was heard: %t; and heard: %t", answered, here, there)
@@ -233,7 +233,7 @@ func TestLinkLocalARP(t *testing.T) {
 		return tap.matching("arp 2 " + hostLAN.String())
 	}
 	eventually(t, "without rules an answer", func() bool { return len(answers()) > 0 })
-	s.apply(t, Filtered)
+	s.apply(t)
 	if got := answers(); len(got) > 0 {
 		t.Errorf("answered: %q", got)
 	}

@@ -8,34 +8,6 @@ import (
 	"strings"
 )
 
-// Mode is what a container may reach. A container that may reach nothing has no address and is none of ours.
-type Mode uint8
-
-// The modes. The zero value is none of them.
-const (
-	// Filtered may ask the DNS filter and talk to the guard, and to what Allow opened.
-	Filtered Mode = iota + 1
-	// Open may ask the DNS filter and is forwarded to what its bridge does not rule out.
-	Open
-)
-
-func (m Mode) String() string {
-	switch m {
-	case Filtered:
-		return "filtered"
-	case Open:
-		return "open"
-	default:
-		return fmt.Sprintf("mode %d", uint8(m))
-	}
-}
-
-// A Container is one that has an address of ours. The bridge follows from the address.
-type Container struct {
-	Addr netip.Addr
-	Mode Mode
-}
-
 // A Binding says which interface of the host is the other end of a container's, and what may be sent
 // from it: frames from any other hardware or IPv4 address are dropped.
 type Binding struct {
@@ -46,7 +18,8 @@ type Binding struct {
 
 // State is all that a ruleset depends on besides the Config.
 type State struct {
-	Containers []Container
+	// Containers are the addresses of those that there are. The bridge follows from the address.
+	Containers []netip.Addr
 	Bindings   []Binding
 }
 
@@ -54,12 +27,13 @@ type State struct {
 func (s State) validate(c Config) error {
 	var faults []error
 	known := map[netip.Addr]bool{}
-	for _, item := range s.Containers {
-		faults = append(faults, item.validate(c))
-		if known[item.Addr] {
-			faults = append(faults, fmt.Errorf("container %v: given twice", item.Addr))
+	for _, addr := range s.Containers {
+		_, err := c.bridgeOf(addr)
+		faults = append(faults, err)
+		if known[addr] {
+			faults = append(faults, fmt.Errorf("container %v: given twice", addr))
 		}
-		known[item.Addr] = true
+		known[addr] = true
 	}
 	veths, bound := map[string]bool{}, map[netip.Addr]bool{}
 	for _, item := range s.Bindings {
@@ -73,14 +47,6 @@ func (s State) validate(c Config) error {
 		veths[item.Veth], bound[item.Addr] = true, true
 	}
 	return errors.Join(faults...)
-}
-
-func (c Container) validate(cfg Config) error {
-	if c.Mode != Filtered && c.Mode != Open {
-		return fmt.Errorf("container %v: %v is neither filtered nor open", c.Addr, c.Mode)
-	}
-	_, err := cfg.bridgeOf(c.Addr)
-	return err
 }
 
 func (b Binding) validate(cfg Config) error {

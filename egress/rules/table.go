@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,9 +27,8 @@ type Table struct {
 
 // wanted is what the kernel was last told.
 type wanted struct {
-	modes map[netip.Addr]Mode
-	bound map[netip.Addr]Binding
-	flows map[netip.Addr]map[target]time.Time // until when, unless in use
+	members map[netip.Addr]struct{}
+	bound   map[netip.Addr]Binding
 }
 
 // New connects. It changes nothing: rules that an earlier process left go on holding until Apply.
@@ -59,7 +57,7 @@ func remedy(err error) string {
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT),
 		errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
 		return ": the kernel needs nf_tables with the families inet, bridge and arp, and nf_conntrack, nft_ct, " +
-			"nft_nat, nft_reject_inet (Linux 5.10 or newer; try modprobe nf_tables)"
+			"nft_limit, nft_connlimit, nft_reject_inet (Linux 5.10 or newer; try modprobe nf_tables)"
 	default:
 		return ""
 	}
@@ -71,11 +69,9 @@ func (t *Table) Apply(ctx context.Context, state State) error {
 	if err := state.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot apply egress rules: %w", err)
 	}
-	next := &wanted{
-		modes: map[netip.Addr]Mode{}, bound: map[netip.Addr]Binding{}, flows: map[netip.Addr]map[target]time.Time{},
-	}
-	for _, item := range state.Containers {
-		next.modes[item.Addr] = item.Mode
+	next := &wanted{members: map[netip.Addr]struct{}{}, bound: map[netip.Addr]Binding{}}
+	for _, addr := range state.Containers {
+		next.members[addr] = struct{}{}
 	}
 	for _, item := range state.Bindings {
 		next.bound[item.Addr] = cloned(item)
@@ -109,18 +105,11 @@ func (t *Table) replace(next *wanted) error {
 
 func (w *wanted) elements(c Config) elements {
 	var e elements
-	for addr, mode := range w.modes {
-		e.addContainer(c, Container{addr, mode})
+	for addr := range w.members {
+		e.addContainer(c, addr)
 	}
 	for _, item := range w.bound {
 		e.addBinding(item)
-	}
-	for addr, targets := range w.flows {
-		for to, until := range targets {
-			if left := time.Until(until); left >= time.Millisecond {
-				e.addFlow(addr, to, left)
-			}
-		}
 	}
 	return e
 }

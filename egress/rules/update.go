@@ -5,37 +5,30 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"time"
 
 	"github.com/containerd/errdefs"
 )
 
-// maxTargets bounds what one container can make us hold by having names resolved.
-const maxTargets = 1024
-
 // Add lets a container's address be used, before the container is started. One that was another's must have
-// been forgotten. An address that has a container already is errdefs.ErrAlreadyExists unless the
-// container is the same.
-func (t *Table) Add(item Container) error {
-	if err := item.validate(t.cfg); err != nil {
+// been forgotten. One that is there is no error.
+func (t *Table) Add(addr netip.Addr) error {
+	if _, err := t.cfg.bridgeOf(addr); err != nil {
 		return fmt.Errorf("cannot add container: %w: %w", errdefs.ErrInvalidArgument, err)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.ready(); err != nil {
-		return fmt.Errorf("cannot add container %v: %w", item.Addr, err)
+		return fmt.Errorf("cannot add container %v: %w", addr, err)
 	}
-	if mode, taken := t.want.modes[item.Addr]; taken && mode != item.Mode {
-		return fmt.Errorf("cannot add container %v: it is there as %v, remove it first: %w", item.Addr, mode, errdefs.ErrAlreadyExists)
-	} else if taken {
+	if _, taken := t.want.members[addr]; taken {
 		return nil
 	}
 	var e elements
-	e.addContainer(t.cfg, item)
+	e.addContainer(t.cfg, addr)
 	if err := t.send(additions(t.cfg, e)); err != nil {
-		return fmt.Errorf("cannot add container %v: %w", item.Addr, err)
+		return fmt.Errorf("cannot add container %v: %w", addr, err)
 	}
-	t.want.modes[item.Addr] = item.Mode
+	t.want.members[addr] = struct{}{}
 	return nil
 }
 
@@ -53,7 +46,7 @@ func (t *Table) Bind(item Binding) error {
 	if err := t.ready(); err != nil {
 		return failed(err)
 	}
-	if _, known := t.want.modes[item.Addr]; !known {
+	if _, known := t.want.members[item.Addr]; !known {
 		return failed(fmt.Errorf("no container was added with that address: %w", errdefs.ErrNotFound))
 	}
 	for addr, other := range t.want.bound {
@@ -89,24 +82,19 @@ func (t *Table) Remove(addr netip.Addr) error {
 	if err := t.ready(); err != nil {
 		return failed(err)
 	}
-	mode, known := t.want.modes[addr]
-	if !known {
+	if _, known := t.want.members[addr]; !known {
 		return nil
 	}
 	var e elements
-	e.addContainer(t.cfg, Container{addr, mode})
+	e.addContainer(t.cfg, addr)
 	if item, bound := t.want.bound[addr]; bound {
 		e.addBinding(item)
-	}
-	for to := range t.want.flows[addr] {
-		e.addFlow(addr, to, flowIdle)
 	}
 	if err := t.send(removals(t.cfg, e)); err != nil {
 		return failed(err)
 	}
-	delete(t.want.modes, addr)
+	delete(t.want.members, addr)
 	delete(t.want.bound, addr)
-	delete(t.want.flows, addr)
 	return nil
 }
 
@@ -125,9 +113,9 @@ func (t *Table) Forget(addr netip.Addr) error {
 func (t *Table) ForgetStrangers() error {
 	t.mu.Lock()
 	err := t.ready()
-	var known map[netip.Addr]Mode
+	var known map[netip.Addr]struct{}
 	if err == nil {
-		known = maps.Clone(t.want.modes)
+		known = maps.Clone(t.want.members)
 	}
 	t.mu.Unlock()
 	if err != nil {
@@ -141,41 +129,6 @@ func (t *Table) ForgetStrangers() error {
 	if err != nil {
 		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
 	}
-	return nil
-}
-
-// Allow lets a filtered container reach an address and TCP port beyond 80 and 443, for ttl (at most an
-// hour) from now. A connection made in that time may go on, and opens another hour with each packet.
-// errdefs.ErrNotFound: no filtered container has that address; errdefs.ErrResourceExhausted: it has 1024.
-func (t *Table) Allow(addr, dst netip.Addr, port uint16, ttl time.Duration) error {
-	failed := func(err error) error { return fmt.Errorf("cannot open port %d of %v to %v: %w", port, dst, addr, err) }
-	if !dst.Is4() || port == 0 || ttl < time.Millisecond {
-		return failed(fmt.Errorf("want an IPv4 address, a port and a time to live: %w", errdefs.ErrInvalidArgument))
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.ready(); err != nil {
-		return failed(err)
-	}
-	if t.want.modes[addr] != Filtered {
-		return failed(fmt.Errorf("no filtered container has that address: %w", errdefs.ErrNotFound))
-	}
-	to, targets := target{dst, port}, t.want.flows[addr]
-	if _, again := targets[to]; !again && len(targets) >= maxTargets {
-		return failed(fmt.Errorf("it has %d open already: %w", maxTargets, errdefs.ErrResourceExhausted))
-	}
-	ttl = min(ttl, flowIdle)
-	var e elements
-	e.addFlow(addr, to, ttl)
-	// An element that is there would keep its old time: it is taken out and put in again.
-	if err := t.send(removals(t.cfg, e).then(additions(t.cfg, e))); err != nil {
-		return failed(err)
-	}
-	if targets == nil {
-		targets = map[target]time.Time{}
-		t.want.flows[addr] = targets
-	}
-	targets[to] = time.Now().Add(ttl)
 	return nil
 }
 

@@ -58,8 +58,7 @@ var (
 )
 
 const (
-	isolated, local   = "daycare-isolat", "daycare-local"
-	tlsPort, httpPort = 8443, 8080
+	isolated, local = "daycare-isolat", "daycare-local"
 )
 
 func testConfig() Config {
@@ -78,7 +77,7 @@ func testConfig() Config {
 			{Name: local, Gateway: netip.MustParseAddr("10.77.2.1"), Subnet: netip.MustParsePrefix("10.77.2.0/24"),
 				NonPublic: prefixes(never...)},
 		},
-		DNSPort: 53, TLSPort: tlsPort, HTTPPort: httpPort,
+		Questions: 1_000_000, Connections: 1_000_000, ClosedPorts: []uint16{25},
 	}
 }
 
@@ -235,12 +234,12 @@ func (w *world) newContainer(t testing.TB, bridge, number int) *container {
 	return c
 }
 
-// apply makes all four containers known with the given mode and binds them.
-func (w *world) apply(t testing.TB, mode Mode) {
+// apply makes all four containers known and binds them.
+func (w *world) apply(t testing.TB) {
 	t.Helper()
 	var state State
 	for _, c := range w.containers() {
-		state.Containers = append(state.Containers, Container{c.addr, mode})
+		state.Containers = append(state.Containers, c.addr)
 		state.Bindings = append(state.Bindings, c.binding())
 	}
 	must(t, w.table.Apply(t.Context(), state))

@@ -1549,10 +1549,11 @@ export interface components {
          */
         Verdict: "allowed" | "denied" | "failed" | "limited" | "malformed";
         /**
-         * @description A question to the DNS filter, the name in a TLS connection, or the host of an HTTP request.
+         * @description A question to the DNS filter, the name in a TLS connection, the host of an HTTP request, or a connection to
+         *     one of egress.extraPorts.
          * @enum {string}
          */
-        Via: "dns" | "tls" | "http";
+        Via: "dns" | "tls" | "http" | "tcp";
         /**
          * @description One of a few sentences, for people. That of a denial which `allowedDomains` with this name would have
          *     prevented is always `the name is not allowed for this call`.

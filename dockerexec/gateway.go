@@ -1,0 +1,170 @@
+package dockerexec
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// A network of ours has a gateway: a container in whose network namespace the cables of filtered containers end.
+// It is the service's own program, and stays when the service ends. What it does is up to Networks.
+
+// Gateway is what a network's gateway is made with.
+type Gateway struct {
+	// Program is the file of the program, which is copied, and Arguments what it is started with.
+	Program   string
+	Arguments []string
+	// Dir is a folder that it shares with the service: it is made anew with the gateway, and is GatewayDir inside.
+	Dir string
+	// Sysctls are those of its network namespace.
+	Sysctls map[string]string
+}
+
+// GatewayDir is where a gateway finds the folder that it shares with the service.
+const GatewayDir = "/.daycare/shared"
+
+const (
+	gatewaySuffix = "-gateway"
+	gatewayPrefix = "gateway-"
+	// gatewayPath is where a gateway finds its program.
+	gatewayPath = "/.daycare/gateway"
+	// gatewayRuntime is the engine's own: the namespace has to be the kernel's.
+	gatewayRuntime = "runc"
+	gatewayMemory  = 256 << 20
+	gatewayPids    = 64
+)
+
+// likeness is what tells gateways apart: one of another likeness is made anew.
+func (g Gateway) likeness() string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", g.Arguments, g.Sysctls))
+	return hex.EncodeToString(sum[:8])
+}
+
+// gateway finds or makes the gateway of a network, and says so in it. It needs networking. The containers that
+// hang on a gateway which is there no more are given up.
+func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
+	g, wanted, err := e.cfg.Networks.Gateway(n)
+	if err != nil || !wanted {
+		return n, err
+	}
+	n.GatewayDir = g.Dir
+	name := n.Name + gatewaySuffix
+	found, err := e.docker.ContainerInspect(ctx, name)
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, engine.Explain(e.docker, err))
+	}
+	missing := err != nil
+	if !missing && found.Config.Labels[labelInstance] != e.cfg.Instance {
+		return n, fmt.Errorf("the name %s is taken by a container that is not this service's: set egress.name to another name, or remove the container: %w", name, cerrdefs.ErrConflict)
+	}
+	if !missing && found.State.Running && found.Config.Labels[labelGateway] == g.likeness() {
+		n.GatewayID = found.ID
+	} else {
+		if !missing {
+			if err := e.removeContainer(found.ID); err != nil {
+				return n, err
+			}
+		}
+		if n.GatewayID, err = e.makeGateway(ctx, name, g); err != nil {
+			return n, fmt.Errorf("cannot make the gateway %s: %w", name, engine.Explain(e.docker, err))
+		}
+		e.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
+	}
+	if before := e.gateways[n.Profile]; before != "" && before != n.GatewayID {
+		e.logOf(ctx).Warn().Str("network", n.Name).Msg("the network's gateway has gone: giving up the containers on it")
+		if err := e.clearNetwork(ctx, n.Profile); err != nil {
+			return n, err
+		}
+	}
+	e.gateways[n.Profile] = n.GatewayID
+	return n, nil
+}
+
+// makeGateway makes and starts one.
+func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id string, err error) {
+	platform, err := e.cfg.Platform(ctx)
+	if err != nil {
+		return "", err
+	}
+	program, err := install(g.Program, filepath.Dir(g.Dir), gatewayPrefix)
+	if err != nil {
+		return "", fmt.Errorf("cannot install its program: %w", err)
+	}
+	if err := errors.Join(os.RemoveAll(g.Dir), os.MkdirAll(g.Dir, 0o700)); err != nil {
+		return "", fmt.Errorf("cannot make its folder: %w", err)
+	}
+	pids := int64(gatewayPids)
+	made, err := e.docker.ContainerCreate(ctx, &container.Config{
+		Image: platform.ImageID, Hostname: "gateway", User: "0:0", WorkingDir: "/",
+		Entrypoint: append([]string{gatewayPath}, g.Arguments...), Cmd: []string{},
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Labels:      map[string]string{labelInstance: e.cfg.Instance, labelGateway: g.likeness()},
+	}, &container.HostConfig{
+		Runtime:        gatewayRuntime,
+		NetworkMode:    "none",
+		ReadonlyRootfs: true,
+		CapDrop:        []string{"ALL"},
+		CapAdd:         []string{"NET_ADMIN", "NET_BIND_SERVICE"}, // of its own namespace
+		SecurityOpt:    []string{"no-new-privileges"},
+		IpcMode:        container.IPCModePrivate,
+		LogConfig:      container.LogConfig{Type: "none"},
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		Sysctls:        g.Sysctls,
+		Resources:      container.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
+		Mounts: []mount.Mount{
+			bind(Mount{Source: program, Target: gatewayPath, ReadOnly: true}),
+			bind(Mount{Source: g.Dir, Target: GatewayDir}),
+		},
+	}, nil, nil, name)
+	if err != nil {
+		return "", err
+	}
+	if err := e.docker.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+		return "", errors.Join(err, e.removeContainer(made.ID))
+	}
+	return made.ID, removeOthers(program)
+}
+
+// removeOthers removes the programs of gateways before. Those that run keep theirs.
+func removeOthers(program string) error {
+	all, err := filepath.Glob(filepath.Join(filepath.Dir(program), gatewayPrefix+"*"))
+	for _, file := range all {
+		if file != program {
+			err = errors.Join(err, os.Remove(file))
+		}
+	}
+	return err
+}
+
+// gatewayEnded has a gateway that has gone replaced, if its network is in use.
+func (e *Executor) gatewayEnded() {
+	for profile, base := range e.networksInUse() {
+		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
+			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot make the network's gateway anew")
+		}
+	}
+}
+
+// considerGateway removes one whose networks have another name now. The others are judged when they are used.
+func (e *Executor) considerGateway(found container.Summary, platform Platform) {
+	for _, name := range found.Names {
+		for profile := range bridgeSuffixes {
+			if name == "/"+platform.Network+"-"+profile+gatewaySuffix {
+				return
+			}
+		}
+	}
+	if err := e.removeContainer(found.ID); err != nil {
+		e.cfg.Log.Warn().Err(err).Msg("cannot remove a gateway that no network has")
+	}
+}

@@ -1,0 +1,79 @@
+package egress
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// A further port is reached at addresses that were told, for as long as they were told, and only so many.
+func TestTold(t *testing.T) {
+	var told told
+	now := time.Now()
+	at := netip.MustParseAddr("198.51.100.7")
+	if _, ok := told.nameOf(at, now); ok {
+		t.Error("nothing was told")
+	}
+	told.note("a.example", []netip.Addr{at}, time.Second, now)
+	for after, want := range map[time.Duration]bool{0: true, leastTTL - 1: true, leastTTL: false} {
+		if name, ok := told.nameOf(at, now.Add(after)); ok != want || name != "a.example" {
+			t.Errorf("after %v: %q %t", after, name, ok)
+		}
+	}
+	told.note("b.example", []netip.Addr{at}, 24*time.Hour, now)
+	if name, ok := told.nameOf(at, now.Add(mostTTL)); ok || name != "b.example" {
+		t.Errorf("%q %t", name, ok)
+	}
+	addr := netip.MustParseAddr("203.0.113.0")
+	for range 2 * mostTold {
+		addr = addr.Next()
+		told.note("many.example", []netip.Addr{addr}, 0, now)
+	}
+	if len(told.names) > mostTold {
+		t.Errorf("%d are remembered", len(told.names))
+	}
+	if _, ok := told.nameOf(at, now); !ok {
+		t.Error("one was forgotten for others")
+	}
+	told.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
+	if name, ok := told.nameOf(addr, now.Add(2*mostTTL)); !ok || name != "late.example" {
+		t.Error("there is no room although all have expired")
+	}
+}
+
+// pair is a connection.
+func pair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	dialled, err := net.Dial("tcp", l.Addr().String())
+	must(t, err)
+	accepted, err := l.Accept()
+	must(t, err)
+	t.Cleanup(func() { _, _ = dialled.Close(), accepted.Close() })
+	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
+}
+
+// What is said goes both ways, and either end may have said all before the other.
+func TestCarry(t *testing.T) {
+	client, near := pair(t)
+	far, server := pair(t)
+	done := make(chan struct{})
+	go func() { carry(t.Context(), near, far); close(done) }()
+	_, err := client.Write([]byte("question"))
+	must(t, err)
+	must(t, client.CloseWrite())
+	if said, err := io.ReadAll(server); err != nil || string(said) != "question" {
+		t.Errorf("%q, %v", said, err)
+	}
+	_, err = server.Write([]byte("answer"))
+	must(t, err)
+	must(t, server.Close())
+	if said, err := io.ReadAll(client); err != nil || string(said) != "answer" {
+		t.Errorf("%q, %v", said, err)
+	}
+	<-done
+}

@@ -1,0 +1,114 @@
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+)
+
+// A Claim is what a table of this package's, of whichever service, says that it is for.
+type Claim struct {
+	Table   string
+	Bridges []string
+	Subnets []netip.Prefix
+}
+
+// Claims lists the tables of this package's in the network namespace of the process, or in that of a descriptor
+// which is not 0. They are known by their sets.
+func Claims(netns int) ([]Claim, error) {
+	w, err := dial(netns)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the tables of nftables: %w", err)
+	}
+	defer w.close()
+	tables, err := w.rules.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the tables of nftables: %w", err)
+	}
+	var claims []Claim
+	for _, found := range tables {
+		found.Family = nftables.TableFamilyINet
+		if c, ours := w.claim(found); ours {
+			claims = append(claims, c)
+		}
+	}
+	return claims, nil
+}
+
+// claim reads a table. One that goes meanwhile is none of ours.
+func (w *wire) claim(found *nftables.Table) (Claim, bool) {
+	c := Claim{Table: found.Name}
+	sets, err := w.rules.GetSets(found)
+	if err != nil {
+		return c, false
+	}
+	ours := 0
+	for _, s := range sets {
+		if !slices.Contains([]string{bridgesSet, subnetsSet, gatewaysSet}, s.Name) {
+			continue
+		}
+		elements, err := w.rules.GetSetElements(s)
+		if err != nil {
+			return c, false
+		}
+		ours++
+		switch s.Name {
+		case bridgesSet:
+			for _, e := range elements {
+				c.Bridges = append(c.Bridges, string(bytes.TrimRight(e.Key, "\x00")))
+			}
+		case subnetsSet:
+			c.Subnets = prefixesOf(elements)
+		}
+	}
+	return c, ours == 3
+}
+
+// prefixesOf reads intervals of IPv4 addresses: each as the smallest prefix that holds it.
+func prefixesOf(elements []nftables.SetElement) (list []netip.Prefix) {
+	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
+	var first netip.Addr
+	for _, e := range elements {
+		addr, ok := netip.AddrFromSlice(e.Key)
+		if !ok || !addr.Is4() {
+			continue
+		}
+		if !e.IntervalEnd {
+			first = addr
+			continue
+		}
+		if !first.IsValid() {
+			continue // the kernel's own end of what comes before all
+		}
+		a, b := first.As4(), addr.Prev().As4()
+		same := 0
+		for i := range a {
+			if same += bits.LeadingZeros8(a[i] ^ b[i]); a[i] != b[i] {
+				break
+			}
+		}
+		list = append(list, netip.PrefixFrom(first, same).Masked())
+		first = netip.Addr{}
+	}
+	return list
+}
+
+// RemoveTables deletes the tables of that name, of all families. Those that are not there are no error.
+func RemoveTables(netns int, name string) error {
+	w, err := dial(netns)
+	if err != nil {
+		return fmt.Errorf("cannot remove the tables %s of nftables: %w", name, err)
+	}
+	defer w.close()
+	b := removal(ruleset{
+		{family: nftables.TableFamilyBridge, name: name}, {family: nftables.TableFamilyARP, name: name}, {family: nftables.TableFamilyINet, name: name},
+	})
+	if _, err := w.commit(b); err != nil {
+		return fmt.Errorf("cannot remove the tables %s of nftables: %w", name, err)
+	}
+	return nil
+}
