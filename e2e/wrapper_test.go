@@ -116,7 +116,8 @@ func TestWrapperShowsTheWorkingDirectory(t *testing.T) {
 			t.Errorf("below /tmp: %q %q %d", stdout, stderr, code)
 		}
 		stdout, stderr, code = ends(t, l.wrapped(t, "/usr", `{}`, "--", "pwd"))
-		if code != 125 || !strings.Contains(stderr, "allowedMountRoots") || !strings.Contains(stderr, "mounts[0] is /usr") {
+		if code != 125 || !strings.Contains(stderr, "allowedMountRoots") || !strings.Contains(stderr, "mounts[0] is /usr") ||
+			!strings.Contains(stderr, `"allowedMountRoots": ["`+l.path("users")+`","/usr"]`) || !strings.Contains(stderr, "/etc/daycare-sandbox/settings.json") {
 			t.Errorf("/usr: %q %q %d", stdout, stderr, code)
 		}
 	}, "SANDBOXD_ALLOWED_MOUNT_ROOTS="+work+",/tmp")

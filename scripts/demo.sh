@@ -94,6 +94,11 @@ trust_as_the_host_does() {
 	[ ! -r "$host" ] || export SANDBOXD_EGRESS_CA_FILE="${SANDBOXD_EGRESS_CA_FILE:-$host}"
 }
 
+# "sandbox --settings" has the working directory mounted: the demo allows two places where people try it.
+allow_what_people_try() {
+	export SANDBOXD_ALLOWED_MOUNT_ROOTS="${SANDBOXD_ALLOWED_MOUNT_ROOTS:-/data/users,/srv,$PWD}"
+}
+
 start_service() {
 	step "The service"
 	if bin/sandbox health >/dev/null 2>&1; then
@@ -102,6 +107,7 @@ start_service() {
 	fi
 	resolve_as_the_host_does
 	trust_as_the_host_does
+	allow_what_people_try
 	setsid nohup bin/sandboxd >>"$LOG" 2>&1 </dev/null &
 	local pid=$!
 	for _ in $(seq 100); do

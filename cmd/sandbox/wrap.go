@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,9 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 
 // maxSettings is how large a settings file may be.
 const maxSettings = 1 << 20
+
+// defaultSettings is where the service looks for its settings.
+const defaultSettings = "/etc/daycare-sandbox/settings.json"
 
 func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string) error {
 	defer c.Close()
@@ -70,7 +74,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	e.TimeoutMs = &timeout
 	id := wrapID(call.Registration)
 	if _, err := c.Put(ctx, id, call.Registration); err != nil {
-		return notShown(call.Registration, err)
+		return notShown(call.Registration, health.UsersDir, err)
 	}
 	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
 	return conclude(cmd.ErrOrStderr(), result, err, advice{
@@ -164,14 +168,20 @@ func wrapID(r apitypes.Registration) string {
 }
 
 // notShown says of a refusal which directories it is about, which the service does not.
-func notShown(r apitypes.Registration, err error) error {
+// What is not allowed is told with what would allow it.
+func notShown(r apitypes.Registration, usersDir string, err error) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || len(r.Mounts) == 0 {
 		return err
 	}
-	names := ""
+	names, roots := "", []string{usersDir}
 	for i, m := range r.Mounts {
 		names += fmt.Sprintf("; mounts[%d] is %s", i, m.Source)
+		roots = append(roots, m.Source)
+	}
+	if strings.Contains(refused.Message, "allowedMountRoots") {
+		value, _ := json.Marshal(roots) // strings
+		names += fmt.Sprintf("; what allows it is \"allowedMountRoots\": %s, with what is in it already, in the settings of the service (%s by default); it takes effect when the service gets SIGHUP", value, defaultSettings)
 	}
 	return fmt.Errorf("%w%s", err, names)
 }
