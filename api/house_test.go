@@ -58,8 +58,9 @@ func newHouse(t testing.TB) *sandbox.Service {
 	t.Cleanup(ports.Shutdown)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(dir, "processes"), Runner: &idleRunner{running: map[string]process.Instance{}},
-		LogDir: func(r process.Record) string { return filepath.Join(users, r.UserID, "processes", r.ID) },
-		Clock:  process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
+		LogDir:  func(r process.Record) string { return filepath.Join(users, r.UserID, "processes", r.ID) },
+		Discard: func(r process.Record) error { return os.RemoveAll(filepath.Join(users, r.UserID, "processes", r.ID)) },
+		Clock:   process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)

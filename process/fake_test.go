@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -294,7 +295,7 @@ type service struct {
 func (h *house) open(change ...func(*Config)) *service {
 	h.t.Helper()
 	run := &fakeRunner{engine: h.engine}
-	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Clock: h.clock, BootID: h.boot, Ports: expose.New(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
+	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Discard: func(r Record) error { return os.RemoveAll(h.logDir(r)) }, Clock: h.clock, BootID: h.boot, Ports: expose.New(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
 	for _, f := range change {
 		f(&cfg)
 	}

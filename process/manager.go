@@ -21,10 +21,12 @@ type Config struct {
 	// Dir holds the records. The service alone may use it, and one service at a time.
 	Dir    string
 	Runner Runner
-	// LogDir is the directory on the host that holds the log of one process, and nothing else: Remove
-	// deletes it. The process may write to the directory, but not to those above. Open and Start ask.
+	// LogDir is the directory on the host that holds the log of one process, and nothing else. The process may write
+	// to the directory, but not to those above. Open and Start ask.
 	LogDir func(Record) string
-	Clock  Clock
+	// Discard takes that directory away when the process is removed; what a tenant has put into it may go later.
+	Discard func(Record) error
+	Clock   Clock
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
 	Ports *expose.Listeners
 	// BootID tells this start of the engine's host from others; see HostBootID.
@@ -72,8 +74,8 @@ type Manager struct {
 // Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:
 // Reconcile is to be called next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
-	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
-		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Clock, Ports and BootID must be set")
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Discard == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
+		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Discard, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},

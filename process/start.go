@@ -150,7 +150,7 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 	}
 	err := m.launch(ctx, p, secrets)
 	if err != nil {
-		if failed := m.store.remove(p.id, m.cfg.LogDir(p.record)); failed != nil {
+		if failed := m.remove(p); failed != nil {
 			m.log.Error().Err(failed).Str("process", p.id).Msg("cannot remove what is left of a process that did not start")
 		}
 	}

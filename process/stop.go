@@ -84,7 +84,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 			err = m.clearLeftovers(ctx, p)
 		}
 		if err == nil {
-			err = m.store.remove(p.id, m.cfg.LogDir(p.record))
+			err = m.remove(p)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot remove process %s: %w", id, err)
@@ -93,6 +93,14 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 		m.forget(p)
 		return nil
 	})
+}
+
+// remove takes away what is on disk of a process.
+func (m *Manager) remove(p *process) error {
+	if err := m.cfg.Discard(p.record); err != nil {
+		return pathless(err)
+	}
+	return m.store.remove(p.id)
 }
 
 var signals = map[string]syscall.Signal{

@@ -160,14 +160,9 @@ func (s store) dropSecrets(id string) error {
 	return nil
 }
 
-// remove takes a process's directory away, and its log's. After a crash there is still a record or, at
+// remove takes a process's directory away, once its log's is away. After a crash there is still a record or, at
 // the next start, nothing.
-func (s store) remove(id, logDir string) error {
-	if logDir != "" {
-		if err := os.RemoveAll(logDir); err != nil {
-			return pathless(err)
-		}
-	}
+func (s store) remove(id string) error {
 	gone := s.path(id + buried)
 	if err := os.Rename(s.path(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pathless(err)

@@ -70,34 +70,52 @@ func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
 		allowed = allowed || within(written, root)
 	}
 	if !allowed {
-		return source, fault.Denied("%s: not in allowedMountRoots; the operator may add it to the settings", field)
+		return source, fault.Denied("%s: %q is in none of allowedMountRoots; the operator may add it, or a directory above it, to that setting", field, written)
 	}
-	// By where they really are, lest a link of the operator's makes another name for a home.
+	if why := s.keptFrom(source); why != "" {
+		return source, fault.Denied("%s: %s", field, why)
+	}
+	return source, nil
+}
+
+// keptFrom says why a path of the host is never mounted; empty where it may be. This is the one list of what is the
+// service's own, or is to be seen as a home alone.
+func (s *Service) keptFrom(source pathmap.HostPath) string {
 	users, err := pathmap.ParseHost(s.cfg().UsersDir)
 	if err != nil {
-		return source, err
+		return "it cannot be compared with usersDir"
 	}
-	if within(s.real(users), s.real(source)) {
-		return source, fault.Denied("%s: it holds the homes of users, whose secrets would be seen", field)
+	// By where they really are, lest a link of the operator's makes another name for a home.
+	at, usersAt := s.real(source), s.real(users)
+	if within(usersAt, at) {
+		return "it holds the homes of users, whose secrets would be seen"
 	}
-	rest, ok := strings.CutPrefix(s.real(source), s.real(users)+"/")
-	if !ok {
-		return source, nil
+	rest, inUsers := strings.CutPrefix(at, usersAt+"/")
+	if !inUsers { // usersDir may lie in dataDir
+		for _, own := range s.cfg().own {
+			if within(at, own) || within(own, at) {
+				return "it holds, or is in, what is the service's own"
+			}
+		}
+		return ""
 	}
-	_, inUser, _ := strings.Cut(rest, "/")
-	if inUser == "" || inUser == "home" {
-		return source, fault.Denied("%s: it holds a user's home, whose secrets would be seen; mount a directory in it", field)
-	}
-	inHome, ok := strings.CutPrefix(inUser, "home/")
-	if !ok {
-		return source, nil
+	user, inUser, _ := strings.Cut(rest, "/")
+	first, _, _ := strings.Cut(inUser, "/")
+	inHome, below := strings.CutPrefix(inUser, "home/")
+	switch {
+	case strings.HasPrefix(user, ".") || strings.HasPrefix(first, ".") || first == processesDir:
+		return "it is in what is the service's own"
+	case inUser == "" || inUser == "home":
+		return "it holds a user's home, whose secrets would be seen; mount a directory in it"
+	case !below:
+		return ""
 	}
 	for _, name := range append(policy.DeniedInHome(), "apps") {
 		if within(inHome, name) || within(name, inHome) {
-			return source, fault.Denied("%s: it holds, or is in, %s of a home, which is hidden from every call", field, name)
+			return fmt.Sprintf("it holds, or is in, %s of a home, which is hidden from every call", name)
 		}
 	}
-	return source, nil
+	return ""
 }
 
 // mounts says whether a further mount holds a path. To see it takes a grant.

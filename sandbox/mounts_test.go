@@ -14,7 +14,8 @@ import (
 func TestFurtherMountsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "")
 	users := s.cfg().UsersDir
-	s.cfg().AllowedMountRoots = []string{users, "/srv/data"}
+	s.cfg().AllowedMountRoots = []string{users, "/srv/data", "/var/lib/own", "/run"}
+	s.cfg().own = []string{"/var/lib/own/data", "/run/own/socket"}
 	for _, tt := range []struct {
 		name, source, target string
 		class                func(error) bool
@@ -32,6 +33,17 @@ func TestFurtherMountsThatAreRefused(t *testing.T) {
 		{"in secrets", users + "/bob/home/.ssh/keys", "/mnt/bob", cerrdefs.IsPermissionDenied, ".ssh"},
 		{"what holds secrets", users + "/bob/home/.config", "/mnt/bob", cerrdefs.IsPermissionDenied, ".config/"},
 		{"apps", users + "/bob/home/apps/mail", "/mnt/bob", cerrdefs.IsPermissionDenied, "apps"},
+		{"processes", users + "/alice/processes", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"a process's folder", users + "/alice/processes/p-aaaaaaaaaaaa", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"in a process's folder", users + "/alice/processes/p-aaaaaaaaaaaa/x", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"a spool", users + "/alice/.spool-123", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"what is being removed", users + "/alice/.removed-x/0", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"another entry of the service's", users + "/.pool/1/home", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"what holds dataDir", "/var/lib/own", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"dataDir", "/var/lib/own/data", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"in dataDir", "/var/lib/own/data/processes", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
+		{"beside dataDir", "/var/lib/own/data2", "/mnt/p", nil, ""},
+		{"what holds a socket", "/run/own", "/mnt/p", cerrdefs.IsPermissionDenied, "the service's own"},
 		{"relative", "srv/data", "/mnt/data", cerrdefs.IsInvalidArgument, "not absolute"},
 		{"unclean", "/srv/data/../../etc", "/mnt/data", cerrdefs.IsInvalidArgument, "not clean"},
 		{"target in the home", "/srv/data", "/home/data", cerrdefs.IsInvalidArgument, "/home"},

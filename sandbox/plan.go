@@ -187,6 +187,9 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 		m.ID = b.home.id
 		return m, nil
 	}
+	if why := b.service.keptFrom(at.Host); why != "" && at.Container != policy.Home { // a record may be older than a setting
+		return m, fault.Denied("cannot mount %q: %s", r.Path, why)
+	}
 	m.Verify = true
 	it, err := b.identify(at, rest)
 	if errors.Is(err, unix.ENOENT) && at.Container == policy.Home && !b.look {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/hostfs"
 	"github.com/daycare-run/sandbox/process"
 )
 
@@ -36,12 +38,14 @@ type ProcessExecutor interface {
 type Runner struct {
 	service  *Service
 	executor ProcessExecutor
+	trash    *hostfs.Trash
 	maxLog   atomic.Int64
 }
 
-// NewRunner makes a Runner. maxLog bounds the log of one process, in bytes, over all of its files.
-func NewRunner(service *Service, executor ProcessExecutor, maxLog int64) *Runner {
-	r := &Runner{service: service, executor: executor}
+// NewRunner makes a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash takes the
+// folders of processes that are removed; who made it has it work.
+func NewRunner(service *Service, executor ProcessExecutor, trash *hostfs.Trash, maxLog int64) *Runner {
+	r := &Runner{service: service, executor: executor, trash: trash}
 	r.SetMaxLog(maxLog)
 	return r
 }
@@ -57,8 +61,42 @@ func (r *Runner) log() launch.Log {
 // Dir is a process's folder on the host, which its container has, too. It lies beside the user's home, on
 // the same disk: what fills it is the tenant's own.
 func (r *Runner) Dir(p process.Record) string {
-	return filepath.Join(r.service.cfg().UsersDir, p.UserID, "processes", p.ID)
+	return filepath.Join(r.service.cfg().UsersDir, p.UserID, processesDir, p.ID)
 }
+
+// Discard takes a process's folder away. What is in it is the tenant's, and goes in the background.
+func (r *Runner) Discard(p process.Record) error {
+	return r.trash.Discard(r.Dir(p), filepath.Join(r.service.cfg().UsersDir, p.UserID))
+}
+
+// DropLaunches removes what a service that was killed had laid for processes and nobody has read: it may hold
+// secrets. It is called before anything is started.
+func (r *Runner) DropLaunches() error {
+	users := r.service.cfg().UsersDir
+	folders, err := filepath.Glob(filepath.Join(hostfs.EscapeGlob(users), "*", processesDir, "*"))
+	for _, folder := range folders {
+		err = errors.Join(err, dropLaunch(users, strings.TrimPrefix(folder, users+"/")))
+	}
+	return err
+}
+
+// dropLaunch removes launch.json from a process's folder below users, without following a link. What a tenant has
+// put there under the name is left, if it is no file.
+func dropLaunch(users, folder string) error {
+	fd, err := openBelow(users, folder)
+	if err != nil {
+		return nil // no process's
+	}
+	defer unix.Close(fd)
+	err = unix.Unlinkat(fd, launch.File, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EISDIR) {
+		return nil
+	}
+	return fmt.Errorf("cannot remove what was to be run: %w", err)
+}
+
+// processesDir is the directory of a user's folder that holds those of processes.
+const processesDir = "processes"
 
 // Start is for process.Runner.
 func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string) (_ process.Instance, err error) {

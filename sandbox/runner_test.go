@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/hostfs"
 	"github.com/daycare-run/sandbox/process"
 )
 
@@ -59,7 +60,7 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 		text, err = os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
 		return err
 	}}
-	runner := NewRunner(service, fake, 1<<20)
+	runner := NewRunner(service, fake, hostfs.NewTrash(nil), 1<<20)
 	dir := runner.Dir(p)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("mine"), 0o600), os.MkdirAll(dir, 0o755), os.Symlink(elsewhere, filepath.Join(dir, launch.File)), os.Symlink(elsewhere, filepath.Join(dir, launch.StateFile))); err != nil {
@@ -122,7 +123,7 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner := NewRunner(newService(t, nil, "/home"), &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, 1<<20)
+		runner := NewRunner(newService(t, nil, "/home"), &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, hostfs.NewTrash(nil), 1<<20)
 		exit, err := runner.Exit(t.Context(), process.Instance{})
 		if err != nil || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
 			t.Errorf("%s: %+v, %v", c.name, exit, err)
@@ -134,4 +135,37 @@ func TestRunnerExit(t *testing.T) {
 func state(s launch.State, signal string) func(string) error {
 	s.Signal = signal
 	return func(dir string) error { return os.WriteFile(filepath.Join(dir, launch.StateFile), s.Encode(), 0o600) }
+}
+
+// What was to be run, with its secrets, does not outlast the service that laid it; nothing else is touched, and no link
+// is followed.
+func TestLaunchesThatNobodyRead(t *testing.T) {
+	service := newService(t, nil, "/home")
+	users := service.cfg().UsersDir
+	put := func(name string) string {
+		t.Helper()
+		name = filepath.Join(users, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("secret"), 0o400)); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	gone := []string{put("alice/processes/p-a/launch.json"), put("bob/processes/p-b/launch.json")}
+	kept := []string{put("alice/processes/p-a/process.log"), put("alice/home/processes/p/launch.json"), put("carol/processes/p-d/launch.json/x"), put("elsewhere/launch.json")}
+	if err := os.Symlink(filepath.Join(users, "elsewhere"), filepath.Join(users, "bob/processes/p-c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := NewRunner(service, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20).DropLaunches(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range gone {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Lstat(name); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	UsersDir string
 	// AllowedMountRoots are where further mounts and skills may be on the host; none for nowhere.
 	AllowedMountRoots []string
+	// OwnPlaces are files and directories of the service, such as its dataDir, its sockets and its keys, which nobody has
+	// mounted.
+	OwnPlaces []string
 	// EventsSocket is the engine's control socket on the host; empty for none.
 	EventsSocket string
 	// HomeOwners own the homes that the service makes.
@@ -104,7 +107,8 @@ type Service struct {
 // settings are what the operator decides, as of now.
 type settings struct {
 	Config
-	roots []root // what the operator calls its directories, and where they are
+	roots []root   // what the operator calls its directories, and where they are
+	own   []string // Config.OwnPlaces, and where they really are
 }
 
 // root is a directory of the operator's, whose own path may lead over links.
@@ -135,6 +139,12 @@ func (s *Service) Use(cfg Config) {
 	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
 		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
 			next.roots = append(next.roots, root{named, real})
+		}
+	}
+	for _, named := range cfg.OwnPlaces {
+		next.own = append(next.own, named)
+		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
+			next.own = append(next.own, real)
 		}
 	}
 	s.present.Store(next)

@@ -20,7 +20,7 @@ func openProcesses(cfg config.Config, quotas *quota.Ledger, runner *sandbox.Runn
 		return nil, err
 	}
 	return process.Open(process.Config{
-		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Clock: process.SystemClock{}, BootID: boot, Ports: ports,
+		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Discard: runner.Discard, Clock: process.SystemClock{}, BootID: boot, Ports: ports,
 		Quotas: quotas, Bounds: processBounds(cfg), Log: log,
 	})
 }

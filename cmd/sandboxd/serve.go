@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/egress/decisions"
 	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/expose"
+	"github.com/daycare-run/sandbox/hostfs"
 	"github.com/daycare-run/sandbox/httplog"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/policy"
@@ -123,7 +125,15 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	}
 	l.service = sandbox.New(l.facade(cfg, rules), registry, l.platforms, l.executor, log)
 	l.service.SetLoaded(l.loaded)
-	l.runner = sandbox.NewRunner(l.service, l.executor, int64(cfg.Processes.MaxLog))
+	trash, emptied, err := openTrash(ctx, cfg.UsersDir, log)
+	if err != nil {
+		return err
+	}
+	defer emptied()
+	l.runner = sandbox.NewRunner(l.service, l.executor, trash, int64(cfg.Processes.MaxLog))
+	if err := l.runner.DropLaunches(); err != nil {
+		return err
+	}
 	l.ports = expose.New(exposable(cfg), log)
 	defer l.ports.Shutdown()
 	if l.processes, err = openProcesses(cfg, l.quotas, l.runner, l.ports, log); err != nil {
@@ -159,6 +169,23 @@ func openGround(usersDir string, log zerolog.Logger) (*sandbox.Ground, error) {
 	return sandbox.NewGround(dir, log), nil
 }
 
+// openTrash goes on with removing what an earlier service was removing, in the background, until stop is called.
+func openTrash(ctx context.Context, usersDir string, log zerolog.Logger) (_ *hostfs.Trash, stop func(), _ error) {
+	trash := hostfs.NewTrash(func(dir string, err error) {
+		log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
+	})
+	if err := trash.Resume(usersDir); err != nil {
+		return nil, nil, fmt.Errorf("cannot look for what is still to be removed: %w", err)
+	}
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() { trash.Work(working) })
+	return trash, func() {
+		cancel()
+		work.Wait()
+	}, nil
+}
+
 // watchGround expels containers in which something hidden would be seen, until stop is called: also while the
 // service waits for commands to end.
 func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerexec.Executor, log zerolog.Logger) (stop func()) {
@@ -178,13 +205,19 @@ func watchGround(ctx context.Context, ground *sandbox.Ground, executor *dockerex
 // facadeSettings is the part of the facade that the settings decide.
 func facadeSettings(cfg config.Config) sandbox.Config {
 	return sandbox.Config{
-		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
+		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
 		HomeOwners:     sandbox.Owners(cfg.HomeOwner),
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
 		MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
 	}
+}
+
+// ownPlaces are what is the service's, and nobody's to mount.
+func ownPlaces(cfg config.Config) []string {
+	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile}
+	return slices.DeleteFunc(places, func(place string) bool { return place == "" })
 }
 
 // platformSettings is the part of a container that the settings decide.
