@@ -8,7 +8,9 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/daycare-run/sandbox/agent/wire"
 	"github.com/docker/docker/api/types"
 )
 
@@ -19,11 +21,15 @@ type execConn struct {
 	buffered *bufio.Reader
 	rest     int // bytes of the present frame that are still to come
 
+	// opening is how stdout has begun, until the agent has greeted.
+	opening []byte
+	greeted bool
+
 	mu     sync.Mutex
 	stderr strings.Builder
 }
 
-// maxStderr bounds what is kept of the agent's stderr, in bytes.
+// maxStderr bounds what is kept of the agent's stderr, and of an opening, in bytes.
 const maxStderr = 4 << 10
 
 func newExecConn(h types.HijackedResponse) *execConn {
@@ -52,7 +58,25 @@ func (c *execConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.buffered.Read(p[:min(len(p), c.rest)])
 	c.rest -= n
+	if !c.greeted {
+		c.opening = append(c.opening, p[:min(n, maxStderr-len(c.opening))]...)
+	}
 	return n, err
+}
+
+// engineWords is what the engine has written to stdout where the agent should have greeted: its own error, when it
+// could not start the exec (the answer to the request was under way already). Empty if an agent began to greet.
+func (c *execConn) engineWords() string {
+	if len(c.opening) == 0 || wire.Kind(c.opening[0]) == wire.KindHello {
+		return ""
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // the engine closes the connection
+	for buffer := make([]byte, maxStderr); len(c.opening) < maxStderr; {
+		if _, err := c.Read(buffer); err != nil {
+			break
+		}
+	}
+	return strings.TrimSpace(string(c.opening))
 }
 
 func (c *execConn) keepStderr(length int) error {

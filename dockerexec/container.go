@@ -15,13 +15,12 @@ import (
 // creationLimit bounds making a container, from the first question to the agent's greeting.
 const creationLimit = 2 * time.Minute
 
-// removalLimit bounds removing one; it goes on when the service is shutting down.
-const removalLimit = 30 * time.Second
-
-// establish sets w's id, spool and session.
+// establish sets w's id, spool and session. After an error nothing is left of the container, but at Shutdown; the error is errLost
+// where the container has ended by itself or by somebody's hand.
 func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
+	adopted := w.id != ""
 	defer func() {
-		if err != nil {
+		if err != nil && (!adopted || e.ctx.Err() == nil) { // else it is the next service's
 			err = errors.Join(err, e.removeWarm(w))
 		}
 	}()
@@ -37,6 +36,18 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 			return err
 		}
 	}
+	attending := e.attend(ctx, w)
+	if err := e.connect(attending, w); err != nil {
+		if e.isLost(attending, w) {
+			return fmt.Errorf("%w (%v)", errLost, err)
+		}
+		return err
+	}
+	return nil
+}
+
+// connect opens the way and the session of a container that runs.
+func (e *Executor) connect(ctx context.Context, w *warm) error {
 	if err := e.bind(ctx, w); err != nil {
 		return err
 	}
@@ -135,6 +146,9 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 
 // removeWarm takes a container away with all that it had on the host. It is called once for each.
 func (e *Executor) removeWarm(w *warm) error {
+	e.mu.Lock()
+	e.attended(w)
+	e.mu.Unlock()
 	var faults []error
 	if w.id != "" {
 		faults = append(faults, e.remove(w.id, w.spool))
@@ -146,44 +160,4 @@ func (e *Executor) removeWarm(w *warm) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
 	return errors.Join(append(faults, e.removeTmp(ctx, w.spec.tmpName()))...)
-}
-
-// remove takes a container away with its spool and all that runs in it, and is content when it is
-// gone already. It blocks until the engine has done it.
-func (e *Executor) remove(id, spool string) error {
-	return errors.Join(e.removeContainer(id), removeSpool(spool))
-}
-
-func (e *Executor) removeContainer(id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
-	defer cancel()
-	removed := e.awaited(ctx, id, container.WaitConditionRemoved)
-	err := e.docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-	switch {
-	case err == nil || cerrdefs.IsNotFound(err):
-		return nil
-	case cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress"):
-	default:
-		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
-	}
-	if err := <-removed; err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
-	}
-	return nil
-}
-
-// awaited tells when a container is as the condition says, or why that cannot be known. It listens from when
-// it returns until ctx ends.
-func (e *Executor) awaited(ctx context.Context, id string, condition container.WaitCondition) <-chan error {
-	reached, failed := e.docker.ContainerWait(ctx, id, condition)
-	told := make(chan error, 1)
-	go func() { // that of the client would wait for a reader for ever
-		select {
-		case <-reached:
-			told <- nil
-		case err := <-failed:
-			told <- err
-		}
-	}()
-	return told
 }

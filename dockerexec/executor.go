@@ -21,6 +21,8 @@ import (
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
+	// DataDir is the Platform.DataDir of the same.
+	DataDir string
 	// IdleTimeout is after how long without a command a container is removed, until SetIdleTimeout.
 	IdleTimeout time.Duration
 	// Platform is the present platform; containers of any other are stale. It may ask the engine.
@@ -53,10 +55,12 @@ type Executor struct {
 	stopping context.Context // ends with EndCommands; what commands live by
 	stop     context.CancelCauseFunc
 
+	forsakenGone atomic.Bool // what was made under a lost id is
+
 	idleTimeout atomic.Int64  // nanoseconds
 	idleChanged chan struct{} // has one when idleTimeout was set
 
-	verifying  sync.Mutex        // held while mounts are verified
+	verifying  fileLocks         // of what is mounted, held while that is verified
 	networking sync.Mutex        // held while a network is looked at, made or removed
 	gateways   map[string]string // under networking: the containers that are the networks' gateways, by profile
 
@@ -65,6 +69,9 @@ type Executor struct {
 	containers map[Fingerprint]*warm
 	leaving    map[*warm]bool   // taken out of containers, and not removed yet
 	processes  map[string]*warm // those of durable processes, by the engine's id
+	preparing  map[string]*warm // those that are being made ready, of either kind, by the engine's id
+	queue      []*warm          // those that are to be adopted
+	adopting   int              // how many are, besides those that calls wait for
 }
 
 // warm is a container that is being made, adopted, or ready for commands.
@@ -95,9 +102,11 @@ type warm struct {
 	users    int
 	lastUsed time.Time
 	since    time.Time
-	begun    bool // it is being made, or there
-	retired  bool // to be removed when its last user leaves
-	claimed  bool // another is to have its place
+	begun    bool                    // it is being made, or there
+	retired  bool                    // to be removed when its last user leaves
+	claimed  bool                    // another is to have its place
+	lost     bool                    // it ended while it was made ready
+	lose     context.CancelCauseFunc // while it is in Executor.preparing
 }
 
 // isReady says that prepare has succeeded; e.mu is held, so a failed one is not in the map.
@@ -119,7 +128,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*warm{}, leaving: map[*warm]bool{}, processes: map[string]*warm{}, gateways: map[string]string{},
-		idleChanged: make(chan struct{}, 1),
+		preparing: map[string]*warm{}, idleChanged: make(chan struct{}, 1),
 	}
 	e.idleTimeout.Store(int64(cfg.IdleTimeout))
 	e.stopping, e.stop = context.WithCancelCause(context.Background())
@@ -145,6 +154,7 @@ func (e *Executor) Start(ctx context.Context) {
 	e.work.Go(e.follow)
 	e.work.Go(e.reapIdle)
 	e.work.Go(e.watchNetworks)
+	e.work.Go(e.removeShims)
 }
 
 // Shutdown ends the commands that are running and waits until everything has stopped. Containers
@@ -161,6 +171,7 @@ func (e *Executor) Shutdown() {
 	for _, w := range e.processes {
 		e.work.Go(w.ports.close)
 	}
+	e.adoptNext()
 	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()
@@ -176,14 +187,29 @@ var errStopping = fmt.Errorf("the service is stopping, so the command was ended;
 // Run executes a command in the container of the Spec, which is made if there is none. It blocks
 // until the command and everything that it left running have ended. When ctx ends, so does the
 // command, and the error is ctx's cause. An error that wraps ErrSession says that it is unknown
-// how far the command came.
-func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (Result, error) {
+// how far the command came; while it has not begun, a container that is lost is replaced.
+func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(e.stopping, func() { end(context.Cause(e.stopping)) })()
+	if c.Started != nil {
+		c.Started = sync.OnceFunc(c.Started)
+	}
+	err = e.again(ctx, spec.User, func() (err error) {
+		result, err = e.runOnce(ctx, spec, c, out, result.Timing.Container)
+		return err
+	})
+	if err != nil && e.stopping.Err() != nil {
+		err = context.Cause(e.stopping)
+	}
+	return result, err
+}
+
+// runOnce is Run in one container. waited is what the call has waited for others already.
+func (e *Executor) runOnce(ctx context.Context, spec Spec, c Command, out Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
 	w, cold, err := e.acquire(ctx, spec, c.Token)
-	waited := time.Since(begun)
+	waited += time.Since(begun)
 	if err != nil {
 		return Result{Timing: Timing{Container: waited}}, err
 	}
@@ -192,12 +218,9 @@ func (e *Executor) Run(ctx context.Context, spec Spec, c Command, out Output) (R
 		c.Started()
 	}
 	result, err := w.sess.run(ctx, c, out)
-	if errors.Is(err, ErrSession) {
+	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
 		e.forget(w)
-	}
-	if err != nil && e.stopping.Err() != nil {
-		err = context.Cause(e.stopping)
 	}
 	result.InContainer, result.Cold, result.Timing.Container = true, cold, waited
 	return result, err
@@ -224,6 +247,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 		return nil, false, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, w.users, cerrdefs.ErrResourceExhausted)
 	}
 	w.users++
+	e.hasten(w)
 	e.mu.Unlock()
 	select {
 	case <-w.ready:
@@ -353,10 +377,19 @@ func (e *Executor) prepare(w *warm, log *zerolog.Logger) {
 	if err != nil {
 		log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
 		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
+		if errors.Is(err, errLost) {
+			w.err = lostError{w.err}
+		}
 		e.giveUp(w)
 		return
 	}
-	close(w.ready)
+	e.mu.Lock()
+	e.attended(w)
+	close(w.ready) // from here on it is ended's to give it up
+	e.mu.Unlock()
+	if w.lost {
+		w.sess.close()
+	}
 	e.work.Go(func() {
 		<-w.sess.broken()
 		w.sess.spool.close()

@@ -67,7 +67,7 @@ func (c canonical) spec(s Spec) canonical {
 }
 
 func (c canonical) platform(p Platform) canonical {
-	c = c.text(p.Instance).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskDir).text(p.Bundle).text(p.BundleAt).text(p.Network)
+	c = c.text(p.Instance).text(p.DataDir).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskDir).text(p.Bundle).text(p.BundleAt).text(p.Network)
 	c = c.flags(p.ReadOnlyRoot, p.Unconfined, p.UserNamespaces).texts(p.CapDrop).texts(p.CapAdd)
 	l := p.Limits
 	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.OpenFiles, l.Shm, l.Tmp, l.Run, l.VarTmp} {

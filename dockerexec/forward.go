@@ -61,6 +61,10 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 			mux, err = greetAgent(ctx, conn, wire.ForwardVersion)
 			return err
 		})
+		if errors.Is(err, context.DeadlineExceeded) {
+			// It may be one that a tenant has stopped on its way, for which the engine would wait for ever.
+			err = errors.Join(err, giveUpExecs(id))
+		}
 		return mux, err
 	})
 	if err != nil {

@@ -43,8 +43,7 @@ func (e *Executor) verify(w *warm, witness func(argv []string) ([]string, error)
 	if len(mounts) == 0 {
 		return nil
 	}
-	e.verifying.Lock() // two containers may have one directory
-	defer e.verifying.Unlock()
+	defer e.verifying.lock(mounts)() // two containers may have one directory
 	argv := []string{AgentPath, "witness"}
 	want := []string{}
 	given := map[FileID]string{} // one directory may be mounted at two places
@@ -121,10 +120,16 @@ func challenge(m Mount) (secret string, restore func(), err error) {
 	}, nil
 }
 
-// witness asks the agent for the access times of paths.
+// witnessLimit is how long a container may take to say what it has mounted.
+const witnessLimit = 15 * time.Second
+
+// witness asks the agent for the access times of paths. One that does not answer in time has lost its session.
 func witness(ctx context.Context, s *session, argv []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, witnessLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.close)()
 	var stdout, stderr bytes.Buffer
-	result, err := s.run(ctx, Command{Argv: argv, Cwd: "/", Timeout: creationLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
+	result, err := s.run(ctx, Command{Argv: argv, Cwd: "/", Timeout: witnessLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
 		if stream == Stdout {
 			stdout.Write(data)
 		} else {
@@ -132,6 +137,9 @@ func witness(ctx context.Context, s *session, argv []string) ([]string, error) {
 		}
 		return nil
 	})
+	if ctx.Err() != nil {
+		err = fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot verify the mounts: %w", err)
 	}

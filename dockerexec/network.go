@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -173,7 +174,7 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 		n.Subnet, n.Gateway = subnet, subnet.Addr().Next()
 		no := false
 		_, err := e.docker.NetworkCreate(ctx, n.Name, network.CreateOptions{
-			Driver: "bridge", EnableIPv6: &no, Options: n.options(), Labels: map[string]string{labelInstance: e.cfg.Instance},
+			Driver: "bridge", EnableIPv6: &no, Options: n.options(), Labels: e.owner().labels(),
 			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String(), Gateway: n.Gateway.String()}}},
 		})
 		if err == nil {
@@ -308,18 +309,21 @@ func (e *Executor) guest(ctx context.Context, w *warm) (Guest, error) {
 func (e *Executor) readmit(ctx context.Context, adopted []*warm) {
 	type place struct{ base, profile string }
 	guests := map[place][]Guest{}
-	for _, w := range adopted {
+	var mu sync.Mutex
+	atOnce(adopted, func(w *warm) {
 		if w.spec.Egress.Profile == "" {
-			continue
+			return
 		}
 		guest, err := e.guest(ctx, w)
 		if err != nil {
-			continue
+			return
 		}
 		w.addr = guest.Addr
 		at := place{w.spec.Platform.Network, w.spec.Egress.Profile}
+		mu.Lock()
+		defer mu.Unlock()
 		guests[at] = append(guests[at], guest)
-	}
+	})
 	for at, list := range guests {
 		if _, err := e.network(ctx, at.base, at.profile, list); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers")

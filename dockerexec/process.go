@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/pkg/stdcopy"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/engine"
@@ -83,21 +84,37 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	e.mu.Lock()
 	e.processes[w.id] = w
 	e.mu.Unlock()
-	if err := e.bind(ctx, w); err != nil {
+	if err := e.launch(ctx, w); err != nil {
 		return ProcessContainer{}, err
-	}
-	ask := func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w.id, argv) }
-	if err := e.verify(w, ask); err != nil {
-		return ProcessContainer{}, err
-	}
-	// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
-	if err := e.listening(ctx, w); err != nil {
-		return ProcessContainer{}, err
-	}
-	if err := e.docker.ContainerKill(ctx, w.id, "USR1"); err != nil {
-		return ProcessContainer{}, fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return e.processContainer(ctx, w.id)
+}
+
+// launch lets the command of a process's container begin.
+func (e *Executor) launch(ctx context.Context, w *warm) error {
+	ctx = e.attend(ctx, w)
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.attended(w)
+	}()
+	err := e.bind(ctx, w)
+	if err == nil {
+		err = e.verify(w, func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w.id, argv) })
+	}
+	if err == nil {
+		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
+		err = e.listening(ctx, w)
+	}
+	if err != nil && e.isLost(ctx, w) {
+		return fmt.Errorf("%w (%v)", errLost, err)
+	} else if err != nil {
+		return err
+	}
+	if err := e.docker.ContainerKill(ctx, w.id, "USR1"); err != nil {
+		return fmt.Errorf("cannot let the command begin: %w", err)
+	}
+	return nil
 }
 
 // listening waits until the first program has read its launch.json, which it then removes.
@@ -135,7 +152,14 @@ func (e *Executor) unregister(w *warm) bool {
 
 // witnessByExec is witness in a container without a session.
 func (e *Executor) witnessByExec(ctx context.Context, id string, argv []string) ([]string, error) {
-	fail := func(err error) ([]string, error) { return nil, fmt.Errorf("cannot verify the mounts: %w", err) }
+	ctx, cancel := context.WithTimeout(ctx, witnessLimit)
+	defer cancel()
+	fail := func(err error) ([]string, error) {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("cannot verify the mounts: %w", err)
+	}
 	created, err := e.docker.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
 	if err != nil {
 		return fail(err)
@@ -152,6 +176,13 @@ func (e *Executor) witnessByExec(ctx context.Context, id string, argv []string) 
 	}
 	if stderr.Len() > 0 {
 		return fail(errors.New(strings.TrimSpace(stderr.String())))
+	}
+	ended, err := e.docker.ContainerExecInspect(ctx, created.ID)
+	if err == nil && ended.ExitCode != 0 { // then the engine may have written its own error to stdout
+		err = fmt.Errorf("it failed with %d: %.1000q", ended.ExitCode, strings.TrimSpace(stdout.String()))
+	}
+	if err != nil {
+		return fail(err)
 	}
 	return strings.Fields(stdout.String()), nil
 }
@@ -195,17 +226,11 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 	}
 	all := make([]ProcessContainer, len(listed))
 	faults := make([]error, len(listed))
-	slots := make(chan struct{}, inspectAtOnce)
-	for i, found := range listed {
-		slots <- struct{}{}
-		go func() {
-			defer func() { <-slots }()
-			all[i], faults[i] = e.processContainer(ctx, found.ID)
-		}()
+	indexes := make([]int, len(listed))
+	for i := range indexes {
+		indexes[i] = i
 	}
-	for range inspectAtOnce {
-		slots <- struct{}{}
-	}
+	atOnce(indexes, func(i int) { all[i], faults[i] = e.processContainer(ctx, listed[i].ID) })
 	var there []ProcessContainer
 	for i, p := range all {
 		switch {
@@ -222,6 +247,16 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 // inspectAtOnce is how many containers the engine is asked about at a time.
 const inspectAtOnce = 8
 
+// atOnce asks the engine about each of a list, some at a time, and waits.
+func atOnce[T any](list []T, ask func(T)) {
+	var asking errgroup.Group
+	asking.SetLimit(inspectAtOnce)
+	for _, item := range list {
+		asking.Go(func() error { ask(item); return nil })
+	}
+	_ = asking.Wait()
+}
+
 // endingLimit is how long the engine may take to notice that a container has ended.
 const endingLimit = 5 * time.Second
 
@@ -230,13 +265,13 @@ const endingLimit = 5 * time.Second
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := e.awaited(ctx, id, container.WaitConditionNotRunning)
+	ended := awaited(ctx, e.docker, id, container.WaitConditionNotRunning)
 	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration
 	}{{signal, grace}, {syscall.SIGKILL, removalLimit}} {
-		err := e.docker.ContainerKill(ctx, id, fmt.Sprint(int(step.signal)))
+		err := sendSignal(ctx, e.docker, id, step.signal)
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
 			return nil
 		}
@@ -347,7 +382,7 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	if id == "" {
 		return
 	}
-	if err := e.docker.ContainerKill(e.ctx, id, "KILL"); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+	if err := sendSignal(e.ctx, e.docker, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 		e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
 	}
 }

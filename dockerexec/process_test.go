@@ -30,7 +30,14 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	case strings.HasSuffix(r.URL.Path, "/kill"):
 		signal := r.URL.Query().Get("signal")
 		m.sent = append(m.sent, signal)
+		if m.status[signal] == hangs {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
 		return answer(m.status[signal], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+	case strings.HasSuffix(r.URL.Path, "/unpause"):
+		m.sent = append(m.sent, "unpause")
+		return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"not paused"}`)))
 	case r.Method == http.MethodDelete:
 		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
 	case strings.HasSuffix(r.URL.Path, "/wait") && m.status["wait"] != 0:
@@ -51,6 +58,9 @@ func (m *mortal) executor(t *testing.T) *Executor {
 	}
 	return &Executor{docker: docker, ctx: t.Context()}
 }
+
+// hangs is the status of what the engine does not answer.
+const hangs = -1
 
 // A runtime may fail to signal what has just ended, and the engine needs a moment to know.
 func TestStopsOfProcesses(t *testing.T) {
@@ -87,23 +97,31 @@ func TestStopsOfProcesses(t *testing.T) {
 	}
 }
 
+// A container that runs is removed when its end has been seen; only one whose end is not is removed all the same.
 func TestRemovalsOfContainers(t *testing.T) {
+	const fine, gone, taken, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
+	does := func(kill, wait, remove int) map[string]int {
+		return map[string]int{"9": kill, "wait": wait, "remove": remove}
+	}
 	for name, c := range map[string]struct {
 		engine mortal
 		want   string
 	}{
-		"at once":                {mortal{status: map[string]int{"remove": http.StatusNoContent}}, "after 0s: <nil>"},
-		"gone":                   {mortal{status: map[string]int{"remove": http.StatusNotFound, "wait": http.StatusNotFound}}, "after 0s: <nil>"},
-		"somebody else's":        {mortal{ends: time.Second, status: map[string]int{"remove": http.StatusConflict}}, "after 1s: <nil>"},
-		"somebody else's, gone":  {mortal{status: map[string]int{"remove": http.StatusConflict, "wait": http.StatusNotFound}}, "after 0s: <nil>"},
-		"somebody else's, stuck": {mortal{ends: time.Hour, status: map[string]int{"remove": http.StatusConflict}}, "after 30s: cannot wait for the removal of container container: context"},
-		"not removed":            {mortal{status: map[string]int{"remove": http.StatusInternalServerError}}, "after 0s: cannot remove container container: Error response from daemon"},
+		"it has ended":           {mortal{status: does(taken, 0, fine)}, "[unpause 9] after 0s: <nil>"},
+		"it ends":                {mortal{ends: time.Second, status: does(fine, 0, fine)}, "[unpause 9] after 1s: <nil>"},
+		"it does not end":        {mortal{ends: time.Hour, status: does(fine, 0, fine)}, "[unpause 9] after 8s: <nil>"},
+		"it cannot be signalled": {mortal{ends: time.Hour, status: does(hangs, 0, fine)}, "[unpause 9] after 12s: <nil>"},
+		"gone":                   {mortal{status: does(gone, gone, gone)}, "[unpause 9] after 0s: <nil>"},
+		"somebody else's":        {mortal{ends: time.Second, status: does(taken, 0, taken)}, "[unpause 9] after 1s: <nil>"},
+		"somebody else's, gone":  {mortal{status: does(taken, gone, taken)}, "[unpause 9] after 0s: <nil>"},
+		"somebody else's, stuck": {mortal{ends: time.Hour, status: does(taken, 0, taken)}, "[unpause 9] after 30s: cannot wait for the removal of container container: context"},
+		"not removed":            {mortal{status: does(taken, 0, fails)}, "[unpause 9] after 0s: cannot remove container container: Error response from daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				err := c.engine.executor(t).removeContainer("container")
-				if got := fmt.Sprintf("after %v: %v", time.Since(begun), err); !strings.HasPrefix(got, c.want) {
+				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun), err); !strings.HasPrefix(got, c.want) {
 					t.Errorf("%s, want %s", got, c.want)
 				}
 			})

@@ -2,6 +2,8 @@ package dockerexec
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -73,6 +75,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) 
 // ended gives up a container that has died or been removed.
 func (e *Executor) ended(id string) {
 	e.mu.Lock()
+	e.lost(id)
 	var gone *warm
 	for _, w := range e.containers {
 		if w.isReady() && w.id == id {
@@ -94,6 +97,12 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := e.removeForsaken(ctx); err != nil { // first: it may have the names and subnets that are wanted
+		e.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
+	}
+	e.mu.Lock()
+	preparing := slices.Collect(maps.Keys(e.preparing))
+	e.mu.Unlock()
 	listed, err := e.docker.ContainerList(ctx, container.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+e.cfg.Instance)),
@@ -101,6 +110,7 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return engine.Explain(e.docker, err)
 	}
+	e.loseMissing(preparing, listed)
 	var adopted []*warm
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
@@ -124,19 +134,13 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 		w.laid = w.layErr == nil
 	}
 	e.readmit(ctx, adopted)
-	for _, w := range adopted {
-		if w.spec.Process.ID != "" {
-			e.work.Go(func() { e.rebind(w) })
-		} else {
-			e.work.Go(func() { e.prepare(w, &e.cfg.Log) })
-		}
-	}
+	e.adopt(adopted)
 	e.cfg.ProcessesUnseen()
 	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
 }
 
-// consider puts a container that is not in the map into it, for the caller to prepare, or removes it.
+// consider puts a container that is not in the map into it, for the caller to adopt, or has it removed.
 func (e *Executor) consider(found container.Summary, platform Platform) (adopted *warm) {
 	spec, err := specFromLabels(found.Labels)
 	usable := err == nil && found.State == container.StateRunning && spec.Platform.equal(platform)
@@ -154,8 +158,10 @@ func (e *Executor) consider(found container.Summary, platform Platform) (adopted
 	}
 	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
-	if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
-		e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
-	}
+	e.work.Go(func() { // a call that wants its name waits for it
+		if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
+		}
+	})
 	return nil
 }

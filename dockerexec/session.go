@@ -16,8 +16,9 @@ import (
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
-// handshakeLimit is how long an agent may take from its exec to its greeting.
-const handshakeLimit = 30 * time.Second
+// handshakeLimit is how long an agent may take from its exec to its greeting: on a busy machine, a second. It is
+// for what hangs while the container is there; that it has ended is heard of at once.
+const handshakeLimit = 20 * time.Second
 
 // terminationSlack is how long the agent may take, on top of the grace, to end a command that it
 // was told to end. One that takes longer is stopped or hostile, and goes with its container.
@@ -72,7 +73,11 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 		err = context.Cause(ctx)
 	}
 	if err != nil {
+		words := conn.engineWords()
 		_ = conn.Close()
+		if words != "" {
+			return fmt.Errorf("the engine could not start the agent: %q", words)
+		}
 		if complaint := conn.complaint(); complaint != "" {
 			err = fmt.Errorf("%w: %q", err, complaint)
 		}
@@ -104,6 +109,7 @@ func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Sessio
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
+	conn.greeted = true
 	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), nil)
 }
 
@@ -132,7 +138,9 @@ func (s *session) tell(m wire.Control) error {
 func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
 	opened := time.Now()
 	stream, err := s.mux.OpenStream(ctx)
-	if err != nil {
+	if err != nil && s.mux.IsClosed() {
+		return Result{}, errLost // nothing of this command has been sent
+	} else if err != nil {
 		return Result{}, s.failure(err)
 	}
 	defer stream.Close()

@@ -3,11 +3,13 @@
 // what is idle or stale.
 //
 // spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
-// executor.go keeps the containers, container.go makes and removes one, session.go runs commands in it,
+// executor.go keeps the containers, container.go makes one and remove.go removes it, session.go
+// runs commands in it,
 // reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
 // finds or makes its network, masks.go has what hides files, ground.go verifies mounts, tmp.go has the users'
 // /tmp, spool.go takes large outputs, process.go starts, finds and ends durable processes, and forward.go
-// reaches their ports.
+// reaches their ports. adopt.go takes over what an earlier service left, lost.go stops waiting for what has ended
+// meanwhile, and belongings.go and shims.go find all that a service has on the engine.
 package dockerexec
 
 import (
@@ -55,6 +57,8 @@ type Spec struct {
 type Platform struct {
 	// Instance tells the containers of several services on one engine apart.
 	Instance string `json:"instance"`
+	// DataDir is the service's, which no other service has at the same time.
+	DataDir string `json:"dataDir"`
 	// ImageID is the image's content id, so that a rebuilt image is another platform.
 	ImageID string `json:"imageId"`
 	// Agent is the agent's file on the engine's host; its name changes with its content.
@@ -190,6 +194,7 @@ func sorted[T any](list []T, compare func(a, b T) int) []T {
 // The labels by which a container describes itself.
 const (
 	labelInstance    = "run.daycare.sandbox.instance"
+	labelData        = "run.daycare.sandbox.data" // the service's dataDir
 	labelUser        = "run.daycare.sandbox.user"
 	labelFingerprint = "run.daycare.sandbox.fingerprint"
 	labelSpec        = "run.daycare.sandbox.spec"
@@ -212,12 +217,10 @@ func (s Spec) text() string {
 }
 
 func (s Spec) labels() map[string]string {
-	labels := map[string]string{
-		labelInstance:    s.Platform.Instance,
-		labelUser:        s.User,
-		labelFingerprint: string(s.Fingerprint()),
-		labelSpec:        s.text(),
-	}
+	labels := s.Platform.owner().labels()
+	labels[labelUser] = s.User
+	labels[labelFingerprint] = string(s.Fingerprint())
+	labels[labelSpec] = s.text()
 	if s.Process.ID != "" {
 		labels[labelProcess] = s.Process.ID
 	}

@@ -15,7 +15,7 @@ import (
 func fullSpec() Spec {
 	return Spec{
 		Platform: Platform{
-			Instance: "i-1", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskDir: "/var/lib/sandboxd/masks", Network: "daycare",
+			Instance: "i-1", DataDir: "/var/lib/sandboxd", ImageID: "sha256:aa", Agent: "/var/lib/sandboxd/agent/sandbox-agent-00", Runtime: "runsc", EventsRuntime: "runsc-events", MaskDir: "/var/lib/sandboxd/masks", Network: "daycare",
 			ReadOnlyRoot: true, Unconfined: true, UserNamespaces: true, CapDrop: []string{"ALL", "KILL"}, CapAdd: []string{"CHOWN", "FOWNER"},
 			Limits: Limits{NanoCPUs: 4e9, Memory: 16 << 30, Pids: 1024, OpenFiles: 4096, Shm: 1 << 30, Tmp: 2 << 30, Run: 64 << 20, VarTmp: 3 << 30},
 		},

@@ -29,11 +29,13 @@ func (s Spec) tmpName() string {
 
 // tmpVolume is the mount of /tmp; the engine makes the volume with the container.
 func (s Spec) tmpVolume() mount.Mount {
+	labels := s.Platform.owner().labels()
+	labels[labelUser] = s.User
 	return mount.Mount{
 		Type: mount.TypeVolume, Source: s.tmpName(), Target: "/tmp",
 		VolumeOptions: &mount.VolumeOptions{
 			NoCopy: true,
-			Labels: map[string]string{labelInstance: s.Platform.Instance, labelUser: s.User},
+			Labels: labels,
 			DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
 				"type": "tmpfs", "device": "tmpfs",
 				"o": fmt.Sprintf("nosuid,nodev,size=%d,mode=1777", s.Platform.Limits.Tmp),
@@ -58,7 +60,11 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
-		if w, _, err = e.acquire(ctx, spec, quota.Token{}); err != nil {
+		err := e.again(ctx, spec.User, func() (err error) {
+			w, _, err = e.acquire(ctx, spec, quota.Token{})
+			return err
+		})
+		if err != nil {
 			return "", nil, err
 		}
 	}

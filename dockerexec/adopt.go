@@ -1,0 +1,54 @@
+package dockerexec
+
+import "slices"
+
+// After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, a few are
+// taken over at a time, and one that a call waits for does not queue any more.
+
+// adoptionsAtOnce is how many containers are taken over at a time without a call that waits for them.
+const adoptionsAtOnce = 4
+
+// adopt queues containers that were found, each in the map of its kind already.
+func (e *Executor) adopt(found []*warm) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = append(e.queue, found...)
+	e.adoptNext()
+}
+
+// adoptNext takes over as many as may be at a time; e.mu is held.
+func (e *Executor) adoptNext() {
+	for len(e.queue) > 0 && (e.adopting < adoptionsAtOnce || e.closed) {
+		w := e.queue[0]
+		e.queue = e.queue[1:]
+		if e.closed { // the next service's, then
+			w.err = errStopping
+			e.work.Go(func() { e.giveUp(w) })
+			continue
+		}
+		e.adopting++
+		e.work.Go(func() {
+			e.takeOver(w)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.adopting--
+			e.adoptNext()
+		})
+	}
+}
+
+// hasten takes a container over now if it queues; e.mu is held.
+func (e *Executor) hasten(w *warm) {
+	if i := slices.Index(e.queue, w); i >= 0 {
+		e.queue = slices.Delete(e.queue, i, i+1)
+		e.work.Go(func() { e.takeOver(w) })
+	}
+}
+
+func (e *Executor) takeOver(w *warm) {
+	if w.spec.Process.ID != "" {
+		e.rebind(w)
+	} else {
+		e.prepare(w, &e.cfg.Log)
+	}
+}

@@ -1,0 +1,69 @@
+package dockerexec
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// After a restart a call waits for its own user's container alone, however many there are, and the others are taken
+// over a few at a time.
+func TestACallsContainerIsAdoptedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const users = 40
+		engine := newScriptedEngine(t)
+		engine.execTakes = time.Second
+		for i := range users {
+			engine.has(fmt.Sprintf("user-%02d", i))
+		}
+		e := engine.executor()
+		begun := time.Now()
+		e.Start(t.Context())
+		defer e.Shutdown()
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it could be called after %v", took)
+		}
+		synctest.Wait()
+		for _, user := range []string{"user-39", "user-25"} {
+			before := time.Now()
+			if _, err := e.Run(t.Context(), engine.spec(user), aCommand, discard); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(before); took != time.Second {
+				t.Errorf("%s waited for %v", user, took)
+			}
+		}
+		time.Sleep(users * time.Second)
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		if len(engine.began) != users || engine.made != users || engine.mostExecs != adoptionsAtOnce+1 {
+			t.Errorf("%d of %d were adopted, %d at a time, in the order %v", len(engine.began), engine.made, engine.mostExecs, engine.began)
+		}
+		if i := slices.Index(engine.began, "user-39"); i != adoptionsAtOnce {
+			t.Errorf("user-39 was number %d: %v", i, engine.began)
+		}
+	})
+}
+
+// What is not adopted yet when the service ends is the next one's.
+func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.execTakes = time.Second
+		for i := range 20 {
+			engine.has(fmt.Sprintf("user-%02d", i))
+		}
+		e := engine.executor()
+		e.Start(t.Context())
+		time.Sleep(1500 * time.Millisecond)
+		e.Shutdown()
+		time.Sleep(time.Second) // the engine goes on
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		if left := len(engine.containers); left != 20 {
+			t.Errorf("%d of 20 are left", left)
+		}
+	})
+}

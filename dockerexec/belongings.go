@@ -1,0 +1,121 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/engine"
+)
+
+// Owner is the service that something on the engine belongs to. A dataDir is one service's at a time, so what
+// carries its name and another instance is of a service that is gone, and whose id was lost.
+type Owner struct {
+	Instance string
+	DataDir  string
+}
+
+func (o Owner) labels() map[string]string {
+	return map[string]string{labelInstance: o.Instance, labelData: o.DataDir}
+}
+
+func (p Platform) owner() Owner { return Owner{p.Instance, p.DataDir} }
+
+func (e *Executor) owner() Owner { return Owner{e.cfg.Instance, e.cfg.DataDir} }
+
+// Belonging is a container, network or volume that a service of ours has made.
+type Belonging struct {
+	Kind  string // "container", "network" or "volume"
+	Name  string
+	Owner Owner
+	// User is whose container or volume it is.
+	User string
+
+	id, spool string
+}
+
+func (b Belonging) String() string { return b.Kind + " " + b.Name }
+
+// Belongings are all that the engine has of services of ours, in the order in which they can be removed.
+func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error) {
+	marked := filters.NewArgs(filters.Arg("label", labelInstance))
+	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: marked})
+	if err != nil {
+		return nil, engine.Explain(docker, err)
+	}
+	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: marked})
+	if err != nil {
+		return nil, engine.Explain(docker, err)
+	}
+	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: marked})
+	if err != nil {
+		return nil, engine.Explain(docker, err)
+	}
+	var all []Belonging
+	add := func(kind, id, name, spool string, labels map[string]string) {
+		all = append(all, Belonging{
+			Kind: kind, Name: name, Owner: Owner{labels[labelInstance], labels[labelData]}, User: labels[labelUser],
+			id: id, spool: spool,
+		})
+	}
+	for _, c := range containers {
+		add("container", c.ID, strings.TrimPrefix(strings.Join(c.Names, " "), "/"), spoolOf(c.Mounts), c.Labels)
+	}
+	for _, n := range networks {
+		add("network", n.ID, n.Name, "", n.Labels)
+	}
+	for _, v := range volumes.Volumes {
+		add("volume", v.Name, v.Name, "", v.Labels)
+	}
+	return all, nil
+}
+
+// Remove takes it away, a container with all that runs in it. What is gone already is fine. A network with containers
+// on it that are not ours stays, and the error says which.
+func (b Belonging) Remove(ctx context.Context, docker *client.Client) error {
+	var err error
+	switch b.Kind {
+	case "container":
+		err = errors.Join(removeContainer(ctx, docker, b.id), removeSpool(b.spool))
+	case "network":
+		err = docker.NetworkRemove(ctx, b.id)
+	case "volume":
+		err = docker.VolumeRemove(ctx, b.id, false)
+	}
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot remove %s: %w", b, engine.Explain(docker, err))
+	}
+	return nil
+}
+
+// removeForsaken removes what was made for this dataDir under an id that was lost, once.
+func (e *Executor) removeForsaken(ctx context.Context) error {
+	if e.forsakenGone.Load() {
+		return nil
+	}
+	all, err := Belongings(ctx, e.docker)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, b := range all {
+		if b.Owner.DataDir == e.cfg.DataDir && b.Owner.Instance != e.cfg.Instance {
+			e.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
+				Msg("removing what this service made under an id that was lost")
+			faults = append(faults, b.Remove(ctx, e.docker))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	e.forsakenGone.Store(true)
+	return nil
+}

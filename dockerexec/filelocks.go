@@ -1,0 +1,64 @@
+package dockerexec
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+)
+
+// fileLocks is a lock for each file, so that a container which does not answer is waited for by those alone that
+// mount what it mounts. The zero value is ready.
+type fileLocks struct {
+	mu   sync.Mutex
+	held map[FileID]*fileLock
+}
+
+type fileLock struct {
+	free  chan struct{} // has one while nobody has the lock
+	users int           // who have it or wait for it, under fileLocks.mu
+}
+
+// lock takes the locks of what is mounted, and returns what gives them back.
+func (l *fileLocks) lock(mounts []Mount) (unlock func()) {
+	var files []FileID
+	for _, m := range mounts {
+		files = append(files, FileID{Dev: m.ID.Dev, Ino: m.ID.Ino})
+	}
+	// All in one order, so that nobody waits for who waits for them.
+	slices.SortFunc(files, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	files = slices.Compact(files)
+	for _, file := range files {
+		<-l.of(file).free
+	}
+	return func() {
+		for _, file := range files {
+			l.give(file)
+		}
+	}
+}
+
+func (l *fileLocks) of(file FileID) *fileLock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.held[file]
+	if lock == nil {
+		lock = &fileLock{free: make(chan struct{}, 1)}
+		lock.free <- struct{}{}
+		if l.held == nil {
+			l.held = map[FileID]*fileLock{}
+		}
+		l.held[file] = lock
+	}
+	lock.users++
+	return lock
+}
+
+func (l *fileLocks) give(file FileID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lock := l.held[file]
+	if lock.users--; lock.users == 0 {
+		delete(l.held, file)
+	}
+	lock.free <- struct{}{}
+}

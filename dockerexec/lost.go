@@ -1,0 +1,95 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// The engine does not end an exec's stream when the container goes while the exec is being set up. So whoever makes
+// a container ready listens to the engine's events for that container as well, and stops waiting when it has ended.
+
+// errLost marks a container that has ended before the command of a call began in it: another container can do.
+var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
+
+// containerTries is in how many containers a call tries to begin its command.
+const containerTries = 3
+
+// again does what needs a container, and does it anew while containers are lost before a command has begun in them.
+func (e *Executor) again(ctx context.Context, user string, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
+			return err
+		}
+		e.logOf(ctx).Warn().Err(err).Str("user", user).Int("try", try).Msg("the call gets another container")
+	}
+}
+
+// lostError is an error for a caller that is errLost, too.
+type lostError struct{ error }
+
+func (lostError) Is(target error) bool { return target == errLost }
+
+// attend returns a context that ends, with errLost, when the engine says that w's container has ended. It is
+// followed by attended or by removeWarm.
+func (e *Executor) attend(ctx context.Context, w *warm) context.Context {
+	ctx, lose := context.WithCancelCause(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.lose = lose
+	e.preparing[w.id] = w
+	return ctx
+}
+
+// lost ends the making ready of a container that has ended, if that is under way; e.mu is held.
+func (e *Executor) lost(id string) {
+	if w := e.preparing[id]; w != nil {
+		w.lost = true
+		w.lose(errLost)
+	}
+}
+
+// attended ends what attend began; e.mu is held.
+func (e *Executor) attended(w *warm) {
+	if w.lose != nil {
+		w.lose(nil)
+		delete(e.preparing, w.id)
+		w.lose = nil
+	}
+}
+
+// loseMissing ends the making ready of those that an engine's list, made after ids was, does not have running.
+func (e *Executor) loseMissing(ids []string, listed []container.Summary) {
+	alive := map[string]bool{}
+	for _, found := range listed {
+		switch found.State {
+		case container.StateExited, container.StateDead, container.StateRemoving:
+		default:
+			alive[found.ID] = true
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		if !alive[id] {
+			e.lost(id)
+		}
+	}
+}
+
+// endingLag is how long the engine may take to notice that a container has ended in which an exec fails.
+const endingLag = 2 * time.Second
+
+// isLost reports whether making a container ready has failed because it has ended. ctx is attend's.
+func (e *Executor) isLost(ctx context.Context, w *warm) bool {
+	if ctx.Err() != nil {
+		return errors.Is(context.Cause(ctx), errLost)
+	}
+	// The runtime knows of a container's end before the engine does.
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return within(awaited(waiting, e.docker, w.id, container.WaitConditionNotRunning), endingLag)
+}

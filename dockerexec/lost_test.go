@@ -1,0 +1,107 @@
+package dockerexec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A container that is lost while it is adopted or made is replaced, and the call goes on at once. The engine keeps
+// the stream open.
+func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
+	for name, adopted := range map[string]bool{"adopted": true, "made": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				first := strings.Repeat("0", 63) + "1"
+				engine.attach = func(id string, conn attachStream) {
+					if id != first {
+						engine.obey(conn)
+					}
+				}
+				if adopted {
+					engine.has("alice")
+				}
+				e := engine.executor()
+				e.Start(t.Context())
+				defer e.Shutdown()
+				time.AfterFunc(time.Second, func() { engine.lose(first, true) })
+				begun := time.Now()
+				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+				if took := time.Since(begun); err != nil || took != time.Second || engine.made != 2 {
+					t.Errorf("after %v, in %d containers: %v", took, engine.made, err)
+				}
+			})
+		})
+	}
+}
+
+// Whatever happens is over in seconds, and nothing is left of what was tried.
+func TestContainersThatDoNotBecomeReady(t *testing.T) {
+	const refused = "OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown\r\n"
+	says := func(conn attachStream) { _, _ = conn.Write([]byte(refused)); _ = conn.Close() }
+	for _, tt := range []struct {
+		name   string
+		attach func(s *scriptedEngine, id string, conn attachStream)
+		after  time.Duration
+		made   int
+		lost   bool
+		want   string
+	}{
+		{"nobody answers", func(*scriptedEngine, string, attachStream) {}, handshakeLimit + endingLag, 1, false, "the agent does not answer"},
+		{"lost each time", func(s *scriptedEngine, id string, _ attachStream) { s.lose(id, true) }, 0, containerTries, true, "lost before the command began"},
+		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `the engine could not start the agent: "OCI runtime exec failed`},
+		{"the engine's own error, of what is gone", func(s *scriptedEngine, id string, conn attachStream) { s.lose(id, false); says(conn) }, 0, containerTries, true, "OCI runtime exec failed"},
+		{"the engine's own error, and the stream stays open", func(_ *scriptedEngine, _ string, conn attachStream) { _, _ = conn.Write([]byte(refused)) }, time.Second + endingLag, 1, false, "OCI runtime exec failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				engine.attach = func(id string, conn attachStream) { tt.attach(engine, id, conn) }
+				e := engine.executor()
+				e.Start(t.Context())
+				defer e.Shutdown()
+				begun := time.Now()
+				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+				if took := time.Since(begun); err == nil || took != tt.after || engine.made != tt.made || errors.Is(err, errLost) != tt.lost {
+					t.Errorf("after %v, in %d containers: %v", took, engine.made, err)
+				}
+				if err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %s", err, tt.want)
+				}
+				synctest.Wait()
+				if left := engine.spools(); left != "" || len(engine.containers) != 0 {
+					t.Errorf("left: %v, %s", engine.containers, left)
+				}
+			})
+		})
+	}
+}
+
+// A session that is known to be broken has not begun a command. One that breaks later may have.
+func TestACommandBeginsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		e.Start(t.Context())
+		defer e.Shutdown()
+		run := func() error {
+			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+			return err
+		}
+		if err := run(); err != nil {
+			t.Fatal(err)
+		}
+		e.mu.Lock()
+		for _, w := range e.containers {
+			w.sess.close()
+		}
+		engine.breaks = true
+		e.mu.Unlock()
+		if err := run(); !errors.Is(err, ErrSession) || engine.made != 2 {
+			t.Errorf("in %d containers: %v", engine.made, err)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/shim"
+)
+
+// removalLimit bounds removing a container; it goes on when the service is shutting down.
+const removalLimit = 30 * time.Second
+
+// signalLimit is how long the engine may take to signal a container, and how long a container that was killed may
+// take to end before more is done about it.
+const signalLimit = 4 * time.Second
+
+// remove takes a container away with its spool and all that runs in it, and is content when it is
+// gone already. It blocks until the engine has done it.
+func (e *Executor) remove(id, spool string) error {
+	return errors.Join(e.removeContainer(id), removeSpool(spool))
+}
+
+func (e *Executor) removeContainer(id string) error {
+	return removeContainer(context.WithoutCancel(e.ctx), e.docker, id)
+}
+
+// removeContainer ends a container first, and has it removed when the engine has seen its end: one that was removed
+// by force before leaves its shim behind, for good.
+func removeContainer(ctx context.Context, docker *client.Client, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, removalLimit)
+	defer cancel()
+	orderly := end(ctx, docker, id)
+	removed := awaited(ctx, docker, id, container.WaitConditionRemoved)
+	err := docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
+		if err = <-removed; err != nil && !cerrdefs.IsNotFound(err) {
+			return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
+		}
+	}
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
+	}
+	if !orderly {
+		endShim(ctx, id)
+	}
+	return nil
+}
+
+// end kills a container and reports whether the engine has seen its end.
+func end(ctx context.Context, docker *client.Client, id string) bool {
+	ended := awaited(ctx, docker, id, container.WaitConditionNotRunning)
+	// One that is paused does not end under gVisor until the engine gives up and kills what it takes for its program.
+	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
+	_ = docker.ContainerUnpause(unpausing, id) // most are not
+	cancel()
+	err := sendSignal(ctx, docker, id, syscall.SIGKILL)
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
+		return true // gone, or not running
+	}
+	if within(ended, signalLimit) {
+		return true
+	}
+	if s, err := shim.Of(id); err == nil {
+		s.KillAll()
+	}
+	return within(ended, signalLimit)
+}
+
+// sendSignal sends a signal to a container's first program. The engine does not do so while a program is being started
+// inside, and a tenant who may signal that program can stop it on its way. Then the start is given up.
+func sendSignal(ctx context.Context, docker *client.Client, id string, number syscall.Signal) error {
+	try, cancel := context.WithTimeout(ctx, signalLimit)
+	defer cancel()
+	err := docker.ContainerKill(try, id, fmt.Sprint(int(number)))
+	if err == nil || try.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	if err := giveUpExecs(id); err != nil {
+		return fmt.Errorf("the engine does not signal the container: %w", err)
+	}
+	again, cancel := context.WithTimeout(ctx, signalLimit)
+	defer cancel()
+	return docker.ContainerKill(again, id, fmt.Sprint(int(number)))
+}
+
+// giveUpExecs ends what the engine waits for while it starts a program in a container.
+func giveUpExecs(id string) error {
+	s, err := shim.Of(id)
+	if err == nil {
+		s.KillExecs()
+	}
+	return err
+}
+
+// within reports whether something is told within a time.
+func within(told chan error, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-told:
+		told <- err // for who asks again
+		return err == nil || cerrdefs.IsNotFound(err)
+	case <-timer.C:
+		return false
+	}
+}
+
+// endShim ends the shim of a container that is gone, if the engine has left it.
+func endShim(ctx context.Context, id string) {
+	for range 2 { // the engine may be about to
+		s, err := shim.Of(id)
+		if err != nil {
+			return
+		}
+		if len(s.Children) == 0 {
+			_ = s.Kill()
+			return
+		}
+		s.KillAll()
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// awaited tells when a container is as the condition says, or why that cannot be known, until ctx ends. It does not
+// block, also where the engine does not answer.
+func awaited(ctx context.Context, docker *client.Client, id string, condition container.WaitCondition) chan error {
+	told := make(chan error, 1)
+	go func() {
+		reached, failed := docker.ContainerWait(ctx, id, condition)
+		select {
+		case <-reached:
+			told <- nil
+		case err := <-failed:
+			told <- err
+		}
+	}()
+	return told
+}

@@ -1,0 +1,305 @@
+package dockerexec
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/client"
+	"github.com/libp2p/go-yamux/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/agent/wire"
+)
+
+// scriptedEngine is an engine without a kernel, on a test's clock. Its containers have agents that run every command
+// at once and with success, unless attach does something else.
+type scriptedEngine struct {
+	t      *testing.T
+	dir    string
+	attach func(id string, agent attachStream) // what answers the first exec in a container
+	breaks bool                                // sessions break when a command has come
+	// execTakes is how long an exec takes to be created.
+	execTakes time.Duration
+
+	mu         sync.Mutex
+	containers map[string]container.Summary
+	gone       map[string]chan struct{}
+	made       int
+	listeners  []chan events.Message
+	execs      int // that are being created
+	mostExecs  int
+	began      []string // the users in whose containers an exec was made, in this order
+}
+
+func newScriptedEngine(t *testing.T) *scriptedEngine {
+	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]container.Summary{}, gone: map[string]chan struct{}{}}
+	s.attach = func(_ string, conn attachStream) { s.obey(conn) }
+	return s
+}
+
+// executor is one on this engine.
+func (s *scriptedEngine) executor() *Executor {
+	listener := pipeListener{make(chan net.Conn), make(chan struct{})}
+	server := &http.Server{Handler: s.routes()}
+	go func() { _ = server.Serve(listener) }()
+	s.t.Cleanup(func() { _ = server.Close() })
+	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"),
+		client.WithDialContext(func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			listener.conns <- there
+			return here, nil
+		}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return New(docker, Config{
+		Instance: "test", DataDir: "/data", IdleTimeout: time.Hour, Grounds: &groundLog{},
+		Platform:     func(context.Context) (Platform, error) { return s.platform(), nil },
+		ProcessEnded: func(string) {}, ProcessesUnseen: func() {}, ImagesChanged: func() {}, Log: zerolog.Nop(),
+	})
+}
+
+func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: "/data"} }
+
+func (s *scriptedEngine) spec(user string) Spec {
+	return Spec{Platform: s.platform(), User: user, SpoolDir: s.dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
+}
+
+// has puts a container there that an earlier service made.
+func (s *scriptedEngine) has(user string) (id string) {
+	spool, err := makeSpool(s.spec(user))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.add(s.spec(user).labels(), spool)
+}
+
+func (s *scriptedEngine) add(labels map[string]string, spool string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made++
+	id := fmt.Sprintf("%064d", s.made)
+	s.gone[id] = make(chan struct{})
+	s.containers[id] = container.Summary{
+		ID: id, State: container.StateRunning, Labels: labels,
+		Mounts: []container.MountPoint{{Destination: wire.SpoolPath, Source: spool}},
+	}
+	return id
+}
+
+// lose takes a container away, as somebody at the engine may. tell says whether its events say so.
+func (s *scriptedEngine) lose(id string, tell bool) (there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost, there := s.containers[id]
+	if !there {
+		return false
+	}
+	delete(s.containers, id)
+	close(s.gone[id])
+	for _, listener := range s.listeners {
+		if tell {
+			listener <- events.Message{Type: events.ContainerEventType, Action: events.ActionDie, Actor: events.Actor{ID: id, Attributes: lost.Labels}}
+		}
+	}
+	return true
+}
+
+func (s *scriptedEngine) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1.41/containers/json", func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		list := []container.Summary{}
+		for i := range s.made { // the oldest first
+			if c, there := s.containers[fmt.Sprintf("%064d", i+1)]; there {
+				list = append(list, c)
+			}
+		}
+		answer(w, list)
+	})
+	mux.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) { answer(w, []any{}) })
+	mux.HandleFunc("GET /v1.41/volumes", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{}) })
+	mux.HandleFunc("POST /v1.41/containers/create", s.create)
+	mux.HandleFunc("GET /v1.41/containers/{id}/json", func(w http.ResponseWriter, r *http.Request) {
+		if _, there := s.container(w, r); there {
+			answer(w, map[string]any{"Id": r.PathValue("id"), "State": map[string]any{"Running": true}})
+		}
+	})
+	mux.HandleFunc("POST /v1.41/containers/{id}/wait", func(w http.ResponseWriter, r *http.Request) {
+		if gone, there := s.container(w, r); there {
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			select {
+			case <-gone:
+				answer(w, map[string]any{"StatusCode": 0})
+			case <-r.Context().Done():
+			}
+		}
+	})
+	end := func(w http.ResponseWriter, r *http.Request) {
+		if _, there := s.container(w, r); there {
+			s.lose(r.PathValue("id"), true)
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+	mux.HandleFunc("POST /v1.41/containers/{id}/kill", end)
+	mux.HandleFunc("DELETE /v1.41/containers/{id}", end)
+	mux.HandleFunc("POST /v1.41/containers/{id}/start", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST /v1.41/containers/{id}/exec", s.exec)
+	mux.HandleFunc("POST /v1.41/exec/{id}/start", s.startExec)
+	mux.HandleFunc("GET /v1.41/events", s.follow)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		answer(w, map[string]string{"message": "not there"})
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// container finds the one that a request is about, or answers that it is gone.
+func (s *scriptedEngine) container(w http.ResponseWriter, r *http.Request) (gone <-chan struct{}, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := r.PathValue("id")
+	if _, there = s.containers[id]; !there {
+		w.WriteHeader(http.StatusNotFound)
+		answer(w, map[string]string{"message": "No such container: " + id})
+	}
+	return s.gone[id], there
+}
+
+func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Labels     map[string]string
+		HostConfig container.HostConfig
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		s.t.Error(err)
+	}
+	spool := ""
+	for _, m := range asked.HostConfig.Mounts {
+		if m.Target == wire.SpoolPath {
+			spool = m.Source
+		}
+	}
+	id := s.add(asked.Labels, spool)
+	w.WriteHeader(http.StatusCreated)
+	answer(w, map[string]string{"Id": id})
+}
+
+func (s *scriptedEngine) exec(w http.ResponseWriter, r *http.Request) {
+	if _, there := s.container(w, r); !there {
+		return
+	}
+	s.mu.Lock()
+	s.began = append(s.began, s.containers[r.PathValue("id")].Labels[labelUser])
+	s.execs++
+	s.mostExecs = max(s.mostExecs, s.execs)
+	s.mu.Unlock()
+	time.Sleep(s.execTakes)
+	s.mu.Lock()
+	s.execs--
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusCreated)
+	answer(w, map[string]string{"Id": r.PathValue("id")})
+}
+
+func (s *scriptedEngine) startExec(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	conn, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
+	s.attach(r.PathValue("id"), attachStream{conn})
+}
+
+// obey is an agent whose commands end at once.
+func (s *scriptedEngine) obey(conn attachStream) {
+	defer conn.Close()
+	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
+		return
+	}
+	mux, err := yamux.Server(conn, wire.Mux(100), nil)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	if _, err := mux.AcceptStream(); err != nil { // for control
+		return
+	}
+	for {
+		stream, err := mux.AcceptStream()
+		if err != nil {
+			return
+		}
+		var start wire.Start
+		if wire.ReadMessage(stream, wire.KindStart, &start) == nil {
+			if s.breaks {
+				return
+			}
+			_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})
+		}
+		_ = stream.Close()
+	}
+}
+
+func (s *scriptedEngine) follow(w http.ResponseWriter, r *http.Request) {
+	told := make(chan events.Message, 100)
+	s.mu.Lock()
+	s.listeners = append(s.listeners, told)
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case m := <-told:
+			_ = json.NewEncoder(w).Encode(m)
+			w.(http.Flusher).Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// spools are those that are left.
+func (s *scriptedEngine) spools() string {
+	left, _ := filepath.Glob(filepath.Join(s.dir, spoolPrefix+"*"))
+	return strings.Join(left, " ")
+}
+
+// pipeListener takes connections that never leave the test.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l pipeListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l pipeListener) Close() error   { close(l.closed); return nil }
+func (l pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "engine"} }

@@ -1,0 +1,85 @@
+package dockerexec
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/shim"
+)
+
+// forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: the engine
+// takes a moment from one to the other.
+const forgottenAfter = 3 * time.Second
+
+// ForgottenShims finds those of containers that are gone and were made for a dataDir, or, where that is empty, for any.
+// It waits, to look twice, if it has found any.
+func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) ([]shim.Shim, error) {
+	first, err := forgotten(ctx, docker, dataDir)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	select {
+	case <-time.After(forgottenAfter):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	second, err := forgotten(ctx, docker, dataDir)
+	var both []shim.Shim
+	for pid, s := range second {
+		if first[pid].Container == s.Container {
+			both = append(both, s)
+		}
+	}
+	return both, err
+}
+
+// forgotten looks once. Shims are listed before their containers are asked for: a container is there before its shim.
+func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]shim.Shim, error) {
+	all, err := shim.List()
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]shim.Shim{}
+	for _, s := range all {
+		if len(s.Children) > 0 || !madeFor(s, dataDir) {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, signalLimit)
+		_, err := docker.ContainerInspect(asking, s.Container)
+		cancel()
+		if cerrdefs.IsNotFound(err) {
+			found[s.PID] = s
+		}
+	}
+	return found, nil
+}
+
+// madeFor reports whether a shim's container had an agent of a dataDir mounted, or of any where that is empty.
+func madeFor(s shim.Shim, dataDir string) bool {
+	for _, source := range s.Sources {
+		dir, name := filepath.Split(source)
+		if strings.HasPrefix(name, agentPrefix) && (dataDir == "" || filepath.Clean(dir) == filepath.Join(dataDir, agentDir)) {
+			return true
+		}
+	}
+	return false
+}
+
+// removeShims ends those that an engine forgot while nobody looked.
+func (e *Executor) removeShims() {
+	left, err := ForgottenShims(e.ctx, e.docker, e.cfg.DataDir)
+	for _, s := range left {
+		e.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).Msg("ending a shim that the engine has forgotten")
+		if err := s.Kill(); err != nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot end a shim")
+		}
+	}
+	if err != nil && e.ctx.Err() == nil {
+		e.cfg.Log.Warn().Err(err).Msg("cannot look for shims that the engine has forgotten")
+	}
+}
