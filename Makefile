@@ -37,9 +37,9 @@ image: binaries ## build the image of the service itself, for docker-compose
 install: ## install programs, systemd unit, settings and completions (PREFIX, DESTDIR)
 	@scripts/install.sh
 
-uninstall: ## remove these again; settings and data stay
+uninstall: ## remove these again, and what the service made; settings and data stay
 	@scripts/install.sh uninstall
 
-clean: ## stop the demo's sandboxd, remove its containers and bin/
+clean: ## stop this checkout's demo, remove what it made and bin/
 	@scripts/demo.sh stop
 	rm -rf bin

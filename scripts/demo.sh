@@ -3,13 +3,14 @@
 # under gVisor on a real file. Run it as often as you like.
 #
 #   scripts/demo.sh         the demo
-#   scripts/demo.sh stop    stops the sandboxd that the demo started, and removes its containers
+#   scripts/demo.sh stop    stops the sandboxd that this checkout's demo started, and removes what it made
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly DATA=/var/lib/daycare-sandbox
+readonly DATA=${SANDBOXD_DATA_DIR:-/var/lib/daycare-sandbox}
 readonly LOG=/var/log/daycare-sandboxd.log
-readonly PIDFILE=/run/daycare-sandbox/demo.pid
+PIDFILE=$(dirname "${SANDBOXD_LISTEN:-/run/daycare-sandbox/sandboxd.sock}")/demo.pid
+readonly PIDFILE
 readonly USER_ID=demo
 
 step() { printf '\n==> %s\n' "$*"; }
@@ -37,44 +38,25 @@ remove_containers() {
 	[ -z "$containers" ] || xargs docker rm -f <<<"$containers" >/dev/null
 }
 
-# The users' /tmp: volumes that the engine still has.
-remove_volumes() {
-	local volumes
-	[ -r "$DATA/instance" ] || return 0
-	volumes=$(docker volume ls -q --filter "label=run.daycare.sandbox.instance=$(cat "$DATA/instance")")
-	[ -z "$volumes" ] || xargs docker volume rm <<<"$volumes" >/dev/null
-}
-
-# The networks, with the rules that hold what is on them.
-remove_networks() {
-	local name family
-	[ -r "$DATA/instance" ] || return 0
-	for name in $(docker network ls --filter "label=run.daycare.sandbox.instance=$(cat "$DATA/instance")" --format '{{.Name}}'); do
-		docker network rm "$name" >/dev/null
-	done
-	command -v nft >/dev/null || return 0
-	for name in daycare-isolated daycare-local; do
-		for family in inet bridge arp; do nft delete table $family $name 2>/dev/null || true; done
-	done
-}
-
 stop() {
-	if [ -r "$PIDFILE" ]; then
-		local pid exe
-		pid=$(cat "$PIDFILE")
-		exe=$(readlink "/proc/$pid/exe" 2>/dev/null || true)
-		# A binary that was built again meanwhile is still ours.
-		if [ "${exe% (deleted)}" = "$PWD/bin/sandboxd" ]; then
-			kill "$pid"
-			while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
-			say "sandboxd (pid $pid) has stopped"
-		fi
-		rm -f "$PIDFILE"
-		remove_containers
-		remove_volumes
-		remove_networks
-		say "left in place: $DATA and /data/users"
+	[ -r "$PIDFILE" ] || return 0
+	local pid exe
+	pid=$(cat "$PIDFILE")
+	exe=$(readlink "/proc/$pid/exe" 2>/dev/null || true)
+	exe=${exe% (deleted)} # a binary that was built again meanwhile is still ours
+	if [ "$exe" = "$PWD/bin/sandboxd" ]; then
+		kill "$pid"
+		while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+		say "sandboxd (pid $pid) has stopped"
+	elif [ "${exe##*/}" = sandboxd ]; then
+		say "the sandboxd that runs (pid $pid, $exe) is not this checkout's: it goes on, and nothing is removed"
+		return
 	fi
+	[ -x bin/sandboxd ] || go build -o bin/sandboxd ./cmd/sandboxd
+	# It refuses beside a service that runs after all, and then nothing is removed here either.
+	bin/sandboxd cleanup 2>&1 | indent || [ "${PIPESTATUS[0]}" = 3 ]
+	rm -f "$PIDFILE"
+	say "left in place: $DATA and /data/users"
 }
 
 # The demo has to work where nobody but the host's own resolvers answers, and where those lead to a

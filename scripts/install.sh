@@ -3,7 +3,8 @@
 # already stay as they are. It starts nothing.
 #
 #   scripts/install.sh            installs
-#   scripts/install.sh uninstall  removes that again, but never settings, records or users' files
+#   scripts/install.sh uninstall  removes that again, and what the service has made, but never settings, records
+#                                 or users' files
 #
 # Environment: PREFIX (/usr/local), DESTDIR (empty; put before every path, as packagers need it).
 set -euo pipefail
@@ -83,6 +84,10 @@ TXT
 uninstall_all() {
 	if [ -z "$DESTDIR" ] && [ -d /run/systemd/system ] && systemctl is-active --quiet sandboxd; then
 		die "sandboxd is running: systemctl disable --now sandboxd first"
+	fi
+	if [ -z "$DESTDIR" ] && [ -x "$BIN/sandboxd" ]; then
+		"$BIN/sandboxd" cleanup | sed 's/^/    /' ||
+			die "not all that sandboxd has made could be removed" "stop it, or start the engine, and run this again"
 	fi
 	local file
 	for file in "${PROGRAMS[@]/#/$BIN/}" "$UNIT" "$BASH_COMPLETION" "$ZSH_COMPLETION" "$FISH_COMPLETION"; do

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/durable"
@@ -30,7 +31,7 @@ func (e heldError) Error() string {
 }
 
 // openData makes dataDir if need be and takes it for this service, until close or its end.
-func openData(dir string) (*data, error) {
+func openData(dir string, log zerolog.Logger) (*data, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot open dataDir: %w", err)
 	}
@@ -40,7 +41,7 @@ func openData(dir string) (*data, error) {
 	}
 	d := &data{lock: lock}
 	if err = durable.Sweep(dir); err == nil {
-		d.instance, err = openInstance(dir)
+		d.instance, err = openInstance(dir, log)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot open dataDir: %w", err), lock.Close())
@@ -115,16 +116,23 @@ func readInstance(dir string) (string, error) {
 
 var errDamaged = errors.New("it should hold 16 hexadecimal digits")
 
-// openInstance is readInstance where an id is made if there is none.
-func openInstance(dir string) (string, error) {
+// openInstance is readInstance where an id is made if there is none. What was made under one that is lost carries
+// the name of this dataDir, too, and the executor removes it.
+func openInstance(dir string, log zerolog.Logger) (string, error) {
 	id, err := readInstance(dir)
 	name := instanceFile(dir)
-	if errors.Is(err, errDamaged) {
-		return "", fmt.Errorf("%s is damaged: %w, by which this service's containers, networks and volumes are known. docker ps -a --filter label=run.daycare.sandbox.instance shows them: "+
-			"write the id that their label has into the file, or remove them and the file", name, err)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return id, err
+	switch {
+	case err == nil:
+		return id, nil
+	case errors.Is(err, errDamaged):
+		aside := name + ".damaged"
+		log.Error().Err(err).Str("file", name).Str("setAside", aside).
+			Msg("the service's id is damaged: it takes another one, and removes what it made under the old one; commands and processes that still ran end, and processes start again as their records say")
+		if err := os.Rename(name, aside); err != nil {
+			return "", err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
 	}
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails

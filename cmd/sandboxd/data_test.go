@@ -1,14 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 )
 
-// An id that a fault of the disk has cut anywhere, or overwritten, is not taken for another one, and what to do is said.
+// An id that a fault of the disk has cut anywhere, or overwritten, is replaced, and the log says so.
 func TestDamagedInstance(t *testing.T) {
 	const whole = "0123456789abcdef\n"
 	damaged := map[string]string{"zeroes": strings.Repeat("\x00", 17), "longer": "0" + whole, "no digits": "0123456789abcdeg\n"}
@@ -21,13 +24,19 @@ func TestDamagedInstance(t *testing.T) {
 			if err := os.WriteFile(instanceFile(dir), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := openData(dir)
-			if err == nil || !strings.Contains(err.Error(), "is damaged") || !strings.Contains(err.Error(), "docker ps -a --filter") {
-				t.Errorf("got %v", err)
+			var log bytes.Buffer
+			d, err := openData(dir, zerolog.New(&log))
+			if err != nil {
+				t.Fatal(err)
 			}
-			if there, err := os.ReadFile(instanceFile(dir)); err != nil || string(there) != content {
-				t.Errorf("it was changed to %q, %v", there, err)
+			d.close()
+			if !instancePattern.MatchString(d.instance) || !strings.Contains(log.String(), "the service's id is damaged") {
+				t.Errorf("%q, log %s", d.instance, log.String())
 			}
+			if aside, err := os.ReadFile(instanceFile(dir) + ".damaged"); err != nil || string(aside) != content {
+				t.Errorf("set aside: %q, %v", aside, err)
+			}
+			sameAgain(t, dir, d.instance)
 		})
 	}
 }
@@ -41,7 +50,7 @@ func TestInstanceWhoseWritingWasCut(t *testing.T) {
 		if err := os.WriteFile(unfinished, []byte(whole[:cut]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := openData(dir)
+		d, err := openData(dir, zerolog.New(errorWriter{t}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +64,7 @@ func TestInstanceWhoseWritingWasCut(t *testing.T) {
 
 func sameAgain(t *testing.T, dir, instance string) {
 	t.Helper()
-	d, err := openData(dir)
+	d, err := openData(dir, zerolog.New(errorWriter{t}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,24 +76,24 @@ func sameAgain(t *testing.T, dir, instance string) {
 
 func TestDataDirThatIsHeld(t *testing.T) {
 	dir := t.TempDir()
-	d, err := openData(dir)
+	d, err := openData(dir, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var held heldError
-	if _, err := openData(dir); !errors.As(err, &held) || held.pid == "" {
+	if _, err := openData(dir, zerolog.Nop()); !errors.As(err, &held) || held.pid == "" {
 		t.Errorf("a second one: %v", err)
 	}
 	// A lock on a file that is gone keeps nobody out.
 	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
-	second, err := openData(dir)
+	second, err := openData(dir, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.close()
-	if _, err := openData(dir); !errors.As(err, &held) {
+	if _, err := openData(dir, zerolog.Nop()); !errors.As(err, &held) {
 		t.Errorf("beside the second one: %v", err)
 	}
 	second.close()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,6 +16,9 @@ func main() {
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "sandboxd:", err)
+		if own := (exitError{}); errors.As(err, &own) {
+			os.Exit(own.code)
+		}
 		os.Exit(1)
 	}
 }

@@ -37,7 +37,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer ignore()
 	logs, log := newLogs(cfg.Log, to)
 	httplog.UseForStandard(log)
-	data, err := openData(cfg.DataDir)
+	data, err := openData(cfg.DataDir, log)
 	if err != nil {
 		return err
 	}
@@ -108,6 +108,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer l.outside.Shutdown()
 	l.executor = dockerexec.New(docker, dockerexec.Config{
 		Instance:     data.instance,
+		DataDir:      cfg.DataDir,
 		IdleTimeout:  time.Duration(cfg.IdleTimeout),
 		Platform:     l.platforms.Current,
 		Grounds:      ground,
@@ -224,6 +225,7 @@ func ownPlaces(cfg config.Config) []string {
 func platformSettings(cfg config.Config, instance, agent, masks string) dockerexec.Platform {
 	return dockerexec.Platform{
 		Instance: instance,
+		DataDir:  cfg.DataDir,
 		Agent:    agent,
 		Runtime:  cfg.Docker.Runtime, EventsRuntime: cfg.Docker.EventsRuntime,
 		MaskDir:        masks,

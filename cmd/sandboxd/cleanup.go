@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/egress/rules"
+	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/shim"
+)
+
+// exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
+const exitHeld = 3
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+// cleanup removes what a service has made.
+type cleanup struct {
+	data, all, dryRun bool // flags
+
+	cfg config.Config
+	out io.Writer
+	// kept are what services have that run, and so is not removed.
+	kept   []string
+	faults []error
+}
+
+func cleanupCommand(settings *string) *cobra.Command {
+	c := &cleanup{}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove what the service has made on this host",
+		Long: `cleanup removes what the service of these settings has made: its containers with all that runs in them, the
+users' /tmp, its networks with their rules, its socket, and what it can make again in dataDir. It says what it
+removes. Homes stay, and so do records, of sandboxes and of durable processes, unless --data is given. It works
+without dataDir, too: what is on the engine carries its name.
+
+It refuses beside a running service, and does nothing then. With --all-instances it removes what all services
+have made on this engine, except for those that run.
+
+It exits with 0 when all is gone, with 1 when something is left, and with 3 when a service runs.`,
+		Example: `  sandboxd cleanup --dry-run
+  sandboxd cleanup
+  sandboxd cleanup --data --settings ./settings.json
+  sandboxd cleanup --all-instances`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if c.cfg, err = loadConfig(*settings); err != nil {
+				return err
+			}
+			c.out = cmd.OutOrStdout()
+			return c.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVar(&c.data, "data", false, "remove records, too, and the logs of durable processes")
+	cmd.Flags().BoolVar(&c.all, "all-instances", false, "remove what other services have left, too")
+	cmd.Flags().BoolVarP(&c.dryRun, "dry-run", "n", false, "say what would be removed, and remove nothing")
+	return cmd
+}
+
+func (c *cleanup) run(ctx context.Context) error {
+	free, err := c.hold(c.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	defer free()
+	if conn, err := net.Dial("unix", c.cfg.Listen); err == nil { // of a dataDir that was taken away, perhaps
+		_ = conn.Close()
+		return exitError{exitHeld, fmt.Errorf("nothing is removed: a service listens at %s; stop it first", c.cfg.Listen)}
+	}
+	docker, err := engine.Connect(c.cfg.Docker.SocketPath)
+	if err != nil {
+		return err
+	}
+	defer docker.Close()
+	belongings, err := dockerexec.Belongings(ctx, docker)
+	if err != nil {
+		return err
+	}
+	mine, free := c.choose(belongings)
+	defer free()
+	for _, b := range mine {
+		c.remove(b.String(), func() error { return b.Remove(ctx, docker) })
+	}
+	c.tables(belongings, mine)
+	c.shims(dockerexec.ForgottenShims(ctx, docker, c.cfg.DataDir))
+	c.files()
+	for _, kept := range c.kept {
+		c.faults = append(c.faults, errors.New(kept))
+	}
+	return errors.Join(c.faults...)
+}
+
+// remove does it, and says so.
+func (c *cleanup) remove(what string, do func() error) {
+	if c.dryRun {
+		fmt.Fprintln(c.out, "would remove", what)
+	} else if err := do(); err != nil {
+		c.faults = append(c.faults, err)
+	} else {
+		fmt.Fprintln(c.out, "removed", what)
+	}
+}
+
+// hold keeps services from a dataDir until free is called. One that is not there is nobody's.
+func (c *cleanup) hold(dir string) (free func(), err error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil
+	}
+	lock, err := lockData(dir)
+	if held := (heldError{}); errors.As(err, &held) {
+		return nil, exitError{exitHeld, fmt.Errorf("nothing is removed: a service runs (pid %s) and has dataDir %s; stop it first", held.pid, dir)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = lock.Close() }, nil
+}
+
+// choose returns what is to be removed, and keeps the services of all of that away until free is called.
+func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belonging, free func()) {
+	own, _ := readInstance(c.cfg.DataDir) // without one, the name of dataDir says what is its service's
+	var locks []func()
+	may := map[string]bool{}
+	for _, b := range all {
+		dir := b.Owner.DataDir
+		if dir == c.cfg.DataDir || (own != "" && b.Owner.Instance == own) {
+			mine = append(mine, b)
+			continue
+		}
+		if !c.all {
+			continue
+		}
+		if _, asked := may[dir]; !asked {
+			free, err := c.hold(dir)
+			if may[dir] = err == nil; err != nil {
+				c.kept = append(c.kept, fmt.Sprintf("what belongs to dataDir %s is left: %v", dir, err))
+			} else {
+				locks = append(locks, free)
+			}
+		}
+		if may[dir] {
+			mine = append(mine, b)
+		}
+	}
+	return mine, func() {
+		for _, free := range locks {
+			free()
+		}
+	}
+}
+
+// tables removes the rules of the networks that are gone. They go last: they hold what is on the networks.
+func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
+	names := []string{c.cfg.Egress.Name + "-isolated", c.cfg.Egress.Name + "-local"}
+	for _, b := range mine {
+		if b.Kind == "network" {
+			names = append(names, b.Name)
+		}
+	}
+	for _, b := range all { // of another service that has our names
+		if b.Kind == "network" && !slices.Contains(mine, b) {
+			names = slices.DeleteFunc(names, func(name string) bool { return name == b.Name })
+		}
+	}
+	left, err := rules.Left(names)
+	if err != nil {
+		c.faults = append(c.faults, err)
+	}
+	for _, name := range left {
+		if slices.ContainsFunc(c.faults, func(err error) bool { return strings.Contains(err.Error(), "network "+name+":") }) {
+			continue // the network is there still, and what is on it stays held
+		}
+		c.remove("the rules "+name, func() error { return rules.RemoveLeft([]string{name}) })
+	}
+}
+
+// shims ends those that the engine has forgotten.
+func (c *cleanup) shims(left []shim.Shim, err error) {
+	if err != nil {
+		c.faults = append(c.faults, err)
+	}
+	for _, s := range left {
+		c.remove(fmt.Sprintf("the shim of container %.12s (pid %d)", s.Container, s.PID), s.Kill)
+	}
+}
+
+// files removes what the service can make again, and with --data its records.
+func (c *cleanup) files() {
+	paths := []string{
+		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
+	}
+	paths = append(paths, c.ofUsers(".spool-*")...)
+	if c.data {
+		paths = append(paths, c.ofUsers("processes")...)
+		for _, name := range []string{"sandboxes", "processes", "instance.damaged", "instance"} {
+			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
+		}
+	}
+	c.unmount()
+	for _, path := range paths {
+		if _, err := os.Lstat(path); err == nil {
+			c.remove(path, func() error { return os.RemoveAll(path) })
+		}
+	}
+	if c.data { // last, since it keeps services away; what is not the service's keeps the folder
+		if _, err := os.Stat(c.cfg.DataDir); err == nil && !c.dryRun {
+			c.faults = append(c.faults, removeIfThere(filepath.Join(c.cfg.DataDir, "lock")))
+			_ = os.Remove(c.cfg.DataDir)
+		}
+		c.faults = slices.DeleteFunc(c.faults, func(err error) bool { return err == nil })
+	}
+}
+
+// ofUsers are what the service has beside the users' homes.
+func (c *cleanup) ofUsers(name string) []string {
+	found, _ := filepath.Glob(filepath.Join(c.cfg.UsersDir, "*", name)) // the pattern is a good one
+	return found
+}
+
+// unmount takes away what is mounted below dataDir, which is the service's alone.
+func (c *cleanup) unmount() {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(c.cfg.DataDir))
+	if err != nil {
+		c.faults = append(c.faults, fmt.Errorf("cannot look for mount points: %w", err))
+	}
+	slices.Reverse(mounts) // the last one is on top
+	for _, m := range mounts {
+		if m.Mountpoint != c.cfg.DataDir {
+			c.remove("the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })
+		}
+	}
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+func TestCleanupRefusesBesideAService(t *testing.T) {
+	dir := t.TempDir()
+	d, err := openData(dir, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	c := &cleanup{cfg: config.Config{DataDir: dir, Listen: filepath.Join(dir, "none")}, out: &bytes.Buffer{}}
+	err = c.run(t.Context())
+	if own := (exitError{}); !errors.As(err, &own) || own.code != exitHeld || !strings.Contains(err.Error(), "a service runs (pid ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What belongs to a service that runs is never chosen; what to others, only where that was asked for.
+func TestWhatACleanupChooses(t *testing.T) {
+	own, gone, running := t.TempDir(), filepath.Join(t.TempDir(), "gone"), t.TempDir()
+	if err := os.WriteFile(instanceFile(own), []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openData(running, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	thing := func(name, instance, dir string) dockerexec.Belonging {
+		return dockerexec.Belonging{Kind: "container", Name: name, Owner: dockerexec.Owner{Instance: instance, DataDir: dir}}
+	}
+	all := []dockerexec.Belonging{
+		thing("own", "0123456789abcdef", own), thing("own, of a lost id", "1", own), thing("own, moved", "0123456789abcdef", gone),
+		thing("left", "2", gone), thing("of nobody", "3", ""), thing("runs", "4", running), thing("runs, too", "5", running),
+	}
+	for _, tt := range []struct {
+		all  bool
+		want string
+		kept int
+	}{
+		{false, "own|own, of a lost id|own, moved", 0},
+		{true, "own|own, of a lost id|own, moved|left|of nobody", 1},
+	} {
+		c := &cleanup{all: tt.all, cfg: config.Config{DataDir: own}}
+		mine, free := c.choose(all)
+		free()
+		var names []string
+		for _, b := range mine {
+			names = append(names, b.Name)
+		}
+		if got := strings.Join(names, "|"); got != tt.want || len(c.kept) != tt.kept {
+			t.Errorf("all %v: %s, kept %q", tt.all, got, c.kept)
+		}
+	}
+}
+
+// Of the service's files those go that it makes again; with --data its records, too; never what is somebody else's.
+func TestFilesOfACleanup(t *testing.T) {
+	for _, data := range []bool{false, true} {
+		dir := t.TempDir()
+		for _, name := range []string{
+			"data/agent/a", "data/masks/m", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
+			"users/alice/home/note", "users/alice/.spool-1", "users/alice/processes/p-1/process.log",
+		} {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := &cleanup{data: data, out: &bytes.Buffer{}, cfg: config.Config{
+			DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "sock"),
+		}}
+		c.files()
+		want := []string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json", "users/alice/home/note", "users/alice/processes/p-1/process.log"}
+		if data {
+			want = []string{"data/operators", "users/alice/home/note"}
+		}
+		var left []string
+		_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				name, _ := filepath.Rel(dir, path)
+				left = append(left, name)
+			}
+			return err
+		})
+		if !slices.Equal(left, want) || len(c.faults) > 0 {
+			t.Errorf("data %v: left %q, %v", data, left, c.faults)
+		}
+	}
+}
