@@ -3,7 +3,7 @@
 //
 // doctor.go runs checks; engine.go has those of the engine, network.go those of what calls reach, host.go
 // those of files, disk and clock, tcp.go those of the way in by TCP, service.go that of the service, and
-// probe.go has it run a command.
+// leftovers.go what services have left that are gone, and probe.go has it run a command.
 package doctor
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -26,6 +27,14 @@ var known = Engine{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
+}
+
+func finds(n int, err error) func(context.Context) ([]string, error) {
+	var left []string
+	for i := range n {
+		left = append(left, fmt.Sprintf("thing %d", i))
+	}
+	return func(context.Context) ([]string, error) { return left, err }
 }
 
 func fails(err error) func() error { return func() error { return err } }
@@ -140,6 +149,11 @@ func TestEachCheck(t *testing.T) {
 		{"rules that are refused, accepted", RulesUsable(true, true, fails(errDown)), Warning, "accepted"},
 		{"rules for others", RulesUsable(false, false, fails(errDown)), Skipped, "only root"},
 
+		{"leftovers", Leftovers(true, finds(0, nil)), OK, "nothing"},
+		{"leftovers that there are", Leftovers(true, finds(2, nil)), Warning, "thing 0; thing 1"},
+		{"leftovers that are many", Leftovers(true, finds(12, nil)), Warning, "thing 9; and 2 more"},
+		{"leftovers unseen", Leftovers(true, finds(0, errDown)), Skipped, "it is down"},
+		{"leftovers for others", Leftovers(false, finds(0, errDown)), Skipped, "only root"},
 		{"forwarding", kernel("1\n", nil), OK, ""},
 		{"no forwarding", kernel("0\n", nil), Warning, "forwards nothing"},
 		{"forwarding unknown", kernel("", errDown), Skipped, "it is down"},

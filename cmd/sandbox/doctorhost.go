@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/doctor"
 	"github.com/daycare-run/sandbox/egress"
 	"github.com/daycare-run/sandbox/engine"
@@ -91,6 +92,17 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 			return doctor.Space{}, errors.New("the engine does not answer")
 		}
 		return spaceAt(info.Root)
+	}))
+	checks = append(checks, doctor.Leftovers(root, func(ctx context.Context) ([]string, error) {
+		if _, err := ask(); err != nil {
+			return nil, errors.New("the engine does not answer")
+		}
+		belongings, err := dockerexec.Belongings(ctx, docker)
+		if err != nil {
+			return nil, err
+		}
+		shims, err := dockerexec.ForgottenShims(ctx, docker, "")
+		return leftovers(belongings, shims), err
 	}))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.engine)), close

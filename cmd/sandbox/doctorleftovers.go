@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/shim"
+)
+
+// leftovers are what services have on the engine whose dataDir is gone, or has another service by now, and shims that
+// the engine has forgotten.
+func leftovers(belongings []dockerexec.Belonging, shims []shim.Shim) (left []string) {
+	for _, b := range belongings {
+		if why := forsaken(b.Owner); why != "" {
+			left = append(left, fmt.Sprintf("%s, %s", b, why))
+		}
+	}
+	slices.Sort(left)
+	for _, s := range shims {
+		left = append(left, fmt.Sprintf("the shim of a container %.12s that the engine does not have (kill -9 %d)", s.Container, s.PID))
+	}
+	return left
+}
+
+// forsaken says why something has no service any more; empty if it may have one.
+func forsaken(o dockerexec.Owner) string {
+	if o.DataDir == "" {
+		return "of an instance " + o.Instance + " that names no dataDir"
+	}
+	now, err := os.ReadFile(filepath.Join(o.DataDir, "instance"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "of dataDir " + o.DataDir + ", which is gone"
+	case err == nil && strings.TrimSpace(string(now)) != o.Instance:
+		return "of dataDir " + o.DataDir + ", which is another service's by now"
+	}
+	return ""
+}
