@@ -203,7 +203,10 @@ func (l *lab) remove() {
 			late.Stop()
 		}
 	}
-	left, _ := l.listContainers() // what is left then, the next run removes
+	if l.environ != nil && l.down == nil {
+		l.removeItself()
+	}
+	left, _ := l.listContainers() // of a lab of an earlier run; what is left then, the next run removes
 	for _, found := range left {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}

@@ -73,9 +73,13 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	if code == 0 && !promises.kept() {
-		return 1
+		code = 1
 	}
 	tellFailed("")
+	closeRun()
+	if !leftNothing() {
+		code = 1
+	}
 	return code
 }
 
