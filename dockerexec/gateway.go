@@ -104,11 +104,13 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 		return "", fmt.Errorf("cannot make its folder: %w", err)
 	}
 	pids := int64(gatewayPids)
+	labels := e.owner().labels()
+	labels[labelGateway] = g.likeness()
 	made, err := e.docker.ContainerCreate(ctx, &container.Config{
 		Image: platform.ImageID, Hostname: "gateway", User: "0:0", WorkingDir: "/",
 		Entrypoint: append([]string{gatewayPath}, g.Arguments...), Cmd: []string{},
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
-		Labels:      map[string]string{labelInstance: e.cfg.Instance, labelGateway: g.likeness()},
+		Labels:      labels,
 	}, &container.HostConfig{
 		Runtime:        gatewayRuntime,
 		NetworkMode:    "none",
