@@ -4,17 +4,17 @@
 // they print, and makes sure that nothing outlives them. One Agent serves one session, over the
 // stdin and stdout that a docker exec gave it; when they close, every command ends.
 //
-// The agent runs as the same user as the commands, so they can kill, stop or impersonate it. It
-// makes that hard and its peer relies on none of it.
+// The agent is another user than the commands (package creds), so they can neither signal nor trace it, nor open
+// what it has open. Its peer takes what it says for a tenant's input all the same.
 //
 // agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files;
-// family.go knows the processes. process.go, with log.go, state.go and ready.go, is another mode: it runs one
+// family.go knows the processes. init.go is the container's first process, which sees to it that no command
+// outlives its agent. process.go, with log.go, state.go and ready.go, is another mode: it runs one
 // command that needs no session; forward.go is the mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
-// who has ended, and witness.go says what the mounts are.
+// who has ended, oom.go sees to who goes first without memory, and witness.go says what the mounts are.
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,11 +22,11 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/agent/spawn"
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
@@ -38,6 +38,7 @@ type Agent struct {
 	family  *family
 	spool   *spool
 	devNull int
+	uid     uint32 // who commands run as
 
 	mu       sync.Mutex
 	commands map[uint32]*command
@@ -54,8 +55,8 @@ const waiting = 2
 // Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
 // that is locked to it, so that commands are started on others (see family). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
-// should exit then.
-func Serve() error {
+// should exit then. Commands run as the user uid; score may be nil.
+func Serve(uid uint32, score *OOMScore) (err error) {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
 	if unix.Gettid() != os.Getpid() {
@@ -68,14 +69,27 @@ func Serve() error {
 	if err := harden(); err != nil {
 		return err
 	}
-	// An earlier agent that was killed may have left something running.
-	killAll()
-	a := &Agent{commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}}
+	if err := spawn.DefaultSignals(); err != nil {
+		return err
+	}
+	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, family: newFamily(score)}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
-	a.family, a.spool = newFamily(), openSpool()
-	defer killAll()
+	if a.spool, err = openSpool(wire.SpoolPath); err != nil {
+		return err
+	}
+	if err := a.spool.begin(func() error { return unix.Kill(1, unix.SIGUSR1) }); err != nil {
+		return err
+	}
+	defer func() {
+		// What cannot be ended here ends with the container: the first process sees that nobody has said so.
+		if endErr := a.family.end(); endErr != nil {
+			err = errors.Join(err, endErr)
+		} else {
+			err = errors.Join(err, a.spool.end())
+		}
+	}()
 	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
 		return fmt.Errorf("cannot greet the service: %w", err)
 	}
@@ -102,8 +116,8 @@ func sessionError(err error) error {
 	return fmt.Errorf("session broken: %w", err)
 }
 
-// harden keeps other processes of the same user from tracing the agent and from reading its
-// descriptors and memory, and lets it adopt what commands orphan.
+// harden keeps other processes of the same user, and commands that have not been executed yet, from being traced,
+// and lets the agent adopt what commands orphan.
 func harden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become undumpable: %w", err)
@@ -120,7 +134,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 		if err != nil {
 			return err
 		}
-		c := &command{family: a.family, spool: a.spool, stream: stream, devNull: a.devNull}
+		c := &command{family: a.family, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid}
 		a.add(stream.StreamID(), c)
 		go func() {
 			defer a.remove(stream.StreamID())
@@ -166,34 +180,5 @@ func (a *Agent) control(stream io.Reader) error {
 		if c != nil {
 			c.control(m)
 		}
-	}
-}
-
-// InitProcess is the life of a container's first process: it collects orphans until it is told
-// to stop. Everything of interest is the agent's.
-func InitProcess(ctx context.Context, children <-chan os.Signal) {
-	for {
-		for {
-			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
-			if pid <= 0 && !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		select {
-		case <-children:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// killAll kills every process of the container but the first and the caller (kill(2), pid -1).
-func killAll() {
-	deadline := time.Now().Add(5 * time.Second)
-	for time.Now().Before(deadline) {
-		if err := unix.Kill(-1, unix.SIGKILL); errors.Is(err, unix.ESRCH) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -27,6 +27,7 @@ type command struct {
 	spool   *spool
 	stream  *yamux.Stream
 	devNull int
+	uid     uint32 // who runs it
 
 	mu     sync.Mutex // covers leader, pipes and early
 	leader *leader
@@ -44,6 +45,7 @@ func (c *command) serve() {
 		return
 	}
 	exit := c.run(start)
+	exit.Message = cutText(exit.Message)
 	if err := wire.WriteMessage(c.stream, wire.KindExit, exit); err != nil {
 		_ = c.stream.Reset()
 		return
@@ -52,7 +54,7 @@ func (c *command) serve() {
 }
 
 func (c *command) run(start wire.Start) wire.Exit {
-	p, fault := prepare(start)
+	p, fault := prepare(start, c.uid)
 	if fault.Fault != wire.FaultNone {
 		return fault
 	}
@@ -81,7 +83,7 @@ func (c *command) run(start wire.Start) wire.Exit {
 // open makes the command's standard files.
 func (c *command) open(start wire.Start) (*pipes, error) {
 	if start.Terminal != nil {
-		return openTerminal(start.Stdin, *start.Terminal)
+		return openTerminal(start.Stdin, *start.Terminal, c.uid)
 	}
 	return openPipes(start.Stdin, c.devNull)
 }
@@ -252,62 +254,59 @@ func (c *command) terminate(l *leader, grace time.Duration) {
 	time.AfterFunc(grace, func() { c.family.signal(l, unix.SIGKILL, false) })
 }
 
-// prepare turns a Start into a process, with the shell or the program found.
-func prepare(start wire.Start) (spawn.Process, wire.Exit) {
-	p := spawn.Process{Argv: start.Argv, Env: start.Env, Dir: start.Cwd}
-	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// defaultPath is for an environment without a PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// prepare turns a Start into a process of the user uid, with the places where the shell or the program may be.
+func prepare(start wire.Start, uid uint32) (spawn.Process, wire.Exit) {
+	p := spawn.Process{Env: start.Env, Dir: start.Cwd, UID: uid}
+	path := defaultPath
 	for _, entry := range start.Env {
 		if value, is := strings.CutPrefix(entry, "PATH="); is {
 			path = value
 		}
 	}
-	if start.Shell != "" {
-		shell := "bash"
-		if _, err := lookPath(shell, path, "/"); err != nil {
-			shell = "sh"
-		}
+	switch {
+	case start.Shell != "":
 		option := "-c"
 		if start.Login {
 			option = "-lc"
 		}
-		p.Argv = []string{shell, option, "--", start.Shell} // a line may begin with a dash
-	}
-	if len(p.Argv) == 0 {
+		p.Args = []string{option, "--", start.Shell} // a line may begin with a dash
+		p.Programs = append(places("bash", path, start.Cwd), places("sh", path, start.Cwd)...)
+	case len(start.Argv) > 0:
+		p.Args, p.Programs = start.Argv[1:], places(start.Argv[0], path, start.Cwd)
+	default:
 		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
 	}
-	var err error
-	if p.Path, err = lookPath(p.Argv[0], path, start.Cwd); err != nil {
-		code := 127
-		if errors.Is(err, unix.EACCES) {
-			code = 126
-		}
-		return p, wire.Exit{Code: code, Fault: wire.FaultCommand, Message: p.Argv[0] + ": " + err.Error()}
+	if len(p.Programs) == 0 {
+		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "command not found: PATH is empty"}
 	}
 	return p, wire.Exit{}
 }
 
-// lookPath finds a program as execvp(3) does, in the command's own PATH and directory.
-func lookPath(name, path, dir string) (string, error) {
+// places are where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. Whether
+// it is there is found by the command's own process, with the rights of its user.
+func places(name, path, dir string) []spawn.Program {
 	if strings.Contains(name, "/") {
-		return name, nil // execve resolves it against the working directory and judges it
+		return []spawn.Program{{Path: name, Name: name}}
 	}
-	var found error = errors.New("command not found")
+	var found []spawn.Program
 	for _, entry := range filepath.SplitList(path) {
 		if !filepath.IsAbs(entry) {
 			entry = filepath.Join(dir, entry)
 		}
-		file := entry + "/" + name
-		if err := unix.Access(file, unix.X_OK); err != nil {
-			if errors.Is(err, unix.EACCES) {
-				found = err
-			}
-			continue
-		}
-		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
-			return file, nil
-		}
+		found = append(found, spawn.Program{Path: entry + "/" + name, Name: name})
 	}
-	return "", found
+	return found
+}
+
+// cutText is a text as a frame may have it.
+func cutText(text string) string {
+	if len(text) > wire.MaxText {
+		text = strings.ToValidUTF8(text[:wire.MaxText], "")
+	}
+	return text
 }
 
 func startFault(start wire.Start, err error) wire.Exit {
@@ -319,13 +318,16 @@ func startFault(start wire.Start, err error) wire.Exit {
 	switch failed.Stage {
 	case spawn.StageDir:
 		exit.Fault, exit.Message = wire.FaultCwd, fmt.Sprintf("%s: %v", start.Cwd, failed.Errno)
-	case spawn.StageExec:
+	case spawn.StageExec, spawn.StageSearch:
 		exit.Fault = wire.FaultCommand
 		name := "shell"
 		if len(start.Argv) > 0 {
 			name = start.Argv[0]
 		}
 		exit.Message = fmt.Sprintf("%s: %v", name, failed.Errno)
+		if failed.Stage == spawn.StageSearch && !strings.Contains(name, "/") {
+			exit.Message = name + ": command not found"
+		}
 		if failed.Errno == syscall.ENOENT {
 			exit.Code = 127
 		}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,9 @@ type family struct {
 	// must know that every leader is registered.
 	spawning sync.RWMutex
 
+	ending atomic.Bool // nothing is started any more
+	score  *OOMScore
+
 	mu      sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
 	leaders map[int]*leader
 	reaped  chan struct{} // closed and replaced whenever a child has been waited for
@@ -44,8 +48,8 @@ type leader struct {
 // cleanupLimit is how long leftovers may take to die after SIGKILL.
 const cleanupLimit = 10 * time.Second
 
-func newFamily() *family {
-	f := &family{leaders: map[int]*leader{}, reaped: make(chan struct{})}
+func newFamily(score *OOMScore) *family {
+	f := &family{score: score, leaders: map[int]*leader{}, reaped: make(chan struct{})}
 	f.living.L = &f.mu
 	go f.reap()
 	return f
@@ -54,7 +58,12 @@ func newFamily() *family {
 func (f *family) start(p spawn.Process) (*leader, error) {
 	f.spawning.RLock()
 	defer f.spawning.RUnlock()
+	if f.ending.Load() {
+		return nil, errEnding
+	}
+	f.score.raise()
 	pid, err := spawn.Start(p)
+	f.score.lower()
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +73,36 @@ func (f *family) start(p spawn.Process) (*leader, error) {
 	f.living.Signal()
 	f.mu.Unlock()
 	return l, nil
+}
+
+var errEnding = errors.New("the session is ending")
+
+// end starts nothing any more and kills every process of the container but the first and the caller (kill(2),
+// pid -1). An error means that something is left, and that the container has to go.
+func (f *family) end() error {
+	f.ending.Store(true)
+	started := make(chan struct{})
+	go func() {
+		f.spawning.Lock() // what is being started has been
+		f.spawning.Unlock()
+		close(started)
+	}()
+	deadline := time.Now().Add(cleanupLimit)
+	for alone := false; ; time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-started:
+			alone = true
+		default:
+		}
+		// Also what is being started is killed, or somebody could hold it up.
+		err := unix.Kill(-1, unix.SIGKILL)
+		switch {
+		case alone && errors.Is(err, unix.ESRCH):
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("processes do not die: %w", err)
+		}
+	}
 }
 
 // reap waits for children for as long as the agent lives. It first looks at who has died and

@@ -19,7 +19,7 @@ import (
 // full. It never fails: what cannot be written is counted, told in the log when that is possible
 // again, and forgotten. One goroutine writes.
 //
-// Commands can write to the directory too, so what is found there is not followed and not waited for.
+// What is found in the directory is not followed and not waited for.
 type rotatingLog struct {
 	dir   string
 	limit int64 // of a file, in bytes

@@ -22,6 +22,8 @@ import (
 // durable is the first process of a durable process's container.
 type durable struct {
 	dir     string
+	uid     uint32 // who commands run as
+	score   *OOMScore
 	state   *stateFile
 	signals chan os.Signal
 }
@@ -30,16 +32,15 @@ type durable struct {
 const drainLimit = 2 * time.Second
 
 // RunProcess is the whole life of that process, as package launch describes it; the directory is
-// launch.Dir for all but tests. It returns the code to exit with and, beside it, what went wrong
+// launch.Dir for all but tests, uid is who the command runs as, and score may be nil. It returns the code to exit with and, beside it, what went wrong
 // with the agent itself.
-func RunProcess(dir string) (code int, err error) {
+func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 	debug.SetGCPercent(50)
-	d := &durable{dir: dir, signals: make(chan os.Signal, 16)}
+	d := &durable{dir: dir, uid: uid, score: score, signals: make(chan os.Signal, 16)}
 	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
-	// These would end a Go program, and commands can send them or set the limits that do. They are
-	// caught and not ignored, for the command would inherit that.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGQUIT, unix.SIGXFSZ, unix.SIGXCPU)
-	if err := harden(); err != nil {
+	// A limit on files that the container has is the log's, too: reaching it is an error of the write.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
+	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
 	if d.state, err = newStateFile(dir); err != nil {
@@ -60,7 +61,7 @@ func (d *durable) run() (launch.State, int) {
 	}
 	log := newLog(d.dir, l.Log)
 	start := wire.Start{Argv: l.Argv, Shell: l.Shell, Login: l.Login, Cwd: l.Cwd, Env: l.Env}
-	p, fault := prepare(start)
+	p, fault := prepare(start, d.uid)
 	if fault.Fault == wire.FaultNone {
 		p.GiveOrphans = true
 		state, status, err := d.command(p, log, l.Ready, start)
@@ -98,7 +99,7 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 // command runs the command to its end and to that of all that it has started. An error means that
 // it was not started.
 func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready, start wire.Start) (launch.State, unix.WaitStatus, error) {
-	output, l, f, err := startLogged(p)
+	output, l, f, err := startLogged(p, d.score)
 	if err != nil {
 		return launch.State{}, 0, err
 	}
@@ -110,7 +111,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 		copyToLog(output, log)
 		log.finish()
 	}()
-	found, endChecks := startChecks(ready, start, f)
+	found, endChecks := startChecks(ready, start, d.uid, f)
 	for running := true; running; {
 		select {
 		case s := <-d.signals:
@@ -140,7 +141,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and
 // returns its other end, which blocks.
-func startLogged(p spawn.Process) (output int, l *leader, f *family, err error) {
+func startLogged(p spawn.Process, score *OOMScore) (output int, l *leader, f *family, err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, nil, fmt.Errorf("cannot open a pipe: %w", err)
@@ -152,7 +153,7 @@ func startLogged(p spawn.Process) (output int, l *leader, f *family, err error) 
 	}
 	defer unix.Close(null)
 	p.Files = [3]int{null, pipe[1], pipe[1]}
-	f = newFamily()
+	f = newFamily(score)
 	if l, err = f.start(p); err != nil {
 		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))
 	}

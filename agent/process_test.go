@@ -69,7 +69,7 @@ func firstProcess(dir string) (int, error) {
 			return 99, err
 		}
 	}
-	return RunProcess(dir)
+	return RunProcess(dir, uint32(os.Getuid()), nil)
 }
 
 // process is a first process under test.

@@ -21,16 +21,17 @@ import (
 type checks struct {
 	ready  launch.Ready
 	start  wire.Start // of the command that Shell is
+	uid    uint32     // who runs it
 	family *family
 }
 
 // startChecks begins to check; what has changed comes over found. end returns when nothing of the checks runs
 // any more. Without a launch.Ready there are none.
-func startChecks(ready *launch.Ready, command wire.Start, f *family) (found <-chan launch.Readiness, end func()) {
+func startChecks(ready *launch.Ready, command wire.Start, uid uint32, f *family) (found <-chan launch.Readiness, end func()) {
 	if ready == nil {
 		return nil, func() {}
 	}
-	c := checks{ready: *ready, family: f, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
+	c := checks{ready: *ready, uid: uid, family: f, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, ended := make(chan launch.Readiness), make(chan struct{})
 	go func() {
@@ -84,7 +85,7 @@ func (c checks) check(ctx context.Context) error {
 // shell runs the command line. What it leaves running in its process group is ended with it only where it
 // takes too long: all of it ends with the container at last.
 func (c checks) shell(ctx context.Context) error {
-	p, fault := prepare(c.start)
+	p, fault := prepare(c.start, c.uid)
 	if fault.Fault != wire.FaultNone {
 		return fmt.Errorf("cannot run the check: %s", fault.Message)
 	}

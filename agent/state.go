@@ -54,7 +54,7 @@ func (s *stateFile) write(state launch.State, last bool) error {
 	data := state.Encode()
 	err := s.replace(data)
 	if err != nil {
-		// There was none ready, or commands have removed it.
+		// There was none ready.
 		if err = s.reserve(); err == nil {
 			err = s.replace(data)
 		}

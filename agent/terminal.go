@@ -3,8 +3,10 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -17,7 +19,9 @@ const endOfFile = 0x04
 // openTerminal makes a pseudo-terminal and gives its far side as the command's three files. Of the near
 // side there is a descriptor each for output, for stdin, and for the rest, for they are closed at
 // different times.
-func openTerminal(stdin bool, size wire.Size) (_ *pipes, err error) {
+//
+// The terminal belongs to the user uid.
+func openTerminal(stdin bool, size wire.Size, uid uint32) (_ *pipes, err error) {
 	p := &pipes{child: [3]int{-1, -1, -1}}
 	defer func() {
 		if err != nil {
@@ -26,7 +30,7 @@ func openTerminal(stdin bool, size wire.Size) (_ *pipes, err error) {
 		}
 	}()
 	// Without O_NOCTTY it could become the agent's own.
-	near, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	near, err := openAs(uid, "/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("/dev/ptmx: %w", err)
 	}
@@ -49,6 +53,32 @@ func openTerminal(stdin bool, size wire.Size) (_ *pipes, err error) {
 	}
 	p.child = [3]int{int(far), int(far), int(far)}
 	return p, resize(p.terminal, size)
+}
+
+// openAs opens a file with the rights of another user, which this thread has meanwhile: its effective user is
+// that one, but for signals and tracers its real and its saved one count.
+func openAs(uid uint32, name string, flags int) (fd int, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self := unix.Geteuid()
+	if err := setEffective(int(uid)); err != nil {
+		return -1, err
+	}
+	fd, err = unix.Open(name, flags, 0)
+	if setEffective(self) != nil {
+		os.Exit(1) // this thread is not to go on as somebody else
+	}
+	// A change of the user resets it to what the host has for programs that change it.
+	return fd, errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+}
+
+// setEffective is for the calling thread alone, as the system call is.
+func setEffective(uid int) error {
+	const same = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 func duplicate(fd int) (*os.File, error) {

@@ -125,7 +125,8 @@ type Docker struct {
 	AllowUserNamespaces bool `json:"allowUserNamespaces" env:"ALLOW_USER_NAMESPACES" reload:"live"`
 
 	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
-	// CAP_. Default none.
+	// CAP_. Commands never run as root, and with no new privileges: this is their bounding set, which
+	// gives them nothing by itself. Default none.
 	CapAdd []string `json:"capAdd" env:"CAP_ADD" reload:"live"`
 
 	// CapDrop names capabilities to take from the engine's default set, or ALL. After Load they are

@@ -100,6 +100,7 @@ type warm struct {
 
 	// Under Executor.mu.
 	users    int
+	running  int // commands that have been handed to the agent, and are not known to have ended
 	lastUsed time.Time
 	since    time.Time
 	begun    bool                    // it is being made, or there
@@ -158,13 +159,21 @@ func (e *Executor) Start(ctx context.Context) {
 }
 
 // Shutdown ends the commands that are running and waits until everything has stopped. Containers
-// stay, for the next service to adopt.
+// stay, for the next service to adopt, but for those whose commands are not known to have ended: these go with
+// their containers, before it returns.
 func (e *Executor) Shutdown() {
 	e.EndCommands()
 	e.mu.Lock()
 	e.closed = true
 	for _, w := range e.containers {
-		if w.isReady() {
+		switch {
+		case !w.isReady():
+		case w.running > 0:
+			e.cfg.Log.Warn().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).Int("commands", w.running).
+				Msg("removing the container: its commands are not known to have ended")
+			e.drop(w)
+			e.discard(w)
+		default:
 			e.work.Go(w.sess.close)
 		}
 	}
@@ -217,13 +226,23 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, c Command, out Output
 	if c.Started != nil {
 		c.Started()
 	}
+	e.runs(w, 1)
 	result, err := w.sess.run(ctx, c, out)
 	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
 		e.forget(w)
+	} else {
+		e.runs(w, -1)
 	}
 	result.InContainer, result.Cold, result.Timing.Container = true, cold, waited
 	return result, err
+}
+
+// runs counts the commands of a container that may be running.
+func (e *Executor) runs(w *warm, more int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.running += more
 }
 
 // acquire returns the Spec's container, ready and counted as in use.
@@ -302,9 +321,9 @@ func (e *Executor) drop(w *warm) bool {
 func (e *Executor) forget(w *warm) {
 	e.mu.Lock()
 	mine := e.drop(w)
-	closed := e.closed
+	closes := e.closed && w.running == 0 // so the session has ended, and the container stays
 	e.mu.Unlock()
-	if mine && !closed {
+	if mine && !closes {
 		e.cfg.Log.Warn().Str("user", w.spec.User).Str("container", w.spec.ContainerName()).
 			Msg("session with the container has ended; removing the container")
 		e.discard(w)

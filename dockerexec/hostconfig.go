@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/agent/seccomp"
 	"github.com/daycare-run/sandbox/agent/wire"
@@ -19,10 +20,13 @@ const AgentPath = "/.daycare/agent"
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
 func (s Spec) containerConfig() *container.Config {
 	return &container.Config{
-		Image:       s.Platform.ImageID,
-		Hostname:    "sandbox",
-		User:        strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10),
-		Env:         []string{seccomp.Variable + "=" + s.Platform.userNamespaces()},
+		Image:    s.Platform.ImageID,
+		Hostname: "sandbox",
+		User:     "0:0", // which the agent gives up: package creds
+		Env: []string{
+			creds.Variable + "=" + s.commands().String(),
+			seccomp.Variable + "=" + s.Platform.userNamespaces(),
+		},
 		WorkingDir:  "/",
 		Entrypoint:  []string{AgentPath, s.mode()},
 		Cmd:         []string{},
@@ -38,6 +42,42 @@ func (p Platform) userNamespaces() string {
 		return seccomp.Allowed
 	}
 	return seccomp.Refused
+}
+
+// commands are who commands run as.
+func (s Spec) commands() creds.IDs {
+	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed)}
+}
+
+// user is that as the engine takes it.
+func (s Spec) user() string {
+	return strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10)
+}
+
+// given are those of the capabilities that a container has by CapDrop and CapAdd, as Docker reads them. All are
+// of its default set.
+func (p Platform) given(names []string) (given []string) {
+	const all = "ALL"
+	for _, name := range names {
+		dropped := slices.Contains(p.CapDrop, name) || slices.Contains(p.CapDrop, all) && !slices.Contains(p.CapAdd, all)
+		added := slices.Contains(p.CapAdd, name) && !slices.Contains(p.CapAdd, all)
+		if added || !dropped {
+			given = append(given, name)
+		}
+	}
+	return given
+}
+
+// withAgents are CapDrop and CapAdd for a container that has, besides, what the agent needs.
+func (p Platform) withAgents() (drop, add []string) {
+	drop = slices.DeleteFunc(slices.Clone(p.CapDrop), func(name string) bool { return slices.Contains(creds.Needed, name) })
+	add = slices.Clone(p.CapAdd)
+	for _, name := range creds.Needed {
+		if !slices.Contains(add, name) {
+			add = append(add, name)
+		}
+	}
+	return drop, add
 }
 
 // mode is what the first program does.
@@ -62,12 +102,13 @@ type wiring struct{ network, gateway, resolvConf string }
 func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
+	drop, add := p.withAgents()
 	host := &container.HostConfig{
 		Runtime:        s.Runtime(),
 		NetworkMode:    "none",
 		ReadonlyRootfs: p.ReadOnlyRoot,
-		CapDrop:        p.CapDrop,
-		CapAdd:         p.CapAdd,
+		CapDrop:        drop,
+		CapAdd:         add,
 		SecurityOpt:    p.securityOpt(),
 		IpcMode:        container.IPCModePrivate,
 		CgroupnsMode:   container.CgroupnsModePrivate, // an engine before 20.10 (API 1.41) does not know it

@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/agent/wire"
 	"github.com/google/go-cmp/cmp"
 )
@@ -65,8 +66,9 @@ func TestHostConfigOfASpec(t *testing.T) {
 	}{
 		{"runtime", func(_ Spec, h *container.HostConfig) any { return h.Runtime }, "runsc"},
 		{"read-only root", func(_ Spec, h *container.HostConfig) any { return h.ReadonlyRootfs }, true},
-		{"capabilities dropped", func(_ Spec, h *container.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL", "KILL"}},
-		{"capabilities added", func(_ Spec, h *container.HostConfig) any { return []string(h.CapAdd) }, []string{"CHOWN", "FOWNER"}},
+		{"capabilities dropped", func(_ Spec, h *container.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL"}},
+		{"capabilities added", func(_ Spec, h *container.HostConfig) any { return []string(h.CapAdd) },
+			[]string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}},
 		{"unconfined", func(_ Spec, h *container.HostConfig) any { return h.SecurityOpt },
 			[]string{"no-new-privileges", "seccomp=unconfined", "apparmor=unconfined"}},
 		{"CPUs", func(_ Spec, h *container.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
@@ -88,7 +90,8 @@ func TestHostConfigOfASpec(t *testing.T) {
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/closed", Target: "/home/.ssh", ReadOnly: true, BindOptions: bindOptions},
 		}},
-		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "1000:1001"},
+		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "0:0"},
+		{"user of commands", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Env[:1] }, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
 		{"image by its content", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
 		{"first process", func(s Spec, _ *container.HostConfig) any {
 			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
@@ -102,6 +105,26 @@ func TestHostConfigOfASpec(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// What the operator's settings have of what the agent needs stays in the commands' bounding set, as the engine
+// would have it.
+func TestCapabilitiesOfTheAgent(t *testing.T) {
+	for _, tt := range []struct{ drop, add, given, wantDrop, wantAdd string }{
+		{"ALL", "", "", "ALL", "KILL SETGID SETPCAP SETUID"},
+		{"ALL", "NET_RAW SETUID", "SETUID", "ALL", "NET_RAW SETUID KILL SETGID SETPCAP"},
+		{"", "", "KILL SETGID SETPCAP SETUID", "", "KILL SETGID SETPCAP SETUID"},
+		{"KILL CHOWN", "", "SETGID SETPCAP SETUID", "CHOWN", "KILL SETGID SETPCAP SETUID"},
+		{"KILL", "KILL", "KILL SETGID SETPCAP SETUID", "", "KILL SETGID SETPCAP SETUID"},
+		{"KILL ALL", "ALL", "SETGID SETPCAP SETUID", "ALL", "ALL KILL SETGID SETPCAP SETUID"},
+	} {
+		p := Platform{CapDrop: strings.Fields(tt.drop), CapAdd: strings.Fields(tt.add)}
+		drop, add := p.withAgents()
+		got := []string{strings.Join(p.given(creds.Needed), " "), strings.Join(drop, " "), strings.Join(add, " ")}
+		if want := []string{tt.given, tt.wantDrop, tt.wantAdd}; !slices.Equal(got, want) {
+			t.Errorf("-%s +%s: %q, want %q", tt.drop, tt.add, got, want)
 		}
 	}
 }
@@ -173,7 +196,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 		len(rules["read"]) != 1 || len(rules["kexec_load"]) != 0 {
 		t.Errorf("%s: clone %v, clone3 %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["clone3"], rules["read"], rules["kexec_load"])
 	}
-	if got := s.containerConfig().Env; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
+	if got := s.containerConfig().Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
 		t.Errorf("the agent is told %q", got)
 	}
 }

@@ -31,7 +31,7 @@ import (
 // Process is what a Spec's container runs by itself. Without an ID it waits for commands instead.
 type Process struct {
 	ID string `json:"id"`
-	// Dir is a folder of the tenant's on the host, which becomes launch.Dir. There is a launch.json in it.
+	// Dir is a folder of the agent's (package creds) on the host, which becomes launch.Dir. There is a launch.json in it.
 	Dir string `json:"dir"`
 }
 
@@ -100,7 +100,7 @@ func (e *Executor) launch(ctx context.Context, w *warm) error {
 	}()
 	err := e.bind(ctx, w)
 	if err == nil {
-		err = e.verify(w, func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w.id, argv) })
+		err = e.verify(w, func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w, argv) })
 	}
 	if err == nil {
 		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
@@ -150,8 +150,8 @@ func (e *Executor) unregister(w *warm) bool {
 	return true
 }
 
-// witnessByExec is witness in a container without a session.
-func (e *Executor) witnessByExec(ctx context.Context, id string, argv []string) ([]string, error) {
+// witnessByExec is witness in a container without a session, in which no command has begun.
+func (e *Executor) witnessByExec(ctx context.Context, w *warm, argv []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, witnessLimit)
 	defer cancel()
 	fail := func(err error) ([]string, error) {
@@ -160,7 +160,9 @@ func (e *Executor) witnessByExec(ctx context.Context, id string, argv []string) 
 		}
 		return nil, fmt.Errorf("cannot verify the mounts: %w", err)
 	}
-	created, err := e.docker.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	created, err := e.docker.ContainerExecCreate(ctx, w.id, container.ExecOptions{
+		User: w.spec.user(), Cmd: argv, AttachStdout: true, AttachStderr: true,
+	})
 	if err != nil {
 		return fail(err)
 	}

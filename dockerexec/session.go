@@ -110,7 +110,8 @@ func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Sessio
 		return nil, err
 	}
 	conn.greeted = true
-	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), nil)
+	windows := &windowBudget{left: windowGrowth}
+	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), windows.open)
 }
 
 // close ends the session and with it every command; it does not wait for them.
@@ -214,6 +215,8 @@ type running struct {
 
 	expired     atomic.Bool
 	terminating atomic.Bool
+	terminated  atomic.Pointer[time.Time] // since when
+	waited      time.Duration             // for the agent, since then
 
 	sent   [2]int64 // bytes of stdout and stderr passed on
 	cut    bool     // more than MaxOutput came, against the agent's word
@@ -232,7 +235,9 @@ func (r *running) terminate() {
 	if r.terminating.Swap(true) {
 		return
 	}
-	_ = r.stream.SetReadDeadline(time.Now().Add(r.patience()))
+	now := time.Now()
+	r.terminated.Store(&now)
+	_ = r.stream.SetReadDeadline(now.Add(r.patience()))
 	grace := r.command.Grace.Milliseconds()
 	if err := r.session.tell(wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}); err != nil {
 		_ = r.stream.Reset()
@@ -274,52 +279,90 @@ func (r *running) relay(ended <-chan struct{}) {
 	}
 }
 
-// read passes output on until the Exit. Once the command is being ended, what it waits for the
-// agent altogether is bounded; time in which the receiver is slow does not count.
-func (r *running) read() (wire.Exit, error) {
-	buffer := frames.Get().(*[wire.MaxData]byte)
-	defer frames.Put(buffer)
-	patience := r.patience()
-	for {
-		before := time.Now()
-		if r.terminating.Load() {
-			_ = r.stream.SetReadDeadline(before.Add(patience))
+// await is a wait for the agent. Once the command is being ended, all of them together are bounded; time in which
+// the receiver of the output is slow does not count.
+func (r *running) await(read func() error) error {
+	before := time.Now()
+	if r.terminating.Load() {
+		_ = r.stream.SetReadDeadline(before.Add(r.patience() - r.waited))
+	}
+	err := read()
+	if at := r.terminated.Load(); at != nil {
+		if at.After(before) {
+			before = *at
 		}
-		kind, length, err := wire.ReadHeader(r.stream)
+		r.waited += time.Since(before)
+	}
+	return err
+}
+
+// read passes output on until the Exit.
+func (r *running) read() (exit wire.Exit, err error) {
+	for {
+		var kind wire.Kind
+		var length int
+		err := r.await(func() (err error) {
+			kind, length, err = wire.ReadHeader(r.stream)
+			return err
+		})
 		if err != nil {
 			return wire.Exit{}, err
 		}
 		switch kind {
 		case wire.KindStdout, wire.KindStderr:
-			if _, err := io.ReadFull(r.stream, buffer[:length]); err != nil {
-				return wire.Exit{}, err
-			}
-			if r.terminating.Load() {
-				patience -= time.Since(before)
-			}
-			r.deliver(kind, buffer[:length])
+			err = r.pass(kind, length)
 		case wire.KindSpooled:
-			at, err := wire.ReadSpooled(r.stream, length)
-			if err != nil {
-				return wire.Exit{}, err
-			}
-			data, err := r.session.spool.read(at, buffer[:])
-			if err != nil {
-				return wire.Exit{}, err
-			}
-			if r.terminating.Load() {
-				patience -= time.Since(before)
-			}
-			r.deliver(at.Kind, data)
-			r.session.spool.release(at.Slot)
+			err = r.passSpooled(length)
 		case wire.KindExit:
-			var exit wire.Exit
-			err := wire.DecodeMessage(r.stream, length, &exit)
+			err := r.await(func() error { return wire.DecodeMessage(r.stream, length, &exit) })
 			return exit, err
 		default:
-			return wire.Exit{}, fmt.Errorf("unexpected frame of kind %d", kind)
+			err = fmt.Errorf("unexpected frame of kind %d", kind)
+		}
+		if err != nil {
+			return wire.Exit{}, err
 		}
 	}
+}
+
+// pass delivers a frame's output as it arrives: what is only announced takes no memory.
+func (r *running) pass(kind wire.Kind, length int) error {
+	for length > 0 {
+		buffer := pieces.Get().(*[pieceSize]byte)
+		n := 0
+		err := r.await(func() (err error) {
+			n, err = r.stream.Read(buffer[:min(length, pieceSize)])
+			return err
+		})
+		if n > 0 {
+			r.deliver(kind, buffer[:n])
+		}
+		pieces.Put(buffer)
+		if length -= n; err != nil && length > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *running) passSpooled(length int) error {
+	var at wire.Spooled
+	err := r.await(func() (err error) {
+		at, err = wire.ReadSpooled(r.stream, length)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	buffer := slots.Get().(*[wire.MaxData]byte)
+	defer slots.Put(buffer)
+	data, err := r.session.spool.read(at, buffer[:])
+	if err != nil {
+		return err
+	}
+	r.deliver(at.Kind, data)
+	r.session.spool.release(at.Slot)
+	return nil
 }
 
 func (r *running) deliver(kind wire.Kind, data []byte) {
@@ -342,4 +385,10 @@ func (r *running) deliver(kind wire.Kind, data []byte) {
 	}
 }
 
-var frames = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
+// pieceSize is how much of a frame is read at a time.
+const pieceSize = 16 << 10
+
+var (
+	pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+	slots  = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
+)

@@ -32,7 +32,7 @@ type Spec struct {
 	// their content; empty where the image's own will do.
 	Passwd string `json:"passwd"`
 	Group  string `json:"group"`
-	// SpoolDir is a directory of the tenant's on the host, for the file that large outputs pass
+	// SpoolDir is a directory on the host beside the tenant's home, for the file that large outputs pass
 	// through. It must be one that commands cannot reach.
 	SpoolDir string `json:"spoolDir"`
 	// Mounts are host directories and files, Masks what hides something in them. Their order does not

@@ -12,11 +12,12 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
-// spool is the service's end of a container's spool file. What is in the file is the tenant's to
-// write: it is read, never mapped, and only where a frame says, within bounds.
+// spool is the service's end of a container's spool file. What is in the file comes from a container: it is read,
+// never mapped, and only where a frame says, within bounds.
 type spool struct {
 	file *os.File
 	tell func(wire.Control) error
@@ -31,7 +32,7 @@ const releaseBatch = wire.SpoolSlots / 4
 // spoolPrefix begins the name of every spool file on the host.
 const spoolPrefix = ".spool-"
 
-// makeSpool makes a file of its own, the tenant's, for a container that is about to be created.
+// makeSpool makes a file of its own, the agent's, for a container that is about to be created.
 func makeSpool(spec Spec) (path string, err error) {
 	if !filepath.IsAbs(spec.SpoolDir) {
 		return "", fmt.Errorf("cannot make the spool: %q is not an absolute path", spec.SpoolDir)
@@ -40,7 +41,7 @@ func makeSpool(spec Spec) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot make the spool: %w", err)
 	}
-	err = errors.Join(file.Chown(int(spec.UID), int(spec.GID)), file.Truncate(wire.SpoolSlots*wire.SpoolSlotSize), file.Close())
+	err = errors.Join(file.Chown(int(creds.Agent(spec.UID)), int(spec.GID)), file.Truncate(wire.SpoolSize), file.Close())
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("cannot make the spool: %w", err), os.Remove(file.Name()))
 	}

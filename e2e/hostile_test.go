@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
@@ -15,15 +17,16 @@ import (
 // agentPid is a shell expression for the pid of the agent that runs the command.
 const agentPid = "$(for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q '^/.daycare/agent session' && basename $p; done)"
 
-// What a command does to the agent is its own loss: its call fails or ends, the next one works, and
-// the daemon does not grow.
+// What a command does to the agent has no effect: the call ends as any other, and the next one has the same container.
 func TestAttacksOnTheAgent(t *testing.T) {
 	attacks := map[string]string{
 		"kill":               "kill -KILL " + agentPid + "; sleep 7200",
 		"terminate":          "kill -TERM " + agentPid + "; sleep 7200",
 		"stop":               "kill -STOP " + agentPid,
 		"kill the first":     "kill -KILL 1; sleep 7200",
-		"kill everything":    "kill -KILL -1",
+		"stop the first":     "kill -STOP 1; sleep 7200",
+		"lock the spool":     "flock /.daycare/spool sleep 7200",
+		"kill everything":    "kill -KILL -1; sleep 7200",
 		"signal storm":       "for i in $(seq 200); do kill -USR1 " + agentPid + "; done; sleep 7200",
 		"write to its files": "a=" + agentPid + "; for f in /proc/$a/fd/*; do head -c 1000 /dev/urandom > $f; done 2>/dev/null; sleep 7200",
 		"spoil the spool":    "while :; do : > /.daycare/spool; done & head -c 300M /dev/zero; exit 1",
@@ -37,7 +40,8 @@ func TestAttacksOnTheAgent(t *testing.T) {
 		for name, command := range attacks {
 			t.Run(name, func(t *testing.T) {
 				l.sh(t, "bystander", "true")
-				other := l.containerOf(t, "bystander").ID
+				l.sh(t, "hostile", "true")
+				own, other := l.containerOf(t, "hostile").ID, l.containerOf(t, "bystander").ID
 				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				t.Logf("the attack ended with %+v, %v", out.Result, err)
 				if err == nil && !out.Failed {
@@ -49,12 +53,68 @@ func TestAttacksOnTheAgent(t *testing.T) {
 				if left := sleeping(t, l, "hostile", "7200"); left != "" {
 					t.Errorf("still running: %s", left)
 				}
-				if l.containerOf(t, "bystander").ID != other {
-					t.Error("another user's container was touched")
+				if l.containerOf(t, "hostile").ID != own || l.containerOf(t, "bystander").ID != other {
+					t.Error("a container was replaced")
 				}
 			})
 		}
 	})
+}
+
+// storm sends every signal, for ever, to all that it may: also to a command that is being started, while that has the
+// agent's memory.
+const storm = `
+import os, signal
+for s in set(range(1, 65)) - {9, 17, 19, 32, 33}: signal.signal(s, signal.SIG_IGN)
+open('/home/begun', 'w').close()
+while True:
+    for s in SIGNALS:
+        try: os.kill(-1, s)
+        except OSError: pass
+`
+
+func TestSignalsToWhatIsBeingStarted(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for name, signals := range map[string]string{
+			"stop": "[19]", "handled": "[s for s in range(1, 65) if s not in (9, 17, 18, 19, 20, 21, 22, 32, 33)]",
+		} {
+			t.Run(name, func(t *testing.T) { l.weather(t, "storm-"+name, strings.ReplaceAll(storm, "SIGNALS", signals)) })
+		}
+	})
+}
+
+// weather starts commands beside a storm, which may end or stop them, and sees that their agent goes on.
+func (l *lab) weather(t *testing.T, user, program string) {
+	t.Helper()
+	l.register(t, user)
+	l.sh(t, user, "true")
+	own := l.containerOf(t, user).ID
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = l.client.Exec(ctx, user, apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}})
+	}()
+	eventually(t, "it has begun", func() bool { _, err := os.Stat(l.at(user, "begun")); return err == nil })
+	timeout := int64(500)
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for range 2 {
+				_, _ = l.client.Exec(t.Context(), user, apitypes.Exec{Permissions: workspace, TimeoutMs: &timeout, Argv: []string{"true"}})
+			}
+		})
+	}
+	calls.Wait()
+	end()
+	<-ended
+	eventually(t, "the storm is over", func() bool {
+		return l.run(t, user, apitypes.Exec{Command: "echo fine", TimeoutMs: &timeout}).Stdout == "fine\n"
+	})
+	if l.containerOf(t, user).ID != own {
+		t.Error("the container was replaced")
+	}
 }
 
 // A command that prints without end costs the daemon no memory, whether it is read or not.

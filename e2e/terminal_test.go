@@ -103,6 +103,10 @@ func TestTerminal(t *testing.T) {
 		s.types("PS1='ready> '; echo $TERM; stty size; test -t 0 -a -t 1 -a -t 2 && echo at $(tty)\r")
 		s.sees("xterm\r\n33 101\r\nat /dev/pts/")
 
+		// It is the command's own, also by its name.
+		s.types("test -O $(tty) && : <> $(tty) && echo op$((0))ened\r")
+		s.sees("op0ened\r\n")
+
 		if err := pty.Setsize(s.near, &pty.Winsize{Rows: 40, Cols: 120}); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/expose"
@@ -143,7 +144,7 @@ func readyCheck(r *process.Ready) *launch.Ready {
 	return &launch.Ready{Shell: r.Command, Port: r.Port, IntervalMs: r.IntervalMs, TimeoutMs: r.TimeoutMs}
 }
 
-// lay makes the folder of a process, the tenant's, with what is to be run.
+// lay makes the folder of a process, its agent's, with what is to be run.
 func (r *Runner) lay(ctx context.Context, p process.Record, made plan, l launch.Launch) error {
 	if err := l.Validate(); err != nil {
 		return fault.Invalid("cannot run the process: %v", err)
@@ -165,14 +166,14 @@ func (r *Runner) lay(ctx context.Context, p process.Record, made plan, l launch.
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fail(err)
 	}
-	// The folder is the tenant's: nothing in it is gone through by a name that could be a link.
+	// What is in the folder comes from a container: nothing in it is gone through by a name that could be a link.
 	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_RDONLY, 0)
 	if err != nil {
 		return fail(err)
 	}
 	defer unix.Close(fd)
-	uid, gid := int(made.spec.UID), int(made.spec.GID)
-	if err := unix.Fchown(fd, uid, gid); err != nil {
+	uid, gid := int(creds.Agent(made.spec.UID)), int(made.spec.GID)
+	if err := errors.Join(unix.Fchown(fd, uid, gid), takeLogs(fd, made.spec.UID, uid, l.Log.Files)); err != nil {
 		return fail(err)
 	}
 	for _, name := range []string{launch.File, launch.StateFile} {
@@ -188,6 +189,29 @@ func (r *Runner) lay(ctx context.Context, p process.Record, made plan, l launch.
 	_, err = file.Write(text)
 	if err = errors.Join(err, file.Chown(uid, gid), file.Close()); err != nil {
 		return fail(errors.Join(err, unix.Unlinkat(fd, launch.File, 0)))
+	}
+	return nil
+}
+
+// takeLogs gives a process's log to its agent, which goes on with it, where it is the tenant's: in folders that an
+// earlier version has made.
+func takeLogs(dir int, tenant uint32, agent, older int) error {
+	for n := range older + 1 {
+		name := launch.LogFile
+		if n > 0 {
+			name = launch.OldLog(n)
+		}
+		var st unix.Stat_t
+		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) || err == nil && (st.Uid != tenant || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1) {
+			continue
+		}
+		if err == nil {
+			err = unix.Fchownat(dir, name, agent, -1, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -227,7 +251,7 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 }
 
 // Exit says how a process has ended: as the engine saw it, and in the words of the first program where
-// those fit. They are in the tenant's hands, as its exit code is.
+// those fit.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
 	ended, err := r.executor.ProcessExit(ctx, i.Container)
 	if err != nil {

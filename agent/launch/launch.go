@@ -11,8 +11,8 @@
 // A state.json of an earlier run is gone when launch.json is. SIGTERM, SIGINT and SIGHUP go to the
 // whole command; before the start they end the agent.
 //
-// The directory belongs to the user that the command runs as, so whatever the service reads from
-// it is that tenant's input, to be opened and parsed as such.
+// The directory belongs to the agent (package creds), and commands cannot open it. What the service reads from it
+// comes from a container all the same, and is opened and parsed as such.
 package launch
 
 import (

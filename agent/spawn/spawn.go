@@ -8,11 +8,19 @@
 // The subreaper attribute has to be set between fork and exec, by the child itself: it is kept
 // across exec but not inherited (prctl(2), PR_SET_CHILD_SUBREAPER). os/exec has no place for
 // that, and an intermediate program would cost a second exec, several milliseconds in gVisor. So
-// this package has its own vfork, written after the one in Go's syscall package.
+// this package has its own vfork.
+//
+// The program runs as another user than the caller, so from its setresuid to its exec the child is somebody's
+// whom others may signal, with the caller's memory. Nobody can trace it, because it has the caller's
+// capabilities till the exec. What is sent to it must do nothing but end it, so the caller gives up the
+// runtime's signal handlers (DefaultSignals), which would run in that memory; and who stops it delays one
+// start, for the caller goes on, and kills it after StartLimit.
 package spawn
 
 import (
+	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,14 +28,16 @@ import (
 
 // Process describes what to start. All fields but Terminal and GiveOrphans are needed.
 type Process struct {
-	// Path is the program's file; it is not searched for.
-	Path string
-	// Argv includes the program's name.
-	Argv []string
+	// Programs are where the program may be: the first is executed that there is.
+	Programs []Program
+	// Args are the arguments without the program's name.
+	Args []string
 	// Env is the whole environment as NAME=value.
 	Env []string
-	// Dir is the working directory.
+	// Dir is the working directory. It is changed to as UID.
 	Dir string
+	// UID is who runs it. For another than the caller's the caller needs the capability SETUID.
+	UID uint32
 	// Files become descriptors 0, 1 and 2. They must be close-on-exec and 3 or higher.
 	Files [3]int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
@@ -37,15 +47,19 @@ type Process struct {
 	GiveOrphans bool
 }
 
+// Program is a place where a program may be, and what it is called: its first argument.
+type Program struct{ Path, Name string }
+
 // Stage says how far the child came when it failed.
 type Stage int
 
-// The stages of a start.
+// The stages of a start. StageSearch is that there is none of the programs.
 const (
 	StageFork Stage = iota
 	StagePrepare
 	StageDir
 	StageExec
+	StageSearch
 )
 
 // Error is a failed start.
@@ -55,22 +69,31 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return [...]string{"fork", "prepare", "chdir", "exec"}[e.Stage] + ": " + e.Errno.Error()
+	return [...]string{"fork", "prepare", "chdir", "exec", "search"}[e.Stage] + ": " + e.Errno.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Errno }
 
+// StartLimit is how long a child may take from the fork to the exec: one that is stopped is killed then.
+const StartLimit = 5 * time.Second
+
 // Start runs the process in a session and process group of its own and returns its pid, which
 // the caller must wait for. It blocks until the child has executed the program or failed. When it
-// returns an *Error the child has been waited for, unless the caller's own wait loop was faster.
+// returns an *Error the child has been waited for, unless the caller's own wait loop was faster; until
+// Start returns, that must not wait for a child that it does not know.
 func Start(p Process) (int, error) {
 	c, err := newChild(p)
 	if err != nil {
 		return 0, err
 	}
+	limit := time.AfterFunc(StartLimit, c.expire)
 	pid, errno := c.vfork()
+	expired := c.finish(limit)
 	if errno != 0 {
 		return 0, &Error{StageFork, errno}
+	}
+	if expired && c.errno == 0 {
+		c.errno = syscall.ETIME
 	}
 	if c.errno != 0 {
 		_, _ = syscall.Wait4(int(pid), nil, 0, nil)
@@ -82,20 +105,34 @@ func Start(p Process) (int, error) {
 // child is what the forked child works with; it lives on the heap because parent and child share
 // memory until the exec, and only the heap is safe from both using one stack.
 type child struct {
-	path  *byte
-	argv  []*byte
-	env   []*byte
-	dir   *byte
-	files [3]int
-	reaps uintptr // 1 for a subreaper, or 0
-	owns  uintptr // 1 for a controlling terminal, or 0
-	mask  uint64  // the signals that the program starts with blocked: none
-	stage Stage
-	errno syscall.Errno
+	programs []program
+	env      []*byte
+	dir      *byte
+	uid      uintptr
+	files    [3]int
+	reaps    uintptr // 1 for a subreaper, or 0
+	owns     uintptr // 1 for a controlling terminal, or 0
+	none     uint64  // no signal
+	all      uint64  // every signal
+	before   uint64  // the signals that the parent's thread blocks
+	stage    Stage
+	errno    syscall.Errno
+
+	// pid is set by the kernel, at the fork.
+	pid int32
+
+	mu      sync.Mutex
+	expired bool // it was killed
+	done    bool // its pid may be another's
+}
+
+type program struct {
+	path *byte
+	argv []*byte
 }
 
 func newChild(p Process) (*child, error) {
-	c := &child{files: p.Files, reaps: 1}
+	c := &child{files: p.Files, reaps: 1, uid: uintptr(p.UID), all: ^uint64(0)}
 	if p.GiveOrphans {
 		c.reaps = 0
 	}
@@ -103,20 +140,62 @@ func newChild(p Process) (*child, error) {
 		c.owns = 1
 	}
 	var err error
-	if c.path, err = syscall.BytePtrFromString(p.Path); err != nil {
-		return nil, err
-	}
 	if c.dir, err = syscall.BytePtrFromString(p.Dir); err != nil {
 		return nil, err
 	}
-	if c.argv, err = syscall.SlicePtrFromStrings(p.Argv); err != nil {
+	if c.env, err = syscall.SlicePtrFromStrings(p.Env); err != nil {
 		return nil, err
 	}
-	c.env, err = syscall.SlicePtrFromStrings(p.Env)
-	return c, err
+	args, err := syscall.SlicePtrFromStrings(p.Args)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.addPrograms(p.Programs, args)
 }
 
-// vfork returns in the parent only, once the child has gone its way.
+// addPrograms makes an argv for each name; the arguments themselves are shared.
+func (c *child) addPrograms(programs []Program, args []*byte) error {
+	var argv []*byte
+	for i, p := range programs {
+		if i == 0 || p.Name != programs[i-1].Name {
+			name, err := syscall.BytePtrFromString(p.Name)
+			if err != nil {
+				return err
+			}
+			argv = append([]*byte{name}, args...)
+		}
+		path, err := syscall.BytePtrFromString(p.Path)
+		if err != nil {
+			return err
+		}
+		c.programs = append(c.programs, program{path, argv})
+	}
+	if len(c.programs) == 0 {
+		return &Error{StageFork, syscall.EINVAL}
+	}
+	return nil
+}
+
+// expire kills a child that has taken too long.
+func (c *child) expire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done && c.pid > 0 {
+		c.expired = unix.Kill(int(c.pid), unix.SIGKILL) == nil
+	}
+}
+
+// finish reports whether the child was killed.
+func (c *child) finish(limit *time.Timer) bool {
+	limit.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done = true
+	return c.expired
+}
+
+// vfork returns in the parent only, once the child has gone its way. To the runtime it is a system call that
+// blocks, so that the other goroutines go on.
 //
 // From the fork to the exec the child runs on the parent's stack and in its memory: no function
 // it calls may grow the stack, allocate, or be instrumented.
@@ -125,16 +204,18 @@ func newChild(p Process) (*child, error) {
 //go:norace
 //go:nocheckptr
 func (c *child) vfork() (pid uintptr, errno syscall.Errno) {
-	beforeFork()
-	pid, errno = rawVfork(unix.CLONE_VFORK | unix.CLONE_VM | uintptr(unix.SIGCHLD))
-	if errno != 0 || pid != 0 {
-		afterFork()
-		return pid, errno
+	entersyscall()
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.all)), uintptr(unsafe.Pointer(&c.before)), 8, 0, 0)
+	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(unix.SIGCHLD), &c.pid)
+	if errno == 0 && pid == 0 {
+		c.run()
+		for {
+			syscall.RawSyscall(syscall.SYS_EXIT, 127, 0, 0)
+		}
 	}
-	c.run()
-	for {
-		syscall.RawSyscall(syscall.SYS_EXIT, 127, 0, 0)
-	}
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.before)), 0, 8, 0, 0)
+	exitsyscall()
+	return pid, errno
 }
 
 // run does what a command needs and execs; it returns only when that failed.
@@ -162,34 +243,73 @@ func (c *child) run() {
 			return
 		}
 	}
+	// While it is still the caller's user, so that nothing waits for it here.
+	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.none)), 0, 8, 0, 0)
+	if c.errno != 0 {
+		return
+	}
+	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETRESUID, c.uid, c.uid, c.uid); c.errno != 0 {
+		return
+	}
 	c.stage = StageDir
 	_, _, c.errno = syscall.RawSyscall(syscall.SYS_CHDIR, uintptr(unsafe.Pointer(c.dir)), 0, 0)
 	if c.errno != 0 {
 		return
 	}
-	// beforeFork has blocked all signals. They are let through again with the runtime's handlers still
-	// in place, which execve resets: resetting each here, as the syscall package does, takes some sixty
-	// calls, a tenth of a start in gVisor. For a signal to come in between, somebody has to aim at
-	// a pid that nobody has been told.
-	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.mask)), 0, 8, 0, 0)
-	if c.errno != 0 {
-		return
-	}
 	c.stage = StageExec
-	_, _, c.errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(c.path)),
-		uintptr(unsafe.Pointer(&c.argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
+	c.exec()
 }
 
-// rawVfork is clone(2) with the given flags and nothing else. The return address is kept in a
+// exec executes the first program that there is, as execvp(3) does: one that may not be executed is passed over, too.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (c *child) exec() {
+	denied := false
+	for i := 0; i < len(c.programs); i++ {
+		c.errno = 0 // from a call that succeeds nobody comes back
+		_, _, c.errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(c.programs[i].path)),
+			uintptr(unsafe.Pointer(&c.programs[i].argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
+		switch c.errno {
+		case syscall.EACCES:
+			denied = true
+		case syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG:
+		default:
+			return
+		}
+	}
+	switch {
+	case denied:
+		c.errno = syscall.EACCES
+		return
+	case len(c.programs) == 1 && c.errno != syscall.ENOENT:
+		return
+	}
+	// A script is there whose interpreter is not, or nothing is.
+	c.errno = syscall.ENOENT
+	for i := 0; i < len(c.programs); i++ {
+		_, _, missing := syscall.RawSyscall6(unix.SYS_FACCESSAT, atCWD, uintptr(unsafe.Pointer(c.programs[i].path)), unix.F_OK, 0, 0, 0)
+		if missing == 0 {
+			return
+		}
+	}
+	c.stage = StageSearch
+}
+
+// atCWD is AT_FDCWD as an argument.
+const atCWD = ^uintptr(-unix.AT_FDCWD - 1)
+
+// rawVfork is clone(2) with the given flags and the place for the child's pid. The return address is kept in a
 // register, because the child overwrites the stack that it would be on.
 //
 //go:noescape
-func rawVfork(flags uintptr) (pid uintptr, errno syscall.Errno)
+func rawVfork(flags uintptr, tid *int32) (pid uintptr, errno syscall.Errno)
 
-// The runtime keeps these for programs that fork by themselves (go.dev/issue/67401).
+// The runtime keeps these for programs that make system calls by themselves (go.dev/issue/67401).
 
-//go:linkname beforeFork syscall.runtime_BeforeFork
-func beforeFork()
+//go:linkname entersyscall runtime.entersyscall
+func entersyscall()
 
-//go:linkname afterFork syscall.runtime_AfterFork
-func afterFork()
+//go:linkname exitsyscall runtime.exitsyscall
+func exitsyscall()

@@ -44,7 +44,7 @@ func start(t *testing.T, p Process) (string, syscall.WaitStatus, error) {
 }
 
 func shell(script string) Process {
-	return Process{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin", "A=b c"}, Dir: "/"}
+	return Process{Programs: []Program{{"/bin/sh", "sh"}}, Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "A=b c"}, Dir: "/", UID: uint32(os.Getuid())}
 }
 
 func TestWhatAProgramStartsWith(t *testing.T) {
@@ -110,16 +110,25 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 }
 
 func TestHowAStartFails(t *testing.T) {
+	script := t.TempDir() + "/script"
+	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		change func(*Process)
 		stage  Stage
 		errno  syscall.Errno
 	}{
-		"no such program":      {func(p *Process) { p.Path = "/no/such/program" }, StageExec, syscall.ENOENT},
-		"not a program":        {func(p *Process) { p.Path = "/etc/passwd" }, StageExec, syscall.EACCES},
+		"no such program":      {func(p *Process) { p.Programs = []Program{{"/no/such/program", "x"}} }, StageSearch, syscall.ENOENT},
+		"behind a file":        {func(p *Process) { p.Programs = []Program{{"/etc/passwd/x", "x"}} }, StageExec, syscall.ENOTDIR},
+		"not a program":        {func(p *Process) { p.Programs = []Program{{"/etc/passwd", "x"}} }, StageExec, syscall.EACCES},
+		"nowhere":              {func(p *Process) { p.Programs = []Program{{"/no/sh", "x"}, {"/etc/passwd/sh", "x"}} }, StageSearch, syscall.ENOENT},
+		"denied, and nowhere":  {func(p *Process) { p.Programs = []Program{{"/etc/passwd", "x"}, {"/no/sh", "x"}} }, StageExec, syscall.EACCES},
+		"no interpreter":       {func(p *Process) { p.Programs = []Program{{"/no/sh", "x"}, {script, "x"}} }, StageExec, syscall.ENOENT},
+		"nothing to look for":  {func(p *Process) { p.Programs = nil }, StageFork, syscall.EINVAL},
 		"no such directory":    {func(p *Process) { p.Dir = "/no/such/dir" }, StageDir, syscall.ENOENT},
 		"not a directory":      {func(p *Process) { p.Dir = "/etc/passwd" }, StageDir, syscall.ENOTDIR},
-		"too long an argument": {func(p *Process) { p.Argv = append(p.Argv, strings.Repeat("x", 1<<20)) }, StageExec, syscall.E2BIG},
+		"too long an argument": {func(p *Process) { p.Args = append(p.Args, strings.Repeat("x", 1<<20)) }, StageExec, syscall.E2BIG},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := shell("true")
@@ -131,8 +140,16 @@ func TestHowAStartFails(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := start(t, Process{Path: "/bin/sh\x00", Argv: []string{"sh"}, Dir: "/"}); err == nil {
+	if _, _, err := start(t, Process{Programs: []Program{{"/bin/sh\x00", "sh"}}, Dir: "/"}); err == nil {
 		t.Error("a path with a NUL byte was started")
+	}
+}
+
+func TestTheFirstProgramThatThereIs(t *testing.T) {
+	p := shell("echo $0")
+	p.Programs = []Program{{"/no/sh", "first"}, {"/etc/passwd", "first"}, {"/bin/sh", "second"}, {"/bin/false", "third"}}
+	if got, _, err := start(t, p); got != "second\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

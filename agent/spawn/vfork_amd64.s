@@ -1,10 +1,10 @@
 #include "textflag.h"
 
-// func rawVfork(flags uintptr) (pid uintptr, errno syscall.Errno)
-TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-24
+// func rawVfork(flags uintptr, tid *int32) (pid uintptr, errno syscall.Errno)
+TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-32
 	MOVQ	flags+0(FP), DI
 	XORQ	SI, SI	// stack: the parent's
-	XORQ	DX, DX
+	MOVQ	tid+8(FP), DX
 	XORQ	R10, R10
 	XORQ	R8, R8
 	MOVQ	$56, AX	// clone
@@ -13,11 +13,11 @@ TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-24
 	PUSHQ	R12
 	CMPQ	AX, $-4095
 	JCC	failed
-	MOVQ	AX, pid+8(FP)
-	MOVQ	$0, errno+16(FP)
+	MOVQ	AX, pid+16(FP)
+	MOVQ	$0, errno+24(FP)
 	RET
 failed:
 	NEGQ	AX
-	MOVQ	$-1, pid+8(FP)
-	MOVQ	AX, errno+16(FP)
+	MOVQ	$-1, pid+16(FP)
+	MOVQ	AX, errno+24(FP)
 	RET

@@ -38,7 +38,7 @@ import (
 // Version is raised with every change that the other end could not understand, and ForwardVersion with those of
 // the second mode: containers of durable processes keep the agent that they were made with.
 const (
-	Version        = 3
+	Version        = 4
 	ForwardVersion = 1
 )
 
@@ -71,18 +71,27 @@ const MaxData = 128<<10 - HeaderSize
 const SpoolPath = "/.daycare/spool"
 
 // SpoolSlots is how many slots the spool file has; each holds up to MaxData bytes, and slot i
-// begins at i*SpoolSlotSize.
+// begins at i*SpoolSlotSize. SpoolSize is the whole file's: what follows the slots is for the container's own.
 const (
 	SpoolSlots    = 32
 	SpoolSlotSize = 128 << 10
+	SpoolSize     = SpoolSlots*SpoolSlotSize + 4<<10
 )
 
-// maxMessage is the largest payload of a JSON frame, in bytes. A Start carries a command's whole
-// argument list and environment, which Linux bounds at about 2 MiB in practice.
-const maxMessage = 4 << 20
+// maxStart is the largest payload of a Start, in bytes, which the service alone sends: it carries a command's whole
+// argument list and environment, which Linux bounds at about 2 MiB in practice. maxMessage is that of all other
+// JSON frames.
+const (
+	maxStart   = 4 << 20
+	maxMessage = 16 << 10
+)
 
 // maxDial is the largest payload of a Dial or Dialed frame, in bytes.
 const maxDial = 4 << 10
+
+// MaxText is how many bytes the Message of an Exit may have: written as JSON, which may take six for one,
+// the frame is not too large.
+const MaxText = 2 << 10
 
 // Hello is the agent's first frame.
 type Hello struct {
@@ -219,8 +228,8 @@ func WriteMessage(w io.Writer, kind Kind, message any) error {
 	if err != nil {
 		return fmt.Errorf("cannot encode a frame of kind %d: %w", kind, err)
 	}
-	if len(payload) > maxMessage {
-		return fmt.Errorf("cannot send a frame of kind %d: %d bytes are more than %d", kind, len(payload), maxMessage)
+	if bound := largest(kind); len(payload) > bound {
+		return fmt.Errorf("cannot send a frame of kind %d: %d bytes are more than %d", kind, len(payload), bound)
 	}
 	h := Header(kind, len(payload))
 	_, err = w.Write(append(h[:], payload...))
@@ -236,22 +245,34 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 	kind := Kind(h[0])
 	h[0] = 0
 	length := int(binary.BigEndian.Uint32(h[:]))
-	bound := 0
-	switch kind {
-	case KindStdout, KindStderr, KindData:
-		bound = MaxData
-	case KindEnd:
-	case KindHello, KindStart, KindExit, KindControl, KindSpooled:
-		bound = maxMessage
-	case KindDial, KindDialed:
-		bound = maxDial
-	default:
+	bound := largest(kind)
+	if bound < 0 {
 		return 0, 0, fmt.Errorf("unknown frame of kind %d", kind)
 	}
 	if length > bound {
 		return 0, 0, fmt.Errorf("frame of kind %d with %d bytes, more than %d", kind, length, bound)
 	}
 	return kind, length, nil
+}
+
+// largest is the largest payload of a kind, in bytes, or -1.
+func largest(kind Kind) int {
+	switch kind {
+	case KindStdout, KindStderr, KindData:
+		return MaxData
+	case KindStart:
+		return maxStart
+	case KindHello, KindExit, KindControl:
+		return maxMessage
+	case KindDial, KindDialed:
+		return maxDial
+	case KindSpooled:
+		return spooledSize
+	case KindEnd:
+		return 0
+	default:
+		return -1
+	}
 }
 
 // ReadMessage reads a JSON frame that has to be of the given kind.
@@ -266,10 +287,13 @@ func ReadMessage(r io.Reader, want Kind, message any) error {
 	return DecodeMessage(r, length, message)
 }
 
-// DecodeMessage reads a JSON payload of the given length.
+// DecodeMessage reads a JSON payload of the given length. It takes memory as bytes arrive, not as they are announced.
 func DecodeMessage(r io.Reader, length int, message any) error {
-	payload := make([]byte, length)
-	if _, err := io.ReadFull(r, payload); err != nil {
+	payload, err := io.ReadAll(io.LimitReader(r, int64(length)))
+	if err == nil && len(payload) < length {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return fmt.Errorf("frame cut short: %w", err)
 	}
 	if err := json.Unmarshal(payload, message); err != nil {

@@ -14,8 +14,11 @@ import (
 	"github.com/daycare-run/sandbox/agent/wire"
 )
 
-// maxMessage is the protocol's bound of a JSON frame.
-const maxMessage = 4 << 20
+// maxStart and maxMessage are the protocol's bounds of JSON frames.
+const (
+	maxStart   = 4 << 20
+	maxMessage = 16 << 10
+)
 
 func TestMessagesRoundTrip(t *testing.T) {
 	for _, tt := range []struct {
@@ -66,9 +69,10 @@ func TestHeaders(t *testing.T) {
 		{"largest stderr", wire.KindStderr, wire.MaxData, ""},
 		{"stderr too large", wire.KindStderr, 1<<24 - 1, "more than"},
 		{"largest message", wire.KindExit, maxMessage, ""},
+		{"largest start", wire.KindStart, maxStart, ""},
 		{"message too large", wire.KindExit, maxMessage + 1, "more than"},
 		{"hello too large", wire.KindHello, maxMessage + 1, "more than"},
-		{"start too large", wire.KindStart, maxMessage + 1, "more than"},
+		{"start too large", wire.KindStart, maxStart + 1, "more than"},
 		{"control too large", wire.KindControl, maxMessage + 1, "more than"},
 		{"kind 0", 0, 0, "unknown"},
 		{"unknown kind", 99, 0, "unknown"},
@@ -114,8 +118,11 @@ func TestMessagesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: read", name)
 		}
 	}
-	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Shell: strings.Repeat("x", maxMessage)}); err == nil {
+	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Shell: strings.Repeat("x", maxStart)}); err == nil {
 		t.Error("a message that is too large is sent")
+	}
+	if err := wire.WriteMessage(io.Discard, wire.KindExit, wire.Exit{Message: strings.Repeat("\x01", wire.MaxText)}); err != nil {
+		t.Errorf("the longest text: %v", err)
 	}
 }
 
@@ -157,7 +164,7 @@ func FuzzReadHeader(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if length < 0 || length > maxMessage || (kind == wire.KindStdout || kind == wire.KindStderr) && length > wire.MaxData {
+		if length < 0 || length > maxStart || kind == wire.KindExit && length > maxMessage || (kind == wire.KindStdout || kind == wire.KindStderr) && length > wire.MaxData {
 			t.Fatalf("kind %d with %d bytes", kind, length)
 		}
 		if h := wire.Header(kind, length); !bytes.Equal(h[:], data[:wire.HeaderSize]) {

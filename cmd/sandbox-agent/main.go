@@ -8,15 +8,12 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/daycare-run/sandbox/agent"
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/agent/launch"
 	"github.com/daycare-run/sandbox/agent/seccomp"
 )
@@ -40,29 +37,39 @@ func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
 		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | witness PATH... (run by sandboxd inside a container)")
 	}
-	if args[0] == "witness" { // it is run as a command
+	if args[0] == "witness" { // run as a command
 		return exitCode(agent.Witness(os.Stdout, args[1:]))
+	}
+	keep, known := capabilities[args[0]]
+	if !known {
+		return 1, fmt.Errorf("unknown mode %q", args[0])
+	}
+	score := agent.OpenOOMScore()
+	commands, err := creds.Become(keep...)
+	if err != nil {
+		return launch.CodeAgent, err
 	}
 	if err := seccomp.Install(os.Getenv(seccomp.Variable) == seccomp.Allowed); err != nil {
 		return 1, err
 	}
 	switch args[0] {
 	case "init":
-		ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-		defer stop()
-		children := make(chan os.Signal, 1)
-		signal.Notify(children, unix.SIGCHLD)
-		agent.InitProcess(ctx, children)
-		return 0, nil
+		return exitCode(agent.InitProcess())
 	case "process":
-		return agent.RunProcess(launch.Dir)
+		return agent.RunProcess(launch.Dir, commands.UID, score)
 	case "session":
-		return exitCode(agent.Serve())
-	case "forward":
-		return exitCode(agent.Forward())
+		return exitCode(agent.Serve(commands.UID, score))
 	default:
-		return 1, fmt.Errorf("unknown mode %q", args[0])
+		return exitCode(agent.Forward())
 	}
+}
+
+// capabilities are what each mode keeps: to run commands as their user, and to end them.
+var capabilities = map[string][]string{
+	"init":    nil,
+	"process": {"SETUID", "KILL"},
+	"session": {"SETUID", "KILL"},
+	"forward": nil,
 }
 
 func exitCode(err error) (int, error) {

@@ -1,0 +1,80 @@
+package creds
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// numbers are those of Needed.
+var numbers = map[string]uintptr{
+	"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP, "SETUID": unix.CAP_SETUID,
+}
+
+// Become makes a process that began as root the agent's user, with the named capabilities of Needed and no
+// others. Commands that it starts as IDs.UID lose these, too, when they are executed: not sooner, so that nobody
+// can trace what still has the agent's memory (ptrace(2), access mode checking).
+func Become(keep ...string) (IDs, error) {
+	ids, err := Parse(os.Getenv(Variable))
+	if err != nil {
+		return IDs{}, err
+	}
+	if err := become(ids, keep); err != nil {
+		return IDs{}, fmt.Errorf("cannot become user %d: %w", Agent(ids.UID), err)
+	}
+	return ids, nil
+}
+
+func become(ids IDs, keep []string) error {
+	var bounding error
+	for _, name := range Needed {
+		if !slices.Contains(ids.Bounding, name) {
+			bounding = errors.Join(bounding, prctl(unix.PR_CAPBSET_DROP, numbers[name]))
+		}
+	}
+	if err := errors.Join(bounding, prctl(unix.PR_SET_KEEPCAPS, 1)); err != nil {
+		return err
+	}
+	agent := int(Agent(ids.UID))
+	if err := syscall.Setgroups([]int{int(ids.GID)}); err != nil {
+		return err
+	}
+	if err := syscall.Setresgid(int(ids.GID), int(ids.GID), int(ids.GID)); err != nil {
+		return err
+	}
+	if err := syscall.Setresuid(agent, agent, agent); err != nil {
+		return err
+	}
+	return errors.Join(setCapabilities(keep), prctl(unix.PR_SET_KEEPCAPS, 0))
+}
+
+// prctl is prctl(2) for all threads.
+func prctl(option int, argument uintptr) error {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, uintptr(option), argument, 0, 0, 0, 0); errno != 0 {
+		return os.NewSyscallError("prctl", errno)
+	}
+	return nil
+}
+
+// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one.
+func setCapabilities(names []string) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	for _, name := range names {
+		number := numbers[name]
+		sets[number/32].Effective |= 1 << (number % 32)
+	}
+	for i := range sets {
+		sets[i].Permitted = sets[i].Effective
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets)), 0)
+	if errno != 0 {
+		return os.NewSyscallError("capset", errno)
+	}
+	return nil
+}

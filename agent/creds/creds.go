@@ -1,0 +1,67 @@
+// Package creds says who is who inside a container: commands run as the owner of the tenant's home, and the
+// agent, with the first process, as a user of its own, which nothing else on the host is. So no command can
+// signal, stop or trace the agent, or open what it has open.
+//
+// A container's processes begin as root, with Needed alone; Become is the first thing that they do.
+package creds
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// IDs are who commands run as.
+type IDs struct {
+	UID, GID uint32
+	// Bounding are those of Needed that stay in the commands' bounding set, because the operator's settings
+	// have them there.
+	Bounding []string
+}
+
+// Agent is the user that the agent is beside commands of uid. It is above all that an engine runs a process as
+// (2^31-1), so it is nobody's, and another one for each uid: what the kernel counts by user, it counts by tenant.
+func Agent(uid uint32) uint32 { return uid ^ 1<<31 }
+
+// maxUID is the largest user that has an agent: beside the next one it would be the number that is nobody's at all.
+const maxUID = 1<<31 - 2
+
+// Needed are the capabilities that a container has for the agent. SETGID and SETPCAP it gives up when it has
+// become who it is, and commands have none of them.
+var Needed = []string{"KILL", "SETGID", "SETPCAP", "SETUID"}
+
+// Variable is the environment variable by which a container's processes are told.
+const Variable = "DAYCARE_COMMANDS_RUN_AS"
+
+// String is the variable's value, as Parse reads it.
+func (i IDs) String() string {
+	return fmt.Sprintf("%d:%d:%s", i.UID, i.GID, strings.Join(i.Bounding, ","))
+}
+
+// Parse is the inverse of String.
+func Parse(text string) (IDs, error) {
+	fail := func(why string) (IDs, error) { return IDs{}, fmt.Errorf("%s=%q: %s", Variable, text, why) }
+	parts := strings.Split(text, ":")
+	if len(parts) != 3 {
+		return fail("it is not uid:gid:capabilities")
+	}
+	uid, err := strconv.ParseUint(parts[0], 10, 31)
+	if err != nil || uid == 0 || uid > maxUID {
+		return fail("commands run as a user from 1 to 2147483646")
+	}
+	gid, err := strconv.ParseUint(parts[1], 10, 31)
+	if err != nil {
+		return fail("a group is a number from 0 to 2147483647")
+	}
+	i := IDs{UID: uint32(uid), GID: uint32(gid)}
+	if parts[2] != "" {
+		i.Bounding = strings.Split(parts[2], ",")
+	}
+	for _, name := range i.Bounding {
+		if !slices.Contains(Needed, name) {
+			return fail("there is no such capability to keep: " + name)
+		}
+	}
+	return i, nil
+}
