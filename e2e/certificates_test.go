@@ -12,8 +12,7 @@ import (
 // What the operator trusts programs inside trust, too, beside what the image does, and without being told.
 func TestCertificatesOfTheHouse(t *testing.T) {
 	w := openWorld(t)
-	serveRepository(t, w)
-	serveWheel(t, w)
+	w.serveTools(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "house.pem")

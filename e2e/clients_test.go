@@ -26,8 +26,7 @@ import (
 // git and pip talk to servers of the test internet as they do to any other.
 func TestEgressOfGitAndPip(t *testing.T) {
 	w := openWorld(t)
-	serveRepository(t, w)
-	serveWheel(t, w)
+	w.serveTools(t)
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "tools")
 		name, other := w.name(t, "git", w.shared), w.name(t, "other", w.shared)
@@ -48,10 +47,22 @@ func TestEgressOfGitAndPip(t *testing.T) {
 	})
 }
 
+// serveTools has the test internet's servers serve a repository and an index, for all stories of the run.
+func (w *world) serveTools(t *testing.T) {
+	t.Helper()
+	w.tools.Do(func() {
+		serveRepository(t, w)
+		serveWheel(t, w)
+	})
+}
+
 // serveRepository serves a repository with one file, as plain files.
 func serveRepository(t *testing.T, w *world) {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp(runDir, "repository-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, argv := range [][]string{
 		{"init", "-q", "-b", "main", "work"}, {"-C", "work", "add", "greeting"},
 		{"-C", "work", "-c", "user.name=e2e", "-c", "user.email=e2e@example.org", "commit", "-q", "-m", "greeting"},

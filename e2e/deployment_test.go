@@ -63,6 +63,7 @@ func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 		"SANDBOX_ENGINE_DIR="+info.DockerRootDir,
 		"SANDBOX_ENGINE_SOCKET="+engineSocket,
 		"SANDBOX_SERVICE_IMAGE="+d.image,
+		"SANDBOX_OPEN_FILES=16384", // an engine without CAP_SYS_RESOURCE gives no more than it has
 		"E2E_EGRESS_NAME="+l.egress,
 		"E2E_ISOLATED_DNS_SERVERS="+w.DNSServers()[0].String(),
 		"E2E_LOCAL_DNS_SERVERS="+w.DNSServers()[1].String(),

@@ -31,6 +31,7 @@ type world struct {
 	// shared and other are two origins.
 	shared, other netip.Addr
 	given         int
+	tools         sync.Once // serveTools
 }
 
 var (
