@@ -37,7 +37,9 @@ func setMeters(c Config) error {
 		match []expr.Any
 	}{
 		{"questions", c.Questions, []expr.Any{
+			// Those alone: what goes to other ports finds no socket, and must not cost its sender the names.
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals(unix.IPPROTO_UDP),
+			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, equals(0, dnsPort),
 		}},
 		{"connections", c.Connections, []expr.Any{
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals(unix.IPPROTO_TCP),
