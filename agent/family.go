@@ -83,9 +83,9 @@ func (f *family) end() error {
 	f.ending.Store(true)
 	started := make(chan struct{})
 	go func() {
-		f.spawning.Lock() // what is being started has been
+		f.spawning.Lock()
+		close(started) // what was being started has been
 		f.spawning.Unlock()
-		close(started)
 	}()
 	deadline := time.Now().Add(cleanupLimit)
 	for alone := false; ; time.Sleep(5 * time.Millisecond) {
@@ -100,7 +100,7 @@ func (f *family) end() error {
 		case alone && errors.Is(err, unix.ESRCH):
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("processes do not die: %w", err)
+			return errors.New("processes do not die")
 		}
 	}
 }

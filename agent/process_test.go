@@ -27,6 +27,7 @@ const (
 	envDir   = "TEST_PROCESS_DIR"   // of the first process
 	envFsize = "TEST_PROCESS_FSIZE" // its RLIMIT_FSIZE
 	envFill  = "TEST_PROCESS_FILL"  // a command that prints so many bytes
+	envEnds  = "TEST_PROCESS_ENDS"  // the first process is an agent that ends, with commands that do not
 )
 
 // timeout is for what takes far less.
@@ -68,6 +69,9 @@ func firstProcess(dir string) (int, error) {
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return 99, err
 		}
+	}
+	if os.Getenv(envEnds) != "" {
+		return endsAll()
 	}
 	return RunProcess(dir, uint32(os.Getuid()), nil)
 }
