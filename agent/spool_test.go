@@ -31,7 +31,11 @@ func newWatched(t *testing.T) watched {
 		t.Fatal(err)
 	}
 	first := w.open()
-	go func() { w.lost <- first.watch(w.begun) }()
+	go func() {
+		err := first.watch(w.begun)
+		_ = first.file.Close() // as its end does
+		w.lost <- err
+	}()
 	return w
 }
 
@@ -41,7 +45,7 @@ func (w watched) open() *spool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = s.file.Close() })
+	w.t.Cleanup(func() { _ = s.file.Close() }) // it may be closed already
 	return s
 }
 
