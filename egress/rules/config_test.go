@@ -99,6 +99,31 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// What is outside of some prefixes and what is in them are all addresses, each once.
+func TestOutside(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                      "0.0.0.0/0",
+		"0.0.0.0/0":             "",
+		"128.0.0.0/1 fc00::/7":  "0.0.0.0/1",
+		"64.0.0.0/2 96.0.0.0/3": "0.0.0.0/2 128.0.0.0/1",
+		"255.255.255.254/31 0.0.0.0/1 128.0.0.0/2 192.0.0.0/3 224.0.0.0/4 240.0.0.0/5 248.0.0.0/6 252.0.0.0/7 254.0.0.0/8 255.0.0.0/9": "255.128.0.0/10 255.192.0.0/11 255.224.0.0/12 255.240.0.0/13 255.248.0.0/14 255.252.0.0/15 255.254.0.0/16 " +
+			"255.255.0.0/17 255.255.128.0/18 255.255.192.0/19 255.255.224.0/20 255.255.240.0/21 255.255.248.0/22 255.255.252.0/23 255.255.254.0/24 255.255.255.0/25 " +
+			"255.255.255.128/26 255.255.255.192/27 255.255.255.224/28 255.255.255.240/29 255.255.255.248/30 255.255.255.252/31",
+	} {
+		var prefixes []netip.Prefix
+		for _, s := range strings.Fields(in) {
+			prefixes = append(prefixes, netip.MustParsePrefix(s))
+		}
+		got := ""
+		for _, p := range outside(prefixes) {
+			got += " " + p.String()
+		}
+		if strings.TrimSpace(got) != want {
+			t.Errorf("%s: got %s, want %s", in, got, want)
+		}
+	}
+}
+
 // testdata/ruleset.nft is what nft makes of the rules in the kernel: for who reads them, and so that a
 // change of them is seen. UPDATE=1 writes it.
 func TestRulesetAsText(t *testing.T) {

@@ -121,6 +121,31 @@ func intervals(prefixes []netip.Prefix) []nftables.SetElement {
 	return all
 }
 
+// outside are the IPv4 addresses that lie in none of the prefixes.
+func outside(prefixes []netip.Prefix) (list []netip.Prefix) {
+	var split func(netip.Prefix)
+	split = func(p netip.Prefix) {
+		overlaps := false
+		for _, other := range prefixes {
+			if other.Addr().Is4() && other.Overlaps(p) {
+				if other.Bits() <= p.Bits() {
+					return
+				}
+				overlaps = true
+			}
+		}
+		if !overlaps {
+			list = append(list, p)
+			return
+		}
+		low := netip.PrefixFrom(p.Addr(), p.Bits()+1)
+		split(low)
+		split(netip.PrefixFrom(last(low).Next(), p.Bits()+1))
+	}
+	split(netip.PrefixFrom(netip.IPv4Unspecified(), 0))
+	return list
+}
+
 // last is the last address of an IPv4 prefix.
 func last(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().As4()

@@ -6,12 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renderInet says what containers reach. Its chains name a packet's way: source is asked of all that
-// comes in, then to-host, leaving and to-member of what goes there.
+// renderInet says what containers reach. Its chains name a packet's way: source is asked of all that comes in,
+// then to-host, leaving and to-member of what goes there.
+//
+// While the rules are replaced there is a moment in which the kernel has the new ones and their sets are still
+// empty: so only what lets something through may depend on a set.
 func renderInet(c Config, e elements) table {
 	t := inetSets(c, e)
 	t.sets = append(t.sets,
-		set{name: bridgesSet, key: ifnameType, elements: bridgeNames(c)},
+		set{name: bridgesSet, key: ifnameType, elements: bridgeNames(c)}, // for Claims alone
 		set{name: gatewaysSet, key: memberType, elements: gateways(c)},
 		set{name: "gateway-addresses", key: nftables.TypeIPAddr, elements: gatewayAddresses(c)},
 		set{name: subnetsSet, key: nftables.TypeIPAddr, interval: true, elements: intervals(subnets(c))},
@@ -19,7 +22,7 @@ func renderInet(c Config, e elements) table {
 		set{name: connectionsSet, key: nftables.TypeIPAddr, dynamic: true})
 	for _, b := range c.Bridges {
 		t.sets = append(t.sets, set{
-			name: nonPublicSet(b), key: nftables.TypeIPAddr, interval: true, elements: intervals(b.NonPublic),
+			name: reachableSet(b), key: nftables.TypeIPAddr, interval: true, elements: intervals(outside(b.NonPublic)),
 		})
 	}
 	// A little before filter (0): what is ours to drop is neither counted nor logged by others.
@@ -28,39 +31,47 @@ func renderInet(c Config, e elements) table {
 		{
 			// raw (-300), before connection tracking (-200): what nobody of ours sent takes no memory there.
 			name: "source", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300,
-			rules: sourceRules(),
+			rules: sourceRules(c),
 		},
 		{name: "member", rules: memberRules()},
 		{
 			name: "input", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookInput, priority: beforeFilter,
-			rules: []phrase{rule(iifIn(bridgesSet), to("to-host"))},
+			rules: c.eachBridge(func(b string) phrase { return rule(iif(b), to("to-host")) }),
 		},
 		{name: "to-host", rules: toHostRules(c)},
 		{
 			name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: beforeFilter,
-			rules: []phrase{rule(iifIn(bridgesSet), to("leaving")), rule(oifIn(bridgesSet), to("to-member"))},
+			rules: append(c.eachBridge(func(b string) phrase { return rule(iif(b), to("leaving")) }),
+				c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) })...),
 		},
 		{name: "leaving", rules: leavingRules(c)},
 		{
 			name: "output", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookOutput, priority: beforeFilter,
-			rules: []phrase{rule(oifIn(bridgesSet), to("to-member"))},
+			rules: c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) }),
 		},
 		{name: "to-member", rules: toMemberRules()},
 	}
 	return t
 }
 
+// eachBridge is a rule for each.
+func (c Config) eachBridge(say func(bridge string) phrase) []phrase {
+	var rules []phrase
+	for _, b := range c.Bridges {
+		rules = append(rules, say(b.Name))
+	}
+	return rules
+}
+
 // sourceRules ask who sent it.
-func sourceRules() []phrase {
-	return []phrase{
-		// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as if the
-		// port itself were an interface of the host.
-		rule(iifIn(portsSet), drop()),
-		rule(iifIn(bridgesSet), to("member")),
+func sourceRules(c Config) []phrase {
+	// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as if the
+	// port itself were an interface of the host.
+	rules := append([]phrase{rule(iifIn(portsSet), drop())}, c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
+	return append(rules,
 		// From elsewhere: nobody there is a container, and the gateways' services are for containers.
 		rule(iifNot("lo"), ipv4(), sourceIn(subnetsSet), drop()),
-		rule(iifNot("lo"), ipv4(), destinationIn("gateway-addresses"), drop()),
-	}
+		rule(iifNot("lo"), ipv4(), destinationIn("gateway-addresses"), drop()))
 }
 
 func memberRules() []phrase {
@@ -89,8 +100,8 @@ func toHostRules(c Config) []phrase {
 func leavingRules(c Config) []phrase {
 	rules := []phrase{}
 	refused := refuse()
-	for i := range refused {
-		rules = append(rules, rule(oifIn(bridgesSet), refused[i])) // other containers, here and there
+	for i := range refused { // other containers, here and there
+		rules = append(rules, c.eachBridge(func(b string) phrase { return rule(oif(b), refused[i]) })...)
 	}
 	for _, port := range c.ClosedPorts {
 		rules = append(rules, rule(protocol(unix.IPPROTO_TCP), dport(port), refused[0]))
@@ -100,7 +111,7 @@ func leavingRules(c Config) []phrase {
 		rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), refused[i]))
 	}
 	for _, b := range c.Bridges {
-		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationNotIn(nonPublicSet(b)), accept()))
+		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationIn(reachableSet(b)), accept()))
 	}
 	return append(rules, refused...)
 }
@@ -124,4 +135,4 @@ func refuse() []phrase {
 	}
 }
 
-func nonPublicSet(b Bridge) string { return "non-public-" + b.Name }
+func reachableSet(b Bridge) string { return "reachable-" + b.Name }

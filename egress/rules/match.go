@@ -60,6 +60,9 @@ func iifNot(lone string) phrase {
 }
 func iifIn(set string) phrase { return phrase{meta(expr.MetaKeyIIFNAME, first), in(set)} }
 func oifIn(set string) phrase { return phrase{meta(expr.MetaKeyOIFNAME, first), in(set)} }
+func oif(bridge string) phrase {
+	return phrase{meta(expr.MetaKeyOIFNAME, first), equals(name(bridge)...)}
+}
 
 const (
 	sourceAt      = 12 // in an IPv4 header
@@ -72,9 +75,6 @@ func ipAt(offset, register uint32) expr.Any {
 
 func sourceIn(set string) phrase      { return phrase{ipAt(sourceAt, first), in(set)} }
 func destinationIn(set string) phrase { return phrase{ipAt(destinationAt, first), in(set)} }
-func destinationNotIn(set string) phrase {
-	return phrase{ipAt(destinationAt, first), &expr.Lookup{SourceRegister: first, SetName: set, Invert: true}}
-}
 
 // iifSourceIn is iifname . ip saddr @set, and so on.
 func iifSourceIn(set string) phrase {
