@@ -91,5 +91,6 @@ func (e *Executor) isLost(ctx context.Context, w *warm) bool {
 	// The runtime knows of a container's end before the engine does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return within(awaited(waiting, e.docker, w.id, container.WaitConditionNotRunning), endingLag)
+	ended := within(awaited(waiting, e.docker, w.id, container.WaitConditionNotRunning), endingLag)
+	return ended || errors.Is(context.Cause(ctx), errLost) // the event that tells of it ends the wait
 }

@@ -54,6 +54,10 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 		{"lost each time", func(s *scriptedEngine, id string, _ attachStream) { s.lose(id, true) }, 0, containerTries, true, "lost before the command began"},
 		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `the engine could not start the agent: "OCI runtime exec failed`},
 		{"the engine's own error, of what is gone", func(s *scriptedEngine, id string, conn attachStream) { s.lose(id, false); says(conn) }, 0, containerTries, true, "OCI runtime exec failed"},
+		{"the engine's own error, and then the event", func(s *scriptedEngine, id string, conn attachStream) {
+			says(conn)
+			time.AfterFunc(time.Second, func() { s.lose(id, true) })
+		}, containerTries * time.Second, containerTries, true, "OCI runtime exec failed"},
 		{"the engine's own error, and the stream stays open", func(_ *scriptedEngine, _ string, conn attachStream) { _, _ = conn.Write([]byte(refused)) }, time.Second + endingLag, 1, false, "OCI runtime exec failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

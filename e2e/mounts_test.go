@@ -13,6 +13,7 @@ import (
 func TestFurtherMountsAndSkills(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		data, fixed, skills := l.path("users/mounts-shared/data"), l.path("users/mounts-shared/fixed"), l.path("users/mounts-shared/skills")
+		mkdir(t, l.home("mounts")) // of the same owner as what is mounted
 		putFile(t, data+"/file", "data")
 		putFile(t, data+"/part/file", "part")
 		putFile(t, fixed+"/file", "fixed")

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/daycare-run/sandbox/agent/creds"
 	"github.com/daycare-run/sandbox/api/apitypes"
 )
 
@@ -63,12 +64,15 @@ func TestHomesHaveOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A process of one whose id the image does not know: its log and its folder are its own.
+		// A process of one whose id the image does not know: its folder is its agent's alone.
 		p := l.startProcess(t, "one", apitypes.StartProcess{Command: "echo here; sleep 7378"})
 		prints(t, p, "here")
-		if dir := l.path("users/one/processes/" + p.ID); !l.owns("one", dir) {
-			info, err := os.Stat(dir)
-			t.Errorf("%v %v", info, err)
+		info, err := os.Stat(l.path("users/one/processes/" + p.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stat := info.Sys().(*syscall.Stat_t); stat.Uid != creds.Agent(l.owner("one")) || stat.Gid != l.owner("one") {
+			t.Errorf("the folder is %d:%d's", stat.Uid, stat.Gid)
 		}
 	}, "SANDBOXD_HOME_OWNER=300000-300001")
 }
