@@ -30,8 +30,8 @@ const (
 	maxMillis = Millis(24 * time.Hour / time.Millisecond)
 	maxBytes  = int64(gi)
 
-	// nobody is -1 as a uid or gid, which the kernel takes for "leave it".
-	nobody = 1<<32 - 1
+	// maxID is what engines run a process as (2^31-1), less one: the agent beside it has the id that is as far above.
+	maxID = 1<<31 - 2
 )
 
 // zerolog's levels, by name only.
@@ -56,8 +56,8 @@ func (c Config) check() faults {
 	if c.HomeOwner.UID == 0 {
 		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
-	if c.HomeOwner.UID == nobody || c.HomeOwner.GID == nobody || c.HomeOwner.Last == nobody {
-		f.add("homeOwner", "%q: %d is no id", c.HomeOwner, uint32(nobody))
+	if id := max(c.HomeOwner.UID, c.HomeOwner.GID, c.HomeOwner.Last); id > maxID {
+		f.add("homeOwner", "%q: %d is more than %d, the largest id that commands may run as", c.HomeOwner, id, maxID)
 	}
 	if last := c.HomeOwner.Last; last != 0 && last < c.HomeOwner.UID {
 		f.add("homeOwner", "%q has to go upwards", c.HomeOwner)

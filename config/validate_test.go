@@ -80,11 +80,13 @@ func TestValidate(t *testing.T) {
 		{"owners downwards", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 8} },
 			[]string{`homeOwner: "9-8" has to go upwards`}},
 		{"owners up to minus one", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 1<<32 - 1} },
-			[]string{`homeOwner: "9-4294967295": 4294967295 is no id`}},
+			[]string{`homeOwner: "9-4294967295": 4294967295 is more than 2147483646, the largest id that commands may run as`}},
 		{"one owner", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 1000, GID: 1000} }, nil},
-		{"a range of one", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 9} }, nil},
+		{"a large range", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 1<<31 - 2} }, nil},
+		{"one owner too many", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 9, Last: 1<<31 - 1} },
+			[]string{`homeOwner: "9-2147483647": 2147483647 is more than 2147483646, the largest id that commands may run as`}},
 		{"minus one as owner", func(c *config.Config) { c.HomeOwner = config.Owners{UID: 1000, GID: 1<<32 - 1} },
-			[]string{`homeOwner: "1000:4294967295": 4294967295 is no id`}},
+			[]string{`homeOwner: "1000:4294967295": 4294967295 is more than 2147483646, the largest id that commands may run as`}},
 		{"limits too small", func(c *config.Config) {
 			c.Limits = config.Limits{CPUs: 0, Memory: 64<<20 - 1, PIDs: 127, OpenFiles: 1023, Shm: 0, Tmp: 1, Run: -1, VarTmp: 65535}
 		}, []string{

@@ -12,6 +12,7 @@ import (
 // Further mounts are seen by grant alone, as a whole or in part; skills are always there, read-only.
 func TestFurtherMountsAndSkills(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
+		mkdir(t, l.home("mounts")) // for the owner of what is shared with it
 		data, fixed, skills := l.path("users/mounts-shared/data"), l.path("users/mounts-shared/fixed"), l.path("users/mounts-shared/skills")
 		mkdir(t, l.home("mounts")) // of the same owner as what is mounted
 		putFile(t, data+"/file", "data")
