@@ -116,7 +116,7 @@ func TestRefusedSystemCalls(t *testing.T) {
 				if want := "clone3 ENOSYS\nno call ENOSYS\nx32 ENOSYS\n32 bits refused\n"; out.Stdout != want || out.Failed {
 					t.Errorf("got %q %q, want %q", out.Stdout, out.Stderr, want)
 				}
-				if got := l.sh(t, "calls", "python3 -c 'import threading; t = threading.Thread(target=lambda: print(1)); t.start(); t.join()'; setsid sh -c 'sleep 0 & wait; echo 2'"); got != "1\n2" {
+				if got := l.sh(t, "calls", "python3 -c 'import threading; t = threading.Thread(target=lambda: print(1)); t.start(); t.join()'; setsid --wait sh -c 'sleep 0 & wait; echo 2'"); got != "1\n2" {
 					t.Errorf("threads and processes: %q", got)
 				}
 			}, "SANDBOXD_DOCKER_UNCONFINED_SECURITY="+setting)
