@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,7 +64,7 @@ func composeConfined(t *testing.T, d *deployment, _ *world) {
 
 func composeExec(t *testing.T, d *deployment, _ *world) {
 	d.register(t, "worker")
-	if got := d.sh(t, "worker", "uname -r; id -u; echo kept > note; cat note"); !strings.Contains(got, "gvisor") || !strings.HasSuffix(got, "\n200000\nkept") {
+	if got := d.sh(t, "worker", "uname -r; id -u; echo kept > note; cat note"); !strings.Contains(got, "gvisor") || !strings.HasSuffix(got, fmt.Sprintf("\n%d\nkept", d.owner("worker"))) || d.owner("worker")/100_000 != 2 {
 		t.Errorf("%q", got)
 	}
 	if text, err := os.ReadFile(filepath.Join(d.home("worker"), "note")); err != nil || string(text) != "kept\n" {
