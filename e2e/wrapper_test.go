@@ -46,6 +46,10 @@ func TestWrapper(t *testing.T) {
 		for name, dir := range map[string]string{"home": l.at("wrapped", "project"), "work": l.path("users/wrapped/work")} {
 			t.Run(name, func(t *testing.T) {
 				mkdir(t, l.home("wrapped"))
+				mkdir(t, dir)
+				if uid := int(l.owner("wrapped")); os.Chown(dir, uid, uid) != nil {
+					t.Fatal("cannot give the directory to the home's owner")
+				}
 				for file, content := range map[string]string{"notes": "notes", ".env": secret, "vault/key": secret, "kept/file": "kept"} {
 					putFile(t, filepath.Join(dir, file), content)
 				}
