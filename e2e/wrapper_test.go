@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/wrapper"
 )
 
 // wrapped is the wrapper in a directory, under settings.
@@ -47,8 +48,12 @@ func TestWrapper(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				mkdir(t, l.home("wrapped"))
 				mkdir(t, dir)
-				if uid := int(l.owner("wrapped")); os.Chown(dir, uid, uid) != nil {
-					t.Fatal("cannot give the directory to the home's owner")
+				if name == "work" { // outside of homes commands run as the owner of this one
+					mkdir(t, l.home(wrapper.DefaultUser))
+					uid := int(l.owner(wrapper.DefaultUser))
+					if err := os.Chown(dir, uid, uid); err != nil {
+						t.Fatal(err)
+					}
 				}
 				for file, content := range map[string]string{"notes": "notes", ".env": secret, "vault/key": secret, "kept/file": "kept"} {
 					putFile(t, filepath.Join(dir, file), content)
