@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// idleConnections is how many a program keeps open, idleLimit how long it may take to open them.
-	idleConnections = 2000
+	// idleConnections is how many a program keeps open: one user alone may have a quarter of the descriptors,
+	// which is that many where the service has 20,000. idleLimit is how long it may take to open them.
+	idleConnections = 1500
 	idleLimit       = 3 * time.Minute
 	// otherSockets may have been open before and closed since.
 	otherSockets = 20
