@@ -29,13 +29,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Spec is the contract, as OpenAPI.
@@ -136,7 +136,7 @@ type Call struct {
 	// Status is 200 for every success.
 	Status int
 	// Kind is that of the error that the caller was told, at the end of a stream too; empty for none.
-	Kind apitypes.Kind
+	Kind types.Kind
 	// Quota is the bound that was reached; nil for none.
 	Quota *quota.Exceeded
 	Took  time.Duration
@@ -264,7 +264,7 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
 	}
-	s.answer(w, status, apitypes.Failure{Error: failure})
+	s.answer(w, status, types.Failure{Error: failure})
 }
 
 // retryAfter is after how many seconds it is worth another try.
@@ -276,7 +276,7 @@ func retryAfter(err error) int {
 }
 
 // failure is an error as this request's caller is told it, in an answer or at the end of a stream.
-func (s *server) failure(err error) (apitypes.Error, int) {
+func (s *server) failure(err error) (types.Error, int) {
 	failure, status := classify(err)
 	failure.RequestID = s.id
 	return failure, status

@@ -13,10 +13,10 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // attach is an exec over a WebSocket: the first message is the exec as JSON, then stdin and signals
@@ -25,7 +25,7 @@ func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 	if err := wantsWebSocket(req, "GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
 		return err
 	}
-	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*apitypes.Result, error) {
+	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
 		return a.run(ctx, writing, s, req.PathValue("id"), hangUp)
 	})
 }
@@ -39,7 +39,7 @@ func wantsWebSocket(req *http.Request, otherwise string) error {
 
 // talk is what happens on a WebSocket: it ends with ctx, writes while writing lasts, and calls hangUp when
 // nothing more comes in, with the reason.
-type talk func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*apitypes.Result, error)
+type talk func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
 
 // converse makes the connection a WebSocket, talks, and sends how that has ended.
 func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) error {
@@ -55,7 +55,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	writing, stopWriting := context.WithCancel(req.Context())
 	defer stopWriting()
 	// As events, not as pings: those have a limit of their own, which would cut off a caller who pauses.
-	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, apitypes.Event{Type: apitypes.EventKeepAlive}) })
+	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, types.Event{Type: types.EventKeepAlive}) })
 	defer a.quiet.Stop()
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
@@ -72,9 +72,9 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	}
 	if err != nil {
 		failure, _ := s.failure(err)
-		_ = a.event(writing, apitypes.Event{Type: apitypes.EventError, Error: &failure})
+		_ = a.event(writing, types.Event{Type: types.EventError, Error: &failure})
 	} else {
-		_ = a.event(writing, apitypes.Event{Type: apitypes.EventExit, Result: exit})
+		_ = a.event(writing, types.Event{Type: types.EventExit, Result: exit})
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
 	if err != nil {
@@ -105,7 +105,7 @@ type attached struct {
 }
 
 // run reads the first message and runs what it asks for, a talk.
-func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*apitypes.Result, error) {
+func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*types.Result, error) {
 	body, err := a.first(ctx)
 	if err != nil {
 		return nil, err
@@ -122,14 +122,14 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		return a.watch(ctx, writing, e, 0, hangUp)
 	}
 	in := attach.NewInput(r.Terminal != nil, func(n int) {
-		_ = a.event(writing, apitypes.Event{Type: apitypes.EventStdin, Bytes: n})
+		_ = a.event(writing, types.Event{Type: types.EventStdin, Bytes: n})
 	})
 	defer in.End(io.EOF)
 	if r.Stdin == nil {
 		r.Stdin = in.Stdin()
 	}
 	r.Signals, r.Resizes = in.Signals(), in.Resizes()
-	r.Started = func() { _ = a.event(writing, apitypes.Event{Type: apitypes.EventStart}) }
+	r.Started = func() { _ = a.event(writing, types.Event{Type: types.EventStart}) }
 	r.Refused = func(line decisions.Summary) { _ = a.event(writing, refusal(line)) }
 	go func() {
 		// Whatever ends the input other than its own eof means that the caller has gone, or does not
@@ -152,7 +152,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 }
 
 // first is the first message.
-func (a *attached) first(ctx context.Context) (body apitypes.Exec, err error) {
+func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
 	patient, done := context.WithTimeout(ctx, firstLimit)
 	kind, first, err := a.conn.Read(patient)
 	done()
@@ -166,15 +166,15 @@ func (a *attached) first(ctx context.Context) (body apitypes.Exec, err error) {
 }
 
 func (a *attached) output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
-	channel := apitypes.ChannelStdout
+	channel := types.ChannelStdout
 	if stream == dockerexec.Stderr {
-		channel = apitypes.ChannelStderr
+		channel = types.ChannelStderr
 	}
 	a.frame = append(append(a.frame[:0], channel), data...)
 	return a.write(ctx, websocket.MessageBinary, a.frame)
 }
 
-func (a *attached) event(ctx context.Context, e apitypes.Event) error {
+func (a *attached) event(ctx context.Context, e types.Event) error {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return err

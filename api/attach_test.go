@@ -11,9 +11,9 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 type execFunc = func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
@@ -35,20 +35,20 @@ func TestAttachedOutputIsByteExact(t *testing.T) {
 			firstError(out(dockerexec.Stdout, []byte("a\xe2")), out(dockerexec.Stderr, []byte{0, 0xff}), out(dockerexec.Stdout, []byte("\x82\xac")))
 	}))
 	c := attachTo(t, server, `{"command":"x"}`)
-	c.expect(apitypes.EventStart)
+	c.expect(types.EventStart)
 	for _, want := range []string{"\x01a\xe2", "\x02\x00\xff", "\x01\x82\xac", "\x02fault\n"} {
 		if event, got := c.hear(); string(got) != want {
 			t.Errorf("%q %+v, want %q", got, event, want)
 		}
 	}
-	if exit := c.last(apitypes.EventExit); exit.Result == nil || *exit.Result.ExitCode != 126 {
+	if exit := c.last(types.EventExit); exit.Result == nil || *exit.Result.ExitCode != 126 {
 		t.Errorf("%+v", exit)
 	}
 }
 
 // TestStdinLargerThanTheWindow sends as much as it may, again and again, to a command that reads.
 func TestStdinLargerThanTheWindow(t *testing.T) {
-	total := 5*apitypes.StdinWindow + 17
+	total := 5*types.StdinWindow + 17
 	sent := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
 	same := make(chan bool, 1)
 	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
@@ -57,25 +57,25 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 		return ended(0), err
 	}))
 	c := attachTo(t, server, `{"command":"cat"}`)
-	c.expect(apitypes.EventStart)
-	for credit, rest := apitypes.StdinWindow, sent; ; {
+	c.expect(types.EventStart)
+	for credit, rest := types.StdinWindow, sent; ; {
 		n := min(credit, len(rest))
 		c.feed(rest[:n])
 		credit, rest = credit-n, rest[n:]
 		if len(rest) == 0 {
 			break
 		}
-		event := c.expect(apitypes.EventStdin)
-		if credit += event.Bytes; event.Bytes <= 0 || credit > apitypes.StdinWindow {
+		event := c.expect(types.EventStdin)
+		if credit += event.Bytes; event.Bytes <= 0 || credit > types.StdinWindow {
 			t.Fatalf("%d bytes taken", event.Bytes)
 		}
 	}
 	c.say(`{"type":"eof"}`)
 	event, _ := c.hear()
-	for event.Type == apitypes.EventStdin {
+	for event.Type == types.EventStdin {
 		event, _ = c.hear()
 	}
-	if event.Type != apitypes.EventExit || !<-same {
+	if event.Type != types.EventExit || !<-same {
 		t.Errorf("%+v", event)
 	}
 }
@@ -90,11 +90,11 @@ func TestSignalsPassStdinThatIsStuck(t *testing.T) {
 		return sandbox.Result{Result: dockerexec.Result{Signal: second}}, nil
 	}))
 	c := attachTo(t, server, `{"command":"sleep 100"}`)
-	c.expect(apitypes.EventStart)
-	c.feed(make([]byte, apitypes.StdinWindow))
+	c.expect(types.EventStart)
+	c.feed(make([]byte, types.StdinWindow))
 	c.say(`{"type":"signal","signal":"INT"}`)
 	c.say(`{"type":"signal","signal":"SIGTERM"}`)
-	if exit := c.last(apitypes.EventExit); *exit.Result.Signal != "SIGTERM" {
+	if exit := c.last(types.EventExit); *exit.Result.Signal != "SIGTERM" {
 		t.Errorf("%+v", exit.Result)
 	}
 }
@@ -105,11 +105,11 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 		return ended(0), firstError(err, out(dockerexec.Stdout, got))
 	}))
 	c := attachTo(t, server, `{"command":"cat","stdin":"AP8=","stdinEncoding":"base64"}`)
-	c.expect(apitypes.EventStart)
+	c.expect(types.EventStart)
 	if _, got := c.hear(); string(got) != "\x01\x00\xff" {
 		t.Errorf("%q", got)
 	}
-	c.last(apitypes.EventExit)
+	c.last(types.EventExit)
 }
 
 func TestTerminalsHaveASize(t *testing.T) {
@@ -128,8 +128,8 @@ func TestTerminalsHaveASize(t *testing.T) {
 			return ended(0), nil
 		}))
 		c := attachTo(t, server, tt.first)
-		c.expect(apitypes.EventStart)
-		c.last(apitypes.EventExit)
+		c.expect(types.EventStart)
+		c.last(types.EventExit)
 	}
 }
 
@@ -145,12 +145,12 @@ func TestTheLatestSizeCounts(t *testing.T) {
 		return ended(0), nil
 	}))
 	c := attachTo(t, server, `{"command":"top","tty":{}}`)
-	c.expect(apitypes.EventStart)
+	c.expect(types.EventStart)
 	c.say(`{"type":"resize","rows":1,"cols":2}`)
 	c.say(`{"type":"resize","rows":3,"cols":4}`)
 	c.say(`{"type":"signal","signal":"WINCH"}`)
 	<-ready
-	c.last(apitypes.EventExit)
+	c.last(types.EventExit)
 }
 
 func TestHangUpEndsTheAttachedCommand(t *testing.T) {
@@ -167,7 +167,7 @@ func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 				return sandbox.Result{}, context.Cause(ctx)
 			}))
 			c := attachTo(t, server, `{"command":"sleep 100"}`)
-			c.expect(apitypes.EventStart)
+			c.expect(types.EventStart)
 			_ = hangUp(c) // the other end may be the first to close
 			<-over
 		})
@@ -185,8 +185,8 @@ func TestBadFirstMessages(t *testing.T) {
 		{"too many columns", `{"command":"ls","tty":{"cols":10001}}`, "tty.cols 10001 is not from 1 to 10000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			failure := attachTo(t, server, tt.first).last(apitypes.EventError).Error
-			if failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+			failure := attachTo(t, server, tt.first).last(types.EventError).Error
+			if failure.Kind != types.Invalid || !strings.Contains(failure.Message, tt.message) {
 				t.Errorf("%+v", failure)
 			}
 		})
@@ -199,7 +199,7 @@ func TestBadFirstMessages(t *testing.T) {
 		defer func() { _ = conn.CloseNow() }()
 		c := &caller{t: t, conn: conn}
 		c.feed([]byte(`{"command":"ls"}`))
-		if failure := c.last(apitypes.EventError).Error; failure.Kind != apitypes.Invalid {
+		if failure := c.last(types.EventError).Error; failure.Kind != types.Invalid {
 			t.Errorf("%+v", failure)
 		}
 	})
@@ -219,7 +219,7 @@ func TestBadInputs(t *testing.T) {
 		{"unknown signal", `signal "SEGV"`, func(c *caller) { c.say(`{"type":"signal","signal":"SEGV"}`) }},
 		{"no JSON", "not JSON", func(c *caller) { c.say(`eof`) }},
 		{"more stdin than was taken", "1048576 bytes", func(c *caller) {
-			c.feed(make([]byte, apitypes.StdinWindow))
+			c.feed(make([]byte, types.StdinWindow))
 			c.feed([]byte("x"))
 		}},
 		{"another channel", "channel of stdin", func(c *caller) {
@@ -235,10 +235,10 @@ func TestBadInputs(t *testing.T) {
 				return sandbox.Result{}, ctx.Err()
 			}))
 			c := attachTo(t, server, `{"command":"sleep 100"}`)
-			c.expect(apitypes.EventStart)
+			c.expect(types.EventStart)
 			tt.send(c)
-			failure := c.last(apitypes.EventError).Error
-			if failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+			failure := c.last(types.EventError).Error
+			if failure.Kind != types.Invalid || !strings.Contains(failure.Message, tt.message) {
 				t.Errorf("%+v", failure)
 			}
 		})

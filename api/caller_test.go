@@ -7,7 +7,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // caller is the client's end of an attached exec.
@@ -39,13 +39,13 @@ func (c *caller) say(text string) {
 
 func (c *caller) feed(data []byte) {
 	c.t.Helper()
-	if err := c.conn.Write(c.t.Context(), websocket.MessageBinary, append([]byte{apitypes.ChannelStdin}, data...)); err != nil {
+	if err := c.conn.Write(c.t.Context(), websocket.MessageBinary, append([]byte{types.ChannelStdin}, data...)); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
 // hear returns the next event, or as binary the next output with its channel.
-func (c *caller) hear() (event apitypes.Event, binary []byte) {
+func (c *caller) hear() (event types.Event, binary []byte) {
 	c.t.Helper()
 	kind, message, err := c.conn.Read(c.t.Context())
 	if err != nil {
@@ -61,7 +61,7 @@ func (c *caller) hear() (event apitypes.Event, binary []byte) {
 }
 
 // expect hears an event of the given type.
-func (c *caller) expect(kind apitypes.EventType) apitypes.Event {
+func (c *caller) expect(kind types.EventType) types.Event {
 	c.t.Helper()
 	event, binary := c.hear()
 	if event.Type != kind {
@@ -71,7 +71,7 @@ func (c *caller) expect(kind apitypes.EventType) apitypes.Event {
 }
 
 // last hears the last event and that the connection ends properly after it.
-func (c *caller) last(kind apitypes.EventType) apitypes.Event {
+func (c *caller) last(kind types.EventType) types.Event {
 	c.t.Helper()
 	event := c.expect(kind)
 	if _, _, err := c.conn.Read(c.t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {

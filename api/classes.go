@@ -8,31 +8,31 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // classes is the one place where an error's class becomes a kind and a status. What has no class is
 // the engine's fault.
 var classes = []struct {
 	is     func(error) bool
-	kind   apitypes.Kind
+	kind   types.Kind
 	status int
 }{
-	{isTooLarge, apitypes.TooLarge, http.StatusRequestEntityTooLarge},
-	{isFull, apitypes.TooLarge, http.StatusInsufficientStorage},
-	{isBeyond, apitypes.Invalid, http.StatusRequestedRangeNotSatisfiable},
-	{isChanged, apitypes.Conflict, http.StatusPreconditionFailed},
-	{isMethod, apitypes.Invalid, http.StatusMethodNotAllowed},
-	{cerrdefs.IsInvalidArgument, apitypes.Invalid, http.StatusBadRequest},
-	{cerrdefs.IsUnauthorized, apitypes.Denied, http.StatusUnauthorized},
-	{cerrdefs.IsPermissionDenied, apitypes.Denied, http.StatusForbidden},
-	{cerrdefs.IsNotFound, apitypes.NotFound, http.StatusNotFound},
-	{cerrdefs.IsConflict, apitypes.Conflict, http.StatusConflict},
-	{cerrdefs.IsResourceExhausted, apitypes.Busy, http.StatusTooManyRequests},
-	{cerrdefs.IsUnavailable, apitypes.Unavailable, http.StatusServiceUnavailable},
-	{isGone, apitypes.Unavailable, http.StatusServiceUnavailable},
-	{func(error) bool { return true }, apitypes.Engine, http.StatusBadGateway},
+	{isTooLarge, types.TooLarge, http.StatusRequestEntityTooLarge},
+	{isFull, types.TooLarge, http.StatusInsufficientStorage},
+	{isBeyond, types.Invalid, http.StatusRequestedRangeNotSatisfiable},
+	{isChanged, types.Conflict, http.StatusPreconditionFailed},
+	{isMethod, types.Invalid, http.StatusMethodNotAllowed},
+	{cerrdefs.IsInvalidArgument, types.Invalid, http.StatusBadRequest},
+	{cerrdefs.IsUnauthorized, types.Denied, http.StatusUnauthorized},
+	{cerrdefs.IsPermissionDenied, types.Denied, http.StatusForbidden},
+	{cerrdefs.IsNotFound, types.NotFound, http.StatusNotFound},
+	{cerrdefs.IsConflict, types.Conflict, http.StatusConflict},
+	{cerrdefs.IsResourceExhausted, types.Busy, http.StatusTooManyRequests},
+	{cerrdefs.IsUnavailable, types.Unavailable, http.StatusServiceUnavailable},
+	{isGone, types.Unavailable, http.StatusServiceUnavailable},
+	{func(error) bool { return true }, types.Engine, http.StatusBadGateway},
 }
 
 func isTooLarge(err error) bool {
@@ -57,11 +57,11 @@ func isBeyond(err error) bool  { return errors.Is(err, errBeyond) }
 func isChanged(err error) bool { return errors.Is(err, errChanged) }
 func isMethod(err error) bool  { return errors.Is(err, errMethod) }
 
-func classify(err error) (apitypes.Error, int) {
+func classify(err error) (types.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
 			// A message may quote what somebody sent; JSON takes UTF-8 alone.
-			return apitypes.Error{Kind: class.kind, Message: strings.ToValidUTF8(err.Error(), "\uFFFD")}, class.status
+			return types.Error{Kind: class.kind, Message: strings.ToValidUTF8(err.Error(), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")

@@ -14,7 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // exchange is a request and the status that it should be answered with.

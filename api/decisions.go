@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
@@ -16,7 +16,7 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	if q.follow {
 		return s.follow(w, req, q)
 	}
-	list := apitypes.DecisionList{Decisions: []apitypes.Decision{}}
+	list := types.DecisionList{Decisions: []types.Decision{}}
 	for _, d := range q.recent(s.service.Decisions()) {
 		list.Decisions = append(list.Decisions, decision(d))
 	}
@@ -33,20 +33,20 @@ func (q decisionQuery) recent(log *decisions.Log) []decisions.Decision {
 }
 
 // decision is one as JSON.
-func decision(d decisions.Decision) apitypes.Decision {
-	return apitypes.Decision{
+func decision(d decisions.Decision) types.Decision {
+	return types.Decision{
 		Seq: d.Seq, Time: d.Time.UTC(), First: d.First.UTC(), Count: d.Count, UserID: d.User, Container: d.Container,
-		Name: utf8Text(d.Name), Via: apitypes.Via(d.Via), Port: d.Port, Type: d.Type,
-		Verdict: apitypes.Verdict(d.Verdict), Reason: utf8Text(d.Reason),
+		Name: utf8Text(d.Name), Via: types.Via(d.Via), Port: d.Port, Type: d.Type,
+		Verdict: types.Verdict(d.Verdict), Reason: utf8Text(d.Reason),
 	}
 }
 
 // refusals are what a call did not get; never nil.
-func refusals(lines []decisions.Summary) []apitypes.Refusal {
-	list := make([]apitypes.Refusal, len(lines))
+func refusals(lines []decisions.Summary) []types.Refusal {
+	list := make([]types.Refusal, len(lines))
 	for i, line := range lines {
-		list[i] = apitypes.Refusal{
-			Name: utf8Text(line.Name), Verdict: apitypes.Verdict(line.Verdict), Via: apitypes.Via(line.Via),
+		list[i] = types.Refusal{
+			Name: utf8Text(line.Name), Verdict: types.Verdict(line.Verdict), Via: types.Via(line.Via),
 			Reason: utf8Text(line.Reason), Count: line.Count,
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
@@ -154,7 +154,7 @@ func pathOf(key, plain, encoded string) (string, error) {
 	case plain != "" && encoded != "":
 		return "", fmt.Errorf("%s and %sBase64 are both set; give one: %w", key, key, cerrdefs.ErrInvalidArgument)
 	case encoded != "":
-		path, err := decodeBytes(key+"Base64", encoded, apitypes.Base64)
+		path, err := decodeBytes(key+"Base64", encoded, types.Base64)
 		return string(path), err
 	case plain == "":
 		return "", fmt.Errorf("%s is empty: %w", key, cerrdefs.ErrInvalidArgument)
@@ -164,11 +164,11 @@ func pathOf(key, plain, encoded string) (string, error) {
 }
 
 // decodeBytes reads a string of bytes; key is for the message.
-func decodeBytes(key, text string, encoding apitypes.Encoding) ([]byte, error) {
+func decodeBytes(key, text string, encoding types.Encoding) ([]byte, error) {
 	switch encoding {
-	case apitypes.Text:
+	case types.Text:
 		return []byte(text), nil
-	case apitypes.Base64:
+	case types.Base64:
 		data, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s is not base64: %v: %w", key, err, cerrdefs.ErrInvalidArgument)

@@ -13,9 +13,9 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // TestBadRequests sends what has to be refused before the service is asked: every function of the
@@ -88,7 +88,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 // refused sends a request that fails, and reads the failure as strictly as its form is fixed.
-func refused(t *testing.T, req *http.Request) (apitypes.Error, int) {
+func refused(t *testing.T, req *http.Request) (types.Error, int) {
 	t.Helper()
 	response, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
 	if err != nil {
@@ -99,7 +99,7 @@ func refused(t *testing.T, req *http.Request) (apitypes.Error, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var failure apitypes.Failure
+	var failure types.Failure
 	if err := json.Unmarshal(body, &failure); err != nil || response.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("status %d with %q %q: %v", response.StatusCode, response.Header.Get("Content-Type"), body, err)
 	}
@@ -123,26 +123,26 @@ func TestContentTypeMayHaveParameters(t *testing.T) {
 func TestClassesOfErrors(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
-		kind   apitypes.Kind
+		kind   types.Kind
 		status int
 	}{
-		{cerrdefs.ErrInvalidArgument, apitypes.Invalid, 400},
-		{cerrdefs.ErrPermissionDenied, apitypes.Denied, 403},
-		{cerrdefs.ErrNotFound, apitypes.NotFound, 404},
-		{cerrdefs.ErrConflict, apitypes.Conflict, 409},
-		{&http.MaxBytesError{Limit: 1}, apitypes.TooLarge, 413},
-		{sandbox.ErrNoSpace, apitypes.TooLarge, 507},
-		{errBeyond, apitypes.Invalid, 416},
-		{errChanged, apitypes.Conflict, 412},
-		{errMethod, apitypes.Invalid, 405},
-		{cerrdefs.ErrUnauthenticated, apitypes.Denied, 401},
-		{cerrdefs.ErrResourceExhausted, apitypes.Busy, 429},
-		{cerrdefs.ErrUnavailable, apitypes.Unavailable, 503},
-		{errors.New("dial unix: connection refused"), apitypes.Engine, 502},
-		{dockerexec.ErrSession, apitypes.Engine, 502},
-		{cerrdefs.ErrFailedPrecondition, apitypes.Engine, 502},
-		{cerrdefs.ErrNotImplemented, apitypes.Engine, 502},
-		{context.DeadlineExceeded, apitypes.Engine, 502},
+		{cerrdefs.ErrInvalidArgument, types.Invalid, 400},
+		{cerrdefs.ErrPermissionDenied, types.Denied, 403},
+		{cerrdefs.ErrNotFound, types.NotFound, 404},
+		{cerrdefs.ErrConflict, types.Conflict, 409},
+		{&http.MaxBytesError{Limit: 1}, types.TooLarge, 413},
+		{sandbox.ErrNoSpace, types.TooLarge, 507},
+		{errBeyond, types.Invalid, 416},
+		{errChanged, types.Conflict, 412},
+		{errMethod, types.Invalid, 405},
+		{cerrdefs.ErrUnauthenticated, types.Denied, 401},
+		{cerrdefs.ErrResourceExhausted, types.Busy, 429},
+		{cerrdefs.ErrUnavailable, types.Unavailable, 503},
+		{errors.New("dial unix: connection refused"), types.Engine, 502},
+		{dockerexec.ErrSession, types.Engine, 502},
+		{cerrdefs.ErrFailedPrecondition, types.Engine, 502},
+		{cerrdefs.ErrNotImplemented, types.Engine, 502},
+		{context.DeadlineExceeded, types.Engine, 502},
 	} {
 		wrapped := fmt.Errorf("cannot run: %w", tt.err)
 		failure, status := classify(wrapped)
@@ -164,17 +164,17 @@ func TestExecsBecomeRequests(t *testing.T) {
 	ms := func(n int64) *int64 { return &n }
 	for _, tt := range []struct {
 		name    string
-		body    apitypes.Exec
+		body    types.Exec
 		timeout *time.Duration
 		stdin   string
 		none    bool // there is no stdin
 	}{
 		{name: "nothing", none: true},
-		{name: "text", body: apitypes.Exec{Stdin: "é\n"}, stdin: "é\n"},
-		{name: "base64", body: apitypes.Exec{Stdin: "AP8=", StdinEncoding: apitypes.Base64}, stdin: "\x00\xff"},
-		{name: "stdin that is empty on purpose", body: apitypes.Exec{StdinEncoding: apitypes.Base64}},
-		{name: "timeout", body: apitypes.Exec{TimeoutMs: ms(1500)}, timeout: duration(1500 * time.Millisecond), none: true},
-		{name: "timeout of 0", body: apitypes.Exec{TimeoutMs: ms(0)}, timeout: duration(0), none: true},
+		{name: "text", body: types.Exec{Stdin: "é\n"}, stdin: "é\n"},
+		{name: "base64", body: types.Exec{Stdin: "AP8=", StdinEncoding: types.Base64}, stdin: "\x00\xff"},
+		{name: "stdin that is empty on purpose", body: types.Exec{StdinEncoding: types.Base64}},
+		{name: "timeout", body: types.Exec{TimeoutMs: ms(1500)}, timeout: duration(1500 * time.Millisecond), none: true},
+		{name: "timeout of 0", body: types.Exec{TimeoutMs: ms(0)}, timeout: duration(0), none: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := request(tt.body)
@@ -201,7 +201,7 @@ func duration(d time.Duration) *time.Duration { return &d }
 // A timeout that is out of range stays so in nanoseconds.
 func TestTimeoutsDoNotOverflow(t *testing.T) {
 	for _, ms := range []int64{-1 << 63, -18446744073709, -1 << 41, -1, 1<<63 - 1, 18446744073709 + 1, 1 << 41} {
-		r, err := request(apitypes.Exec{TimeoutMs: &ms})
+		r, err := request(types.Exec{TimeoutMs: &ms})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,9 +8,9 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // reattach is a caller who comes back to a command, over a WebSocket.
@@ -26,7 +26,7 @@ func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	if err := wantsWebSocket(req, "GET …/execs/{execId} is for WebSockets; GET …/execs tells how it is"); err != nil {
 		return err
 	}
-	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*apitypes.Result, error) {
+	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
 		return a.watch(ctx, writing, e, offset, hangUp)
 	})
 }
@@ -50,7 +50,7 @@ func readOffset(req *http.Request) (int64, error) {
 }
 
 // watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
-func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offset int64, hangUp func(why error)) (*apitypes.Result, error) {
+func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offset int64, hangUp func(why error)) (*types.Result, error) {
 	view, err := e.View(offset)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offs
 			exit := result(part.Result)
 			return &exit, nil
 		case part.Taken > 0:
-			err = a.event(writing, apitypes.Event{Type: apitypes.EventStdin, Bytes: part.Taken})
+			err = a.event(writing, types.Event{Type: types.EventStdin, Bytes: part.Taken})
 		case len(part.Data) > 0:
 			err = a.output(writing, part.Stream, part.Data)
 		default:
@@ -80,11 +80,11 @@ func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offs
 }
 
 // partEvent is the event of a part that is neither output nor the end.
-func partEvent(execID string, part attach.Part[sandbox.Result]) apitypes.Event {
+func partEvent(execID string, part attach.Part[sandbox.Result]) types.Event {
 	if part.Refused != nil {
 		return refusal(*part.Refused)
 	}
-	return apitypes.Event{Type: apitypes.EventStart, ExecID: execID, Lost: part.Lost}
+	return types.Event{Type: types.EventStart, ExecID: execID, Lost: part.Lost}
 }
 
 // streamDetached is what stream is, of a command that goes on without its caller.
@@ -123,7 +123,7 @@ func (s *server) detachedExecs(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := apitypes.DetachedExecList{Execs: []apitypes.DetachedExec{}}
+	list := types.DetachedExecList{Execs: []types.DetachedExec{}}
 	for _, e := range execs {
 		list.Execs = append(list.Execs, detachedExec(e))
 	}
@@ -146,9 +146,9 @@ func (s *server) killExec(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-func detachedExec(e *sandbox.Detached) apitypes.DetachedExec {
+func detachedExec(e *sandbox.Detached) types.DetachedExec {
 	status := e.Status()
-	out := apitypes.DetachedExec{
+	out := types.DetachedExec{
 		ExecID: status.ID, Command: status.Text, TTY: status.Terminal, Attached: status.Attached,
 		OutputBytes: status.Output, CreatedAt: status.Begun.UTC(),
 	}

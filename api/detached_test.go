@@ -14,12 +14,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // detaching is a service whose execs with detachOnDisconnect do what run says.
@@ -81,46 +81,46 @@ func (c *caller) prints(want string) {
 func TestCallersComeBack(t *testing.T) {
 	server := serveFake(t, detaching(t, echoes))
 	c := attachTo(t, server, `{"command":"cat","detachOnDisconnect":true}`)
-	id := c.expect(apitypes.EventStart).ExecID
+	id := c.expect(types.EventStart).ExecID
 	c.feed([]byte("one "))
-	c.expect(apitypes.EventStdin)
+	c.expect(types.EventStdin)
 	c.prints("\x01one ")
 	_ = c.conn.CloseNow()
 
 	c = reattachTo(t, server, id, "")
-	if start := c.expect(apitypes.EventStart); start.ExecID != id || start.Lost != 0 {
+	if start := c.expect(types.EventStart); start.ExecID != id || start.Lost != 0 {
 		t.Errorf("%+v", start)
 	}
-	if room := c.expect(apitypes.EventStdin); room.Bytes != apitypes.StdinWindow {
+	if room := c.expect(types.EventStdin); room.Bytes != types.StdinWindow {
 		t.Errorf("%+v", room)
 	}
 	c.prints("\x01one ")
 	c.feed([]byte("two "))
-	c.expect(apitypes.EventStdin)
+	c.expect(types.EventStdin)
 	c.prints("\x01two ")
 
 	other := reattachTo(t, server, id, "?offset=4")
-	failure := c.last(apitypes.EventError).Error
-	if failure.Kind != apitypes.Conflict || !strings.Contains(failure.Message, "another caller has attached") {
+	failure := c.last(types.EventError).Error
+	if failure.Kind != types.Conflict || !strings.Contains(failure.Message, "another caller has attached") {
 		t.Errorf("%+v", failure)
 	}
-	other.expect(apitypes.EventStart)
-	other.expect(apitypes.EventStdin)
+	other.expect(types.EventStart)
+	other.expect(types.EventStdin)
 	other.prints("\x01two ")
 	other.say(`{"type":"resize","rows":1,"cols":1}`)
-	if failure := other.last(apitypes.EventError).Error; failure.Kind != apitypes.Invalid {
+	if failure := other.last(types.EventError).Error; failure.Kind != types.Invalid {
 		t.Errorf("%+v", failure)
 	}
 
 	c = reattachTo(t, server, id, "?offset=8")
-	c.expect(apitypes.EventStart)
-	c.expect(apitypes.EventStdin)
+	c.expect(types.EventStart)
+	c.expect(types.EventStdin)
 	c.say(`{"type":"eof"}`)
-	if exit := c.last(apitypes.EventExit); *exit.Result.ExitCode != 3 {
+	if exit := c.last(types.EventExit); *exit.Result.ExitCode != 3 {
 		t.Errorf("%+v", exit)
 	}
 	c = reattachTo(t, server, id, "?offset=9")
-	if failure := c.last(apitypes.EventError).Error; failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, "offset 9") {
+	if failure := c.last(types.EventError).Error; failure.Kind != types.Invalid || !strings.Contains(failure.Message, "offset 9") {
 		t.Errorf("%+v", failure)
 	}
 }
@@ -139,7 +139,7 @@ func TestStreamsThatGoOn(t *testing.T) {
 	server := serveFake(t, service)
 	body := post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)
 	lines := bufio.NewReader(body)
-	var first apitypes.Event
+	var first types.Event
 	for i, want := range []string{`"start"`, `"a.org"`, `"before"`} {
 		line, err := lines.ReadString('\n')
 		if err != nil || !strings.Contains(line, want) {
@@ -157,16 +157,16 @@ func TestStreamsThatGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := reattachTo(t, server, first.ExecID, "")
-	c.expect(apitypes.EventStart)
+	c.expect(types.EventStart)
 	event, binary := c.hear()
-	for event.Type == apitypes.EventStdin || event.Type == apitypes.EventEgress {
+	for event.Type == types.EventStdin || event.Type == types.EventEgress {
 		event, binary = c.hear()
 	}
 	if string(binary) != "\x02before" {
 		t.Errorf("%q", binary)
 	}
 	c.prints("\x01after")
-	if exit := c.last(apitypes.EventExit); *exit.Result.ExitCode != 5 {
+	if exit := c.last(types.EventExit); *exit.Result.ExitCode != 5 {
 		t.Errorf("%+v", exit)
 	}
 }
@@ -241,11 +241,11 @@ func detachedExchanges(t *testing.T) []exchange {
 func TestWhoWatchesSeesItKilled(t *testing.T) {
 	service := detaching(t, echoes)
 	c := attachTo(t, serveFake(t, service), `{"command":"cat","detachOnDisconnect":true}`)
-	e, err := service.DetachedExec("a", c.expect(apitypes.EventStart).ExecID)
+	e, err := service.DetachedExec("a", c.expect(types.EventStart).ExecID)
 	if err != nil || e.Kill(t.Context()) != nil {
 		t.Fatal(err)
 	}
-	if exit := c.last(apitypes.EventExit); exit.Result.Signal == nil || *exit.Result.Signal != "SIGKILL" {
+	if exit := c.last(types.EventExit); exit.Result.Signal == nil || *exit.Result.Signal != "SIGKILL" {
 		t.Errorf("%+v", exit)
 	}
 }
@@ -277,7 +277,7 @@ func TestUpgradesThatFail(t *testing.T) {
 				}
 				change(req.Header)
 				failure, status := refused(t, req)
-				if status != http.StatusBadRequest || failure.Kind != apitypes.Invalid || !strings.HasPrefix(failure.Message, "cannot open a WebSocket") {
+				if status != http.StatusBadRequest || failure.Kind != types.Invalid || !strings.HasPrefix(failure.Message, "cannot open a WebSocket") {
 					t.Errorf("%d %+v", status, failure)
 				}
 			})

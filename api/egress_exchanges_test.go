@@ -10,16 +10,16 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // decided are a few decisions of all kinds.
 var decided = []decisions.Decision{
 	{User: "alice", Container: "daycare-sandbox-alice-9f86d081884c", Name: "registry.npmjs.org", Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"},
-	{User: "alice", Container: "daycare-sandbox-alice-9f86d081884c", Name: "files.example.org", Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed},
+	{User: "alice", Container: "daycare-sandbox-alice-9f86d081884c", Name: "files.example.org", Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: types.ReasonNotAllowed},
 	{User: "bob", Container: "daycare-sandbox-bob-4d3a0f5e2b1c", Name: "example.org", Via: decisions.HTTP, Port: 80, Verdict: decisions.Failed, Reason: "no address of the name could be connected to"},
 	{Via: decisions.DNS, Type: "AAAA", Verdict: decisions.Denied, Reason: "nobody is known at this address"},
 	{User: "bob", Container: "daycare-sandbox-bob-4d3a0f5e2b1c", Via: decisions.TLS, Port: 443, Verdict: decisions.Malformed, Reason: "what was sent to the TLS port is not TLS"},
@@ -56,7 +56,7 @@ func egressExchanges() []exchange {
 			r.Started()
 		}
 		return sandbox.Result{Refused: []decisions.Summary{
-			{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3},
+			{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3},
 			{Via: decisions.TLS, Verdict: decisions.Malformed, Reason: "cut in a character: \xe2", Count: 1},
 		}, MoreRefused: 1000}, nil
 	}}
@@ -128,7 +128,7 @@ func TestParametersOfDecisions(t *testing.T) {
 		"name=%zz":                        "the query cannot be read",
 	} {
 		req := exchange{route: "GET /v1/egress/decisions?" + query}.request(t, server.URL)
-		if failure, status := refused(t, req); status != 400 || failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, message) {
+		if failure, status := refused(t, req); status != 400 || failure.Kind != types.Invalid || !strings.Contains(failure.Message, message) {
 			t.Errorf("%s: %d %+v, want %s", query, status, failure, message)
 		}
 	}
@@ -161,7 +161,7 @@ func TestParametersSelect(t *testing.T) {
 		{"via=dns&verdict=denied&limit=1&follow=false", []uint64{7}},
 	} {
 		text := answered(t, service, exchange{route: "GET /v1/egress/decisions?" + tt.query})
-		var list apitypes.DecisionList
+		var list types.DecisionList
 		if err := json.Unmarshal([]byte(text), &list); err != nil || list.Decisions == nil {
 			t.Fatalf("%s: %s %v", tt.query, text, err)
 		}
@@ -192,13 +192,13 @@ func TestLinesOfDecisions(t *testing.T) {
 	c := readContract(t)
 	one := decision(logOf(decided...).Recent(decisions.Filter{}, 1)[0])
 	for _, tt := range []struct {
-		event apitypes.DecisionEvent
+		event types.DecisionEvent
 		takes bool
 	}{
-		{apitypes.DecisionEvent{Decision: &one}, true},
-		{apitypes.DecisionEvent{Lost: 1}, true},
-		{apitypes.DecisionEvent{}, false},
-		{apitypes.DecisionEvent{Decision: &one, Lost: 1}, false},
+		{types.DecisionEvent{Decision: &one}, true},
+		{types.DecisionEvent{Lost: 1}, true},
+		{types.DecisionEvent{}, false},
+		{types.DecisionEvent{Decision: &one, Lost: 1}, false},
 	} {
 		text, err := json.Marshal(tt.event)
 		if err != nil {
@@ -222,7 +222,7 @@ func TestEgressOfCalls(t *testing.T) {
 				r.Started()
 			}
 			return sandbox.Result{MoreRefused: 2, Refused: []decisions.Summary{
-				{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3},
+				{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3},
 			}}, nil
 		},
 		explain: func(r sandbox.ExplainRequest) (sandbox.Explanation, error) {
@@ -231,23 +231,23 @@ func TestEgressOfCalls(t *testing.T) {
 		},
 	}
 	server := serveFake(t, service)
-	want := []apitypes.Refusal{{Name: "a\uFFFD.org", Via: apitypes.ViaDNS, Verdict: apitypes.VerdictDenied, Reason: apitypes.ReasonNotAllowed, Count: 3}}
-	for form, run := range map[string]func() apitypes.Result{
-		"buffered": func() apitypes.Result {
-			var out apitypes.Output
+	want := []types.Refusal{{Name: "a\uFFFD.org", Via: types.ViaDNS, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed, Count: 3}}
+	for form, run := range map[string]func() types.Result{
+		"buffered": func() types.Result {
+			var out types.Output
 			if err := json.UnmarshalRead(post(t, server.URL, "", body), &out); err != nil {
 				t.Fatal(err)
 			}
 			return out.Result
 		},
-		"streamed": func() apitypes.Result {
+		"streamed": func() types.Result {
 			events := readEvents(t, post(t, server.URL, ndjson, body))
 			return *events[len(events)-1].Result
 		},
-		"attached": func() apitypes.Result {
+		"attached": func() types.Result {
 			c := attachTo(t, server, body)
-			c.expect(apitypes.EventStart)
-			return *c.last(apitypes.EventExit).Result
+			c.expect(types.EventStart)
+			return *c.last(types.EventExit).Result
 		},
 	} {
 		result := run()

@@ -7,13 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // encodeWhole puts a whole output into a string: as text when it is UTF-8, else as base64. Where it
 // was cut off in the middle of a character, that rest of a character goes too.
-func encodeWhole(data []byte, truncated bool) (string, apitypes.Encoding) {
+func encodeWhole(data []byte, truncated bool) (string, types.Encoding) {
 	if truncated {
 		if end := wholeRunes(data); utf8.Valid(data[:end]) {
 			data = data[:end]
@@ -22,11 +22,11 @@ func encodeWhole(data []byte, truncated bool) (string, apitypes.Encoding) {
 	return encodePart(data)
 }
 
-func encodePart(data []byte) (string, apitypes.Encoding) {
+func encodePart(data []byte) (string, types.Encoding) {
 	if utf8.Valid(data) {
-		return string(data), apitypes.Text
+		return string(data), types.Text
 	}
-	return base64.StdEncoding.EncodeToString(data), apitypes.Base64
+	return base64.StdEncoding.EncodeToString(data), types.Base64
 }
 
 // wholeRunes is how many bytes of data come before a character that is cut off at the end.
@@ -61,8 +61,8 @@ func (t *textStream) next(data []byte) []byte {
 }
 
 // result is a facade's Result as JSON.
-func result(r sandbox.Result) apitypes.Result {
-	out := apitypes.Result{
+func result(r sandbox.Result) types.Result {
+	out := types.Result{
 		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,
 		DurationMs: float64(r.Duration.Microseconds()) / 1000, Cold: r.Cold,
 		Egress: refusals(r.Refused), EgressMore: r.MoreRefused,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func TestWholeOutputs(t *testing.T) {
@@ -19,19 +19,19 @@ func TestWholeOutputs(t *testing.T) {
 		name, data string
 		truncated  bool
 		text       string
-		encoding   apitypes.Encoding
+		encoding   types.Encoding
 	}{
-		{"empty", "", false, "", apitypes.Text},
-		{"text", "é\r\n", false, "é\r\n", apitypes.Text},
-		{"NUL is text", "a\x00b", false, "a\x00b", apitypes.Text},
-		{"bytes", "\xff\x00", false, "/wA=", apitypes.Base64},
-		{"half a character", "a\xe2\x82", false, "YeKC", apitypes.Base64},
-		{"half a character, cut off", "a\xe2\x82", true, "a", apitypes.Text},
-		{"three quarters of one, cut off", "a\xf0\x9f\x98", true, "a", apitypes.Text},
-		{"nothing but half a character, cut off", "\xe2\x82", true, "", apitypes.Text},
-		{"a whole character, cut off", "a\xe2\x82\xac", true, "a€", apitypes.Text},
-		{"bytes with half a character, cut off", "\xff\xe2\x82", true, "/+KC", apitypes.Base64},
-		{"bytes that no character has, cut off", "a\x82\x82\x82\x82", true, "YYKCgoI=", apitypes.Base64},
+		{"empty", "", false, "", types.Text},
+		{"text", "é\r\n", false, "é\r\n", types.Text},
+		{"NUL is text", "a\x00b", false, "a\x00b", types.Text},
+		{"bytes", "\xff\x00", false, "/wA=", types.Base64},
+		{"half a character", "a\xe2\x82", false, "YeKC", types.Base64},
+		{"half a character, cut off", "a\xe2\x82", true, "a", types.Text},
+		{"three quarters of one, cut off", "a\xf0\x9f\x98", true, "a", types.Text},
+		{"nothing but half a character, cut off", "\xe2\x82", true, "", types.Text},
+		{"a whole character, cut off", "a\xe2\x82\xac", true, "a€", types.Text},
+		{"bytes with half a character, cut off", "\xff\xe2\x82", true, "/+KC", types.Base64},
+		{"bytes that no character has, cut off", "a\x82\x82\x82\x82", true, "YYKCgoI=", types.Base64},
 	} {
 		text, encoding := encodeWhole([]byte(tt.data), tt.truncated)
 		if text != tt.text || encoding != tt.encoding {
@@ -74,7 +74,7 @@ func FuzzTextStream(f *testing.F) {
 			if !utf8.ValidString(text) {
 				t.Fatalf("%q is no string for JSON", text)
 			}
-			if encoding == apitypes.Base64 {
+			if encoding == types.Base64 {
 				decoded, err := base64.StdEncoding.DecodeString(text)
 				if err != nil {
 					t.Fatal(err)
@@ -108,17 +108,17 @@ func TestResults(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		result dockerexec.Result
-		want   apitypes.Result
+		want   types.Result
 	}{
-		{"success", dockerexec.Result{}, apitypes.Result{ExitCode: &zero}},
-		{"cold", dockerexec.Result{Cold: true}, apitypes.Result{ExitCode: &zero, Cold: true}},
-		{"killed", dockerexec.Result{Signal: syscall.SIGKILL}, apitypes.Result{Signal: &kill, Failed: true}},
-		{"killed by a signal without a name", dockerexec.Result{Signal: 34}, apitypes.Result{Signal: &realtime, Failed: true}},
-		{"exit with 0 after the time was up", dockerexec.Result{TimedOut: true}, apitypes.Result{ExitCode: &zero, Failed: true, TimedOut: true}},
-		{"truncated is no failure", dockerexec.Result{Truncated: true}, apitypes.Result{ExitCode: &zero, Truncated: true}},
-		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, apitypes.Result{ExitCode: &code, Failed: true}},
+		{"success", dockerexec.Result{}, types.Result{ExitCode: &zero}},
+		{"cold", dockerexec.Result{Cold: true}, types.Result{ExitCode: &zero, Cold: true}},
+		{"killed", dockerexec.Result{Signal: syscall.SIGKILL}, types.Result{Signal: &kill, Failed: true}},
+		{"killed by a signal without a name", dockerexec.Result{Signal: 34}, types.Result{Signal: &realtime, Failed: true}},
+		{"exit with 0 after the time was up", dockerexec.Result{TimedOut: true}, types.Result{ExitCode: &zero, Failed: true, TimedOut: true}},
+		{"truncated is no failure", dockerexec.Result{Truncated: true}, types.Result{ExitCode: &zero, Truncated: true}},
+		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, types.Result{ExitCode: &code, Failed: true}},
 	} {
-		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress = "/home", 1.5, []apitypes.Refusal{}
+		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress = "/home", 1.5, []types.Refusal{}
 		r := ended(0)
 		got := result(sandbox.Result{Result: tt.result, Cwd: r.Cwd, Duration: r.Duration})
 		if diff := cmp.Diff(tt.want, got); diff != "" {

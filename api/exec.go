@@ -9,16 +9,16 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // ndjson is the media type that asks for a stream of events.
 const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
-	var body apitypes.Exec
+	var body types.Exec
 	if err := decode(req, &body); err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 }
 
 // request turns an exec's JSON into the facade's request.
-func request(body apitypes.Exec) (sandbox.Request, error) {
+func request(body types.Exec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
 		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
@@ -61,11 +61,11 @@ func request(body apitypes.Exec) (sandbox.Request, error) {
 		r.Terminal = &size
 	}
 	switch body.StdinEncoding {
-	case apitypes.Text:
+	case types.Text:
 		if body.Stdin != "" {
 			r.Stdin = strings.NewReader(body.Stdin)
 		}
-	case apitypes.Base64:
+	case types.Base64:
 		stdin, err := base64.StdEncoding.DecodeString(body.Stdin)
 		if err != nil {
 			return r, fmt.Errorf("stdin is not base64: %v: %w", err, cerrdefs.ErrInvalidArgument)
@@ -91,8 +91,8 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	if ended.CommandFault != "" {
 		fmt.Fprintln(&outputs[dockerexec.Stderr], ended.CommandFault)
 	}
-	answer := apitypes.Output{Result: result(ended)}
-	encode := func(stream dockerexec.Stream) (string, apitypes.Encoding) {
+	answer := types.Output{Result: result(ended)}
+	encode := func(stream dockerexec.Stream) (string, types.Encoding) {
 		output := outputs[stream].Bytes()
 		// The other stream may be the one that was cut.
 		return encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)

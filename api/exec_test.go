@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // prints makes the exec of a command that prints parts: "1:" to stdout and "2:" to stderr.
@@ -54,11 +54,11 @@ func TestBufferedOutput(t *testing.T) {
 			server := serveFake(t, tt.service)
 			body := post(t, server.URL, "", `{"command":"x"}`)
 			defer func() { _ = body.Close() }()
-			var got apitypes.Output
+			var got types.Output
 			if err := json.NewDecoder(body).Decode(&got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Stdout != tt.stdout || got.Stderr != tt.stderr || (got.StderrEncoding == apitypes.Base64) != tt.base64 {
+			if got.Stdout != tt.stdout || got.Stderr != tt.stderr || (got.StderrEncoding == types.Base64) != tt.base64 {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -98,22 +98,22 @@ func TestStreamedEvents(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		service *fakeService
-		want    []apitypes.Event
+		want    []types.Event
 	}{
-		{"in the order in which it came", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), []apitypes.Event{
+		{"in the order in which it came", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), []types.Event{
 			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "c"}}},
-		{"a character that is split waits for its end", prints(dockerexec.Result{}, nil, "1:a\xe2", "2:b", "1:\x82", "1:\xac"), []apitypes.Event{
+		{"a character that is split waits for its end", prints(dockerexec.Result{}, nil, "1:a\xe2", "2:b", "1:\x82", "1:\xac"), []types.Event{
 			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "€"}}},
-		{"one that never ends comes last", prints(dockerexec.Result{}, nil, "1:\xe2\x82", "2:b"), []apitypes.Event{
-			{Type: "stderr", Data: "b"}, {Type: "stdout", Data: "4oI=", Encoding: apitypes.Base64}}},
-		{"bytes", prints(dockerexec.Result{}, nil, "1:\x00\xff"), []apitypes.Event{
-			{Type: "stdout", Data: "AP8=", Encoding: apitypes.Base64}}},
+		{"one that never ends comes last", prints(dockerexec.Result{}, nil, "1:\xe2\x82", "2:b"), []types.Event{
+			{Type: "stderr", Data: "b"}, {Type: "stdout", Data: "4oI=", Encoding: types.Base64}}},
+		{"bytes", prints(dockerexec.Result{}, nil, "1:\x00\xff"), []types.Event{
+			{Type: "stdout", Data: "AP8=", Encoding: types.Base64}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := serveFake(t, tt.service)
 			events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
-			want := append([]apitypes.Event{{Type: "start"}}, tt.want...)
-			want = append(want, apitypes.Event{Type: "exit", Result: &apitypes.Result{ExitCode: &zero, Cwd: "/home", Egress: []apitypes.Refusal{}}})
+			want := append([]types.Event{{Type: "start"}}, tt.want...)
+			want = append(want, types.Event{Type: "exit", Result: &types.Result{ExitCode: &zero, Cwd: "/home", Egress: []types.Refusal{}}})
 			if diff := cmp.Diff(want, events); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
@@ -121,12 +121,12 @@ func TestStreamedEvents(t *testing.T) {
 	}
 }
 
-func readEvents(t *testing.T, body io.ReadCloser) []apitypes.Event {
+func readEvents(t *testing.T, body io.ReadCloser) []types.Event {
 	t.Helper()
 	defer func() { _ = body.Close() }()
-	var events []apitypes.Event
+	var events []types.Event
 	for lines := bufio.NewScanner(body); lines.Scan(); {
-		var e apitypes.Event
+		var e types.Event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Fatal(err)
 		}
@@ -139,9 +139,9 @@ func TestStreamThatFailsEndsWithAnError(t *testing.T) {
 	server := serveFake(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a"))
 	events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 	events[len(events)-1].Error.RequestID = "" // which is the stream's
-	want := []apitypes.Event{
+	want := []types.Event{
 		{Type: "start"}, {Type: "stdout", Data: "a"},
-		{Type: "error", Error: &apitypes.Error{Kind: apitypes.Engine, Message: "the engine has gone"}},
+		{Type: "error", Error: &types.Error{Kind: types.Engine, Message: "the engine has gone"}},
 	}
 	if diff := cmp.Diff(want, events); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)

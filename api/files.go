@@ -8,25 +8,25 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-func read(ctx context.Context, service Service, id string, body apitypes.Read) (apitypes.ReadResult, error) {
+func read(ctx context.Context, service Service, id string, body types.Read) (types.ReadResult, error) {
 	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
-		return apitypes.ReadResult{}, err
+		return types.ReadResult{}, err
 	}
 	if r.Offset, err = lineNumber("offset", body.Offset); err != nil {
-		return apitypes.ReadResult{}, err
+		return types.ReadResult{}, err
 	}
 	if r.Limit, err = lineNumber("limit", body.Limit); err != nil {
-		return apitypes.ReadResult{}, err
+		return types.ReadResult{}, err
 	}
 	found, err := service.Read(ctx, id, r)
 	if err != nil {
-		return apitypes.ReadResult{}, err
+		return types.ReadResult{}, err
 	}
 	return readResult(found), nil
 }
@@ -42,9 +42,9 @@ func lineNumber(key string, n *int) (int, error) {
 	return *n, nil
 }
 
-func readResult(r sandbox.ReadResult) apitypes.ReadResult {
-	out := apitypes.ReadResult{
-		Type: apitypes.ReadType(r.Type), Bytes: r.Bytes, MimeType: r.MimeType,
+func readResult(r sandbox.ReadResult) types.ReadResult {
+	out := types.ReadResult{
+		Type: types.ReadType(r.Type), Bytes: r.Bytes, MimeType: r.MimeType,
 		ResolvedPath: r.ResolvedPath, DisplayPath: r.DisplayPath,
 	}
 	if r.Type != sandbox.ReadText {
@@ -52,88 +52,88 @@ func readResult(r sandbox.ReadResult) apitypes.ReadResult {
 		return out
 	}
 	out.Content = string(r.Content)
-	out.Lines = &apitypes.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines, Truncated: r.Truncated}
+	out.Lines = &types.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines, Truncated: r.Truncated}
 	if r.TruncatedBy != "" {
 		out.TruncatedBy = &r.TruncatedBy
 	}
 	return out
 }
 
-func write(ctx context.Context, service Service, id string, body apitypes.Write) (apitypes.Written, error) {
+func write(ctx context.Context, service Service, id string, body types.Write) (types.Written, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
-		return apitypes.Written{}, err
+		return types.Written{}, err
 	}
 	content, err := decodeBytes("content", body.Content, body.Encoding)
 	if err != nil {
-		return apitypes.Written{}, err
+		return types.Written{}, err
 	}
 	written, err := service.Write(ctx, id, sandbox.WriteRequest{
 		Path: path, Content: content, Append: body.Append, Exclusive: body.Exclusive,
 	})
-	return apitypes.Written(written), err
+	return types.Written(written), err
 }
 
-func list(ctx context.Context, service Service, id string, body apitypes.Target) (apitypes.Listing, error) {
+func list(ctx context.Context, service Service, id string, body types.Target) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
-		return apitypes.Listing{}, err
+		return types.Listing{}, err
 	}
 	found, err := service.ListDir(ctx, id, path)
 	if err != nil {
-		return apitypes.Listing{}, err
+		return types.Listing{}, err
 	}
-	out := apitypes.Listing{Path: found.Path, Entries: make([]apitypes.Entry, len(found.Entries)), Truncated: found.Truncated}
+	out := types.Listing{Path: found.Path, Entries: make([]types.Entry, len(found.Entries)), Truncated: found.Truncated}
 	for i, e := range found.Entries {
 		out.Entries[i] = entry(e)
 	}
 	return out, nil
 }
 
-func stat(ctx context.Context, service Service, id string, body apitypes.Target) (apitypes.Entry, error) {
+func stat(ctx context.Context, service Service, id string, body types.Target) (types.Entry, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
-		return apitypes.Entry{}, err
+		return types.Entry{}, err
 	}
 	found, err := service.Stat(ctx, id, path)
 	if err != nil {
-		return apitypes.Entry{}, err
+		return types.Entry{}, err
 	}
 	return entry(found), nil
 }
 
-func entry(e sandbox.Entry) apitypes.Entry {
-	out := apitypes.Entry{Name: e.Name, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: e.ModTime.UTC()}
+func entry(e sandbox.Entry) types.Entry {
+	out := types.Entry{Name: e.Name, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: e.ModTime.UTC()}
 	if !utf8.ValidString(e.Name) {
 		out.NameBase64 = base64.StdEncoding.EncodeToString([]byte(e.Name))
 	}
 	return out
 }
 
-func mkdir(ctx context.Context, service Service, id string, body apitypes.Mkdir) (apitypes.Made, error) {
+func mkdir(ctx context.Context, service Service, id string, body types.Mkdir) (types.Made, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
-		return apitypes.Made{}, err
+		return types.Made{}, err
 	}
-	return apitypes.Made{Path: path}, service.Mkdir(ctx, id, path, body.Parents)
+	return types.Made{Path: path}, service.Mkdir(ctx, id, path, body.Parents)
 }
 
-func move(ctx context.Context, service Service, id string, body apitypes.Move) (apitypes.Done, error) {
+func move(ctx context.Context, service Service, id string, body types.Move) (types.Done, error) {
 	from, err := pathOf("from", body.From, body.FromBase64)
 	if err != nil {
-		return apitypes.Done{}, err
+		return types.Done{}, err
 	}
 	to, err := pathOf("to", body.To, body.ToBase64)
 	if err != nil {
-		return apitypes.Done{}, err
+		return types.Done{}, err
 	}
-	return apitypes.Done{}, service.Move(ctx, id, sandbox.MoveRequest{From: from, To: to, Overwrite: body.Overwrite})
+	return types.Done{}, service.Move(ctx, id, sandbox.MoveRequest{From: from, To: to, Overwrite: body.Overwrite})
 }
 
-func remove(ctx context.Context, service Service, id string, body apitypes.Remove) (apitypes.Done, error) {
+func remove(ctx context.Context, service Service, id string, body types.Remove) (types.Done, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
-		return apitypes.Done{}, err
+		return types.Done{}, err
 	}
-	return apitypes.Done{}, service.Remove(ctx, id, path, body.Recursive)
+	return types.Done{}, service.Remove(ctx, id, path, body.Recursive)
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // TestBadFileRequests sends what has to be refused before the service is asked.
@@ -53,7 +53,7 @@ func TestBadFileRequests(t *testing.T) {
 	} {
 		t.Run(tt.route+" "+tt.body, func(t *testing.T) {
 			failure, status := refused(t, exchange{route: tt.route, body: tt.body}.request(t, server.URL))
-			if status != 400 || failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+			if status != 400 || failure.Kind != types.Invalid || !strings.Contains(failure.Message, tt.message) {
 				t.Errorf("%d %+v, want %q", status, failure, tt.message)
 			}
 		})
@@ -166,7 +166,7 @@ func TestGrantsReachTheFacade(t *testing.T) {
 		},
 	}
 	answered(t, service, exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x",` + grants + `}`})
-	var got apitypes.Explanation
+	var got types.Explanation
 	text := answered(t, service, exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`})
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got.UserID != "alice" || !got.Warm || got.Places == nil {
 		t.Errorf("%s %v", text, err)

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // follow answers with the recent decisions and then with each as it is made, until the caller goes or the
@@ -73,11 +73,11 @@ func kindOf(d decisions.Decision) decisions.Decision {
 func decisionEvents(lost uint64, list ...decisions.Decision) []any {
 	var events []any
 	if lost > 0 {
-		events = append(events, apitypes.DecisionEvent{Lost: lost})
+		events = append(events, types.DecisionEvent{Lost: lost})
 	}
 	for _, d := range list {
 		line := decision(d)
-		events = append(events, apitypes.DecisionEvent{Decision: &line})
+		events = append(events, types.DecisionEvent{Decision: &line})
 	}
 	return events
 }

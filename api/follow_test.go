@@ -15,8 +15,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // pipes is a listener without sockets, so that time can be made up.
@@ -121,7 +121,7 @@ func (f *followed) line() string {
 	if text == "\n" {
 		return ""
 	}
-	var event apitypes.DecisionEvent
+	var event types.DecisionEvent
 	if err := json.Unmarshal([]byte(text), &event); err != nil {
 		f.t.Fatal(err)
 	}

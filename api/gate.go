@@ -14,11 +14,11 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/fault"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // gate is what every request passes.
@@ -62,7 +62,7 @@ func (g *gate) serve(w http.ResponseWriter, req *http.Request, r route) {
 // admit says who asks, and gives the server the service that is theirs.
 func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, error) {
 	if g.cfg.Door == nil {
-		return access.Caller{}, fault.Denied("the service knows no callers here")
+		return access.Caller{}, errs.Denied("the service knows no callers here")
 	}
 	caller, err := g.cfg.Door(req)
 	if err != nil {
@@ -75,7 +75,7 @@ func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, erro
 	case mayCall && g.cfg.Among != nil:
 		s.service = g.cfg.Among(caller.Users, caller.Token)
 	default:
-		return caller, fault.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
+		return caller, errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
 	}
 	if !all {
 		s.cfg.Warnings = nil // they are about the service as a whole
@@ -152,7 +152,7 @@ func (g *gate) log(log zerolog.Logger, req *http.Request, r route, caller access
 	}
 	status := out.status
 	if err != nil {
-		var failure apitypes.Error
+		var failure types.Error
 		failure, status = classify(err) // also at the end of a stream, which has begun well
 		event = event.Str("kind", string(failure.Kind))
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/expose"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/expose"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // newHouse makes the real service over temporary folders, without an engine: commands do nothing and exit

@@ -13,10 +13,10 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/fault"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // input is what a caller's messages go to.
@@ -48,7 +48,7 @@ func (a *attached) receive(ctx context.Context, in input) error {
 			return notHeard(err)
 		}
 		if kind == websocket.MessageBinary {
-			if len(message) == 0 || message[0] != apitypes.ChannelStdin {
+			if len(message) == 0 || message[0] != types.ChannelStdin {
 				return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
 			}
 			if err := in.Put(message[1:]); err != nil {
@@ -56,7 +56,7 @@ func (a *attached) receive(ctx context.Context, in input) error {
 			}
 			continue
 		}
-		var said apitypes.Input
+		var said types.Input
 		if err := decodeJSON(message, &said); err != nil {
 			return err
 		}
@@ -76,20 +76,20 @@ func notHeard(err error) error {
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
 		return fmt.Errorf("the caller has gone: %.200q: %w", err, context.Canceled)
 	}
-	return fault.Invalid("what came is no message of a WebSocket: %.200q", err)
+	return errs.Invalid("what came is no message of a WebSocket: %.200q", err)
 }
 
-func pass(said apitypes.Input, in input) error {
+func pass(said types.Input, in input) error {
 	switch said.Type {
-	case apitypes.InputEOF:
+	case types.InputEOF:
 		return in.End()
-	case apitypes.InputSignal:
+	case types.InputSignal:
 		signal, err := parseSignal(said.Signal)
 		if err != nil {
 			return err
 		}
 		return in.Signal(signal)
-	case apitypes.InputResize:
+	case types.InputResize:
 		size, err := terminalSize("", said.Rows, said.Cols)
 		if err != nil {
 			return err

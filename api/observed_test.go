@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Each request is told of once, by its route and never by its path, with the kind of error that its caller got.
@@ -38,9 +38,9 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 	want := []Call{
 		{Route: "GET /v1/health", Status: http.StatusOK},
-		{Route: "GET /v1/sandboxes/{id}", Status: http.StatusNotFound, Kind: apitypes.NotFound},
-		{Route: "/", Status: http.StatusNotFound, Kind: apitypes.NotFound},
-		{Route: "POST /v1/sandboxes/{id}/exec", Status: http.StatusOK, Kind: apitypes.Unavailable},
+		{Route: "GET /v1/sandboxes/{id}", Status: http.StatusNotFound, Kind: types.NotFound},
+		{Route: "/", Status: http.StatusNotFound, Kind: types.NotFound},
+		{Route: "POST /v1/sandboxes/{id}/exec", Status: http.StatusOK, Kind: types.Unavailable},
 	}
 	if diff := cmp.Diff(want, seen, cmpopts.IgnoreFields(Call{}, "Took")); diff != "" {
 		t.Error(diff)

@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/expose"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/expose"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
-	var body apitypes.StartProcess
+	var body types.StartProcess
 	if err := decode(req, &body); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.answer(w, http.StatusCreated, apitypes.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)})
+	s.answer(w, http.StatusCreated, types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)})
 	return nil
 }
 
@@ -49,7 +49,7 @@ func (s *server) process(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (s *server) stopProcess(w http.ResponseWriter, req *http.Request) error {
-	var body apitypes.StopProcess
+	var body types.StopProcess
 	if err := decodeOptional(req, &body); err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func (s *server) removeProcess(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-func processList(records []process.Record) apitypes.ProcessList {
-	list := apitypes.ProcessList{Processes: make([]apitypes.Process, len(records))}
+func processList(records []process.Record) types.ProcessList {
+	list := types.ProcessList{Processes: make([]types.Process, len(records))}
 	for i, record := range records {
 		list.Processes[i] = processAnswer(record)
 	}
@@ -94,14 +94,14 @@ func processList(records []process.Record) apitypes.ProcessList {
 }
 
 // processAnswer is a record as JSON, without what its environment holds.
-func processAnswer(r process.Record) apitypes.Process {
-	return apitypes.Process{
+func processAnswer(r process.Record) types.Process {
+	return types.Process{
 		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Home: r.Home,
 		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains), PackageManagers: orEmpty(r.PackageManagers),
-		Restrictions: apitypes.Restrictions(r.Restrictions),
+		Restrictions: types.Restrictions(r.Restrictions),
 		PID:          orNull(r.PID), KeepAlive: r.KeepAlive,
-		DesiredState: apitypes.ProcessState(r.DesiredState), Status: apitypes.ProcessState(r.Status), Reason: r.Reason,
+		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.Status), Reason: r.Reason,
 		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: inUTC(r.NextRestartAt),
 		CreatedAt: inUTC(r.CreatedAt), UpdatedAt: inUTC(r.UpdatedAt),
 		LastStartedAt: inUTC(r.LastStartedAt), LastExitedAt: inUTC(r.LastExitedAt),
@@ -110,7 +110,7 @@ func processAnswer(r process.Record) apitypes.Process {
 	}
 }
 
-func readyAsked(r *apitypes.Ready) *process.Ready {
+func readyAsked(r *types.Ready) *process.Ready {
 	if r == nil {
 		return nil
 	}
@@ -118,23 +118,23 @@ func readyAsked(r *apitypes.Ready) *process.Ready {
 	return &ready
 }
 
-func portsAsked(asked []apitypes.Expose) (ports []expose.Port) {
+func portsAsked(asked []types.Expose) (ports []expose.Port) {
 	for _, a := range asked {
 		ports = append(ports, expose.Port{Port: a.Port, HostPort: a.HostPort})
 	}
 	return ports
 }
 
-func readyAnswer(r process.Record) *apitypes.Readiness {
+func readyAnswer(r process.Record) *types.Readiness {
 	if r.Ready == nil {
 		return nil
 	}
-	return &apitypes.Readiness{Ready: apitypes.Ready(*r.Ready), OK: r.Readiness.OK, Since: inUTC(r.Readiness.Since), Message: r.Readiness.Message}
+	return &types.Readiness{Ready: types.Ready(*r.Ready), OK: r.Readiness.OK, Since: inUTC(r.Readiness.Since), Message: r.Readiness.Message}
 }
 
-func portsAnswer(r process.Record) (exposed []apitypes.Exposed) {
+func portsAnswer(r process.Record) (exposed []types.Exposed) {
 	for _, p := range r.Expose {
-		exposed = append(exposed, apitypes.Exposed{
+		exposed = append(exposed, types.Exposed{
 			Port: p.Port, HostPort: p.HostPort, Address: net.JoinHostPort(expose.Host, strconv.Itoa(p.HostPort)), Fault: p.Fault,
 		})
 	}

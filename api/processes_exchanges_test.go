@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // web is a process that runs, and crashed one that waits for its next start.
@@ -180,7 +180,7 @@ func TestProcessesAsJSON(t *testing.T) {
 	if !strings.HasPrefix(list, `{"processes":[`+running+`},`+waiting+`,{`) {
 		t.Errorf("listed %s", list)
 	}
-	var stopped apitypes.Process
+	var stopped types.Process
 	if err := json.Unmarshal([]byte(answered(t, &service, exchange{route: "POST /v1/sandboxes/a/processes/p/stop"})), &stopped); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestBadRequestsForProcesses(t *testing.T) {
 		{log + "?tail=1", "", `unknown parameter "tail"; there are lines, bytes, follow`},
 	} {
 		req := exchange{route: tt.route, body: tt.body}.request(t, server.URL)
-		if failure, status := refused(t, req); status != 400 || failure.Kind != apitypes.Invalid || !strings.Contains(failure.Message, tt.message) {
+		if failure, status := refused(t, req); status != 400 || failure.Kind != types.Invalid || !strings.Contains(failure.Message, tt.message) {
 			t.Errorf("%s %s: %d %+v, want %s", tt.route, tt.body, status, failure, tt.message)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
@@ -25,7 +25,7 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := apitypes.ProcessLog{Truncated: part.Truncated, Notice: part.Notice}
+	answer := types.ProcessLog{Truncated: part.Truncated, Notice: part.Notice}
 	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
 	s.answer(w, http.StatusOK, answer)
 	return nil
@@ -112,11 +112,11 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 // lastOfLog says why there is nothing more of a log. It says nothing to a caller who has gone, nor when the
 // service stops: the process may run on.
 func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) ([]any, error) {
-	var end apitypes.ProcessLogEnd
+	var end types.ProcessLogEnd
 	if ended == nil {
 		record, err := s.service.Process(id, processID)
 		if err == nil {
-			end = apitypes.ProcessLogEnd{Status: apitypes.ProcessState(record.Status), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
+			end = types.ProcessLogEnd{Status: types.ProcessState(record.Status), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
 		} else if !cerrdefs.IsNotFound(err) { // or it has been removed
 			ended = fmt.Errorf("cannot say how the process ended: %w", err)
 		}
@@ -124,12 +124,12 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 	switch {
 	case ended == nil:
 		end.End = true
-		return []any{apitypes.ProcessLogEvent{ProcessLogEnd: &end}}, nil
+		return []any{types.ProcessLogEvent{ProcessLogEnd: &end}}, nil
 	case ctx.Err() != nil || cerrdefs.IsUnavailable(ended):
 		return nil, nil
 	default:
 		failure, _ := s.failure(ended)
-		return []any{apitypes.ProcessLogEvent{Error: &failure}}, told{ended}
+		return []any{types.ProcessLogEvent{Error: &failure}}, told{ended}
 	}
 }
 
@@ -139,7 +139,7 @@ type logText struct{ stream textStream }
 func (t *logText) events(part sandbox.LogPart) []any {
 	var list []any
 	if part.Notice != "" {
-		list = append(t.flush(), apitypes.ProcessLogEvent{Notice: utf8Text(part.Notice)})
+		list = append(t.flush(), types.ProcessLogEvent{Notice: utf8Text(part.Notice)})
 	}
 	return append(list, dataEvents(t.stream.next(wholeBegin(part)))...)
 }
@@ -155,7 +155,7 @@ func dataEvents(data []byte) []any {
 	if len(data) == 0 {
 		return nil
 	}
-	var event apitypes.ProcessLogEvent
+	var event types.ProcessLogEvent
 	event.Data, event.Encoding = encodePart(data)
 	return []any{event}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func TestLogsAsJSON(t *testing.T) {
@@ -93,17 +93,17 @@ func TestLinesOfAFollowedLog(t *testing.T) {
 func TestEventsOfALog(t *testing.T) {
 	c := readContract(t)
 	for _, tt := range []struct {
-		event apitypes.ProcessLogEvent
+		event types.ProcessLogEvent
 		takes bool
 	}{
-		{apitypes.ProcessLogEvent{Data: "a"}, true},
-		{apitypes.ProcessLogEvent{Data: "AP8=", Encoding: apitypes.Base64}, true},
-		{apitypes.ProcessLogEvent{Notice: "cut"}, true},
-		{apitypes.ProcessLogEvent{ProcessLogEnd: &apitypes.ProcessLogEnd{End: true}}, true},
-		{apitypes.ProcessLogEvent{Error: &apitypes.Error{Kind: apitypes.Engine, Message: "x"}}, true},
-		{apitypes.ProcessLogEvent{}, false},
-		{apitypes.ProcessLogEvent{Data: "a", Notice: "cut"}, false},
-		{apitypes.ProcessLogEvent{ProcessLogEnd: &apitypes.ProcessLogEnd{}}, false},
+		{types.ProcessLogEvent{Data: "a"}, true},
+		{types.ProcessLogEvent{Data: "AP8=", Encoding: types.Base64}, true},
+		{types.ProcessLogEvent{Notice: "cut"}, true},
+		{types.ProcessLogEvent{ProcessLogEnd: &types.ProcessLogEnd{End: true}}, true},
+		{types.ProcessLogEvent{Error: &types.Error{Kind: types.Engine, Message: "x"}}, true},
+		{types.ProcessLogEvent{}, false},
+		{types.ProcessLogEvent{Data: "a", Notice: "cut"}, false},
+		{types.ProcessLogEvent{ProcessLogEnd: &types.ProcessLogEnd{}}, false},
 	} {
 		text, err := json.Marshal(tt.event)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/net/idna"
 
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // query reads parameters, each at most once. What is not given is not in the map.

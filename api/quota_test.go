@@ -9,7 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // TestABoundOnEveryRoute has whoever asks too often be refused before anything is looked at, and told for how long.

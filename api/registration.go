@@ -3,12 +3,12 @@ package api
 import (
 	"fmt"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // registration turns a registration's JSON into the facade's.
-func registration(r apitypes.Registration) sandbox.Registration {
+func registration(r types.Registration) sandbox.Registration {
 	p := r.Permissions
 	out := sandbox.Registration{
 		UserID: r.UserID, WorkingDir: p.WorkingDir, WriteDirs: p.WriteDirs, ReadDirs: p.ReadDirs,
@@ -21,14 +21,14 @@ func registration(r apitypes.Registration) sandbox.Registration {
 }
 
 // describe is a sandbox as JSON.
-func describe(box sandbox.Sandbox) apitypes.Sandbox {
-	mounts := make([]apitypes.Mount, len(box.Mounts))
+func describe(box sandbox.Sandbox) types.Sandbox {
+	mounts := make([]types.Mount, len(box.Mounts))
 	for i, m := range box.Mounts {
-		mounts[i] = apitypes.Mount{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly}
+		mounts[i] = types.Mount{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly}
 	}
-	return apitypes.Sandbox{
+	return types.Sandbox{
 		ID: box.ID.String(), UserID: box.User.String(),
-		Permissions: apitypes.Permissions{
+		Permissions: types.Permissions{
 			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs), ReadDirs: names(box.ReadDirs),
 			Network: box.Network, Events: box.Events, AppID: box.AppID,
 		},

@@ -9,8 +9,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func (s *server) health(w http.ResponseWriter, req *http.Request) error {
@@ -20,19 +20,19 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 	if h.Problem != "" {
 		status = "degraded"
 	}
-	s.answer(w, http.StatusOK, apitypes.Health{
+	s.answer(w, http.StatusOK, types.Health{
 		Status: status, Version: s.cfg.Version, Engine: h.Engine, Runtime: h.Runtime,
 		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem, Warnings: h.Warnings,
-		Settings: apitypes.Settings{LoadedAt: h.Settings.At.UTC(), Pending: append([]string{}, h.Settings.Pending...)},
+		Settings: types.Settings{LoadedAt: h.Settings.At.UTC(), Pending: append([]string{}, h.Settings.Pending...)},
 		UsersDir: h.UsersDir, MaxTimeoutMs: h.MaxTimeout.Milliseconds(),
 	})
 	return nil
 }
 
 func (s *server) containers(w http.ResponseWriter, _ *http.Request) error {
-	list := apitypes.ContainerList{Containers: []apitypes.Container{}}
+	list := types.ContainerList{Containers: []types.Container{}}
 	for _, c := range s.service.Containers() {
-		list.Containers = append(list.Containers, apitypes.Container{
+		list.Containers = append(list.Containers, types.Container{
 			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
 			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(),
 		})
@@ -42,7 +42,7 @@ func (s *server) containers(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (s *server) put(w http.ResponseWriter, req *http.Request) error {
-	var r apitypes.Registration
+	var r types.Registration
 	if err := decode(req, &r); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (s *server) delete(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (s *server) list(w http.ResponseWriter, _ *http.Request) error {
-	list := apitypes.SandboxList{Sandboxes: []apitypes.Sandbox{}}
+	list := types.SandboxList{Sandboxes: []types.Sandbox{}}
 	for _, box := range s.service.List() {
 		list.Sandboxes = append(list.Sandboxes, describe(box))
 	}
@@ -100,19 +100,19 @@ func call[Body, Answer any](do func(context.Context, Service, string, Body) (Ans
 	}
 }
 
-func explain(ctx context.Context, service Service, id string, body apitypes.Explain) (apitypes.Explanation, error) {
+func explain(ctx context.Context, service Service, id string, body types.Explain) (types.Explanation, error) {
 	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	if err != nil {
-		return apitypes.Explanation{}, err
+		return types.Explanation{}, err
 	}
-	places := make([]apitypes.Place, len(e.Places))
+	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {
-		places[i] = apitypes.Place(place)
+		places[i] = types.Place(place)
 	}
-	return apitypes.Explanation{
+	return types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
 		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm,
 	}, nil

@@ -15,8 +15,8 @@ import (
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 	"github.com/pb33f/libopenapi/orderedmap"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/process"
 )
 
 func TestContractIsValid(t *testing.T) {
@@ -82,32 +82,32 @@ func TestContractHasTheKinds(t *testing.T) {
 }
 
 // example is the failure that a response shows.
-func example(t *testing.T, media *v3.MediaType) apitypes.Failure {
+func example(t *testing.T, media *v3.MediaType) types.Failure {
 	t.Helper()
 	for _, e := range media.Examples.FromOldest() {
-		var value apitypes.Failure
+		var value types.Failure
 		if err := e.Value.Decode(&value); err != nil {
 			t.Fatal(err)
 		}
 		return value
 	}
 	t.Fatal("a failure without an example")
-	return apitypes.Failure{}
+	return types.Failure{}
 }
 
 // TestSchemasHaveTheKeys holds the Go types and the schemas against each other.
 func TestSchemasHaveTheKeys(t *testing.T) {
 	c := readContract(t)
 	for _, value := range []any{
-		apitypes.Registration{}, apitypes.Permissions{}, apitypes.Sandbox{}, apitypes.SandboxList{},
-		apitypes.Exec{}, apitypes.Terminal{}, apitypes.DetachedExec{}, apitypes.DetachedExecList{}, apitypes.Result{}, apitypes.Output{}, apitypes.Event{}, apitypes.Input{},
-		apitypes.Mount{}, apitypes.Target{}, apitypes.Read{}, apitypes.ReadResult{}, apitypes.Write{}, apitypes.Written{},
-		apitypes.Entry{}, apitypes.Listing{}, apitypes.Mkdir{}, apitypes.Made{}, apitypes.Move{}, apitypes.Remove{},
-		apitypes.Done{}, apitypes.Explain{}, apitypes.Explanation{}, apitypes.Place{},
-		apitypes.Refusal{}, apitypes.Decision{}, apitypes.DecisionList{},
-		apitypes.StartProcess{}, apitypes.Process{}, apitypes.StartedProcess{}, apitypes.ProcessList{}, apitypes.StopProcess{},
-		apitypes.ProcessLog{}, apitypes.ProcessLogEnd{},
-		apitypes.Container{}, apitypes.ContainerList{}, apitypes.Health{}, apitypes.Failure{}, apitypes.Error{},
+		types.Registration{}, types.Permissions{}, types.Sandbox{}, types.SandboxList{},
+		types.Exec{}, types.Terminal{}, types.DetachedExec{}, types.DetachedExecList{}, types.Result{}, types.Output{}, types.Event{}, types.Input{},
+		types.Mount{}, types.Target{}, types.Read{}, types.ReadResult{}, types.Write{}, types.Written{},
+		types.Entry{}, types.Listing{}, types.Mkdir{}, types.Made{}, types.Move{}, types.Remove{},
+		types.Done{}, types.Explain{}, types.Explanation{}, types.Place{},
+		types.Refusal{}, types.Decision{}, types.DecisionList{},
+		types.StartProcess{}, types.Process{}, types.StartedProcess{}, types.ProcessList{}, types.StopProcess{},
+		types.ProcessLog{}, types.ProcessLogEnd{},
+		types.Container{}, types.ContainerList{}, types.Health{}, types.Failure{}, types.Error{},
 	} {
 		goType := reflect.TypeOf(value)
 		t.Run(goType.Name(), func(t *testing.T) {
@@ -177,9 +177,9 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		schema *base.Schema
 	}{
 		{"events", []string{"start", "stdout", "stderr", "stdin", "egress", "keepalive", "exit", "error"}, property("Event", "type")},
-		{"inputs", []string{string(apitypes.InputEOF), string(apitypes.InputSignal), string(apitypes.InputResize)}, property("Input", "type")},
-		{"reads", []string{string(apitypes.ReadText), string(apitypes.ReadImage), string(apitypes.ReadBinary)}, property("ReadResult", "type")},
-		{"encodings", []string{string(apitypes.Base64)}, c.component(t, "Encoding")},
+		{"inputs", []string{string(types.InputEOF), string(types.InputSignal), string(types.InputResize)}, property("Input", "type")},
+		{"reads", []string{string(types.ReadText), string(types.ReadImage), string(types.ReadBinary)}, property("ReadResult", "type")},
+		{"encodings", []string{string(types.Base64)}, c.component(t, "Encoding")},
 		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
 		{"vias", texts(vias), c.component(t, "Via")},
 		{"states", texts([]process.State{process.Running, process.Stopped, process.Exited}), c.component(t, "ProcessState")},

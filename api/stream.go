@@ -8,17 +8,17 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // stream answers with events as they come. A fault before the command starts is an ordinary error.
 func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	stream := newEventStream(s, w)
 	defer stream.close()
-	r.Started = func() { _ = stream.send(apitypes.Event{Type: apitypes.EventStart}) }
+	r.Started = func() { _ = stream.send(types.Event{Type: types.EventStart}) }
 	r.Refused = func(line decisions.Summary) { _ = stream.send(refusal(line)) }
 	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, stream.output)
 	return stream.finish(ended, err)
@@ -59,7 +59,7 @@ func (s *eventStream) close() {
 }
 
 // send blocks while the caller is slow.
-func (s *eventStream) send(e apitypes.Event) error {
+func (s *eventStream) send(e types.Event) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("cannot encode an event: %w", err)
@@ -73,7 +73,7 @@ func (s *eventStream) send(e apitypes.Event) error {
 		s.begun = true
 		s.to.Header().Set("Content-Type", ndjson)
 		s.to.WriteHeader(http.StatusOK)
-		s.quiet = time.AfterFunc(keepAlive, func() { _ = s.send(apitypes.Event{Type: apitypes.EventKeepAlive}) })
+		s.quiet = time.AfterFunc(keepAlive, func() { _ = s.send(types.Event{Type: types.EventKeepAlive}) })
 	}
 	if _, err := s.to.Write(append(line, '\n')); err != nil {
 		return err
@@ -101,9 +101,9 @@ func (s *eventStream) part(stream dockerexec.Stream, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	event := apitypes.Event{Type: apitypes.EventStdout}
+	event := types.Event{Type: types.EventStdout}
 	if stream == dockerexec.Stderr {
-		event.Type = apitypes.EventStderr
+		event.Type = types.EventStderr
 	}
 	event.Data, event.Encoding = encodePart(data)
 	return s.send(event)
@@ -122,15 +122,15 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	}
 	if err != nil {
 		failure, _ := s.of.failure(err)
-		_ = s.send(apitypes.Event{Type: apitypes.EventError, Error: &failure})
+		_ = s.send(types.Event{Type: types.EventError, Error: &failure})
 		return told{err}
 	}
 	exit := result(ended)
-	_ = s.send(apitypes.Event{Type: apitypes.EventExit, Result: &exit})
+	_ = s.send(types.Event{Type: types.EventExit, Result: &exit})
 	return nil
 }
 
 // refusal tells what a command wanted to reach and did not.
-func refusal(line decisions.Summary) apitypes.Event {
-	return apitypes.Event{Type: apitypes.EventEgress, Refusal: &refusals([]decisions.Summary{line})[0]}
+func refusal(line decisions.Summary) types.Event {
+	return types.Event{Type: types.EventEgress, Refusal: &refusals([]decisions.Summary{line})[0]}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // pauses makes the exec of a command that is silent for two and a half times as long as a stream may be, in
@@ -49,7 +49,7 @@ func TestSilentExecIsKeptAlive(t *testing.T) {
 		var got []string
 		for _, event := range readEvents(t, response.Body) {
 			got = append(got, string(event.Type))
-			if event.Type == apitypes.EventEgress && (event.Refusal == nil || event.Refusal.Name != "a.org") {
+			if event.Type == types.EventEgress && (event.Refusal == nil || event.Refusal.Name != "a.org") {
 				t.Errorf("%+v", event)
 			}
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // surface is the API as a function: what comes in is a request, what comes out keeps to the contract.
@@ -117,7 +117,7 @@ func (closeable) Close() error { return nil }
 
 // ask sends a request, and holds the answer against what every answer has to be. The failure is zero for a
 // success.
-func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (status int, failure apitypes.Error) {
+func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (status int, failure types.Error) {
 	t.Helper()
 	out := httptest.NewRecorder()
 	s.handler.ServeHTTP(out, req)
@@ -132,7 +132,7 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 	if out.Code < 400 || method == http.MethodHead || req.Method == http.MethodHead {
 		return out.Code, failure
 	}
-	var body apitypes.Failure
+	var body types.Failure
 	err := json.Unmarshal(out.Body.Bytes(), &body, json.RejectUnknownMembers(true))
 	if err != nil || out.Header().Get("Content-Type") != "application/json" || body.Error.Message == "" || body.Error.RequestID == "" {
 		t.Errorf("%s, %s: %d is no failure of the contract's form: %q %.300s", r.pattern, what, out.Code, out.Header().Get("Content-Type"), out.Body)

@@ -5,7 +5,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
@@ -16,7 +16,7 @@ const (
 )
 
 // terminal reads the terminal that an exec asks for.
-func terminal(t apitypes.Terminal) (dockerexec.Size, error) {
+func terminal(t types.Terminal) (dockerexec.Size, error) {
 	rows, cols := defaultRows, defaultCols
 	if t.Rows != nil {
 		rows = *t.Rows

@@ -11,8 +11,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // octets is the media type of a file's bytes.
@@ -52,7 +52,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.answer(w, http.StatusOK, apitypes.Written(written))
+	s.answer(w, http.StatusOK, types.Written(written))
 	return nil
 }
 

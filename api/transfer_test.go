@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // collects is an upload that is read to its end; err gets what its reader has seen there.
@@ -160,12 +160,12 @@ func TestDownloadsThatHTTPRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		header, value string
 		status        int
-		kind          apitypes.Kind
+		kind          types.Kind
 		message       string
 	}{
-		{"Range", "bytes=10-", 416, apitypes.Invalid, `the range "bytes=10-" is not in the file, which has 10 bytes`},
-		{"Range", "lines=1-", 416, apitypes.Invalid, `the range "lines=1-"`},
-		{"If-Unmodified-Since", "Fri, 02 Jan 2026 15:04:04 GMT", 412, apitypes.Conflict, "the file was changed at Fri, 02 Jan 2026 15:04:05 GMT"},
+		{"Range", "bytes=10-", 416, types.Invalid, `the range "bytes=10-" is not in the file, which has 10 bytes`},
+		{"Range", "lines=1-", 416, types.Invalid, `the range "lines=1-"`},
+		{"If-Unmodified-Since", "Fri, 02 Jan 2026 15:04:04 GMT", 412, types.Conflict, "the file was changed at Fri, 02 Jan 2026 15:04:05 GMT"},
 	} {
 		server := serveFake(t, &fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) { return openFile(t, "0123456789"), nil }}})
 		req := exchange{route: "GET /v1/sandboxes/a/files?path=a"}.request(t, server.URL)

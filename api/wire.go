@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // What is no request never comes to a handler: net/http answers a header that is too large, an expectation that
@@ -144,11 +144,11 @@ func inForm(answer []byte) []byte {
 
 // refuse is a whole answer.
 func refuse(status int, message string) []byte {
-	failure := apitypes.Error{Kind: apitypes.Invalid, Message: message, RequestID: rand.Text()}
+	failure := types.Error{Kind: types.Invalid, Message: message, RequestID: rand.Text()}
 	if status == http.StatusRequestHeaderFieldsTooLarge {
-		failure.Kind = apitypes.TooLarge
+		failure.Kind = types.TooLarge
 	}
-	body, err := json.Marshal(apitypes.Failure{Error: failure})
+	body, err := json.Marshal(types.Failure{Error: failure})
 	if err != nil {
 		panic(err) // of strings
 	}

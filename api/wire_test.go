@@ -14,9 +14,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // serveRaw serves on a socket of the kernel's and returns a way to connect.
@@ -56,15 +56,15 @@ func TestWhatIsNoRequest(t *testing.T) {
 		for _, tt := range []struct {
 			name, send string
 			status     int
-			kind       apitypes.Kind
+			kind       types.Kind
 			message    string
 		}{
-			{"header too large", good + "X: " + strings.Repeat("x", 16<<10) + "\r\n\r\n", 431, apitypes.TooLarge, "header is too large"},
-			{"expectation", good + "Expect: the-unexpected\r\n\r\n", 417, apitypes.Invalid, "Expect header"},
-			{"no HTTP", "hello\r\n\r\n", 400, apitypes.Invalid, "no request: 400 Bad Request"},
-			{"no host", "GET /v1/health HTTP/1.1\r\n\r\n", 400, apitypes.Invalid, "missing required Host header"},
-			{"another version", "GET / HTTP/3.7\r\nHost: x\r\n\r\n", 505, apitypes.Invalid, "unsupported protocol version"},
-			{"another encoding", good + "Transfer-Encoding: zip\r\n\r\n", 501, apitypes.Invalid, "nsupported transfer encoding"},
+			{"header too large", good + "X: " + strings.Repeat("x", 16<<10) + "\r\n\r\n", 431, types.TooLarge, "header is too large"},
+			{"expectation", good + "Expect: the-unexpected\r\n\r\n", 417, types.Invalid, "Expect header"},
+			{"no HTTP", "hello\r\n\r\n", 400, types.Invalid, "no request: 400 Bad Request"},
+			{"no host", "GET /v1/health HTTP/1.1\r\n\r\n", 400, types.Invalid, "missing required Host header"},
+			{"another version", "GET / HTTP/3.7\r\nHost: x\r\n\r\n", 505, types.Invalid, "unsupported protocol version"},
+			{"another encoding", good + "Transfer-Encoding: zip\r\n\r\n", 501, types.Invalid, "nsupported transfer encoding"},
 		} {
 			for _, before := range []string{"", good + "\r\n"} {
 				t.Run(network+" "+tt.name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					var failure apitypes.Failure
+					var failure types.Failure
 					if err := json.UnmarshalRead(got.Body, &failure, json.RejectUnknownMembers(true)); err != nil {
 						t.Fatal(err)
 					}
@@ -108,18 +108,18 @@ func TestGarbageOnAWebSocket(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		send []byte
-		kind apitypes.Kind
+		kind types.Kind
 	}{
-		{"reserved bits", frame(0xf1, "x"), apitypes.Invalid},
-		{"unknown opcode", frame(0x83, "x"), apitypes.Invalid},
-		{"not masked", []byte{0x81, 1, 'x'}, apitypes.Invalid},
-		{"continuation of nothing", frame(0x80, "x"), apitypes.Invalid},
-		{"control frame that is too long", frame(0x89, strings.Repeat("x", 200)), apitypes.Invalid},
-		{"a length below zero", append([]byte{0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "xxxx"...), apitypes.Invalid},
-		{"noise", []byte(strings.Repeat("\xff\x13\x37noise", 100)), apitypes.Invalid},
-		{"nothing more", nil, apitypes.Unavailable},
-		{"half a frame", []byte{0x81}, apitypes.Unavailable},
-		{"a farewell", frame(0x88, "\x03\xe8bye"), apitypes.Unavailable},
+		{"reserved bits", frame(0xf1, "x"), types.Invalid},
+		{"unknown opcode", frame(0x83, "x"), types.Invalid},
+		{"not masked", []byte{0x81, 1, 'x'}, types.Invalid},
+		{"continuation of nothing", frame(0x80, "x"), types.Invalid},
+		{"control frame that is too long", frame(0x89, strings.Repeat("x", 200)), types.Invalid},
+		{"a length below zero", append([]byte{0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "xxxx"...), types.Invalid},
+		{"noise", []byte(strings.Repeat("\xff\x13\x37noise", 100)), types.Invalid},
+		{"nothing more", nil, types.Unavailable},
+		{"half a frame", []byte{0x81}, types.Unavailable},
+		{"a farewell", frame(0x88, "\x03\xe8bye"), types.Unavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // the farewell that is not answered takes 5 s
@@ -140,7 +140,7 @@ func TestGarbageOnAWebSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _ = conn.Write(tt.send)
-			if tt.kind == apitypes.Unavailable {
+			if tt.kind == types.Unavailable {
 				_ = conn.Close()
 			}
 			if got := <-seen; got.Kind != tt.kind {

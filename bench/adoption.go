@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // adoption is how a service that was killed finds its processes again.
@@ -35,7 +35,7 @@ const (
 )
 
 // sleeping uses nothing.
-var sleeping = apitypes.StartProcess{Argv: []string{"sleep", "86400"}}
+var sleeping = types.StartProcess{Argv: []string{"sleep", "86400"}}
 
 // affordable is how many processes there may be in so much memory.
 func affordable(asked int, available int64) int {
@@ -64,7 +64,7 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 		return found, err
 	}
 	defer func() { err = errors.Join(err, s.removeProcesses()) }()
-	before := map[string]apitypes.Process{}
+	before := map[string]types.Process{}
 	for range found.processes {
 		p, err := s.api.StartProcess(ctx, adoptUser, sleeping)
 		if err != nil {
@@ -92,7 +92,7 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 
 // timeAdoption kills the service and starts it again. One more process ends meanwhile: the records alone do
 // not tell that, so a service that lists it as ended has looked at the containers.
-func (s *service) timeAdoption(ctx context.Context, before map[string]apitypes.Process, found *adoption) error {
+func (s *service) timeAdoption(ctx context.Context, before map[string]types.Process, found *adoption) error {
 	probe, err := s.api.StartProcess(ctx, adoptUser, sleeping)
 	if err != nil {
 		return err
@@ -142,15 +142,15 @@ func (s *service) timeAdoption(ctx context.Context, before map[string]apitypes.P
 }
 
 // adopted says what is missing until all processes are what they were, and the probe is known to have ended.
-func adopted(list []apitypes.Process, before map[string]apitypes.Process, probe string) error {
+func adopted(list []types.Process, before map[string]types.Process, probe string) error {
 	same, ended := 0, false
 	for _, p := range list {
 		if p.ID == probe {
-			ended = p.Status == apitypes.ProcessExited
+			ended = p.Status == types.ProcessExited
 			continue
 		}
 		was, ok := before[p.ID]
-		if ok && p.Status == apitypes.ProcessRunning && p.RestartCount == 0 && p.PID != nil && was.PID != nil &&
+		if ok && p.Status == types.ProcessRunning && p.RestartCount == 0 && p.PID != nil && was.PID != nil &&
 			*p.PID == *was.PID && p.LastStartedAt.Equal(was.LastStartedAt) {
 			same++
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // cold is what `true` takes when there is no container yet.
@@ -31,7 +31,7 @@ func (s *service) measureCold(ctx context.Context) (cold, error) {
 	ways := []func(*cold) error{
 		func(c *cold) error {
 			users++
-			return c.api.add(s.timeCold(ctx, apitypes.Registration{UserID: fmt.Sprintf("cold-%d", users)}, apitypes.Exec{Argv: []string{"true"}}))
+			return c.api.add(s.timeCold(ctx, types.Registration{UserID: fmt.Sprintf("cold-%d", users)}, types.Exec{Argv: []string{"true"}}))
 		},
 		func(c *cold) error { return c.run.add(s.dockerRun(ctx, t, true)) },
 		func(c *cold) error { return c.exit.add(s.dockerRun(ctx, t, false)) },
@@ -54,7 +54,7 @@ func (s *service) measureCold(ctx context.Context) (cold, error) {
 }
 
 // timeCold measures the first exec of a new user, whose home is made too, and removes the container.
-func (s *service) timeCold(ctx context.Context, r apitypes.Registration, e apitypes.Exec) (time.Duration, error) {
+func (s *service) timeCold(ctx context.Context, r types.Registration, e types.Exec) (time.Duration, error) {
 	user := r.UserID
 	if _, err := s.api.Put(ctx, user, r); err != nil {
 		return 0, err

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
-	"github.com/daycare-run/sandbox/policy"
 )
 
 // deciding is what it takes to decide about a call with many grants, without a look at the host.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 const printed = `DNS Performance Testing Tool

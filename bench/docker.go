@@ -18,7 +18,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/netrange"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // filterPlan is a DNS filter to run.

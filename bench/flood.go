@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -63,7 +63,7 @@ func (s *service) startFlood(ctx context.Context) (stop func() (float64, error),
 	timeout := longest
 	go func() {
 		argv := []string{"dd", "if=/dev/zero", "bs=1M", "status=none"}
-		_, err := s.api.Attach(ctx, boxID, apitypes.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: sink})
+		_, err := s.api.Attach(ctx, boxID, types.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: sink})
 		ended <- err
 	}()
 	select {

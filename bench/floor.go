@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -38,10 +38,10 @@ func (s *service) floorShell(ctx context.Context, n int) (time.Duration, error) 
 
 // runFloor runs a command in the sandbox that prints nanoseconds.
 func (s *service) runFloor(ctx context.Context, argv ...string) (sample, error) {
-	return s.callFloor(ctx, apitypes.Exec{Argv: argv})
+	return s.callFloor(ctx, types.Exec{Argv: argv})
 }
 
-func (s *service) callFloor(ctx context.Context, e apitypes.Exec) (sample, error) {
+func (s *service) callFloor(ctx context.Context, e types.Exec) (sample, error) {
 	out, err := s.call(ctx, boxID, e)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // guarded is what the guard costs, beside the way past it, and past it to another proxy.
@@ -137,7 +137,7 @@ func (s *service) measureHandshakes(ctx context.Context, ways []way) error {
 }
 
 // readHandshakes reads the two times of each connection, in nanoseconds.
-func readHandshakes(out apitypes.Output, connect, secure *sample) error {
+func readHandshakes(out types.Output, connect, secure *sample) error {
 	fields := strings.Fields(out.Stdout)
 	if len(fields) != 2*rowLength {
 		return fmt.Errorf("%d times were printed, not %d: %.500q", len(fields), 2*rowLength, out.Stdout)

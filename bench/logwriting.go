@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/daycare-run/sandbox/agent/launch"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // writing is how fast a process's output comes into its log while there is no service.
@@ -63,7 +63,7 @@ func (s *service) measureWriting(ctx context.Context) (found writing, err error)
 // timeWriting starts a process that waits for a sign, stops the service, gives the sign, and starts the service
 // again when the process has ended.
 func (s *service) timeWriting(ctx context.Context, seq string, lines int64, found *writing) error {
-	p, err := s.api.StartProcess(ctx, boxID, apitypes.StartProcess{Argv: []string{"sh", "-c", `until [ -e /home/go ]; do sleep 0.01; done; exec ` + seq}})
+	p, err := s.api.StartProcess(ctx, boxID, types.StartProcess{Argv: []string{"sh", "-c", `until [ -e /home/go ]; do sleep 0.01; done; exec ` + seq}})
 	if err != nil {
 		return err
 	}
@@ -120,10 +120,10 @@ func awaitEnd(ctx context.Context, name string) (launch.State, error) {
 }
 
 // awaitExited waits until the service knows that a process has ended.
-func (s *service) awaitExited(ctx context.Context, id string) (apitypes.Process, error) {
+func (s *service) awaitExited(ctx context.Context, id string) (types.Process, error) {
 	for deadline := time.Now().Add(adoptLimit); ; {
 		p, err := s.api.Process(ctx, boxID, id)
-		if err != nil || p.Status == apitypes.ProcessExited {
+		if err != nil || p.Status == types.ProcessExited {
 			return p, err
 		}
 		if time.Now().After(deadline) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // networked is what `true` takes when the call may use the network, and when it may not.
@@ -18,7 +18,7 @@ type networked struct {
 
 // measureNetwork takes turns, warm ones in rows.
 func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
-	plain, outward := apitypes.Exec{Argv: []string{"true"}}, outgoing(byName, "true")
+	plain, outward := types.Exec{Argv: []string{"true"}}, outgoing(byName, "true")
 	for turn := 0; len(n.without) < s.settings.warm; turn++ {
 		into := &n
 		if turn < warmUps {
@@ -35,7 +35,7 @@ func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
 		}
 	}
 	users := 0
-	user := func() apitypes.Registration {
+	user := func() types.Registration {
 		users++
 		return travelling(fmt.Sprintf("new-%d", users))
 	}
@@ -58,7 +58,7 @@ func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
 }
 
 // warmRow measures a call some times in a row, and the floor of its container.
-func (s *service) warmRow(ctx context.Context, e apitypes.Exec, calls, floor *sample) error {
+func (s *service) warmRow(ctx context.Context, e types.Exec, calls, floor *sample) error {
 	for range rowLength {
 		if err := calls.add(s.timeCall(ctx, e)); err != nil {
 			return err
@@ -71,7 +71,7 @@ func (s *service) warmRow(ctx context.Context, e apitypes.Exec, calls, floor *sa
 }
 
 // timeCall is a call that finds its container.
-func (s *service) timeCall(ctx context.Context, e apitypes.Exec) (time.Duration, error) {
+func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
 	begun := time.Now()
 	_, err := s.call(ctx, boxID, e)
 	return time.Since(begun), err

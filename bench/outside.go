@@ -12,10 +12,10 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
-	"github.com/daycare-run/sandbox/egress/rules"
-	"github.com/daycare-run/sandbox/netrange"
+	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/netrange"
 )
 
 // The test internet of the benchmarks is beside the one of the tests, so that both may run at once, in
@@ -92,22 +92,22 @@ func (s *service) travel(ctx context.Context) error {
 	return nil
 }
 
-func travelling(user string) apitypes.Registration {
-	return apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{Network: true}}
+func travelling(user string) types.Registration {
+	return types.Registration{UserID: user, Permissions: types.Permissions{Network: true}}
 }
 
 // outgoing is a call that may reach the domains.
-func outgoing(domains []string, argv ...string) apitypes.Exec {
-	return apitypes.Exec{Argv: argv, Permissions: []string{"@network"}, AllowedDomains: domains}
+func outgoing(domains []string, argv ...string) types.Exec {
+	return types.Exec{Argv: argv, Permissions: []string{"@network"}, AllowedDomains: domains}
 }
 
 // reach runs a command that may reach the domains.
-func (s *service) reach(ctx context.Context, domains []string, argv ...string) (apitypes.Output, error) {
+func (s *service) reach(ctx context.Context, domains []string, argv ...string) (types.Output, error) {
 	return s.call(ctx, boxID, outgoing(domains, argv...))
 }
 
 // refusals tells what a command did not reach.
-func refusals(list []apitypes.Refusal) string {
+func refusals(list []types.Refusal) string {
 	var b strings.Builder
 	for _, r := range list {
 		fmt.Fprintf(&b, "; %s over %s: %s", r.Verdict, r.Via, r.Reason)

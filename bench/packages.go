@@ -13,9 +13,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/netrange"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // packages is what npm takes for a small package.
@@ -121,7 +121,7 @@ func (s *service) measureInstalls(ctx context.Context, found *packages) error {
 }
 
 // install is one npm install into an empty directory, with an empty cache.
-func (s *service) install(ctx context.Context, call apitypes.Exec) (time.Duration, error) {
+func (s *service) install(ctx context.Context, call types.Exec) (time.Duration, error) {
 	call.Argv = []string{"sh", "-c", "rm -rf /tmp/project && mkdir /tmp/project"}
 	if _, err := s.call(ctx, boxID, call); err != nil {
 		return 0, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func TestSectionsFlag(t *testing.T) {
@@ -59,14 +59,14 @@ func TestReportOfAPart(t *testing.T) {
 
 func TestReadHandshakes(t *testing.T) {
 	var connect, secure sample
-	if err := readHandshakes(apitypes.Output{Stdout: strings.Repeat("10 25\n", rowLength)}, &connect, &secure); err != nil {
+	if err := readHandshakes(types.Output{Stdout: strings.Repeat("10 25\n", rowLength)}, &connect, &secure); err != nil {
 		t.Fatal(err)
 	}
 	if len(connect) != rowLength || connect.median() != 10 || len(secure) != rowLength || secure.median() != 25 {
 		t.Errorf("%v, %v", connect, secure)
 	}
 	for _, text := range []string{"", "10 25\n", strings.Repeat("10 x\n", rowLength)} {
-		if err := readHandshakes(apitypes.Output{Stdout: text}, &connect, &secure); err == nil {
+		if err := readHandshakes(types.Output{Stdout: text}, &connect, &secure); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -77,7 +77,7 @@ func (s *service) measureStarts(ctx context.Context, found *durable) error {
 // timeStart starts a process, waits for its first line, and removes it.
 func (s *service) timeStart(ctx context.Context, d *durable) error {
 	begun := time.Now()
-	p, err := s.api.StartProcess(ctx, boxID, apitypes.StartProcess{Argv: printing})
+	p, err := s.api.StartProcess(ctx, boxID, types.StartProcess{Argv: printing})
 	answered := time.Since(begun)
 	if err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func TestCheckNumbered(t *testing.T) {
@@ -51,28 +51,28 @@ func TestCheckNumbered(t *testing.T) {
 
 func TestAdopted(t *testing.T) {
 	pid, other, begun := 7, 8, time.Unix(1, 0)
-	was := apitypes.Process{ID: "p-a", Status: apitypes.ProcessRunning, PID: &pid, LastStartedAt: begun}
-	probe := apitypes.Process{ID: "p-probe", Status: apitypes.ProcessExited}
-	change := func(f func(*apitypes.Process)) []apitypes.Process {
+	was := types.Process{ID: "p-a", Status: types.ProcessRunning, PID: &pid, LastStartedAt: begun}
+	probe := types.Process{ID: "p-probe", Status: types.ProcessExited}
+	change := func(f func(*types.Process)) []types.Process {
 		now := was
 		f(&now)
-		return []apitypes.Process{now, probe}
+		return []types.Process{now, probe}
 	}
 	for name, test := range map[string]struct {
-		list []apitypes.Process
+		list []types.Process
 		is   bool
 	}{
-		"as it was":            {change(func(*apitypes.Process) {}), true},
-		"with an older probe":  {append(change(func(*apitypes.Process) {}), apitypes.Process{ID: "p-old"}), true},
-		"not looked at yet":    {[]apitypes.Process{was, {ID: "p-probe", Status: apitypes.ProcessRunning}}, false},
-		"missing":              {[]apitypes.Process{probe}, false},
-		"exited":               {change(func(p *apitypes.Process) { p.Status = apitypes.ProcessExited }), false},
-		"another pid":          {change(func(p *apitypes.Process) { p.PID = &other }), false},
-		"no pid":               {change(func(p *apitypes.Process) { p.PID = nil }), false},
-		"restarted":            {change(func(p *apitypes.Process) { p.RestartCount = 1 }), false},
-		"started another time": {change(func(p *apitypes.Process) { p.LastStartedAt = begun.Add(1) }), false},
+		"as it was":            {change(func(*types.Process) {}), true},
+		"with an older probe":  {append(change(func(*types.Process) {}), types.Process{ID: "p-old"}), true},
+		"not looked at yet":    {[]types.Process{was, {ID: "p-probe", Status: types.ProcessRunning}}, false},
+		"missing":              {[]types.Process{probe}, false},
+		"exited":               {change(func(p *types.Process) { p.Status = types.ProcessExited }), false},
+		"another pid":          {change(func(p *types.Process) { p.PID = &other }), false},
+		"no pid":               {change(func(p *types.Process) { p.PID = nil }), false},
+		"restarted":            {change(func(p *types.Process) { p.RestartCount = 1 }), false},
+		"started another time": {change(func(p *types.Process) { p.LastStartedAt = begun.Add(1) }), false},
 	} {
-		if err := adopted(test.list, map[string]apitypes.Process{"p-a": was}, "p-probe"); (err == nil) != test.is {
+		if err := adopted(test.list, map[string]types.Process{"p-a": was}, "p-probe"); (err == nil) != test.is {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -59,7 +59,7 @@ func (s *service) measureReading(ctx context.Context) (found reading, err error)
 // timeRead reads the file through the API, as text. All of it must come.
 func (s *service) timeRead(ctx context.Context, want []byte) (time.Duration, error) {
 	begun := time.Now()
-	result, err := s.api.Read(ctx, boxID, apitypes.Read{Target: client.Target("~/" + readName)})
+	result, err := s.api.Read(ctx, boxID, types.Read{Target: client.Target("~/" + readName)})
 	took := time.Since(begun)
 	if err != nil {
 		return 0, err

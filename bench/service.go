@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -195,22 +195,22 @@ func (s *service) warmUp(ctx context.Context) error {
 
 // register makes a sandbox for a user of the same name.
 func (s *service) register(ctx context.Context, user string) error {
-	_, err := s.api.Put(ctx, user, apitypes.Registration{UserID: user})
+	_, err := s.api.Put(ctx, user, types.Registration{UserID: user})
 	return err
 }
 
 // exec runs a command through the API; one that does not succeed is an error.
-func (s *service) exec(ctx context.Context, id string, argv ...string) (apitypes.Output, error) {
+func (s *service) exec(ctx context.Context, id string, argv ...string) (types.Output, error) {
 	return s.execGranted(ctx, id, nil, argv...)
 }
 
 // execGranted is exec with grants.
-func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (apitypes.Output, error) {
-	return s.call(ctx, id, apitypes.Exec{Argv: argv, Permissions: tags})
+func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (types.Output, error) {
+	return s.call(ctx, id, types.Exec{Argv: argv, Permissions: tags})
 }
 
 // call runs a command through the API; one that does not succeed is an error.
-func (s *service) call(ctx context.Context, id string, e apitypes.Exec) (apitypes.Output, error) {
+func (s *service) call(ctx context.Context, id string, e types.Exec) (types.Output, error) {
 	timeout := longest
 	e.TimeoutMs = &timeout
 	out, err := s.api.Exec(ctx, id, e)

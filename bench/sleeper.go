@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // runSleeper is a service of which every exec is a short sleep: what is left of a call's time is what HTTP, JSON and
@@ -35,14 +35,14 @@ func runSleeper(ctx context.Context, text string, stdout io.Writer) error {
 }
 
 func sleep(w http.ResponseWriter, req *http.Request) {
-	var asked apitypes.Exec
+	var asked types.Exec
 	if err := json.NewDecoder(req.Body).Decode(&asked); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	slept := time.Now()
 	time.Sleep(restLength)
-	var out apitypes.Output
+	var out types.Output
 	out.DurationMs = float64(time.Since(slept)) / float64(time.Millisecond)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out)

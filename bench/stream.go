@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -57,7 +57,7 @@ func (s *service) measureStreams(ctx context.Context) ([]stream, error) {
 func (s *service) attach(ctx context.Context, to io.Writer, argv []string) error {
 	timeout := longest
 	counted := &counter{to: to}
-	result, err := s.api.Attach(ctx, boxID, apitypes.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: counted})
+	result, err := s.api.Attach(ctx, boxID, types.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: counted})
 	switch {
 	case err != nil:
 		return err

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -102,7 +102,7 @@ func (s *service) surfaceRow(ctx context.Context, floor *client.Client, found *s
 // overhead is what a warm exec takes beyond its own time.
 func overhead(ctx context.Context, service *client.Client) (time.Duration, error) {
 	begun := time.Now()
-	out, err := service.Exec(ctx, boxID, apitypes.Exec{Argv: []string{"true"}})
+	out, err := service.Exec(ctx, boxID, types.Exec{Argv: []string{"true"}})
 	took := time.Since(begun)
 	if err == nil && out.Failed {
 		err = errors.New("`true` has failed")
@@ -111,7 +111,7 @@ func overhead(ctx context.Context, service *client.Client) (time.Duration, error
 }
 
 // stamping prints the time at which it prints.
-var stamping = apitypes.Exec{Argv: []string{"/home/floor", "stamp"}}
+var stamping = types.Exec{Argv: []string{"/home/floor", "stamp"}}
 
 // since is how long ago a stamp was printed.
 func since(stamp string, came time.Time) (time.Duration, error) {
@@ -130,11 +130,11 @@ func (s *service) firstByteStreamed(ctx context.Context) (time.Duration, error) 
 	}
 	defer response.Body.Close()
 	for lines := json.NewDecoder(response.Body); ; {
-		var e apitypes.Event
+		var e types.Event
 		if err := lines.Decode(&e); err != nil {
 			return 0, fmt.Errorf("a stream of status %d ended without output: %w", response.StatusCode, err)
 		}
-		if e.Type == apitypes.EventStdout {
+		if e.Type == types.EventStdout {
 			took, err := since(e.Data, time.Now())
 			_, _ = io.Copy(io.Discard, response.Body) // so that the connection is kept
 			return took, err
@@ -165,7 +165,7 @@ func (c *clocked) Write(p []byte) (int, error) {
 }
 
 // post is an exec without the client, which has no streams of lines.
-func (s *service) post(ctx context.Context, id string, e apitypes.Exec, accept string) (*http.Response, error) {
+func (s *service) post(ctx context.Context, id string, e types.Exec, accept string) (*http.Response, error) {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (s *service) measureCrowd(ctx context.Context) (crowd, error) {
 			switch {
 			case err == nil:
 				c.ended++
-			case errors.As(err, &refused) && refused.Kind == apitypes.Busy:
+			case errors.As(err, &refused) && refused.Kind == types.Busy:
 				c.refused++
 			case len(c.other) < 3:
 				c.other = append(c.other, err.Error())

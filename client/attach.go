@@ -10,7 +10,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Streams are what an attached exec reads and writes.
@@ -29,7 +29,7 @@ type Streams struct {
 	// none.
 	Started func(Start)
 	// Refused is called with what the command could not reach, as soon as that is known; nil for none.
-	Refused func(apitypes.Refusal)
+	Refused func(types.Refusal)
 }
 
 // Start is what is known when a command has started.
@@ -44,21 +44,21 @@ type Start struct {
 type Size struct{ Rows, Cols int }
 
 // Terminal is the size as an exec asks for it.
-func (s Size) Terminal() *apitypes.Terminal { return &apitypes.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
+func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
 
 // Attach runs a command with its output as it comes, and returns at its end. When ctx ends, the connection is
 // cut and, unless e.DetachOnDisconnect is set, the command with it.
-func (c *Client) Attach(ctx context.Context, id string, e apitypes.Exec, s Streams) (apitypes.Result, error) {
+func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a, err := c.dial(ctx, sandboxPath(id)+"/exec", s)
 	if err != nil {
-		return apitypes.Result{}, err
+		return types.Result{}, err
 	}
 	defer a.conn.CloseNow()
-	a.credit = apitypes.StdinWindow
+	a.credit = types.StdinWindow
 	if err := a.send(ctx, e); err != nil {
-		return apitypes.Result{}, err
+		return types.Result{}, err
 	}
 	if e.Stdin == "" {
 		go a.feed(ctx)
@@ -106,7 +106,7 @@ func (a *attachment) send(ctx context.Context, message any) error {
 // feed sends stdin, as fast as the command takes it.
 func (a *attachment) feed(ctx context.Context) {
 	buffer := make([]byte, 1+32<<10)
-	buffer[0] = apitypes.ChannelStdin
+	buffer[0] = types.ChannelStdin
 	for a.streams.Stdin != nil {
 		n, err := a.streams.Stdin.Read(buffer[1:])
 		if n > 0 && (!a.spend(n) || a.conn.Write(ctx, websocket.MessageBinary, buffer[:1+n]) != nil) {
@@ -116,7 +116,7 @@ func (a *attachment) feed(ctx context.Context) {
 			break
 		}
 	}
-	_ = a.send(ctx, apitypes.Input{Type: apitypes.InputEOF})
+	_ = a.send(ctx, types.Input{Type: types.InputEOF})
 }
 
 // spend waits for credit for n bytes; false means that the exec has ended.
@@ -147,13 +147,13 @@ func (a *attachment) relay(ctx context.Context) {
 				signals = nil
 				continue
 			}
-			_ = a.send(ctx, apitypes.Input{Type: apitypes.InputSignal, Signal: name})
+			_ = a.send(ctx, types.Input{Type: types.InputSignal, Signal: name})
 		case size, open := <-resizes:
 			if !open {
 				resizes = nil
 				continue
 			}
-			_ = a.send(ctx, apitypes.Input{Type: apitypes.InputResize, Rows: size.Rows, Cols: size.Cols})
+			_ = a.send(ctx, types.Input{Type: types.InputResize, Rows: size.Rows, Cols: size.Cols})
 		case <-ctx.Done():
 			return
 		}
@@ -161,35 +161,35 @@ func (a *attachment) relay(ctx context.Context) {
 }
 
 // receive passes output on until the exit.
-func (a *attachment) receive(ctx context.Context) (apitypes.Result, error) {
+func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 	defer a.earn(0, true)
 	buffer := make([]byte, 64<<10)
 	for {
 		kind, message, err := a.conn.Reader(ctx)
 		if err != nil {
-			return apitypes.Result{}, a.lost(ctx, err)
+			return types.Result{}, a.lost(ctx, err)
 		}
 		if kind == websocket.MessageBinary {
 			if err := a.pass(message, buffer); err != nil {
-				return apitypes.Result{}, a.lost(ctx, err)
+				return types.Result{}, a.lost(ctx, err)
 			}
 			continue
 		}
-		var event apitypes.Event
+		var event types.Event
 		if err := json.UnmarshalRead(message, &event); err != nil {
-			return apitypes.Result{}, fmt.Errorf("cannot read the service's event: %w", err)
+			return types.Result{}, fmt.Errorf("cannot read the service's event: %w", err)
 		}
 		switch {
-		case event.Type == apitypes.EventStart && a.streams.Started != nil:
+		case event.Type == types.EventStart && a.streams.Started != nil:
 			a.streams.Started(Start{ExecID: event.ExecID, Lost: event.Lost})
-		case event.Type == apitypes.EventEgress && event.Refusal != nil && a.streams.Refused != nil:
+		case event.Type == types.EventEgress && event.Refusal != nil && a.streams.Refused != nil:
 			a.streams.Refused(*event.Refusal)
-		case event.Type == apitypes.EventStdin:
+		case event.Type == types.EventStdin:
 			a.earn(event.Bytes, false)
-		case event.Type == apitypes.EventExit && event.Result != nil:
+		case event.Type == types.EventExit && event.Result != nil:
 			return *event.Result, nil
-		case event.Type == apitypes.EventError && event.Error != nil:
-			return apitypes.Result{}, asError(*event.Error)
+		case event.Type == types.EventError && event.Error != nil:
+			return types.Result{}, asError(*event.Error)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func (a *attachment) pass(message io.Reader, buffer []byte) error {
 		return err
 	}
 	to := a.streams.Stdout
-	if channel[0] == apitypes.ChannelStderr {
+	if channel[0] == types.ChannelStderr {
 		to = a.streams.Stderr
 	}
 	if to == nil {

@@ -12,16 +12,16 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 type execFunc = func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 
 // attached runs a command that does what exec says.
-func attached(t *testing.T, e apitypes.Exec, s client.Streams, exec execFunc) (apitypes.Result, error) {
+func attached(t *testing.T, e types.Exec, s client.Streams, exec execFunc) (types.Result, error) {
 	t.Helper()
 	c := dial(t, &fakeService{exec: func(ctx context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 		r.Started()
@@ -40,7 +40,7 @@ func noise(n int) []byte {
 func TestAttachedOutputIsByteExact(t *testing.T) {
 	large := noise(3 << 20)
 	var stdout, stderr bytes.Buffer
-	result, err := attached(t, apitypes.Exec{Command: "x"}, client.Streams{Stdout: &stdout, Stderr: &stderr},
+	result, err := attached(t, types.Exec{Command: "x"}, client.Streams{Stdout: &stdout, Stderr: &stderr},
 		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 			var err error
 			for rest := large; len(rest) > 0 && err == nil; {
@@ -63,7 +63,7 @@ func TestAttachedOutputIsByteExact(t *testing.T) {
 }
 
 func TestOutputThatNobodyWantsIsDropped(t *testing.T) {
-	_, err := attached(t, apitypes.Exec{Command: "x"}, client.Streams{},
+	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
 		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 			return sandbox.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
 		})
@@ -74,9 +74,9 @@ func TestOutputThatNobodyWantsIsDropped(t *testing.T) {
 
 // TestStdinIsFedAsItIsTaken echoes several windows of stdin through the command.
 func TestStdinIsFedAsItIsTaken(t *testing.T) {
-	large := noise(4*apitypes.StdinWindow + 3)
+	large := noise(4*types.StdinWindow + 3)
 	var stdout bytes.Buffer
-	_, err := attached(t, apitypes.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
+	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
 		func(_ context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 			buffer := make([]byte, 100<<10)
 			for {
@@ -95,7 +95,7 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 }
 
 func TestWithoutStdinThereIsAnEnd(t *testing.T) {
-	_, err := attached(t, apitypes.Exec{Command: "cat"}, client.Streams{},
+	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{},
 		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
 			if got, err := io.ReadAll(r.Stdin); err != nil || len(got) > 0 {
 				return sandbox.Result{}, errors.New("stdin does not end")
@@ -111,8 +111,8 @@ func TestWithoutStdinThereIsAnEnd(t *testing.T) {
 func TestExitDoesNotWaitForStdin(t *testing.T) {
 	blocked, unblock := io.Pipe()
 	defer func() { _ = unblock.Close() }()
-	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*apitypes.StdinWindow)), "blocked": blocked} {
-		_, err := attached(t, apitypes.Exec{Command: "true"}, client.Streams{Stdin: stdin},
+	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*types.StdinWindow)), "blocked": blocked} {
+		_, err := attached(t, types.Exec{Command: "true"}, client.Streams{Stdin: stdin},
 			func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
 				return sandbox.Result{}, nil
 			})
@@ -125,7 +125,7 @@ func TestExitDoesNotWaitForStdin(t *testing.T) {
 func TestSignalsArrive(t *testing.T) {
 	signals := make(chan string, 2)
 	signals <- "INT"
-	result, err := attached(t, apitypes.Exec{Command: "sleep 100"}, client.Streams{Signals: signals},
+	result, err := attached(t, types.Exec{Command: "sleep 100"}, client.Streams{Signals: signals},
 		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
 			return sandbox.Result{Result: dockerexec.Result{Signal: <-r.Signals}}, nil
 		})
@@ -135,12 +135,12 @@ func TestSignalsArrive(t *testing.T) {
 }
 
 func TestAttachToldWhy(t *testing.T) {
-	_, err := attached(t, apitypes.Exec{Command: "x"}, client.Streams{},
+	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
 		func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
 			return sandbox.Result{}, dockerexec.ErrSession
 		})
 	var failure *client.Error
-	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || failure.Message != dockerexec.ErrSession.Error() || failure.RequestID == "" {
+	if !errors.As(err, &failure) || failure.Kind != types.Engine || failure.Message != dockerexec.ErrSession.Error() || failure.RequestID == "" {
 		t.Errorf("%#v", err)
 	}
 }
@@ -155,7 +155,7 @@ func TestCancelEndsTheCommand(t *testing.T) {
 		close(over)
 		return sandbox.Result{}, ctx.Err()
 	}})
-	if _, err := c.Attach(ctx, "agent-7", apitypes.Exec{Command: "sleep 100"}, client.Streams{}); !errors.Is(err, why) {
+	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "sleep 100"}, client.Streams{}); !errors.Is(err, why) {
 		t.Error(err)
 	}
 	<-over
@@ -166,7 +166,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	reader, writer := io.Pipe()
 	_ = reader.Close()
 	over := make(chan struct{})
-	_, err := attached(t, apitypes.Exec{Command: "yes"}, client.Streams{Stdout: writer},
+	_, err := attached(t, types.Exec{Command: "yes"}, client.Streams{Stdout: writer},
 		func(ctx context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 			defer close(over)
 			for {
@@ -191,7 +191,7 @@ func TestServiceThatDiesInTheMiddle(t *testing.T) {
 		_, _, _ = conn.Read(req.Context())
 		_ = conn.CloseNow()
 	}))
-	_, err := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "x"}, client.Streams{})
+	_, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, client.Streams{})
 	if err == nil || !strings.Contains(err.Error(), "connection to the service was lost while the command ran") {
 		t.Error(err)
 	}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Client calls one service. It is safe for concurrent use.
@@ -35,7 +35,7 @@ type Client struct {
 // Error is a refusal or failure that the service has told.
 type Error struct {
 	// Kind says what class of fault it is; Message is for people.
-	Kind    apitypes.Kind
+	Kind    types.Kind
 	Message string
 	// RequestID is by what the service's log knows the call.
 	RequestID string
@@ -44,7 +44,7 @@ type Error struct {
 	RetryAfter time.Duration
 }
 
-func asError(e apitypes.Error) *Error {
+func asError(e types.Error) *Error {
 	return &Error{Kind: e.Kind, Message: e.Message, RequestID: e.RequestID}
 }
 
@@ -54,15 +54,15 @@ func (e *Error) Error() string { return e.Message }
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Put registers a sandbox or replaces it.
-func (c *Client) Put(ctx context.Context, id string, r apitypes.Registration) (apitypes.Sandbox, error) {
-	var box apitypes.Sandbox
+func (c *Client) Put(ctx context.Context, id string, r types.Registration) (types.Sandbox, error) {
+	var box types.Sandbox
 	err := c.call(ctx, http.MethodPut, sandboxPath(id), r, &box)
 	return box, err
 }
 
 // Get finds a sandbox.
-func (c *Client) Get(ctx context.Context, id string) (apitypes.Sandbox, error) {
-	var box apitypes.Sandbox
+func (c *Client) Get(ctx context.Context, id string) (types.Sandbox, error) {
+	var box types.Sandbox
 	err := c.call(ctx, http.MethodGet, sandboxPath(id), nil, &box)
 	return box, err
 }
@@ -73,42 +73,42 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 }
 
 // List returns all sandboxes.
-func (c *Client) List(ctx context.Context) ([]apitypes.Sandbox, error) {
-	var list apitypes.SandboxList
+func (c *Client) List(ctx context.Context) ([]types.Sandbox, error) {
+	var list types.SandboxList
 	err := c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &list)
 	return list.Sandboxes, err
 }
 
 // Exec runs a command and returns everything at its end.
-func (c *Client) Exec(ctx context.Context, id string, e apitypes.Exec) (apitypes.Output, error) {
-	var out apitypes.Output
+func (c *Client) Exec(ctx context.Context, id string, e types.Exec) (types.Output, error) {
+	var out types.Output
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/exec", e, &out)
 	return out, err
 }
 
 // Containers lists the warm containers.
-func (c *Client) Containers(ctx context.Context) ([]apitypes.Container, error) {
-	var list apitypes.ContainerList
+func (c *Client) Containers(ctx context.Context) ([]types.Container, error) {
+	var list types.ContainerList
 	err := c.call(ctx, http.MethodGet, "/v1/containers", nil, &list)
 	return list.Containers, err
 }
 
 // Health asks how the service is.
-func (c *Client) Health(ctx context.Context) (apitypes.Health, error) {
-	var health apitypes.Health
+func (c *Client) Health(ctx context.Context) (types.Health, error) {
+	var health types.Health
 	err := c.call(ctx, http.MethodGet, "/v1/health", nil, &health)
 	return health, err
 }
 
 // Stdout and Stderr decode an output's bytes.
-func Stdout(o apitypes.Output) ([]byte, error) { return Decode(o.Stdout, o.StdoutEncoding) }
+func Stdout(o types.Output) ([]byte, error) { return Decode(o.Stdout, o.StdoutEncoding) }
 
 // Stderr decodes what Stdout does for the other stream.
-func Stderr(o apitypes.Output) ([]byte, error) { return Decode(o.Stderr, o.StderrEncoding) }
+func Stderr(o types.Output) ([]byte, error) { return Decode(o.Stderr, o.StderrEncoding) }
 
 // Decode turns a string and its mark back into bytes.
-func Decode(text string, encoding apitypes.Encoding) ([]byte, error) {
-	if encoding == apitypes.Base64 {
+func Decode(text string, encoding types.Encoding) ([]byte, error) {
+	if encoding == types.Base64 {
 		return base64.StdEncoding.DecodeString(text)
 	}
 	return []byte(text), nil
@@ -172,7 +172,7 @@ func (c *Client) do(request *http.Request) (*http.Response, error) {
 
 // refusal reads the error that a response tells.
 func refusal(response *http.Response) error {
-	var failure apitypes.Failure
+	var failure types.Failure
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
 		return fmt.Errorf("the service answered %s", response.Status)
 	}

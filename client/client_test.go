@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/pathmap"
-	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // fakeService answers with what a test sets.
@@ -101,12 +101,12 @@ func box(t *testing.T) sandbox.Sandbox {
 func TestPlainCalls(t *testing.T) {
 	c := dial(t, &fakeService{box: box(t)})
 	ctx := t.Context()
-	want := apitypes.Sandbox{
-		ID: "agent-7", UserID: "alice", Mounts: []apitypes.Mount{},
-		Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{}, ReadDirs: []string{}},
+	want := types.Sandbox{
+		ID: "agent-7", UserID: "alice", Mounts: []types.Mount{},
+		Permissions: types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{}, ReadDirs: []string{}},
 		CreatedAt:   box(t).CreatedAt, UpdatedAt: box(t).UpdatedAt,
 	}
-	put, putErr := c.Put(ctx, "agent-7", apitypes.Registration{UserID: "alice"})
+	put, putErr := c.Put(ctx, "agent-7", types.Registration{UserID: "alice"})
 	got, getErr := c.Get(ctx, "agent-7")
 	list, listErr := c.List(ctx)
 	containers, containersErr := c.Containers(ctx)
@@ -114,7 +114,7 @@ func TestPlainCalls(t *testing.T) {
 	if err := errors.Join(putErr, getErr, listErr, containersErr, healthErr, c.Delete(ctx, "agent-7")); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]apitypes.Sandbox{want, want, want}, append(list, put, got)); diff != "" {
+	if diff := cmp.Diff([]types.Sandbox{want, want, want}, append(list, put, got)); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	if len(containers) != 1 || containers[0].UserID != "alice" || health.Runtime != "runsc" || health.Status != "ok" {
@@ -127,7 +127,7 @@ func TestBufferedExec(t *testing.T) {
 		err := errors.Join(out(dockerexec.Stdout, []byte("text\n")), out(dockerexec.Stderr, []byte{0, 0xff}))
 		return sandbox.Result{Result: dockerexec.Result{ExitCode: len(r.Command)}}, err
 	}})
-	out, err := c.Exec(t.Context(), "agent-7", apitypes.Exec{Command: "four"})
+	out, err := c.Exec(t.Context(), "agent-7", types.Exec{Command: "four"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,15 +144,15 @@ func TestBufferedExec(t *testing.T) {
 func TestFailuresHaveTheirKind(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		kind apitypes.Kind
+		kind types.Kind
 	}{
-		{cerrdefs.ErrInvalidArgument, apitypes.Invalid},
-		{cerrdefs.ErrPermissionDenied, apitypes.Denied},
-		{cerrdefs.ErrNotFound, apitypes.NotFound},
-		{cerrdefs.ErrConflict, apitypes.Conflict},
-		{cerrdefs.ErrResourceExhausted, apitypes.Busy},
-		{cerrdefs.ErrUnavailable, apitypes.Unavailable},
-		{errors.New("no engine"), apitypes.Engine},
+		{cerrdefs.ErrInvalidArgument, types.Invalid},
+		{cerrdefs.ErrPermissionDenied, types.Denied},
+		{cerrdefs.ErrNotFound, types.NotFound},
+		{cerrdefs.ErrConflict, types.Conflict},
+		{cerrdefs.ErrResourceExhausted, types.Busy},
+		{cerrdefs.ErrUnavailable, types.Unavailable},
+		{errors.New("no engine"), types.Engine},
 	} {
 		c := dial(t, &fakeService{err: tt.err})
 		_, err := c.Get(t.Context(), "agent-7")
@@ -178,7 +178,7 @@ func TestServiceThatDoesNotRun(t *testing.T) {
 	c := client.New(socket)
 	defer c.Close()
 	_, healthErr := c.Health(t.Context())
-	_, attachErr := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "ls"}, client.Streams{})
+	_, attachErr := c.Attach(t.Context(), "agent-7", types.Exec{Command: "ls"}, client.Streams{})
 	for _, err := range []error{healthErr, attachErr} {
 		if err == nil || !strings.Contains(err.Error(), "no service answers at "+socket+": is sandboxd running?") {
 			t.Error(err)
@@ -194,8 +194,8 @@ func TestSomethingElseThatAnswers(t *testing.T) {
 		}
 	}))
 	_, getErr := c.Get(t.Context(), "agent-7")
-	_, attachErr := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "ls"}, client.Streams{})
-	_, putErr := c.Put(t.Context(), "agent-7", apitypes.Registration{UserID: "alice"})
+	_, attachErr := c.Attach(t.Context(), "agent-7", types.Exec{Command: "ls"}, client.Streams{})
+	_, putErr := c.Put(t.Context(), "agent-7", types.Registration{UserID: "alice"})
 	for _, tt := range []struct {
 		err  error
 		want string

@@ -15,12 +15,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -92,7 +92,7 @@ func TestCallsOverTCP(t *testing.T) {
 				t.Errorf("get: %+v, %v", got, err)
 			}
 			var out strings.Builder
-			if _, err := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "x"}, client.Streams{Stdout: &out}); err != nil || out.String() != "out" {
+			if _, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, client.Streams{Stdout: &out}); err != nil || out.String() != "out" {
 				t.Errorf("attach: %q, %v", out.String(), err)
 			}
 			if written, err := c.Upload(t.Context(), "agent-7", "/home/x", strings.NewReader(content), false); err != nil || written.Bytes != int64(len(content)) {
@@ -114,11 +114,11 @@ func TestStrangers(t *testing.T) {
 	server := serveTCP(t, &fakeService{}, true)
 	wrong := open(t, client.Config{URL: server.URL, Token: "x" + token, TLS: trusts(server)})
 	_, getErr := wrong.Get(t.Context(), "agent-7")
-	_, attachErr := wrong.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "x"}, client.Streams{})
+	_, attachErr := wrong.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, client.Streams{})
 	_, downloadErr := wrong.Download(t.Context(), "agent-7", "x", 0)
 	for _, err := range []error{getErr, attachErr, downloadErr} {
 		var refusal *client.Error
-		if !errors.As(err, &refusal) || refusal.Kind != apitypes.Denied || refusal.Message != "the token is not known" || refusal.RequestID == "" {
+		if !errors.As(err, &refusal) || refusal.Kind != types.Denied || refusal.Message != "the token is not known" || refusal.RequestID == "" {
 			t.Errorf("%#v", err)
 		}
 	}

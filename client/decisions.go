@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // DecisionQuery says which decisions of egress are meant. A field that is zero asks for nothing.
 type DecisionQuery struct {
 	UserID, Container string
-	Verdict           apitypes.Verdict
-	Via               apitypes.Via
+	Verdict           types.Verdict
+	Via               types.Via
 	// Name matches itself and all names below it.
 	Name string
 	// After is a Seq: it matches what was decided after that.
@@ -52,8 +52,8 @@ func (q DecisionQuery) path(follow bool) string {
 }
 
 // Decisions returns the latest decisions that match, oldest first.
-func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]apitypes.Decision, error) {
-	var list apitypes.DecisionList
+func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]types.Decision, error) {
+	var list types.DecisionList
 	err := c.call(ctx, http.MethodGet, q.path(false), nil, &list)
 	return list.Decisions, err
 }
@@ -62,6 +62,6 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]apitypes.Dec
 // An event without a Decision says how many were left out because they were not taken in time. The
 // sequence calls the service anew each time it is ranged over. It blocks for the next event, until the
 // caller leaves it, or with one last error: the cause of ctx, or ErrStopped when the service stops.
-func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[apitypes.DecisionEvent, error] {
-	return follow[apitypes.DecisionEvent](ctx, c, q.path(true))
+func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
+	return follow[types.DecisionEvent](ctx, c, q.path(true))
 }

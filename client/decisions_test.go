@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 var at = time.Date(2026, 1, 2, 15, 4, 5, 6, time.UTC)
@@ -24,7 +24,7 @@ var at = time.Date(2026, 1, 2, 15, 4, 5, 6, time.UTC)
 func denied(name string) decisions.Decision {
 	return decisions.Decision{
 		Time: at, User: "alice", Container: "daycare-sandbox-alice-0123", Name: name, Via: decisions.TLS, Port: 443,
-		Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed,
+		Verdict: decisions.Denied, Reason: types.ReasonNotAllowed,
 	}
 }
 
@@ -38,17 +38,17 @@ func TestDecisions(t *testing.T) {
 	log.Add(denied("a.org"))
 	log.Add(denied("a.org"))
 	zero, one := 0, 1
-	want := apitypes.Decision{
+	want := types.Decision{
 		Seq: 3, Time: at, First: at, Count: 2, UserID: "alice", Container: "daycare-sandbox-alice-0123", Name: "a.org",
-		Via: apitypes.ViaTLS, Port: 443, Verdict: apitypes.VerdictDenied, Reason: apitypes.ReasonNotAllowed,
+		Via: types.ViaTLS, Port: 443, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed,
 	}
 	for name, q := range map[string]client.DecisionQuery{
-		"user": {UserID: "alice"}, "container": {Container: want.Container}, "verdict": {Verdict: apitypes.VerdictDenied},
-		"via": {Via: apitypes.ViaTLS}, "name": {Name: "A.org."}, "after": {After: 1}, "limit": {Limit: &one},
+		"user": {UserID: "alice"}, "container": {Container: want.Container}, "verdict": {Verdict: types.VerdictDenied},
+		"via": {Via: types.ViaTLS}, "name": {Name: "A.org."}, "after": {After: 1}, "limit": {Limit: &one},
 		"since": {Since: at.In(time.FixedZone("somewhere", 3600))},
 	} {
 		got, err := c.Decisions(t.Context(), q)
-		if diff := cmp.Diff([]apitypes.Decision{want}, got); diff != "" || err != nil {
+		if diff := cmp.Diff([]types.Decision{want}, got); diff != "" || err != nil {
 			t.Errorf("%s: %v, want (-), got (+):\n%s", name, err, diff)
 		}
 	}
@@ -56,7 +56,7 @@ func TestDecisions(t *testing.T) {
 		t.Errorf("%+v %v", none, err)
 	}
 	var failure *client.Error
-	if _, err := c.Decisions(t.Context(), client.DecisionQuery{Name: "*"}); !errors.As(err, &failure) || failure.Kind != apitypes.Invalid {
+	if _, err := c.Decisions(t.Context(), client.DecisionQuery{Name: "*"}); !errors.As(err, &failure) || failure.Kind != types.Invalid {
 		t.Errorf("%#v", err)
 	}
 }
@@ -96,7 +96,7 @@ func TestFollowersLeave(t *testing.T) {
 		for event, err := range c.FollowDecisions(t.Context(), client.DecisionQuery{}) {
 			var failure *client.Error
 			switch {
-			case errors.As(err, &failure) && failure.Kind == apitypes.Busy && time.Now().Before(deadline):
+			case errors.As(err, &failure) && failure.Kind == types.Busy && time.Now().Before(deadline):
 			case err != nil || event.Name != "a.org":
 				t.Fatalf("%+v %v", event, err)
 			default:
@@ -164,18 +164,18 @@ func TestEgressOfAnExec(t *testing.T) {
 			r.Started()
 		}
 		return sandbox.Result{MoreRefused: 3, Refused: []decisions.Summary{
-			{Name: r.AllowedDomains[0] + "." + r.PackageManagers[0], Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 2},
+			{Name: r.AllowedDomains[0] + "." + r.PackageManagers[0], Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 2},
 		}}, nil
 	}}
 	c := dial(t, service)
-	e := apitypes.Exec{Command: "x", AllowedDomains: []string{"a"}, PackageManagers: []string{"node"}}
+	e := types.Exec{Command: "x", AllowedDomains: []string{"a"}, PackageManagers: []string{"node"}}
 	out, execErr := c.Exec(t.Context(), "agent-7", e)
 	attached, attachErr := c.Attach(t.Context(), "agent-7", e, client.Streams{})
 	if err := errors.Join(execErr, attachErr); err != nil {
 		t.Fatal(err)
 	}
-	want := []apitypes.Refusal{{Name: "a.node", Via: apitypes.ViaDNS, Verdict: apitypes.VerdictDenied, Reason: apitypes.ReasonNotAllowed, Count: 2}}
-	for _, r := range []apitypes.Result{out.Result, attached} {
+	want := []types.Refusal{{Name: "a.node", Via: types.ViaDNS, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed, Count: 2}}
+	for _, r := range []types.Result{out.Result, attached} {
 		if diff := cmp.Diff(want, r.Egress); diff != "" || r.EgressMore != 3 {
 			t.Errorf("%d more, want (-), got (+):\n%s", r.EgressMore, diff)
 		}

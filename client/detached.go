@@ -6,14 +6,14 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Reattach comes back to an exec with DetachOnDisconnect, in the place of who is attached to it, and returns at
 // its end, as Attach does. offset is how many bytes of output, of both streams together, the caller has had:
 // what comes after them and is still kept is written first. Without s.Stdin, stdin is left as it is. The error
 // is of kind notFound if there is no such exec, and of kind conflict if another has come in our place.
-func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (apitypes.Result, error) {
+func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (types.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	path := execPath(id, execID)
@@ -22,7 +22,7 @@ func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, 
 	}
 	a, err := c.dial(ctx, path, s)
 	if err != nil {
-		return apitypes.Result{}, err
+		return types.Result{}, err
 	}
 	defer a.conn.CloseNow()
 	if s.Stdin != nil {
@@ -33,15 +33,15 @@ func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, 
 }
 
 // DetachedExecs lists the execs of the sandbox's user to which one may come back, the oldest first.
-func (c *Client) DetachedExecs(ctx context.Context, id string) ([]apitypes.DetachedExec, error) {
-	var list apitypes.DetachedExecList
+func (c *Client) DetachedExecs(ctx context.Context, id string) ([]types.DetachedExec, error) {
+	var list types.DetachedExecList
 	err := c.call(ctx, http.MethodGet, sandboxPath(id)+"/execs", nil, &list)
 	return list.Execs, err
 }
 
 // KillExec ends an exec with DetachOnDisconnect, and returns how it has ended.
-func (c *Client) KillExec(ctx context.Context, id, execID string) (apitypes.DetachedExec, error) {
-	var ended apitypes.DetachedExec
+func (c *Client) KillExec(ctx context.Context, id, execID string) (types.DetachedExec, error) {
+	var ended types.DetachedExec
 	err := c.call(ctx, http.MethodPost, execPath(id, execID)+"/kill", nil, &ended)
 	return ended, err
 }

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/attach"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // detached is a service's execs that go on without their caller. Each prints its stdin in capitals, and ends
@@ -81,7 +81,7 @@ func TestReattach(t *testing.T) {
 	out := &goneAt{text: "ONE ", gone: hangUp}
 	var id string
 	go func() { _, _ = io.WriteString(stdin, "one ") }()
-	_, err := c.Attach(ctx, "agent-7", apitypes.Exec{Command: "tr a-z A-Z", DetachOnDisconnect: true},
+	_, err := c.Attach(ctx, "agent-7", types.Exec{Command: "tr a-z A-Z", DetachOnDisconnect: true},
 		client.Streams{Stdin: feed, Stdout: out, Started: func(s client.Start) { id = s.ExecID }})
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestReattach(t *testing.T) {
 	}
 
 	// Several windows of stdin pass on the second way, too.
-	large := strings.Repeat("two ", apitypes.StdinWindow)
+	large := strings.Repeat("two ", types.StdinWindow)
 	var rest bytes.Buffer
 	result, err := c.Reattach(t.Context(), "agent-7", id, int64(out.Len()), client.Streams{Stdin: strings.NewReader(large), Stdout: &rest})
 	if err != nil || result.ExitCode == nil || *result.ExitCode != 4 || rest.String() != strings.ToUpper(large) {
@@ -112,10 +112,10 @@ func TestReattachFails(t *testing.T) {
 	c := dialDetached(t)
 	_, err := c.Reattach(t.Context(), "agent-7", "x-1", 0, client.Streams{})
 	var refused *client.Error
-	if !errors.As(err, &refused) || refused.Kind != apitypes.NotFound || !strings.Contains(refused.Message, `"x-1"`) {
+	if !errors.As(err, &refused) || refused.Kind != types.NotFound || !strings.Contains(refused.Message, `"x-1"`) {
 		t.Errorf("%v", err)
 	}
-	if _, err := c.KillExec(t.Context(), "agent-7", "x-1"); !errors.As(err, &refused) || refused.Kind != apitypes.NotFound {
+	if _, err := c.KillExec(t.Context(), "agent-7", "x-1"); !errors.As(err, &refused) || refused.Kind != types.NotFound {
 		t.Errorf("%v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestTakingOver(t *testing.T) {
 	defer func() { _ = unblock.Close() }()
 	ids, firstEnd, secondEnd := make(chan string), make(chan error), make(chan error)
 	go func() {
-		_, err := c.Attach(t.Context(), "agent-7", apitypes.Exec{Command: "cat", DetachOnDisconnect: true},
+		_, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "cat", DetachOnDisconnect: true},
 			client.Streams{Stdin: blocked, Started: func(s client.Start) { ids <- s.ExecID }})
 		firstEnd <- err
 	}()
@@ -141,7 +141,7 @@ func TestTakingOver(t *testing.T) {
 	}()
 	<-ids
 	var refused *client.Error
-	if err := <-firstEnd; !errors.As(err, &refused) || refused.Kind != apitypes.Conflict {
+	if err := <-firstEnd; !errors.As(err, &refused) || refused.Kind != types.Conflict {
 		t.Errorf("%v", err)
 	}
 	if ended, err := c.KillExec(t.Context(), "agent-7", id); err != nil || ended.EndedAt == nil || *ended.Result.Signal != "SIGKILL" {

@@ -9,16 +9,16 @@ import (
 	"os"
 	"unicode/utf8"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Paths in these calls may have any bytes. They are relative to the working directory, absolute, or
 // from the home as ~/….
 
 // Target names a path in a body.
-func Target(path string) apitypes.Target {
+func Target(path string) types.Target {
 	plain, encoded := encodePath(path)
-	return apitypes.Target{Path: plain, PathBase64: encoded}
+	return types.Target{Path: plain, PathBase64: encoded}
 }
 
 // encodePath gives the one of two forms that JSON can hold the path in.
@@ -30,79 +30,79 @@ func encodePath(path string) (plain, encoded string) {
 }
 
 // Read reads a file; r.Target says which one.
-func (c *Client) Read(ctx context.Context, id string, r apitypes.Read) (apitypes.ReadResult, error) {
-	var result apitypes.ReadResult
+func (c *Client) Read(ctx context.Context, id string, r types.Read) (types.ReadResult, error) {
+	var result types.ReadResult
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/read", r, &result)
 	return result, err
 }
 
 // Content is what a read has found, as bytes.
-func Content(r apitypes.ReadResult) ([]byte, error) {
-	if r.Type == apitypes.ReadText {
+func Content(r types.ReadResult) ([]byte, error) {
+	if r.Type == types.ReadText {
 		return []byte(r.Content), nil
 	}
-	return Decode(r.Content, apitypes.Base64)
+	return Decode(r.Content, types.Base64)
 }
 
 // Write writes a file; w.Target says which one.
-func (c *Client) Write(ctx context.Context, id string, w apitypes.Write) (apitypes.Written, error) {
-	var written apitypes.Written
+func (c *Client) Write(ctx context.Context, id string, w types.Write) (types.Written, error) {
+	var written types.Written
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/write", w, &written)
 	return written, err
 }
 
 // ListDir lists a directory.
-func (c *Client) ListDir(ctx context.Context, id, path string) (apitypes.Listing, error) {
-	var listing apitypes.Listing
+func (c *Client) ListDir(ctx context.Context, id, path string) (types.Listing, error) {
+	var listing types.Listing
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/list", Target(path), &listing)
 	return listing, err
 }
 
 // Name is an entry's name, as bytes.
-func Name(e apitypes.Entry) (string, error) {
+func Name(e types.Entry) (string, error) {
 	if e.NameBase64 == "" {
 		return e.Name, nil
 	}
-	name, err := Decode(e.NameBase64, apitypes.Base64)
+	name, err := Decode(e.NameBase64, types.Base64)
 	return string(name), err
 }
 
 // Stat says what a path is.
-func (c *Client) Stat(ctx context.Context, id, path string) (apitypes.Entry, error) {
-	var entry apitypes.Entry
+func (c *Client) Stat(ctx context.Context, id, path string) (types.Entry, error) {
+	var entry types.Entry
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/stat", Target(path), &entry)
 	return entry, err
 }
 
 // Mkdir makes a directory, with parents also what is missing above it.
 func (c *Client) Mkdir(ctx context.Context, id, path string, parents bool) error {
-	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/mkdir", apitypes.Mkdir{Target: Target(path), Parents: parents}, &apitypes.Made{})
+	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/mkdir", types.Mkdir{Target: Target(path), Parents: parents}, &types.Made{})
 }
 
 // Move renames a file or directory. With overwrite, a file at the new name is replaced.
 func (c *Client) Move(ctx context.Context, id, from, to string, overwrite bool) error {
-	m := apitypes.Move{Overwrite: overwrite}
+	m := types.Move{Overwrite: overwrite}
 	m.From, m.FromBase64 = encodePath(from)
 	m.To, m.ToBase64 = encodePath(to)
-	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/move", m, &apitypes.Done{})
+	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/move", m, &types.Done{})
 }
 
 // Remove removes a file or directory, with recursive also what is in it.
 func (c *Client) Remove(ctx context.Context, id, path string, recursive bool) error {
-	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/remove", apitypes.Remove{Target: Target(path), Recursive: recursive}, &apitypes.Done{})
+	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/remove", types.Remove{Target: Target(path), Recursive: recursive}, &types.Done{})
 }
 
 // Explain says what a call with these grants would see; nothing is started.
-func (c *Client) Explain(ctx context.Context, id string, e apitypes.Explain) (apitypes.Explanation, error) {
-	var explanation apitypes.Explanation
+func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types.Explanation, error) {
+	var explanation types.Explanation
 	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/explain", e, &explanation)
 	return explanation, err
 }
 
 // Upload writes a file from a stream, of any size. A stream that fails, and a ctx that ends, change
 // nothing. body may still be being read for a moment after an error.
-func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (apitypes.Written, error) {
-	var written apitypes.Written
+func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (types.Written, error) {
+	var written types.Written
 	query := url.Values{"path": {path}}
 	if exclusive {
 		query.Set("exclusive", "true")

@@ -15,9 +15,9 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // fakeFiles keeps what it was asked, and answers with what a test sets.
@@ -76,10 +76,10 @@ func TestFileCallsAskForWhatWasMeant(t *testing.T) {
 	files := &fakeFiles{found: sandbox.ReadResult{Type: sandbox.ReadText, Content: []byte("a\n"), TotalLines: 5, OutputLines: 1, TruncatedBy: "lines"}}
 	c := dial(t, &fakeService{Files: files})
 	ctx, two := t.Context(), 2
-	read, readErr := c.Read(ctx, "a", apitypes.Read{Target: client.Target(odd), Offset: &two, Raw: true})
-	written, writeErr := c.Write(ctx, "a", apitypes.Write{Target: client.Target("~/a"), Content: "é", Append: true})
+	read, readErr := c.Read(ctx, "a", types.Read{Target: client.Target(odd), Offset: &two, Raw: true})
+	written, writeErr := c.Write(ctx, "a", types.Write{Target: client.Target("~/a"), Content: "é", Append: true})
 	_, statErr := c.Stat(ctx, "a", odd)
-	explained, explainErr := c.Explain(ctx, "a", apitypes.Explain{Permissions: []string{"@network"}, Home: "/tmp"})
+	explained, explainErr := c.Explain(ctx, "a", types.Explain{Permissions: []string{"@network"}, Home: "/tmp"})
 	if err := errors.Join(readErr, writeErr, statErr, explainErr, c.Mkdir(ctx, "a", odd, true),
 		c.Move(ctx, "a", "from", odd, true), c.Remove(ctx, "a", odd, true)); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestReadsAreByteExact(t *testing.T) {
 			content = []byte("é\r\n\x00")
 		}
 		c := dial(t, &fakeService{Files: &fakeFiles{found: sandbox.ReadResult{Type: kind, Content: content}}})
-		read, err := c.Read(t.Context(), "a", apitypes.Read{Target: client.Target("x")})
+		read, err := c.Read(t.Context(), "a", types.Read{Target: client.Target("x")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,21 +183,21 @@ func TestUploadsAreByteExact(t *testing.T) {
 func TestUploadsThatFail(t *testing.T) {
 	for name, tt := range map[string]struct {
 		upload func(sandbox.UploadRequest) (sandbox.Written, error)
-		kind   apitypes.Kind
+		kind   types.Kind
 		body   io.Reader
 	}{
 		"refused": {
 			func(sandbox.UploadRequest) (sandbox.Written, error) {
 				return sandbox.Written{}, cerrdefs.ErrPermissionDenied
 			},
-			apitypes.Denied, iotest.ErrReader(errors.New("nobody should have read this")),
+			types.Denied, iotest.ErrReader(errors.New("nobody should have read this")),
 		},
 		"full in the middle": {
 			func(r sandbox.UploadRequest) (sandbox.Written, error) {
 				_, err := io.CopyN(io.Discard, r.Body, 1<<20)
 				return sandbox.Written{}, errors.Join(err, sandbox.ErrNoSpace)
 			},
-			apitypes.TooLarge, bytes.NewReader(make([]byte, 64<<20)),
+			types.TooLarge, bytes.NewReader(make([]byte, 64<<20)),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,10 +248,10 @@ func TestDownloads(t *testing.T) {
 		}
 	}
 	var failure *client.Error
-	if _, err := c.Download(t.Context(), "a", "x", int64(len(large))); !errors.As(err, &failure) || failure.Kind != apitypes.Invalid {
+	if _, err := c.Download(t.Context(), "a", "x", int64(len(large))); !errors.As(err, &failure) || failure.Kind != types.Invalid {
 		t.Errorf("beyond the end: %#v", err)
 	}
-	if _, err := dial(t, &fakeService{Files: &fakeFiles{}}).Download(t.Context(), "a", "x", 0); !errors.As(err, &failure) || failure.Kind != apitypes.NotFound {
+	if _, err := dial(t, &fakeService{Files: &fakeFiles{}}).Download(t.Context(), "a", "x", 0); !errors.As(err, &failure) || failure.Kind != types.NotFound {
 		t.Errorf("not there: %#v", err)
 	}
 }

@@ -7,42 +7,42 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // StartProcess starts a durable process. It blocks until the command runs.
-func (c *Client) StartProcess(ctx context.Context, id string, p apitypes.StartProcess) (apitypes.StartedProcess, error) {
-	var started apitypes.StartedProcess
+func (c *Client) StartProcess(ctx context.Context, id string, p types.StartProcess) (types.StartedProcess, error) {
+	var started types.StartedProcess
 	err := c.call(ctx, http.MethodPost, processesPath(id), p, &started)
 	return started, err
 }
 
 // Processes lists the processes of the sandbox's user, by creation.
-func (c *Client) Processes(ctx context.Context, id string) ([]apitypes.Process, error) {
-	var list apitypes.ProcessList
+func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, error) {
+	var list types.ProcessList
 	err := c.call(ctx, http.MethodGet, processesPath(id), nil, &list)
 	return list.Processes, err
 }
 
 // Process finds a process.
-func (c *Client) Process(ctx context.Context, id, processID string) (apitypes.Process, error) {
-	var process apitypes.Process
+func (c *Client) Process(ctx context.Context, id, processID string) (types.Process, error) {
+	var process types.Process
 	err := c.call(ctx, http.MethodGet, processPath(id, processID), nil, &process)
 	return process, err
 }
 
 // StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty is TERM. It blocks until
 // the process has ended, which takes some seconds when that does not heed the signal.
-func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (apitypes.Process, error) {
-	var process apitypes.Process
-	err := c.call(ctx, http.MethodPost, processPath(id, processID)+"/stop", apitypes.StopProcess{Signal: signal}, &process)
+func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (types.Process, error) {
+	var process types.Process
+	err := c.call(ctx, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal}, &process)
 	return process, err
 }
 
 // StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those that
 // it has stopped.
-func (c *Client) StopProcesses(ctx context.Context, id string) ([]apitypes.Process, error) {
-	var list apitypes.ProcessList
+func (c *Client) StopProcesses(ctx context.Context, id string) ([]types.Process, error) {
+	var list types.ProcessList
 	err := c.call(ctx, http.MethodPost, processesPath(id)+"/stop-all", nil, &list)
 	return list.Processes, err
 }
@@ -74,8 +74,8 @@ func (q LogQuery) path(id, processID string, follow bool) string {
 }
 
 // ProcessLog returns the end of a process's log. Decode turns its data into bytes.
-func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (apitypes.ProcessLog, error) {
-	var log apitypes.ProcessLog
+func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (types.ProcessLog, error) {
+	var log types.ProcessLog
 	err := c.call(ctx, http.MethodGet, q.path(id, processID, false), nil, &log)
 	return log, err
 }
@@ -84,11 +84,11 @@ func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuer
 // or the end. It is over after the end: the process will not be started again. Otherwise it blocks for the
 // next event, until the caller leaves it, or with one last error: the cause of ctx, ErrStopped when the
 // service stops, or an Error. The sequence calls the service anew each time it is ranged over.
-func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[apitypes.ProcessLogEvent, error] {
-	return func(yield func(apitypes.ProcessLogEvent, error) bool) {
-		for event, err := range follow[apitypes.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {
+func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
+	return func(yield func(types.ProcessLogEvent, error) bool) {
+		for event, err := range follow[types.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {
 			if err == nil && event.Error != nil {
-				event, err = apitypes.ProcessLogEvent{}, asError(*event.Error)
+				event, err = types.ProcessLogEvent{}, asError(*event.Error)
 			}
 			if !yield(event, err) || err != nil || event.ProcessLogEnd != nil {
 				return

@@ -12,10 +12,10 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // keeper has one process and its log.
@@ -74,18 +74,18 @@ func (k *keeper) FollowProcessLog(ctx context.Context, _, _ string, _ sandbox.Lo
 func TestProcesses(t *testing.T) {
 	c, ctx := dial(t, &fakeService{ProcessCalls: &keeper{}}), t.Context()
 	pid := 4711
-	want := apitypes.Process{
+	want := types.Process{
 		ID: "p-k3v7q2m5x4ta", UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "serve", PID: &pid, KeepAlive: true,
 		Permissions: []string{}, AllowedDomains: []string{}, PackageManagers: []string{},
-		DesiredState: apitypes.ProcessRunning, Status: apitypes.ProcessRunning, CreatedAt: at, UpdatedAt: at, LastStartedAt: at,
+		DesiredState: types.ProcessRunning, Status: types.ProcessRunning, CreatedAt: at, UpdatedAt: at, LastStartedAt: at,
 	}
-	started, startErr := c.StartProcess(ctx, "agent-7", apitypes.StartProcess{Name: "web", Command: "serve", KeepAlive: true})
+	started, startErr := c.StartProcess(ctx, "agent-7", types.StartProcess{Name: "web", Command: "serve", KeepAlive: true})
 	list, listErr := c.Processes(ctx, "agent-7")
 	found, findErr := c.Process(ctx, "agent-7", want.ID)
 	if err := errors.Join(startErr, listErr, findErr); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]apitypes.Process{want, want, want}, append(list, started.Process, found)); diff != "" {
+	if diff := cmp.Diff([]types.Process{want, want, want}, append(list, started.Process, found)); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	if !cmp.Equal(started.Notices, []string{"name was cut"}) {
@@ -93,7 +93,7 @@ func TestProcesses(t *testing.T) {
 	}
 	for signal, name := range map[string]string{"": "terminated", "TERM": "terminated", "INT": "interrupt", "HUP": "hangup", "KILL": "killed"} {
 		stopped, err := c.StopProcess(ctx, "agent-7", want.ID, signal)
-		if err != nil || stopped.PID != nil || *stopped.Signal != name || stopped.Status != apitypes.ProcessStopped {
+		if err != nil || stopped.PID != nil || *stopped.Signal != name || stopped.Status != types.ProcessStopped {
 			t.Errorf("%q: %+v %v", signal, stopped, err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestProcesses(t *testing.T) {
 	}
 	var failure *client.Error
 	_, signalErr := c.StopProcess(ctx, "agent-7", want.ID, "SEGV")
-	if !errors.As(signalErr, &failure) || failure.Kind != apitypes.Invalid {
+	if !errors.As(signalErr, &failure) || failure.Kind != types.Invalid {
 		t.Error(signalErr)
 	}
 	for _, id := range []string{want.ID, "p-other", "stop-all", "..", "a/../../b", ""} {
@@ -127,13 +127,13 @@ func TestProcessLog(t *testing.T) {
 		}
 	}
 	var failure *client.Error
-	if _, err := c.ProcessLog(t.Context(), "agent-7", "p", client.LogQuery{Lines: -1}); !errors.As(err, &failure) || failure.Kind != apitypes.Invalid {
+	if _, err := c.ProcessLog(t.Context(), "agent-7", "p", client.LogQuery{Lines: -1}); !errors.As(err, &failure) || failure.Kind != types.Invalid {
 		t.Errorf("%#v", err)
 	}
 }
 
 // followed is what a sequence has, and its last error.
-func followed(ctx context.Context, c *client.Client, each func(apitypes.ProcessLogEvent)) (seen []string, end error) {
+func followed(ctx context.Context, c *client.Client, each func(types.ProcessLogEvent)) (seen []string, end error) {
 	for event, err := range c.FollowProcessLog(ctx, "agent-7", "p-k3v7q2m5x4ta", client.LogQuery{Lines: 1}) {
 		switch {
 		case err != nil:
@@ -168,7 +168,7 @@ func TestFollowProcessLog(t *testing.T) {
 		{"the service stops", cerrdefs.ErrUnavailable, []string{"a", "notice cut"}, client.ErrStopped.Error()},
 	} {
 		k := &keeper{record: process.Record{ID: "p-k3v7q2m5x4ta", Status: process.Exited}, follow: parts(tt.ends)}
-		seen, end := followed(t.Context(), dial(t, &fakeService{ProcessCalls: k}), func(apitypes.ProcessLogEvent) {})
+		seen, end := followed(t.Context(), dial(t, &fakeService{ProcessCalls: k}), func(types.ProcessLogEvent) {})
 		if diff := cmp.Diff(tt.seen, seen); diff != "" {
 			t.Errorf("%s: want (-), seen (+):\n%s", tt.name, diff)
 		}
@@ -192,7 +192,7 @@ func TestFollowingALogIsLeft(t *testing.T) {
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	if seen, end := followed(ctx, c, func(apitypes.ProcessLogEvent) { cancel(why) }); !errors.Is(end, why) || len(seen) != 1 {
+	if seen, end := followed(ctx, c, func(types.ProcessLogEvent) { cancel(why) }); !errors.Is(end, why) || len(seen) != 1 {
 		t.Errorf("cancelled: %q %v", seen, end)
 	}
 	<-over
@@ -205,11 +205,11 @@ func TestFollowingALogIsLeft(t *testing.T) {
 	<-over
 	var failure *client.Error
 	for _, err := range c.FollowProcessLog(t.Context(), "agent-7", "p-other", client.LogQuery{}) {
-		if !errors.As(err, &failure) || failure.Kind != apitypes.NotFound {
+		if !errors.As(err, &failure) || failure.Kind != types.NotFound {
 			t.Errorf("another's: %v", err)
 		}
 	}
-	if seen, end := followed(t.Context(), c, func(apitypes.ProcessLogEvent) { close(service.stopping) }); !errors.Is(end, client.ErrStopped) || len(seen) != 1 {
+	if seen, end := followed(t.Context(), c, func(types.ProcessLogEvent) { close(service.stopping) }); !errors.Is(end, client.ErrStopped) || len(seen) != 1 {
 		t.Errorf("the service stops: %q %v", seen, end)
 	}
 	<-over
@@ -223,7 +223,7 @@ func TestStreamsOfALog(t *testing.T) {
 		{"no JSON", "hello\n", "", "cannot read the service's answer"},
 	} {
 		c := dialHandler(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tt.body)) }))
-		seen, end := followed(t.Context(), c, func(apitypes.ProcessLogEvent) {})
+		seen, end := followed(t.Context(), c, func(types.ProcessLogEvent) {})
 		if got := strings.Join(seen, ", "); got != tt.seen || (tt.end == "") != (end == nil) || !strings.Contains(fmt.Sprint(end), tt.end) {
 			t.Errorf("%s: %q %v", tt.name, got, end)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/netrange"
+	"github.com/daycare-run/sandbox/internal/netrange"
 )
 
 func TestTCP(t *testing.T) {

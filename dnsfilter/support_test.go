@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/netrange"
+	"github.com/daycare-run/sandbox/internal/netrange"
 )
 
 // Who asks, by address.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // admit waits for the turn of a container that is to be made, and takes its place: where there are too many, one

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // stand is an executor with containers that nobody has made.

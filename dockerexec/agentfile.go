@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/daycare-run/sandbox/durable"
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 // agentDir holds the agents in dataDir.

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Owner is the service that something on the engine belongs to. A dataDir is one service's at a time, so what

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/daycare-run/sandbox/agent/wire"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Command is what to run in a container.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/docker/docker/api/types"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Config is what an Executor needs. All fields but Quotas must be set.

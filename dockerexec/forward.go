@@ -10,8 +10,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/agent/wire"
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A program in a process's container is reached through an agent there, which connects to the container's own

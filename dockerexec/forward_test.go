@@ -12,7 +12,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // dialAgainst connects through an agent that does what script says, on a clock of its own.

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A network of ours has a gateway: a container in whose network namespace the cables of filtered containers end.

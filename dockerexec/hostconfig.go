@@ -8,10 +8,10 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/daycare-run/sandbox/agent/creds"
-	"github.com/daycare-run/sandbox/agent/launch"
-	"github.com/daycare-run/sandbox/agent/seccomp"
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/creds"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/seccomp"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // AgentPath is where every container finds the agent, whatever its image.

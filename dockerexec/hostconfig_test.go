@@ -11,8 +11,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/daycare-run/sandbox/agent/creds"
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/creds"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/google/go-cmp/cmp"
 )
 

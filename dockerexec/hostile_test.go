@@ -10,7 +10,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // TestGreetingsThatAreRefused: what answers in a container need not be our agent.

@@ -16,7 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A container with a way out is on a bridge network of ours, one for each profile. The engine makes the

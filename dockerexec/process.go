@@ -19,9 +19,9 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/daycare-run/sandbox/agent/launch"
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A durable process has a container of its own, made from a Spec like any other, whose first program

@@ -11,8 +11,8 @@ import (
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // follow holds the picture against the engine's: by its events while they last, and by a look at

@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // removalLimit bounds removing a container; it goes on when the service is shutting down.

@@ -20,7 +20,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // scriptedEngine is an engine without a kernel, on a test's clock. Its containers have agents that run every command

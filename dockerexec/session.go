@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // handshakeLimit is how long an agent may take from its exec to its greeting: on a busy machine, a second. It is

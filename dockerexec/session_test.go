@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // session runs a command against an agent that does what script says, on a clock of its own.

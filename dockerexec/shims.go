@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: the engine

@@ -12,8 +12,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/agent/creds"
-	"github.com/daycare-run/sandbox/agent/wire"
+	"github.com/daycare-run/sandbox/internal/agent/creds"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // spool is the service's end of a container's spool file. What is in the file comes from a container: it is read,

@@ -14,8 +14,8 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
 
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A user's /tmp is a volume of the engine's: a tmpfs that exists from the start of the user's first

@@ -24,7 +24,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -131,16 +131,16 @@ func TestATokenOfOneUser(t *testing.T) {
 	ctx := t.Context()
 	engine, tess := l.as(t, engineToken), l.as(t, scopedToken)
 	for id, user := range map[string]string{"tess-1": "tess", "other-1": "other"} {
-		if _, err := engine.Put(ctx, id, apitypes.Registration{UserID: user}); err != nil {
+		if _, err := engine.Put(ctx, id, types.Registration{UserID: user}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	out, err := tess.Exec(ctx, "tess-1", apitypes.Exec{Command: "uname -r; echo hers > note", Permissions: workspace})
+	out, err := tess.Exec(ctx, "tess-1", types.Exec{Command: "uname -r; echo hers > note", Permissions: workspace})
 	if err != nil || !strings.Contains(out.Stdout, "gvisor") || out.Failed {
 		t.Fatalf("her own: %+v, %v", out, err)
 	}
 	var streamed bytes.Buffer
-	if _, err := tess.Attach(ctx, "tess-1", apitypes.Exec{Command: "cat note"}, client.Streams{Stdout: &streamed}); err != nil || streamed.String() != "hers\n" {
+	if _, err := tess.Attach(ctx, "tess-1", types.Exec{Command: "cat note"}, client.Streams{Stdout: &streamed}); err != nil || streamed.String() != "hers\n" {
 		t.Errorf("attached: %q, %v", streamed.String(), err)
 	}
 	download, err := tess.Download(ctx, "tess-1", "note", 0)
@@ -151,7 +151,7 @@ func TestATokenOfOneUser(t *testing.T) {
 	if text, err := io.ReadAll(download); err != nil || string(text) != "hers\n" {
 		t.Errorf("downloaded: %q, %v", text, err)
 	}
-	process, err := tess.StartProcess(ctx, "tess-1", apitypes.StartProcess{Command: "sleep 7506"})
+	process, err := tess.StartProcess(ctx, "tess-1", types.StartProcess{Command: "sleep 7506"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,22 +159,22 @@ func TestATokenOfOneUser(t *testing.T) {
 		t.Errorf("stopped by the engine: %v", err)
 	}
 
-	if _, err := engine.Exec(ctx, "other-1", apitypes.Exec{Command: "echo his > note", Permissions: workspace}); err != nil {
+	if _, err := engine.Exec(ctx, "other-1", types.Exec{Command: "echo his > note", Permissions: workspace}); err != nil {
 		t.Fatal(err)
 	}
-	execOf := func(id string) error { _, err := tess.Exec(ctx, id, apitypes.Exec{Command: "cat note"}); return err }
+	execOf := func(id string) error { _, err := tess.Exec(ctx, id, types.Exec{Command: "cat note"}); return err }
 	attachTo := func(id string) error {
-		_, err := tess.Attach(ctx, id, apitypes.Exec{Command: "cat note"}, client.Streams{})
+		_, err := tess.Attach(ctx, id, types.Exec{Command: "cat note"}, client.Streams{})
 		return err
 	}
 	readIn := func(id string) error {
-		_, err := tess.Read(ctx, id, apitypes.Read{Target: client.Target("note")})
+		_, err := tess.Read(ctx, id, types.Read{Target: client.Target("note")})
 		return err
 	}
 	processesOf := func(id string) error { _, err := tess.Processes(ctx, id); return err }
 	for name, call := range map[string]func(string) error{"exec": execOf, "attach": attachTo, "read": readIn, "processes": processesOf} {
 		var his, nobodys *client.Error
-		if !errors.As(call("other-1"), &his) || !errors.As(call("nobody-1"), &nobodys) || his.Kind != apitypes.NotFound ||
+		if !errors.As(call("other-1"), &his) || !errors.As(call("nobody-1"), &nobodys) || his.Kind != types.NotFound ||
 			strings.ReplaceAll(his.Message, "other-1", "nobody-1") != nobodys.Message {
 			t.Errorf("%s: %v, and of what does not exist: %v", name, his, nobodys)
 		}
@@ -184,10 +184,10 @@ func TestATokenOfOneUser(t *testing.T) {
 		t.Errorf("what there is: %+v, %v", boxes, err)
 	}
 	var refusal *client.Error
-	if _, err := tess.Containers(ctx); !errors.As(err, &refusal) || refusal.Kind != apitypes.Denied {
+	if _, err := tess.Containers(ctx); !errors.As(err, &refusal) || refusal.Kind != types.Denied {
 		t.Errorf("the service's containers: %v", err)
 	}
-	if _, err := tess.Put(ctx, "mine", apitypes.Registration{UserID: "other"}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "may act for tess alone") {
+	if _, err := tess.Put(ctx, "mine", types.Registration{UserID: "other"}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "may act for tess alone") {
 		t.Errorf("a sandbox for another: %v", err)
 	}
 	if _, err := l.as(t, "x"+scopedToken).Health(ctx); !errors.As(err, &refusal) || refusal.Message != "the token is not known" {
@@ -205,14 +205,14 @@ func TestTokensAreExchanged(t *testing.T) {
 	l := newTCPLab(t, "runsc")
 	ctx := t.Context()
 	before, after := l.as(t, engineToken), l.as(t, newToken)
-	if _, err := before.Put(ctx, "rotated", apitypes.Registration{UserID: "rotated"}); err != nil {
+	if _, err := before.Put(ctx, "rotated", types.Registration{UserID: "rotated"}); err != nil {
 		t.Fatal(err)
 	}
 	typed, feed := io.Pipe()
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	var out bytes.Buffer
 	go func() {
-		_, err := before.Attach(ctx, "rotated", apitypes.Exec{Command: "cat"}, client.Streams{
+		_, err := before.Attach(ctx, "rotated", types.Exec{Command: "cat"}, client.Streams{
 			Stdin: typed, Stdout: &out, Started: func(client.Start) { close(begun) },
 		})
 		ended <- err

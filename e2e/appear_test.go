@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -36,7 +36,7 @@ func (l *lab) polling(t *testing.T, user string, grants []string) (*lockedBuffer
 	t.Helper()
 	out, ended := &lockedBuffer{}, make(chan error, 1)
 	go func() {
-		_, err := l.client.Attach(context.Background(), user, apitypes.Exec{Permissions: grants, Argv: []string{"python3", "-c", poll}}, client.Streams{Stdout: out, Stderr: out})
+		_, err := l.client.Attach(context.Background(), user, types.Exec{Permissions: grants, Argv: []string{"python3", "-c", poll}}, client.Streams{Stdout: out, Stderr: out})
 		ended <- err
 	}()
 	eventually(t, "the command polls", func() bool { return strings.Contains(out.String(), "polling") })
@@ -124,8 +124,8 @@ func TestATenantTakesNoWatchFromAnother(t *testing.T) {
 		out, ended := l.polling(t, "watch-victim", none)
 		thief := make(chan error, 1)
 		go func() {
-			_, err := l.client.Exec(context.Background(), "watch-thief", apitypes.Exec{
-				Permissions: none, Restrictions: apitypes.Restrictions{DenyRead: []string{"/home/p/home/x"}}, Command: "touch /tmp/runs; sleep 7105",
+			_, err := l.client.Exec(context.Background(), "watch-thief", types.Exec{
+				Permissions: none, Restrictions: types.Restrictions{DenyRead: []string{"/home/p/home/x"}}, Command: "touch /tmp/runs; sleep 7105",
 			})
 			thief <- err
 		}()
@@ -217,7 +217,7 @@ func TestMasksLeaveNothing(t *testing.T) {
 		before := []string{".gnupg", ".gnupg/key", "plain", "plain/file"}
 		l.put(t, "trace", "plain/file", "plain")
 		l.put(t, "trace", ".gnupg/key", secret)
-		l.registerAs(t, "trace", apitypes.Registration{UserID: "trace", Permissions: apitypes.Permissions{WriteDirs: []string{"/home/plain"}}})
+		l.registerAs(t, "trace", types.Registration{UserID: "trace", Permissions: types.Permissions{WriteDirs: []string{"/home/plain"}}})
 		out, ended := l.polling(t, "trace", none)
 		if during := below(t, l.home("trace")); !slices.Contains(during, ".ssh") {
 			t.Errorf("what is hidden and not there has no mount point while a call runs: there is %v", during)

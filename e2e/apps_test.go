@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // touchApps prints which files of apps a command can read (r), change (w) and make (c).
@@ -29,18 +29,18 @@ func TestAppsAreApart(t *testing.T) {
 	own := "r:one/code.txt r:one/data/d.txt w:one/data/d.txt c:one/data apps/one/code.txt apps/one/data/d.txt"
 	cases := []struct {
 		id     string
-		box    apitypes.Permissions
+		box    types.Permissions
 		grants []string
 		want   string
 	}{
-		{"app-none", apitypes.Permissions{}, none, ""},
-		{"app-none", apitypes.Permissions{}, workspace, ""},
-		{"app-elsewhere", apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home"}}, none, ""},
-		{"app-elsewhere", apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home"}}, []string{"@write:/home"}, ""},
-		{"app-one", apitypes.Permissions{AppID: "one"}, none, own},
-		{"app-one-data", apitypes.Permissions{AppID: "one", WorkingDir: "/home/apps/one/data"}, none, own},
-		{"app-one-data", apitypes.Permissions{AppID: "one", WorkingDir: "/home/apps/one/data"}, workspace, own},
-		{"app-two", apitypes.Permissions{AppID: "two", WriteDirs: []string{"/home"}}, []string{"@write:/home"}, // by links, too
+		{"app-none", types.Permissions{}, none, ""},
+		{"app-none", types.Permissions{}, workspace, ""},
+		{"app-elsewhere", types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home"}}, none, ""},
+		{"app-elsewhere", types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home"}}, []string{"@write:/home"}, ""},
+		{"app-one", types.Permissions{AppID: "one"}, none, own},
+		{"app-one-data", types.Permissions{AppID: "one", WorkingDir: "/home/apps/one/data"}, none, own},
+		{"app-one-data", types.Permissions{AppID: "one", WorkingDir: "/home/apps/one/data"}, workspace, own},
+		{"app-two", types.Permissions{AppID: "two", WriteDirs: []string{"/home"}}, []string{"@write:/home"}, // by links, too
 			"r:two/code.txt r:two/data/d.txt w:two/data/d.txt c:two/data code of two data of two more apps/two/code.txt apps/two/data/d.txt"},
 	}
 	eachRuntime(t, func(t *testing.T, l *lab) {
@@ -49,7 +49,7 @@ func TestAppsAreApart(t *testing.T) {
 			l.put(t, "apps", "apps/"+app+"/data/d.txt", "data of "+app+"\n")
 		}
 		for _, c := range cases {
-			l.registerAs(t, c.id, apitypes.Registration{UserID: "apps", Permissions: c.box})
+			l.registerAs(t, c.id, types.Registration{UserID: "apps", Permissions: c.box})
 		}
 		before := below(t, l.at("apps", "apps"))
 		for _, c := range cases {
@@ -69,11 +69,11 @@ func TestAppsAreApart(t *testing.T) {
 		}
 		// No tag opens what is another's.
 		for id, tag := range map[string]string{"app-none": "@read:/home/apps/one", "app-elsewhere": "@write:/home/apps", "app-one": "@read:/home/apps/two/data", "app-two": "@write:/home/apps/two"} {
-			if _, err := l.client.Exec(context.Background(), id, apitypes.Exec{Permissions: []string{tag}, Command: "true"}); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.Exec(context.Background(), id, types.Exec{Permissions: []string{tag}, Command: "true"}); kindOf(err) != types.Denied {
 				t.Errorf("%s %s: %v", id, tag, err)
 			}
 		}
-		if _, err := l.client.Exec(context.Background(), "app-one", apitypes.Exec{Permissions: workspace, Command: "true"}); kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "/home/apps/one/data alone") {
+		if _, err := l.client.Exec(context.Background(), "app-one", types.Exec{Permissions: workspace, Command: "true"}); kindOf(err) != types.Denied || !strings.Contains(err.Error(), "/home/apps/one/data alone") {
 			t.Errorf("@workspace for an app: %v", err)
 		}
 	})
@@ -90,16 +90,16 @@ func (l *lab) checkAppCalls(t *testing.T, id, app string) {
 					continue // it may
 				}
 				content, err := call(t.Context())
-				if kindOf(err) != apitypes.Denied {
+				if kindOf(err) != types.Denied {
 					t.Errorf("%s %s of %s/%s: %q, %v", id, name, of, file, content, err)
 				}
 			}
 		}
 		if app != of {
-			if _, err := l.client.Stat(t.Context(), id, "/home/apps/"+of); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.Stat(t.Context(), id, "/home/apps/"+of); kindOf(err) != types.Denied {
 				t.Errorf("%s stat %s: %v", id, of, err)
 			}
-			if _, err := l.client.ListDir(t.Context(), id, "/home/apps/"+of+"/data"); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.ListDir(t.Context(), id, "/home/apps/"+of+"/data"); kindOf(err) != types.Denied {
 				t.Errorf("%s list %s: %v", id, of, err)
 			}
 			continue

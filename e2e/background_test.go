@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -85,12 +85,12 @@ except OSError as refused:
 func TestWhatIsLeftBehindServesNobody(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "served")
-		out := l.run(t, "served", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", serve, "daemon"}})
+		out := l.run(t, "served", types.Exec{Permissions: workspace, Argv: []string{"python3", "-c", serve, "daemon"}})
 		if out.Stdout != "serving\n" || out.Failed {
 			t.Errorf("the daemon: %q %q", out.Stdout, out.Stderr)
 		}
 		for _, grants := range [][]string{none, workspace, none} {
-			got := l.run(t, "served", apitypes.Exec{Permissions: grants, Argv: []string{"python3", "-c", ask}})
+			got := l.run(t, "served", types.Exec{Permissions: grants, Argv: []string{"python3", "-c", ask}})
 			if strings.Contains(got.Stdout, "connected") || strings.Contains(got.Stdout, "written") || got.Failed {
 				t.Errorf("with %v: %q %q", grants, got.Stdout, got.Stderr)
 			}
@@ -117,11 +117,11 @@ func TestCallsThatRunBesideEachOther(t *testing.T) {
 		l.register(t, "beside")
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(context.Background(), "beside", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", serve}}, client.Streams{Stdout: out, Stderr: out})
+			_, err := l.client.Attach(context.Background(), "beside", types.Exec{Permissions: workspace, Argv: []string{"python3", "-c", serve}}, client.Streams{Stdout: out, Stderr: out})
 			ended <- err
 		}()
 		eventually(t, "it serves", func() bool { return strings.Contains(out.String(), "serving") })
-		got := l.run(t, "beside", apitypes.Exec{Permissions: none, Argv: []string{"python3", "-c", ask}})
+		got := l.run(t, "beside", types.Exec{Permissions: none, Argv: []string{"python3", "-c", ask}})
 		l.bash(t, "beside", none, "touch /tmp/enough")
 		if err := <-ended; err != nil {
 			t.Error(err)

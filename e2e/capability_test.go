@@ -12,7 +12,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // capabilityBits are those of linux/capability.h that we know by name.
@@ -125,9 +125,9 @@ func (d *deployment) fault(t *testing.T, w *world, user string) (says string) {
 // probe does what needs capabilities, for a user who is new, and returns what fails first.
 func (d *deployment) probe(t *testing.T, w *world, user string) error {
 	t.Helper()
-	d.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{Network: true}})
+	d.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{Network: true}})
 	name := w.name(t, "probe", w.shared)
-	for _, call := range []apitypes.Exec{
+	for _, call := range []types.Exec{
 		{Command: "mkdir -m 700 own && echo x > own/file", Permissions: workspace},
 		{Command: hello("http://" + name), Permissions: []string{"@network"}, AllowedDomains: []string{name}},
 	} {
@@ -139,6 +139,6 @@ func (d *deployment) probe(t *testing.T, w *world, user string) error {
 			return err
 		}
 	}
-	_, err := d.client.Read(t.Context(), user, apitypes.Read{Target: apitypes.Target{Path: "own/file"}})
+	_, err := d.client.Read(t.Context(), user, types.Read{Target: types.Target{Path: "own/file"}})
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // What the operator trusts programs inside trust, too, beside what the image does, and without being told.
@@ -23,10 +23,10 @@ func TestCertificatesOfTheHouse(t *testing.T) {
 			}
 			write("# of the house\n" + string(w.CA()))
 			l := newLab(t, runtime, append(worldSettings(w), "SANDBOXD_EGRESS_CA_FILE="+file)...)
-			l.registerAs(t, "house", apitypes.Registration{UserID: "house", Permissions: apitypes.Permissions{Network: true}})
+			l.registerAs(t, "house", types.Registration{UserID: "house", Permissions: types.Permissions{Network: true}})
 			name := w.name(t, "house", w.shared)
-			call := func(command string, env map[string]string) apitypes.Output {
-				return l.run(t, "house", apitypes.Exec{
+			call := func(command string, env map[string]string) types.Output {
+				return l.run(t, "house", types.Exec{
 					Command: "cd /tmp; " + strings.ReplaceAll(command, "NAME", name), Permissions: []string{"@network"}, AllowedDomains: []string{name}, TimeoutMs: unhurried, Env: env,
 				})
 			}

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // sandboxd runs a command of the service's program with the lab's settings.
@@ -62,11 +62,11 @@ func (l *lab) remains() (left []string) {
 // A service removes itself: when it runs no more, and all of it.
 func TestCleanup(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
-		l.registerAs(t, "cleaned", apitypes.Registration{UserID: "cleaned", Permissions: apitypes.Permissions{Network: true}})
+		l.registerAs(t, "cleaned", types.Registration{UserID: "cleaned", Permissions: types.Permissions{Network: true}})
 		l.sh(t, "cleaned", "echo kept > note")
-		l.run(t, "cleaned", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}, Command: "true"})
-		var started apitypes.StartedProcess
-		l.call(t, http.MethodPost, "cleaned/processes", apitypes.StartProcess{Name: "runs", Command: "sleep 7811"}, &started)
+		l.run(t, "cleaned", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}, Command: "true"})
+		var started types.StartedProcess
+		l.call(t, http.MethodPost, "cleaned/processes", types.StartProcess{Name: "runs", Command: "sleep 7811"}, &started)
 		before := l.remains()
 		for _, kind := range []string{"container ", "network ", "volume ", "table "} {
 			if !strings.Contains(strings.Join(before, "\n"), kind) {

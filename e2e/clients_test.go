@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/netrange"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // git and pip talk to servers of the test internet as they do to any other.
@@ -126,10 +126,10 @@ func TestEgressOfPackageManagers(t *testing.T) {
 		t.Run(runtimeName, func(t *testing.T) {
 			goroot := runtimeGOROOT(t)
 			l := newLab(t, runtimeName, append(registrySettings(t), "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot, "SANDBOXD_EGRESS_CA_FILE="+hostCAFile)...)
-			l.registerAs(t, "packages", apitypes.Registration{
+			l.registerAs(t, "packages", types.Registration{
 				UserID:      "packages",
-				Permissions: apitypes.Permissions{Network: true, ReadDirs: []string{"/mnt/go"}},
-				Mounts:      []apitypes.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
+				Permissions: types.Permissions{Network: true, ReadDirs: []string{"/mnt/go"}},
+				Mounts:      []types.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
 			})
 			timeout := int64(200_000)
 			for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestEgressOfPackageManagers(t *testing.T) {
 				{"npm", "node", "python", "rm -rf n && mkdir n && cd n && npm install --no-audit --no-fund --loglevel=error is-odd >&2 && node -e 'console.log(require(\"is-odd\")(3))'"},
 				{"go", "go", "node", "rm -rf g && mkdir g && cd g && export GOPATH=/tmp/gopath GOMODCACHE=/tmp/gopath/mod GOFLAGS=-modcacherw GOTOOLCHAIN=local && /mnt/go/bin/go mod init example.org/x >&2 && /mnt/go/bin/go get golang.org/x/text@v0.3.8 >&2 && /mnt/go/bin/go list -m golang.org/x/text && echo true"},
 			} {
-				call := apitypes.Exec{
+				call := types.Exec{
 					Command: "cd /tmp && " + c.command, Permissions: []string{"@network", "@read:/mnt/go"}, PackageManagers: []string{c.preset}, TimeoutMs: &timeout,
 					Env: map[string]string{"GOFLAGS": "-mod=mod"},
 				}

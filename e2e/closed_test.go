@@ -16,7 +16,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -126,7 +126,7 @@ func TestEgressStaysClosed(t *testing.T) {
 		stdin, end := io.Pipe()
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(t.Context(), "closed", apitypes.Exec{
+			_, err := l.client.Attach(t.Context(), "closed", types.Exec{
 				Argv: append(args[:len(args):len(args)], "0"), Permissions: []string{"@network"}, AllowedDomains: []string{name}, TimeoutMs: unhurried,
 			}, client.Streams{Stdin: stdin, Stdout: out, Stderr: out})
 			ended <- err
@@ -227,7 +227,7 @@ func TestEgressGatewayIsMadeAnew(t *testing.T) {
 			// Until its end is heard of, the containers on it work on: the service has its sockets.
 			var next, gateway2 string
 			eventually(t, "the name is reached by another container, at another gateway", func() bool {
-				out, err := l.client.Exec(t.Context(), "anew", apitypes.Exec{
+				out, err := l.client.Exec(t.Context(), "anew", types.Exec{
 					Command: hello("http://" + name), Permissions: []string{"@network"}, AllowedDomains: []string{name}, TimeoutMs: unhurried,
 				})
 				if err != nil || strings.TrimSpace(out.Stdout) != "hello from "+name {
@@ -273,7 +273,7 @@ while not ended.is_set():
 print("sent", sent)
 `)
 		go func() {
-			_, err := l.client.Attach(t.Context(), "flood", apitypes.Exec{
+			_, err := l.client.Attach(t.Context(), "flood", types.Exec{
 				Argv: []string{"python3", "/home/flood.py"}, Permissions: []string{"@network"}, AllowedDomains: []string{flood}, TimeoutMs: unhurried,
 			}, client.Streams{Stdin: stdin, Stdout: out, Stderr: out})
 			ended <- err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // The deployment of docker-compose.yml does what the service does on the host.
@@ -73,7 +73,7 @@ func composeExec(t *testing.T, d *deployment, _ *world) {
 	// Without the grant the home is not written to; a secret is hidden with it and without.
 	d.put(t, "worker", ".ssh/id_ed25519", "secret")
 	for _, grants := range [][]string{{}, workspace} {
-		out := d.run(t, "worker", apitypes.Exec{Command: "cat .ssh/id_ed25519; touch x && echo written", Permissions: grants})
+		out := d.run(t, "worker", types.Exec{Command: "cat .ssh/id_ed25519; touch x && echo written", Permissions: grants})
 		if strings.Contains(out.Stdout, "secret") || strings.Contains(out.Stdout, "written") != (len(grants) > 0) {
 			t.Errorf("with %v: %q %q", grants, out.Stdout, out.Stderr)
 		}
@@ -83,15 +83,15 @@ func composeExec(t *testing.T, d *deployment, _ *world) {
 // Files go between calls and the API through the home, and through a /tmp that the engine has mounted
 // after the service started.
 func composeFiles(t *testing.T, d *deployment, _ *world) {
-	d.registerAs(t, "files", apitypes.Registration{UserID: "files", Permissions: apitypes.Permissions{WriteDirs: []string{"/home"}}})
+	d.registerAs(t, "files", types.Registration{UserID: "files", Permissions: types.Permissions{WriteDirs: []string{"/home"}}})
 	for _, name := range []string{"/home/in.txt", "/tmp/in.txt"} {
-		if _, err := d.client.Write(t.Context(), "files", apitypes.Write{Target: apitypes.Target{Path: name}, Content: "from the API"}); err != nil {
+		if _, err := d.client.Write(t.Context(), "files", types.Write{Target: types.Target{Path: name}, Content: "from the API"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := d.sh(t, "files", "cat "+name+"; umask 077; echo from a call > "+name+".out"); got != "from the API" {
 			t.Errorf("%s: %q", name, got)
 		}
-		if out, err := d.client.Read(t.Context(), "files", apitypes.Read{Target: apitypes.Target{Path: name + ".out"}}); err != nil || out.Content != "from a call\n" {
+		if out, err := d.client.Read(t.Context(), "files", types.Read{Target: types.Target{Path: name + ".out"}}); err != nil || out.Content != "from a call\n" {
 			t.Errorf("%s: %+v %v", name, out, err)
 		}
 	}
@@ -140,7 +140,7 @@ func composeCommandLine(t *testing.T, d *deployment, _ *world) {
 // A durable process goes on while its service is restarted, and is found again.
 func composeProcess(t *testing.T, d *deployment, _ *world) {
 	d.register(t, "durable")
-	p := d.startProcess(t, "durable", apitypes.StartProcess{Name: "counter", Command: counting})
+	p := d.startProcess(t, "durable", types.StartProcess{Name: "counter", Command: counting})
 	prints(t, p, "line 3\n")
 	before := d.service(t).State.StartedAt
 	d.compose(t, "restart")
@@ -155,7 +155,7 @@ func composeProcess(t *testing.T, d *deployment, _ *world) {
 	lines := checkCount(t, logOf(t, p))
 	eventually(t, "the process goes on", func() bool { return strings.Count(logOf(t, p), "\n") > lines })
 	now := d.process(t, "durable", p.ID)
-	if now.Status != apitypes.ProcessRunning || now.RestartCount != 0 || now.PID == nil || p.PID == nil || *now.PID != *p.PID {
+	if now.Status != types.ProcessRunning || now.RestartCount != 0 || now.PID == nil || p.PID == nil || *now.PID != *p.PID {
 		t.Errorf("it was %+v, it is %+v", p, now)
 	}
 }

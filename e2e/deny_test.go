@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // secret is in every file that nobody may see. The files themselves are readable for all, so that
@@ -35,7 +35,7 @@ func (l *lab) try(t *testing.T, id string, grants, rows []string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := l.run(t, id, apitypes.Exec{Permissions: grants, Argv: []string{"python3", "-c", tryEverything}, Env: map[string]string{"ROWS": string(text)}})
+	out := l.run(t, id, types.Exec{Permissions: grants, Argv: []string{"python3", "-c", tryEverything}, Env: map[string]string{"ROWS": string(text)}})
 	if out.Failed {
 		t.Errorf("with %v the attempts ended with %+v: %s", grants, out.Result, out.Stderr)
 	}
@@ -101,7 +101,7 @@ func TestDenyList(t *testing.T) {
 				if state == "before" {
 					l.plantSecrets(t, user)
 				}
-				l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{WriteDirs: []string{"/home/plain"}}})
+				l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WriteDirs: []string{"/home/plain"}}})
 				for _, c := range grantsOfAHome {
 					expect(t, "first", c.grants, l.try(t, user, c.grants, homeRows()), c.allowed)
 				}
@@ -152,14 +152,14 @@ func (l *lab) checkFileCalls(t *testing.T, user string) {
 		for _, path := range []string{"~/" + row, "/home/plain/../" + row, row + "/key", "~/" + row + "/sub/key", l.at(user, row), "/home/" + row + "/"} {
 			for name, call := range l.fileCalls(user, path) {
 				content, err := call(t.Context())
-				if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid || strings.Contains(content, secret) || strings.Contains(err.Error(), secret) {
+				if kind := kindOf(err); kind != types.Denied && kind != types.Invalid || strings.Contains(content, secret) || strings.Contains(err.Error(), secret) {
 					t.Errorf("%s %s: %q, %v", name, path, content, err)
 				}
 			}
-			if _, err := l.client.Stat(t.Context(), user, path); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.Stat(t.Context(), user, path); kindOf(err) != types.Denied {
 				t.Errorf("stat %s: %v", path, err)
 			}
-			if _, err := l.client.ListDir(t.Context(), user, path); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.ListDir(t.Context(), user, path); kindOf(err) != types.Denied {
 				t.Errorf("list %s: %v", path, err)
 			}
 		}
@@ -169,7 +169,7 @@ func (l *lab) checkFileCalls(t *testing.T, user string) {
 				t.Errorf("%s is listed", row)
 			}
 		}
-		if err != nil && kindOf(err) != apitypes.NotFound {
+		if err != nil && kindOf(err) != types.NotFound {
 			t.Errorf("list around %s: %v", row, err)
 		}
 	}
@@ -205,14 +205,14 @@ func TestNoGrantOpensTheDenyList(t *testing.T) {
 		l.register(t, "deny-tags")
 		for _, row := range homeRows() {
 			for _, tag := range []string{"@write:" + row, "@read:" + row, "@write:" + row + "/key"} {
-				_, err := l.client.Exec(context.Background(), "deny-tags", apitypes.Exec{Permissions: []string{tag}, Command: "true"})
-				if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), tag) {
+				_, err := l.client.Exec(context.Background(), "deny-tags", types.Exec{Permissions: []string{tag}, Command: "true"})
+				if kindOf(err) != types.Denied || !strings.Contains(err.Error(), tag) {
 					t.Errorf("%s: %v", tag, err)
 				}
 			}
 		}
 		grants := []string{"@write:/home/.config", "@write:/home/Library", "@read:/home"}
-		out := l.run(t, "deny-tags", apitypes.Exec{Permissions: grants, Command: "touch ~+/.config/x ~+/Library/x && cat .config/*/* Library/*/* Library/*/*/* .ssh/* .netrc 2>/dev/null; cat plain/file"})
+		out := l.run(t, "deny-tags", types.Exec{Permissions: grants, Command: "touch ~+/.config/x ~+/Library/x && cat .config/*/* Library/*/* Library/*/*/* .ssh/* .netrc 2>/dev/null; cat plain/file"})
 		if out.Stdout != "read" {
 			t.Errorf("got %q", out.Stdout)
 		}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -30,7 +30,7 @@ func (c *cutAfter) Write(p []byte) (int, error) {
 }
 
 // leave starts an exec with detachOnDisconnect and cuts the connection once so many bytes have come.
-func (l *lab) leave(t *testing.T, user string, e apitypes.Exec, after int) (execID string, seen []byte) {
+func (l *lab) leave(t *testing.T, user string, e types.Exec, after int) (execID string, seen []byte) {
 	t.Helper()
 	e.DetachOnDisconnect, e.Permissions = true, workspace
 	ctx, cut := context.WithCancel(context.Background())
@@ -45,7 +45,7 @@ func (l *lab) leave(t *testing.T, user string, e apitypes.Exec, after int) (exec
 }
 
 // detached is an exec as the list has it.
-func (l *lab) detached(t *testing.T, user, execID string) apitypes.DetachedExec {
+func (l *lab) detached(t *testing.T, user, execID string) types.DetachedExec {
 	t.Helper()
 	list, err := l.client.DetachedExecs(context.Background(), user)
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *lab) detached(t *testing.T, user, execID string) apitypes.DetachedExec 
 		}
 	}
 	t.Fatalf("%s is not in %+v", execID, list)
-	return apitypes.DetachedExec{}
+	return types.DetachedExec{}
 }
 
 func lines(from, to int) string {
@@ -74,7 +74,7 @@ func TestComingBackToAnExec(t *testing.T) {
 		l.register(t, "back")
 		l.register(t, "stranger")
 		const command = "seq 400000; read line; echo got $line; exit 9"
-		id, seen := l.leave(t, "back", apitypes.Exec{Command: command, TimeoutMs: unhurried}, 300_000)
+		id, seen := l.leave(t, "back", types.Exec{Command: command, TimeoutMs: unhurried}, 300_000)
 		all := lines(1, 400_000)
 		if !strings.HasPrefix(all, string(seen)) {
 			t.Fatalf("%d bytes came, but not as printed", len(seen))
@@ -83,7 +83,7 @@ func TestComingBackToAnExec(t *testing.T) {
 
 		_, err := l.client.Reattach(context.Background(), "stranger", id, 0, client.Streams{})
 		var refused *client.Error
-		if !errors.As(err, &refused) || refused.Kind != apitypes.NotFound {
+		if !errors.As(err, &refused) || refused.Kind != types.NotFound {
 			t.Errorf("a stranger: %v", err)
 		}
 		if list, err := l.client.DetachedExecs(context.Background(), "stranger"); err != nil || len(list) > 0 {
@@ -115,12 +115,12 @@ func TestHowDetachedExecsEnd(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "goeson")
 		timeout := int64(5000) // its caller leaves before
-		id, _ := l.leave(t, "goeson", apitypes.Exec{Command: "echo ready; setsid sleep 7620 & sleep 7621", TimeoutMs: &timeout}, 1)
+		id, _ := l.leave(t, "goeson", types.Exec{Command: "echo ready; setsid sleep 7620 & sleep 7621", TimeoutMs: &timeout}, 1)
 		eventually(t, "its time is up", func() bool {
 			e := l.detached(t, "goeson", id)
 			return e.Result != nil && e.Result.TimedOut && !e.Attached
 		})
-		id, _ = l.leave(t, "goeson", apitypes.Exec{Command: "echo ready; setsid sleep 7620 & sleep 7621"}, 1)
+		id, _ = l.leave(t, "goeson", types.Exec{Command: "echo ready; setsid sleep 7620 & sleep 7621"}, 1)
 		eventually(t, "it goes on", func() bool { return sleeping(t, l, "goeson", "7621") != "" })
 		ended, err := l.client.KillExec(context.Background(), "goeson", id)
 		if err != nil || ended.Result == nil || ended.Result.Signal == nil || *ended.Result.Signal != "SIGKILL" {
@@ -136,7 +136,7 @@ func TestHowDetachedExecsEnd(t *testing.T) {
 func TestDetachedExecsEndWithTheService(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "last")
-		l.leave(t, "last", apitypes.Exec{Command: "echo ready; setsid sleep 7622 & sleep 7622"}, 1)
+		l.leave(t, "last", types.Exec{Command: "echo ready; setsid sleep 7622 & sleep 7622"}, 1)
 		eventually(t, "it goes on", func() bool { return sleeping(t, l, "last", "7622") != "" })
 		l.stop(syscall.SIGTERM)
 		if err := l.start(); err != nil {
@@ -154,13 +154,13 @@ func TestDetachedExecsEndWithTheService(t *testing.T) {
 // What a command cannot reach is told while it runs: this one goes on when its caller has heard of it.
 func TestRefusalsAreToldAtOnce(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
-		l.registerAs(t, "told", apitypes.Registration{UserID: "told", Permissions: apitypes.Permissions{Network: true}})
+		l.registerAs(t, "told", types.Registration{UserID: "told", Permissions: types.Permissions{Network: true}})
 		answer, say := io.Pipe()
-		var told []apitypes.Refusal
-		result, err := l.client.Attach(context.Background(), "told", apitypes.Exec{
+		var told []types.Refusal
+		result, err := l.client.Attach(context.Background(), "told", types.Exec{
 			Command:     "getent ahosts files.example.net; getent ahosts files.example.net; read line; test $line = heard",
 			Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"},
-		}, client.Streams{Stdin: answer, Refused: func(r apitypes.Refusal) {
+		}, client.Streams{Stdin: answer, Refused: func(r types.Refusal) {
 			if told = append(told, r); len(told) == 1 {
 				go func() { _, _ = io.WriteString(say, "heard\n") }()
 			}
@@ -169,7 +169,7 @@ func TestRefusalsAreToldAtOnce(t *testing.T) {
 		if err != nil || result.Failed || len(result.Egress) != 1 {
 			t.Errorf("%+v, %v", result, err)
 		}
-		if len(told) != 1 || told[0].Name != "files.example.net" || told[0].Verdict != apitypes.VerdictDenied {
+		if len(told) != 1 || told[0].Name != "files.example.net" || told[0].Verdict != types.VerdictDenied {
 			t.Errorf("told %+v", told)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"github.com/daycare-run/sandbox/doctor"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
 // doctor runs sandbox doctor, and returns what it found and its exit code.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
@@ -57,23 +57,23 @@ func TestEgressByName(t *testing.T) {
 func TestEgressOfRequests(t *testing.T) {
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "table")
-		l.registerAs(t, "tableless", apitypes.Registration{UserID: "table"})
+		l.registerAs(t, "tableless", types.Registration{UserID: "table"})
 		for _, c := range []struct {
 			name, sandbox string
-			e             apitypes.Exec
-			kind          apitypes.Kind
+			e             types.Exec
+			kind          types.Kind
 			want          string
 		}{
-			{"names without the grant", "table", apitypes.Exec{AllowedDomains: []string{"example.org"}}, apitypes.Denied, "allowedDomains needs @network"},
-			{"presets without the grant", "table", apitypes.Exec{PackageManagers: []string{"node"}}, apitypes.Denied, "packageManagers needs @network"},
-			{"the grant without a name", "table", apitypes.Exec{Permissions: []string{"@network"}}, apitypes.Invalid, "@network needs a domain"},
-			{"an empty list", "table", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{}}, apitypes.Invalid, "@network needs a domain"},
-			{"a sandbox that does not hold it", "tableless", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}, apitypes.Denied, "@network"},
-			{"an address", "table", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"198.51.100.10"}}, apitypes.Invalid, "198.51.100.10"},
-			{"all of a suffix", "table", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"*.com"}}, apitypes.Invalid, "*.com"},
-			{"a scheme", "table", apitypes.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"https://example.org"}}, apitypes.Invalid, "https://example.org"},
-			{"an unknown preset", "table", apitypes.Exec{Permissions: []string{"@network"}, PackageManagers: []string{"npm"}}, apitypes.Invalid, "npm"},
-			{"neither", "table", apitypes.Exec{Permissions: []string{}}, "", ""},
+			{"names without the grant", "table", types.Exec{AllowedDomains: []string{"example.org"}}, types.Denied, "allowedDomains needs @network"},
+			{"presets without the grant", "table", types.Exec{PackageManagers: []string{"node"}}, types.Denied, "packageManagers needs @network"},
+			{"the grant without a name", "table", types.Exec{Permissions: []string{"@network"}}, types.Invalid, "@network needs a domain"},
+			{"an empty list", "table", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{}}, types.Invalid, "@network needs a domain"},
+			{"a sandbox that does not hold it", "tableless", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}, types.Denied, "@network"},
+			{"an address", "table", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"198.51.100.10"}}, types.Invalid, "198.51.100.10"},
+			{"all of a suffix", "table", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"*.com"}}, types.Invalid, "*.com"},
+			{"a scheme", "table", types.Exec{Permissions: []string{"@network"}, AllowedDomains: []string{"https://example.org"}}, types.Invalid, "https://example.org"},
+			{"an unknown preset", "table", types.Exec{Permissions: []string{"@network"}, PackageManagers: []string{"npm"}}, types.Invalid, "npm"},
+			{"neither", "table", types.Exec{Permissions: []string{}}, "", ""},
 		} {
 			c.e.Command = "true"
 			_, err := l.client.Exec(t.Context(), c.sandbox, c.e)
@@ -129,8 +129,8 @@ func TestEgressOpen(t *testing.T) {
 	})
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "open")
-		_, err := l.client.Exec(t.Context(), "open", apitypes.Exec{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"*"}})
-		if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), `"*" is forbidden`) {
+		_, err := l.client.Exec(t.Context(), "open", types.Exec{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"*"}})
+		if kindOf(err) != types.Denied || !strings.Contains(err.Error(), `"*" is forbidden`) {
 			t.Errorf("%v", err)
 		}
 	}, "SANDBOXD_EGRESS_ALLOW_GLOBAL_WILDCARD=false")
@@ -388,12 +388,12 @@ func TestEgressIsOfTheCall(t *testing.T) {
 		l.traveller(t, w, "calls")
 		first, second := w.name(t, "first", w.shared), w.name(t, "second", w.shared)
 		type answer struct {
-			out apitypes.Output
+			out types.Output
 			err error
 		}
 		done := make(chan answer, 1)
 		go func() {
-			out, err := l.client.Exec(t.Context(), "calls", apitypes.Exec{
+			out, err := l.client.Exec(t.Context(), "calls", types.Exec{
 				Command: "until test -e /tmp/other-done; do sleep 0.1; done; " + hello("http://"+first), Permissions: []string{"@network"}, AllowedDomains: []string{first},
 				TimeoutMs: unhurried,
 			})
@@ -402,7 +402,7 @@ func TestEgressIsOfTheCall(t *testing.T) {
 		if out := l.reach(t, "calls", hello("http://"+first), second); !out.Failed {
 			t.Errorf("the second call reaches the first one's name: %q", out.Stdout)
 		}
-		if out := l.run(t, "calls", apitypes.Exec{Command: hello("http://" + first)}); !out.Failed {
+		if out := l.run(t, "calls", types.Exec{Command: hello("http://" + first)}); !out.Failed {
 			t.Errorf("a call without @network reaches it: %q", out.Stdout)
 		}
 		succeeds(t, l.reach(t, "calls", hello("http://"+second)+" && touch /tmp/other-done", second))
@@ -423,7 +423,7 @@ func TestEgressAddressReuse(t *testing.T) {
 		wait, end := io.Pipe()
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(t.Context(), "reuse", apitypes.Exec{
+			_, err := l.client.Attach(t.Context(), "reuse", types.Exec{
 				Command: hello("http://"+first) + "; read line", Permissions: []string{"@network"}, AllowedDomains: []string{first}, TimeoutMs: unhurried,
 			}, client.Streams{Stdin: wait, Stdout: out})
 			ended <- err
@@ -512,7 +512,7 @@ func TestEgressRepairs(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "repair")
 		name := w.name(t, "repair", w.shared)
-		call := func() apitypes.Output { return l.reach(t, "repair", hello("http://"+name), name) }
+		call := func() types.Output { return l.reach(t, "repair", hello("http://"+name), name) }
 		succeeds(t, call())
 		table := l.egress + "-isolated"
 		good := l.place.nft(t, "-s", "-t", "list", "table", "inet", table)
@@ -524,7 +524,7 @@ func TestEgressRepairs(t *testing.T) {
 		// The bridge loses its address: the next container notices.
 		for _, spoil := range [][]string{{"addr", "flush", "dev", l.egress + "-iso"}, {"link", "del", l.egress + "-iso"}} {
 			l.place.ip(t, spoil...)
-			l.registerAs(t, "repair2", apitypes.Registration{UserID: "repair2", Permissions: apitypes.Permissions{Network: true}})
+			l.registerAs(t, "repair2", types.Registration{UserID: "repair2", Permissions: types.Permissions{Network: true}})
 			if got := succeeds(t, l.reach(t, "repair2", hello("http://"+name), name)); got != "hello from "+name {
 				t.Errorf("after %v: %q", spoil, got)
 			}
@@ -692,15 +692,15 @@ func TestEgressWithoutRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.traveller(t, w, "weak")
-	_, err := l.client.Exec(t.Context(), "weak", apitypes.Exec{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}})
-	if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "cannot hold a call to names") {
+	_, err := l.client.Exec(t.Context(), "weak", types.Exec{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}})
+	if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "cannot hold a call to names") {
 		t.Errorf("filtered: %v", err)
 	}
 	name := w.name(t, "weak", w.shared)
 	if got := succeeds(t, l.reach(t, "weak", hello("http://"+name), "*")); got != "hello from "+name {
 		t.Errorf("open: %q", got)
 	}
-	if out := l.run(t, "weak", apitypes.Exec{Command: hello("http://" + w.shared.String())}); !out.Failed {
+	if out := l.run(t, "weak", types.Exec{Command: hello("http://" + w.shared.String())}); !out.Failed {
 		t.Errorf("blocked: %q", out.Stdout)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -47,7 +47,7 @@ func TestOneUserCannotTakeAllDescriptors(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(ctx, "greedy", apitypes.Exec{
+			_, err := l.client.Attach(ctx, "greedy", types.Exec{
 				Permissions: []string{"@network"}, AllowedDomains: []string{name}, Argv: []string{"python3", "-c", hold, name},
 			}, client.Streams{Stdout: out, Stderr: out})
 			ended <- err
@@ -71,7 +71,7 @@ func TestOneUserCannotTakeAllDescriptors(t *testing.T) {
 		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("another user's calls took %s", took)
 		}
-		told, err := l.client.Decisions(t.Context(), client.DecisionQuery{UserID: "greedy", Verdict: apitypes.VerdictLimited})
+		told, err := l.client.Decisions(t.Context(), client.DecisionQuery{UserID: "greedy", Verdict: types.VerdictLimited})
 		if err != nil || len(told) == 0 || !strings.HasPrefix(told[0].Reason, "budget used up") {
 			t.Errorf("%+v, %v", told, err)
 		}

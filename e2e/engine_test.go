@@ -22,7 +22,7 @@ import (
 	docker "github.com/docker/docker/client"
 	"github.com/vishvananda/netns"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -220,7 +220,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 			}
 			cut := make(chan error, 1)
 			go func() {
-				_, err := l.client.Exec(context.Background(), "engine", apitypes.Exec{Permissions: workspace, Command: "echo > begun; sleep 7400"})
+				_, err := l.client.Exec(context.Background(), "engine", types.Exec{Permissions: workspace, Command: "echo > begun; sleep 7400"})
 				cut <- err
 			}()
 			eventually(t, "the command runs", func() bool { _, err := os.Stat(l.home("engine") + "/begun"); return err == nil })
@@ -228,9 +228,9 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 			if err := <-cut; err == nil {
 				t.Error("a command did not notice that its engine stopped")
 			}
-			_, err = l.client.Exec(t.Context(), "engine", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
+			_, err = l.client.Exec(t.Context(), "engine", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 			var failure *client.Error
-			if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || !strings.Contains(failure.Message, "no Docker engine answers at unix://"+engine.place.socket+": start it") {
+			if !errors.As(err, &failure) || failure.Kind != types.Engine || !strings.Contains(failure.Message, "no Docker engine answers at unix://"+engine.place.socket+": start it") {
 				t.Errorf("with the engine down: %v", err)
 			}
 			if health, err := l.client.Health(t.Context()); err != nil || health.Status != "degraded" {
@@ -238,7 +238,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 			}
 			engine.start(t)
 			eventually(t, "commands run again", func() bool {
-				out, err := l.client.Exec(t.Context(), "engine", apitypes.Exec{Permissions: workspace, Command: "read line < note; echo $line"})
+				out, err := l.client.Exec(t.Context(), "engine", types.Exec{Permissions: workspace, Command: "read line < note; echo $line"})
 				return err == nil && out.Stdout == "one\n"
 			})
 			if left := len(l.containers(t)); left != 1 {
@@ -262,12 +262,12 @@ func TestServiceStartsBeforeItsEngine(t *testing.T) {
 	}
 	defer l.close()
 	l.register(t, "early")
-	if _, err := l.client.Exec(t.Context(), "early", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}}); err == nil {
+	if _, err := l.client.Exec(t.Context(), "early", types.Exec{Permissions: workspace, Argv: []string{"true"}}); err == nil {
 		t.Error("a command ran without an engine")
 	}
 	engine.start(t)
 	eventually(t, "commands run", func() bool {
-		out, err := l.client.Exec(t.Context(), "early", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
+		out, err := l.client.Exec(t.Context(), "early", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 		return err == nil && !out.Failed
 	})
 }

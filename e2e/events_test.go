@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // controlSocket is an engine's control socket: it answers each line. The lab's directory is closed to
@@ -59,7 +59,7 @@ print(s.makefile().readline().strip())" 2>&1 | tail -1; ls /run/daycare 2>/dev/n
 func TestEvents(t *testing.T) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		l := newLabIn(t, p, runtime, "SANDBOXD_EVENTS_SOCKET="+controlSocket(t))
-		l.registerAs(t, "events", apitypes.Registration{UserID: "events", Permissions: apitypes.Permissions{Events: true}})
+		l.registerAs(t, "events", types.Registration{UserID: "events", Permissions: types.Permissions{Events: true}})
 		l.register(t, "no-events")
 		if got := l.bash(t, "events", []string{"@events"}, talk); got != "heard hello\ncontrol.sock" {
 			t.Errorf("with the grant: %q", got)
@@ -72,7 +72,7 @@ func TestEvents(t *testing.T) {
 				t.Errorf("with %v: %q", grants, got)
 			}
 		}
-		if _, err := l.client.Exec(t.Context(), "no-events", apitypes.Exec{Permissions: []string{"@events"}, Command: "true"}); kindOf(err) != apitypes.Denied {
+		if _, err := l.client.Exec(t.Context(), "no-events", types.Exec{Permissions: []string{"@events"}, Command: "true"}); kindOf(err) != types.Denied {
 			t.Errorf("without the permission: %v", err)
 		}
 		count := map[string]int{}
@@ -100,9 +100,9 @@ func TestEvents(t *testing.T) {
 
 func TestEventsWithoutASocket(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
-		l.registerAs(t, "deaf-events", apitypes.Registration{UserID: "deaf-events", Permissions: apitypes.Permissions{Events: true}})
-		_, err := l.client.Exec(t.Context(), "deaf-events", apitypes.Exec{Permissions: []string{"@events"}, Command: "true"})
-		if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "eventsSocket") {
+		l.registerAs(t, "deaf-events", types.Registration{UserID: "deaf-events", Permissions: types.Permissions{Events: true}})
+		_, err := l.client.Exec(t.Context(), "deaf-events", types.Exec{Permissions: []string{"@events"}, Command: "true"})
+		if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "eventsSocket") {
 			t.Errorf("got %v", err)
 		}
 		if got := l.bash(t, "deaf-events", none, "ls /run/daycare 2>/dev/null; echo other calls run"); got != "other calls run" {

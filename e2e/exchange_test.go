@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -98,20 +98,20 @@ func TestExchangeOfAMountsSource(t *testing.T) {
 	for name, c := range map[string]struct {
 		source, parent, target string // in the home, in the home, inside
 		grants                 []string
-		box                    func(l *lab, user string) apitypes.Registration
+		box                    func(l *lab, user string) types.Registration
 		outside                []string // beside a canary
 		least                  int
 	}{
-		"a write grant": {"project/sub", "project", "/home/project/sub", []string{"@write:/home/project/sub"}, func(l *lab, user string) apitypes.Registration {
-			return apitypes.Registration{UserID: user}
+		"a write grant": {"project/sub", "project", "/home/project/sub", []string{"@write:/home/project/sub"}, func(l *lab, user string) types.Registration {
+			return types.Registration{UserID: user}
 		}, []string{"sub/canary"}, 12},
-		"an app's data": {"apps/one/data", "apps/one", "/home/apps/one/data", none, func(l *lab, user string) apitypes.Registration {
-			return apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{AppID: "one"}}
+		"an app's data": {"apps/one/data", "apps/one", "/home/apps/one/data", none, func(l *lab, user string) types.Registration {
+			return types.Registration{UserID: user, Permissions: types.Permissions{AppID: "one"}}
 		}, nil, 6}, // a mount in a mount: there is nothing outside to put it on
-		"a further mount": {"shared/sub", "shared", "/mnt/data", []string{"@write:/mnt/data"}, func(l *lab, user string) apitypes.Registration {
-			return apitypes.Registration{
-				UserID: user, Mounts: []apitypes.Mount{{Source: l.at(user, "shared/sub"), Target: "/mnt/data"}},
-				Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/data"}},
+		"a further mount": {"shared/sub", "shared", "/mnt/data", []string{"@write:/mnt/data"}, func(l *lab, user string) types.Registration {
+			return types.Registration{
+				UserID: user, Mounts: []types.Mount{{Source: l.at(user, "shared/sub"), Target: "/mnt/data"}},
+				Permissions: types.Permissions{WriteDirs: []string{"/mnt/data"}},
 			}
 		}, []string{"sub/canary"}, 6},
 	} {
@@ -137,8 +137,8 @@ func TestExchangeOfAMountsSource(t *testing.T) {
 				go func() { swapped <- swap(stop, pairs...) }()
 				// Refusals by a look before anything is made are many; those that count come later.
 				done, less, refused, late, refusals := 0, 0, 0, 0, map[string]int{}
-				call := func() (apitypes.Output, error) {
-					return l.client.Exec(t.Context(), user, apitypes.Exec{Permissions: c.grants, Command: fmt.Sprintf("cat %[1]s/inside; cat %[1]s/canary %[1]s/*/canary; echo x >> %[1]s/x && echo written", c.target)})
+				call := func() (types.Output, error) {
+					return l.client.Exec(t.Context(), user, types.Exec{Permissions: c.grants, Command: fmt.Sprintf("cat %[1]s/inside; cat %[1]s/canary %[1]s/*/canary; echo x >> %[1]s/x && echo written", c.target)})
 				}
 				lacks := func() bool { return refused == 0 || done+less+late == 0 }
 				for begun := time.Now(); time.Since(begun) < longest && (done+late < c.least || done == 0 || late == 0) || time.Since(begun) < most && lacks(); {
@@ -148,7 +148,7 @@ func TestExchangeOfAMountsSource(t *testing.T) {
 						t.Errorf("a host path is told: %v", err)
 					case err != nil:
 						refused++
-						if kindOf(err) == apitypes.Engine {
+						if kindOf(err) == types.Engine {
 							late++
 						}
 						refusals[string(kindOf(err))+" "+err.Error()]++
@@ -196,7 +196,7 @@ func TestExchangeAgainstTheFileCalls(t *testing.T) {
 		l.register(t, "swapper")
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(context.Background(), "swapper", apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", exchangeInside, dir}}, client.Streams{Stdout: out, Stderr: out})
+			_, err := l.client.Attach(context.Background(), "swapper", types.Exec{Permissions: workspace, Argv: []string{"python3", "-c", exchangeInside, dir}}, client.Streams{Stdout: out, Stderr: out})
 			ended <- err
 		}()
 		eventually(t, "the command exchanges", func() bool { return strings.Contains(out.String(), "begun") })
@@ -211,21 +211,21 @@ func TestExchangeAgainstTheFileCalls(t *testing.T) {
 						_, err = l.client.Upload(t.Context(), "swapper", "/home/a/b/file", strings.NewReader("inside"), false)
 						writes.Add(1)
 					case n%8 == 6:
-						_, err = l.client.Write(t.Context(), "swapper", apitypes.Write{Target: client.Target("/home/a/b/new/file"), Content: "inside"})
+						_, err = l.client.Write(t.Context(), "swapper", types.Write{Target: client.Target("/home/a/b/new/file"), Content: "inside"})
 						writes.Add(1)
 					case n%8 == 5:
-						var listing apitypes.Listing
+						var listing types.Listing
 						listing, err = l.client.ListDir(t.Context(), "swapper", "/home/a")
 						if len(listing.Entries) == 2 && listing.Entries[1].Name == "file" {
 							t.Error("what is outside was listed")
 						}
 						reads.Add(1)
 					case n%2 == 0:
-						_, err = l.client.Write(t.Context(), "swapper", apitypes.Write{Target: client.Target("/home/a/b/file"), Content: "inside"})
+						_, err = l.client.Write(t.Context(), "swapper", types.Write{Target: client.Target("/home/a/b/file"), Content: "inside"})
 						writes.Add(1)
 					default:
-						var got apitypes.ReadResult
-						got, err = l.client.Read(t.Context(), "swapper", apitypes.Read{Target: client.Target("/home/a/b/file")})
+						var got types.ReadResult
+						got, err = l.client.Read(t.Context(), "swapper", types.Read{Target: client.Target("/home/a/b/file")})
 						if err == nil && got.Content != "inside" {
 							t.Errorf("read %q", got.Content)
 						}
@@ -233,7 +233,7 @@ func TestExchangeAgainstTheFileCalls(t *testing.T) {
 					}
 					if err != nil {
 						refused.Add(1)
-						if kind := kindOf(err); kind == "" || kind == apitypes.Engine || strings.Contains(err.Error(), l.dir) {
+						if kind := kindOf(err); kind == "" || kind == types.Engine || strings.Contains(err.Error(), l.dir) {
 							t.Errorf("refused with %v", err)
 						}
 					}

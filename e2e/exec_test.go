@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -50,7 +50,7 @@ func TestOutputAndExitAreExact(t *testing.T) {
 		l.register(t, "exact")
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
-				out := l.run(t, "exact", apitypes.Exec{Permissions: workspace, Command: c.command})
+				out := l.run(t, "exact", types.Exec{Permissions: workspace, Command: c.command})
 				stdout, err := client.Stdout(out)
 				if err != nil {
 					t.Fatal(err)
@@ -69,7 +69,7 @@ func TestOutputAndExitAreExact(t *testing.T) {
 	})
 }
 
-func checkEnd(t *testing.T, r apitypes.Result, code int, signal string) {
+func checkEnd(t *testing.T, r types.Result, code int, signal string) {
 	t.Helper()
 	gotSignal := ""
 	if r.Signal != nil {
@@ -87,7 +87,7 @@ func checkEnd(t *testing.T, r apitypes.Result, code int, signal string) {
 func streams(t *testing.T, l *lab, command, stdout, stderr string) {
 	t.Helper()
 	var gotOut, gotErr bytes.Buffer
-	if _, err := l.client.Attach(context.Background(), "exact", apitypes.Exec{Permissions: workspace, Command: command},
+	if _, err := l.client.Attach(context.Background(), "exact", types.Exec{Permissions: workspace, Command: command},
 		client.Streams{Stdout: &gotOut, Stderr: &gotErr}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,15 +99,15 @@ func streams(t *testing.T, l *lab, command, stdout, stderr string) {
 func TestArgvNeedsNoShell(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "argv")
-		out := l.run(t, "argv", apitypes.Exec{Permissions: workspace, Argv: []string{"printf", "%s|", "a b", "$HOME", "*", ""}})
+		out := l.run(t, "argv", types.Exec{Permissions: workspace, Argv: []string{"printf", "%s|", "a b", "$HOME", "*", ""}})
 		if out.Stdout != "a b|$HOME|*||" {
 			t.Errorf("got %q", out.Stdout)
 		}
-		out = l.run(t, "argv", apitypes.Exec{Permissions: workspace, Argv: []string{"no-such-program"}})
+		out = l.run(t, "argv", types.Exec{Permissions: workspace, Argv: []string{"no-such-program"}})
 		if *out.ExitCode != 127 || !strings.Contains(out.Stderr, "no-such-program: command not found") {
 			t.Errorf("got %+v", out)
 		}
-		out = l.run(t, "argv", apitypes.Exec{Permissions: workspace, Argv: []string{"/etc/passwd"}})
+		out = l.run(t, "argv", types.Exec{Permissions: workspace, Argv: []string{"/etc/passwd"}})
 		if *out.ExitCode != 126 || !strings.Contains(out.Stderr, "permission denied") {
 			t.Errorf("got %+v", out)
 		}
@@ -117,7 +117,7 @@ func TestArgvNeedsNoShell(t *testing.T) {
 func TestEnvironmentIsTheCallersAlone(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "env")
-		out := l.run(t, "env", apitypes.Exec{
+		out := l.run(t, "env", types.Exec{
 			Permissions: workspace,
 			Command:     "env", Env: map[string]string{"A": "1", "B": "env"}, Secrets: map[string]string{"B": "a-secret-value"},
 		})
@@ -140,12 +140,12 @@ func TestStdinLargerThanAPipe(t *testing.T) {
 	want := fmt.Sprintf("%x", sha256.Sum256(input))
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "stdin")
-		out := l.run(t, "stdin", apitypes.Exec{Permissions: workspace, Command: "sha256sum", Stdin: string(input)})
+		out := l.run(t, "stdin", types.Exec{Permissions: workspace, Command: "sha256sum", Stdin: string(input)})
 		if got := strings.Fields(out.Stdout)[0]; got != want {
 			t.Errorf("buffered: got %s, want %s", got, want)
 		}
 		var stdout bytes.Buffer
-		if _, err := l.client.Attach(context.Background(), "stdin", apitypes.Exec{Permissions: workspace, Command: "sha256sum"},
+		if _, err := l.client.Attach(context.Background(), "stdin", types.Exec{Permissions: workspace, Command: "sha256sum"},
 			client.Streams{Stdin: bytes.NewReader(input), Stdout: &stdout}); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestStdinLargerThanAPipe(t *testing.T) {
 			t.Errorf("attached: got %s, want %s", got, want)
 		}
 		// A command that does not read its stdin ends all the same.
-		if _, err := l.client.Attach(context.Background(), "stdin", apitypes.Exec{Permissions: workspace, Command: "true"},
+		if _, err := l.client.Attach(context.Background(), "stdin", types.Exec{Permissions: workspace, Command: "true"},
 			client.Streams{Stdin: bytes.NewReader(input)}); err != nil {
 			t.Error(err)
 		}
@@ -163,11 +163,11 @@ func TestStdinLargerThanAPipe(t *testing.T) {
 func TestOutputIsCutAtTheLimit(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "cut")
-		out := l.run(t, "cut", apitypes.Exec{Permissions: workspace, Command: "head -c 10000000 /dev/zero | tr '\\0' x; echo short >&2"})
+		out := l.run(t, "cut", types.Exec{Permissions: workspace, Command: "head -c 10000000 /dev/zero | tr '\\0' x; echo short >&2"})
 		if len(out.Stdout) != 1_000_000 || !out.Truncated || out.Failed || out.Stderr != "short\n" {
 			t.Errorf("got %d bytes, truncated %v, failed %v, stderr %q", len(out.Stdout), out.Truncated, out.Failed, out.Stderr)
 		}
-		if out := l.run(t, "cut", apitypes.Exec{Permissions: workspace, Command: "head -c 1000000 /dev/zero | tr '\\0' x"}); len(out.Stdout) != 1_000_000 || out.Truncated {
+		if out := l.run(t, "cut", types.Exec{Permissions: workspace, Command: "head -c 1000000 /dev/zero | tr '\\0' x"}); len(out.Stdout) != 1_000_000 || out.Truncated {
 			t.Errorf("exactly the limit: got %d bytes, truncated %v", len(out.Stdout), out.Truncated)
 		}
 	})
@@ -184,7 +184,7 @@ for i in range(1024): sys.stdout.buffer.write(b); h.update(b)
 sys.stdout.flush(); print(h.hexdigest(),file=sys.stderr)`
 		var stderr bytes.Buffer
 		counted := &counter{to: sum}
-		if _, err := l.client.Attach(context.Background(), "large", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}},
+		if _, err := l.client.Attach(context.Background(), "large", types.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}},
 			client.Streams{Stdout: counted, Stderr: &stderr}); err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestLoginShell(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "login")
 		for login, want := range map[bool]string{true: "login_shell on", false: "login_shell off"} {
-			out := l.run(t, "login", apitypes.Exec{Permissions: workspace, Command: "shopt login_shell || true", Login: login})
+			out := l.run(t, "login", types.Exec{Permissions: workspace, Command: "shopt login_shell || true", Login: login})
 			if got := strings.Join(strings.Fields(out.Stdout), " "); got != want {
 				t.Errorf("login %v: %q", login, got)
 			}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // exposePorts are those of the host that stories may expose: below the ones that the kernel gives to
@@ -21,9 +21,9 @@ import (
 const exposePorts = "SANDBOXD_PROCESSES_EXPOSE_PORTS=30100-30199"
 
 // isReady waits until a process says that it is.
-func (l *lab) isReady(t *testing.T, sandbox, id string) apitypes.Process {
+func (l *lab) isReady(t *testing.T, sandbox, id string) types.Process {
 	t.Helper()
-	var p apitypes.Process
+	var p types.Process
 	eventually(t, "the process is ready", func() bool {
 		p = l.process(t, sandbox, id)
 		return p.Ready != nil && p.Ready.OK
@@ -50,9 +50,9 @@ func TestAProcessIsReached(t *testing.T) {
 		l.register(t, "server")
 		large := strings.Repeat("0123456789abcdef", 1<<17)
 		l.put(t, "server", "large", large)
-		p := l.startProcess(t, "server", apitypes.StartProcess{
+		p := l.startProcess(t, "server", types.StartProcess{
 			Command: "until [ -e /tmp/go-on ]; do sleep 0.05; done; exec python3 -m http.server --bind 127.0.0.1 8000", KeepAlive: true,
-			Ready: &apitypes.Ready{Port: 8000, IntervalMs: 100}, Expose: []apitypes.Expose{{Port: 8000}},
+			Ready: &types.Ready{Port: 8000, IntervalMs: 100}, Expose: []types.Expose{{Port: 8000}},
 		})
 		if p.Ready == nil || p.Ready.OK || len(p.Expose) != 1 {
 			t.Fatalf("as it starts: %+v, %+v", p.Ready, p.Expose)
@@ -93,7 +93,7 @@ func TestAProcessIsReached(t *testing.T) {
 		eventually(t, "it is reached again", func() bool { got, err := fetch(url); return err == nil && got == large })
 
 		// Another process cannot have the port, nor the next service's.
-		taken := apitypes.StartProcess{Command: "true", Expose: []apitypes.Expose{{Port: 1, HostPort: p.Expose[0].HostPort}}}
+		taken := types.StartProcess{Command: "true", Expose: []types.Expose{{Port: 1, HostPort: p.Expose[0].HostPort}}}
 		if status := l.call(t, http.MethodPost, "server/processes", taken, nil); status != http.StatusConflict {
 			t.Errorf("a port that is taken: %d", status)
 		}
@@ -105,7 +105,7 @@ func TestAProcessIsReached(t *testing.T) {
 			}
 		}
 		eventually(t, "it was started again", func() bool {
-			return l.process(t, "server", p.ID).RestartCount == 1 && l.process(t, "server", p.ID).Status == apitypes.ProcessRunning
+			return l.process(t, "server", p.ID).RestartCount == 1 && l.process(t, "server", p.ID).Status == types.ProcessRunning
 		})
 		l.isReady(t, "server", p.ID)
 		check("after its restart")
@@ -136,9 +136,9 @@ while True:
     conn.sendall(sum.hexdigest().encode())
     conn.close()
 `)
-		p := l.startProcess(t, "echo", apitypes.StartProcess{
-			Argv: []string{"python3", "/home/sum.py"}, Ready: &apitypes.Ready{Command: "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7000))'", TimeoutMs: 20_000},
-			Expose: []apitypes.Expose{{Port: 7000}},
+		p := l.startProcess(t, "echo", types.StartProcess{
+			Argv: []string{"python3", "/home/sum.py"}, Ready: &types.Ready{Command: "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 7000))'", TimeoutMs: 20_000},
+			Expose: []types.Expose{{Port: 7000}},
 		})
 		l.isReady(t, "echo", p.ID)
 		conn, err := net.Dial("tcp", p.Expose[0].Address)
@@ -162,11 +162,11 @@ while True:
 func TestNothingIsExposedUnasked(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "hidden")
-		_, err := l.client.StartProcess(t.Context(), "hidden", apitypes.StartProcess{Command: "true", Expose: []apitypes.Expose{{Port: 80}}})
-		if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "processes.exposePorts") {
+		_, err := l.client.StartProcess(t.Context(), "hidden", types.StartProcess{Command: "true", Expose: []types.Expose{{Port: 80}}})
+		if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "processes.exposePorts") {
 			t.Errorf("%v", err)
 		}
-		p := l.startProcess(t, "hidden", apitypes.StartProcess{Argv: []string{"sleep", "7411"}, Ready: &apitypes.Ready{Command: "echo it is $NAME >&2; exit 3"}, Env: map[string]string{"NAME": "not up"}})
+		p := l.startProcess(t, "hidden", types.StartProcess{Argv: []string{"sleep", "7411"}, Ready: &types.Ready{Command: "echo it is $NAME >&2; exit 3"}, Env: map[string]string{"NAME": "not up"}})
 		eventually(t, "it says why it is not ready", func() bool {
 			r := l.process(t, "hidden", p.ID).Ready
 			return !r.OK && strings.Contains(r.Message, "code 3: it is not up")

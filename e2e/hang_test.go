@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/watchdog"
 )
 
@@ -132,7 +132,7 @@ func TestAHangIsBrokenUp(t *testing.T) {
 		hung.sh(t, name, "true")
 		called := make(chan error, 1)
 		go func() {
-			_, err := hung.client.Exec(context.Background(), name, apitypes.Exec{Permissions: workspace, Command: "echo > begun; sleep 7811"})
+			_, err := hung.client.Exec(context.Background(), name, types.Exec{Permissions: workspace, Command: "echo > begun; sleep 7811"})
 			called <- err
 		}()
 		eventually(t, "the command runs", func() bool { _, err := os.Stat(hung.home(name) + "/begun"); return err == nil })

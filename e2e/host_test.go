@@ -14,7 +14,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -27,7 +27,7 @@ var none = []string{}
 func (l *lab) at(user, name string) string { return filepath.Join(l.home(user), name) }
 
 // registerAs makes a sandbox of any kind.
-func (l *lab) registerAs(t *testing.T, id string, r apitypes.Registration) {
+func (l *lab) registerAs(t *testing.T, id string, r types.Registration) {
 	t.Helper()
 	if _, err := l.client.Put(t.Context(), id, r); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func (l *lab) owns(user, name string) bool {
 }
 
 // kindOf is the kind of a refusal, or empty.
-func kindOf(err error) apitypes.Kind {
+func kindOf(err error) types.Kind {
 	var failure *client.Error
 	if errors.As(err, &failure) {
 		return failure.Kind
@@ -165,7 +165,7 @@ func (l *lab) warm(user string) int {
 // read is a text that the API has to give.
 func (l *lab) read(t *testing.T, id, path string) string {
 	t.Helper()
-	got, err := l.client.Read(t.Context(), id, apitypes.Read{Target: client.Target(path)})
+	got, err := l.client.Read(t.Context(), id, types.Read{Target: client.Target(path)})
 	if err != nil {
 		t.Fatalf("read %s: %v", path, err)
 	}
@@ -173,9 +173,9 @@ func (l *lab) read(t *testing.T, id, path string) string {
 }
 
 // write is a write that the API has to do.
-func (l *lab) write(t *testing.T, id, path, content string) apitypes.Written {
+func (l *lab) write(t *testing.T, id, path, content string) types.Written {
 	t.Helper()
-	got, err := l.client.Write(t.Context(), id, apitypes.Write{Target: client.Target(path), Content: content})
+	got, err := l.client.Write(t.Context(), id, types.Write{Target: client.Target(path), Content: content})
 	if err != nil {
 		t.Fatalf("write %s: %v", path, err)
 	}
@@ -185,7 +185,7 @@ func (l *lab) write(t *testing.T, id, path, content string) apitypes.Written {
 // bash runs a script with grants and returns what it has printed, whatever its end.
 func (l *lab) bash(t *testing.T, id string, grants []string, script string) string {
 	t.Helper()
-	out := l.run(t, id, apitypes.Exec{Permissions: grants, Command: script})
+	out := l.run(t, id, types.Exec{Permissions: grants, Command: script})
 	return strings.TrimSpace(out.Stdout + out.Stderr)
 }
 
@@ -195,11 +195,11 @@ func (l *lab) fileCalls(id, path string) map[string]func(ctx context.Context) (s
 	spare := "~/spare"
 	return map[string]func(ctx context.Context) (string, error){
 		"read": func(ctx context.Context) (string, error) {
-			r, err := l.client.Read(ctx, id, apitypes.Read{Target: file})
+			r, err := l.client.Read(ctx, id, types.Read{Target: file})
 			return r.Content, err
 		},
 		"read binary": func(ctx context.Context) (string, error) {
-			r, err := l.client.Read(ctx, id, apitypes.Read{Target: file, Binary: true})
+			r, err := l.client.Read(ctx, id, types.Read{Target: file, Binary: true})
 			if err != nil {
 				return "", err
 			}
@@ -217,11 +217,11 @@ func (l *lab) fileCalls(id, path string) map[string]func(ctx context.Context) (s
 			return content.String(), err
 		},
 		"write": func(ctx context.Context) (string, error) {
-			_, err := l.client.Write(ctx, id, apitypes.Write{Target: file, Content: "planted"})
+			_, err := l.client.Write(ctx, id, types.Write{Target: file, Content: "planted"})
 			return "", err
 		},
 		"append": func(ctx context.Context) (string, error) {
-			_, err := l.client.Write(ctx, id, apitypes.Write{Target: file, Content: "planted", Append: true})
+			_, err := l.client.Write(ctx, id, types.Write{Target: file, Content: "planted", Append: true})
 			return "", err
 		},
 		"upload": func(ctx context.Context) (string, error) {

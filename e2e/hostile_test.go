@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -42,7 +42,7 @@ func TestAttacksOnTheAgent(t *testing.T) {
 				l.sh(t, "bystander", "true")
 				l.sh(t, "hostile", "true")
 				own, other := l.containerOf(t, "hostile").ID, l.containerOf(t, "bystander").ID
-				out, err := l.client.Exec(t.Context(), "hostile", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
+				out, err := l.client.Exec(t.Context(), "hostile", types.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				t.Logf("the attack ended with %+v, %v", out.Result, err)
 				if err == nil && !out.Failed {
 					t.Error("the attack succeeded")
@@ -94,7 +94,7 @@ func (l *lab) weather(t *testing.T, user, program string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = l.client.Exec(ctx, user, apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}})
+		_, _ = l.client.Exec(ctx, user, types.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", program}})
 	}()
 	eventually(t, "it has begun", func() bool { _, err := os.Stat(l.at(user, "begun")); return err == nil })
 	timeout := int64(500)
@@ -102,7 +102,7 @@ func (l *lab) weather(t *testing.T, user, program string) {
 	for range 4 {
 		calls.Go(func() {
 			for range 2 {
-				_, _ = l.client.Exec(t.Context(), user, apitypes.Exec{Permissions: workspace, TimeoutMs: &timeout, Argv: []string{"true"}})
+				_, _ = l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, TimeoutMs: &timeout, Argv: []string{"true"}})
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func (l *lab) weather(t *testing.T, user, program string) {
 	end()
 	<-ended
 	eventually(t, "the storm is over", func() bool {
-		return l.run(t, user, apitypes.Exec{Command: "echo fine", TimeoutMs: &timeout}).Stdout == "fine\n"
+		return l.run(t, user, types.Exec{Command: "echo fine", TimeoutMs: &timeout}).Stdout == "fine\n"
 	})
 	if l.containerOf(t, user).ID != own {
 		t.Error("the container was replaced")
@@ -124,7 +124,7 @@ func TestFloodsDoNotGrowTheDaemon(t *testing.T) {
 		l.register(t, "flood")
 		l.sh(t, "flood", "true")
 		before := residentKiB(t, l)
-		out := l.run(t, "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero & cat /dev/zero >&2", TimeoutMs: &timeout})
+		out := l.run(t, "flood", types.Exec{Permissions: workspace, Command: "cat /dev/zero & cat /dev/zero >&2", TimeoutMs: &timeout})
 		if !out.Truncated || !out.TimedOut {
 			t.Errorf("got %+v", out.Result)
 		}
@@ -132,7 +132,7 @@ func TestFloodsDoNotGrowTheDaemon(t *testing.T) {
 		defer close(stuck)
 		first, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(t.Context(), "flood", apitypes.Exec{Permissions: workspace, Command: "cat /dev/zero", TimeoutMs: unhurried},
+			_, err := l.client.Attach(t.Context(), "flood", types.Exec{Permissions: workspace, Command: "cat /dev/zero", TimeoutMs: unhurried},
 				client.Streams{Stdout: &stuckWriter{first: first, stuck: stuck}})
 			ended <- err
 		}()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -30,7 +30,7 @@ func shut(t *testing.T, l *lab, user string, commands int) gate {
 	g := gate{say, make(chan error, 1)}
 	ready := make(chan struct{})
 	go func() {
-		result, err := l.client.Attach(context.Background(), user, apitypes.Exec{
+		result, err := l.client.Attach(context.Background(), user, types.Exec{
 			Command: fmt.Sprintf("mkfifo /tmp/gate && exec 3<>/tmp/gate && echo ready; read line; seq %d >&3; read line", commands),
 		}, client.Streams{Stdin: answer, Stdout: onFirstWrite(ready)})
 		if err == nil && result.TimedOut {
@@ -120,7 +120,7 @@ func crowd(service *http.Client, user string, i int) (status int, retryAfter, ou
 		return 0, "", "", err
 	}
 	defer response.Body.Close()
-	var answer apitypes.Output
+	var answer types.Output
 	err = json.UnmarshalRead(response.Body, &answer)
 	return response.StatusCode, response.Header.Get("Retry-After"), answer.Stdout + answer.Stderr, err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Bad input is refused with what is wrong, and nothing is started for it.
@@ -81,12 +81,12 @@ func TestUserIDs(t *testing.T) {
 		"ä":                     `userId "ä"`,
 		strings.Repeat("a", 64): "has 64 characters, more than 63",
 	} {
-		_, err := l.client.Put(t.Context(), "x", apitypes.Registration{UserID: id})
+		_, err := l.client.Put(t.Context(), "x", types.Registration{UserID: id})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", id, err, want)
 		}
 	}
-	_, err := l.client.Put(t.Context(), "alice", apitypes.Registration{UserID: "bob"})
+	_, err := l.client.Put(t.Context(), "alice", types.Registration{UserID: "bob"})
 	if err == nil || !strings.Contains(err.Error(), `belongs to user "alice"`) {
 		t.Errorf("another user's sandbox: %v", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func TestUsersAreApart(t *testing.T) {
@@ -22,7 +22,7 @@ func TestUsersAreApart(t *testing.T) {
 		started := make(chan struct{})
 		go func() {
 			close(started)
-			_, _ = l.client.Exec(t.Context(), "apart-a", apitypes.Exec{Permissions: workspace, Command: "sleep 7100"})
+			_, _ = l.client.Exec(t.Context(), "apart-a", types.Exec{Permissions: workspace, Command: "sleep 7100"})
 		}()
 		<-started
 		eventually(t, "a sees its own process", func() bool { return sleeping(t, l, "apart-a", "7100") != "" })

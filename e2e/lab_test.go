@@ -26,7 +26,7 @@ import (
 	docker "github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -294,7 +294,7 @@ func (l *lab) containerOf(t *testing.T, user string) container.Summary {
 // register makes a sandbox named after the user.
 func (l *lab) register(t *testing.T, user string) {
 	t.Helper()
-	if _, err := l.client.Put(context.Background(), user, apitypes.Registration{UserID: user}); err != nil {
+	if _, err := l.client.Put(context.Background(), user, types.Registration{UserID: user}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -307,7 +307,7 @@ var unhurried = new(int64(240_000))
 
 // run executes and expects the service not to fail. A call that says nothing of permissions has
 // @workspace; an empty list is none.
-func (l *lab) run(t *testing.T, user string, e apitypes.Exec) apitypes.Output {
+func (l *lab) run(t *testing.T, user string, e types.Exec) types.Output {
 	t.Helper()
 	if e.Permissions == nil {
 		e.Permissions = workspace
@@ -322,7 +322,7 @@ func (l *lab) run(t *testing.T, user string, e apitypes.Exec) apitypes.Output {
 // sh runs a shell command and returns its stdout without the last newline; it has to succeed.
 func (l *lab) sh(t *testing.T, user, command string) string {
 	t.Helper()
-	out := l.run(t, user, apitypes.Exec{Command: command})
+	out := l.run(t, user, types.Exec{Command: command})
 	if out.Failed {
 		t.Fatalf("%.200s: failed: %.500q %.500q", command, out.Stdout, out.Stderr)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -47,7 +47,7 @@ func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.client.Attach(context.Background(), "daemons",
-				apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
+				types.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
 				client.Streams{Stdin: stdin, Stdout: printed})
 			done <- err
 		}()
@@ -77,10 +77,10 @@ func TestThreadsAreNotLeftovers(t *testing.T) {
 		stdin, write := io.Pipe()
 		stdout, printed := io.Pipe()
 		done := make(chan error, 1)
-		var result apitypes.Result
+		var result types.Result
 		go func() {
 			var err error
-			result, err = l.client.Attach(context.Background(), "threads", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", `
+			result, err = l.client.Attach(context.Background(), "threads", types.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", `
 import sys, threading, time
 for i in range(4): threading.Thread(target=time.sleep, args=(7008,), daemon=True).start()
 print("ready", flush=True)
@@ -112,7 +112,7 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 			"ignores termination": "trap '' TERM; (trap '' TERM; setsid sleep 7004 &); while :; do sleep 7004; done",
 		} {
 			t.Run(name, func(t *testing.T) {
-				out := l.run(t, "timeout", apitypes.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
+				out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: command, TimeoutMs: &timeout})
 				if !out.TimedOut || !out.Failed {
 					t.Errorf("got %+v", out.Result)
 				}
@@ -123,7 +123,7 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 		}
 		t.Run("has time to clean up", func(t *testing.T) {
 			timeout := int64(5000) // it has to have begun by then
-			out := l.run(t, "timeout", apitypes.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
+			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
 			if out.Stdout != "begun\ncleaned\n" || !out.TimedOut || out.ExitCode == nil || *out.ExitCode != 3 {
 				t.Errorf("got %q %+v", out.Stdout, out.Result)
 			}
@@ -135,7 +135,7 @@ func TestACancelledCallEndsTheTree(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "cancel")
 		l.sh(t, "cancel", "true")
-		command := apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7005 &); echo begun; sleep 7005"}
+		command := types.Exec{Permissions: workspace, Command: "(setsid sleep 7005 &); echo begun; sleep 7005"}
 		calls := map[string]func(ctx context.Context, begun chan<- struct{}) error{
 			"buffered": func(ctx context.Context, begun chan<- struct{}) error {
 				close(begun)
@@ -197,13 +197,13 @@ func TestSignals(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "signals")
 		signals := make(chan string, 1)
-		var result apitypes.Result
+		var result types.Result
 		output, printed := io.Pipe()
 		done := make(chan error, 1)
 		go func() {
 			var err error
 			result, err = l.client.Attach(context.Background(), "signals",
-				apitypes.Exec{Permissions: workspace, Argv: []string{"python3", "-c", signalled}},
+				types.Exec{Permissions: workspace, Argv: []string{"python3", "-c", signalled}},
 				client.Streams{Stdin: endless{}, Stdout: printed, Signals: signals})
 			_ = printed.Close()
 			done <- err
@@ -239,7 +239,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 		for i := range 64 {
 			go func() {
 				want := strings.Repeat("x", i)
-				out, err := l.client.Exec(context.Background(), "many", apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7006 &); printf %s " + want})
+				out, err := l.client.Exec(context.Background(), "many", types.Exec{Permissions: workspace, Command: "(setsid sleep 7006 &); printf %s " + want})
 				if err == nil && out.Stdout != want {
 					err = errors.New("got " + out.Stdout)
 				}
@@ -265,7 +265,7 @@ func TestAForkBombEndsWithItsCommand(t *testing.T) {
 			l := newLab(t, runtime, "SANDBOXD_LIMITS_PIDS=300")
 			l.register(t, "bomb")
 			begun := time.Now()
-			_, err := l.client.Exec(context.Background(), "bomb", apitypes.Exec{
+			_, err := l.client.Exec(context.Background(), "bomb", types.Exec{
 				Permissions: workspace,
 				Command:     "f() { (setsid sleep 7007 &) ; f & f & }; f; wait", TimeoutMs: &timeout,
 			})

@@ -15,7 +15,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/images"
 )
@@ -26,7 +26,7 @@ func TestManyFirstCallsMakeOneContainer(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 100 {
 			calls.Go(func() {
-				if out, err := l.client.Exec(t.Context(), "first", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}}); err != nil || out.Failed {
+				if out, err := l.client.Exec(t.Context(), "first", types.Exec{Permissions: workspace, Argv: []string{"true"}}); err != nil || out.Failed {
 					t.Errorf("%+v, %v", out.Result, err)
 				}
 			})
@@ -51,7 +51,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 		l.sh(t, "killed", "true")
 		lost := make(chan error, 1)
 		go func() {
-			_, err := l.client.Exec(context.Background(), "killed", apitypes.Exec{Permissions: workspace, Command: "(setsid sleep 7300 &) ; trap '' TERM; sleep 7300"})
+			_, err := l.client.Exec(context.Background(), "killed", types.Exec{Permissions: workspace, Command: "(setsid sleep 7300 &) ; trap '' TERM; sleep 7300"})
 			lost <- err
 		}()
 		eventually(t, "the command runs", func() bool { return strings.Count(sleeping(t, l, "killed", "7300"), "sleep") == 2 })
@@ -66,7 +66,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
-		out := l.run(t, "killed", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
+		out := l.run(t, "killed", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 		if after := l.containersOf(t, "killed"); len(after) != 1 || after[0].ID != before {
 			t.Errorf("the container was not adopted: %+v", after)
 		}
@@ -125,7 +125,7 @@ func TestOthersContainersAreLeftAlone(t *testing.T) {
 	if err := l.start(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.client.Exec(t.Context(), "others", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
+	_, err = l.client.Exec(t.Context(), "others", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 	if err == nil || !strings.Contains(err.Error(), "is not this service's") {
 		t.Errorf("got %v", err)
 	}
@@ -177,9 +177,9 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 		if got := l.sh(t, "rebuilt", "echo $BUILD"); got != "one" {
 			t.Fatalf("got %q", got)
 		}
-		long := make(chan apitypes.Output, 1)
+		long := make(chan types.Output, 1)
 		go func() {
-			out, _ := l.client.Exec(context.Background(), "rebuilt", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
+			out, _ := l.client.Exec(context.Background(), "rebuilt", types.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "while [ ! -e go-on ]; do sleep 0.05; done; echo $BUILD"})
 			long <- out
 		}()
 		eventually(t, "the long command runs", func() bool {
@@ -306,9 +306,9 @@ func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
 func TestMissingImage(t *testing.T) {
 	l := newLab(t, "runsc", "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-missing")
 	l.register(t, "missing")
-	_, err := l.client.Exec(t.Context(), "missing", apitypes.Exec{Permissions: workspace, Argv: []string{"true"}})
+	_, err := l.client.Exec(t.Context(), "missing", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 	var failure *client.Error
-	if !errors.As(err, &failure) || failure.Kind != apitypes.Engine || !strings.Contains(failure.Message, "sandboxd image build") {
+	if !errors.As(err, &failure) || failure.Kind != types.Engine || !strings.Contains(failure.Message, "sandboxd image build") {
 		t.Fatalf("got %v", err)
 	}
 	if health, err := l.client.Health(t.Context()); err != nil || health.Status != "degraded" || !strings.Contains(health.Problem, "missing") {
@@ -327,7 +327,7 @@ func TestStopEndsRunningCommands(t *testing.T) {
 	l.register(t, "stop")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := l.client.Exec(context.Background(), "stop", apitypes.Exec{Permissions: workspace, Command: "sleep 7301"})
+		_, err := l.client.Exec(context.Background(), "stop", types.Exec{Permissions: workspace, Command: "sleep 7301"})
 		ended <- err
 	}()
 	eventually(t, "the command runs", func() bool { return sleeping(t, l, "stop", "7301") != "" })

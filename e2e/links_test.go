@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // hardLink gives a denied file of a home a further name on the host.
@@ -34,7 +34,7 @@ func (l *lab) tryLink(t *testing.T, user, path, original string) {
 	calls := l.fileCalls(user, path)
 	for _, name := range []string{"read", "read binary", "download", "append", "move from"} {
 		content, err := calls[name](t.Context())
-		if kindOf(err) != apitypes.Denied || strings.Contains(content, secret) {
+		if kindOf(err) != types.Denied || strings.Contains(content, secret) {
 			t.Errorf("%s %s: %q, %v", name, path, content, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestHardLinksToDeniedFiles(t *testing.T) {
 		l.put(t, "links", ".netrc", secret)
 		l.put(t, "links", "project/plain", "plain")
 		l.hardLink(t, "links", ".ssh/id", "project/deep/link")
-		l.registerAs(t, "links", apitypes.Registration{UserID: "links", Permissions: apitypes.Permissions{WriteDirs: []string{"/home/project"}}})
+		l.registerAs(t, "links", types.Registration{UserID: "links", Permissions: types.Permissions{WriteDirs: []string{"/home/project"}}})
 		t.Run("before the container", func(t *testing.T) { script(l, t, "/home/project/deep/link") })
 		t.Run("after it, of the same file", func(t *testing.T) {
 			l.hardLink(t, "links", ".ssh/id", "notes-link")

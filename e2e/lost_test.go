@@ -13,16 +13,16 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // A container that is removed while it is adopted is replaced, and its user does not notice.
 func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "lost")
-		l.startProcess(t, "lost", apitypes.StartProcess{Name: "goes-on", Command: "sleep 7801"})
+		l.startProcess(t, "lost", types.StartProcess{Name: "goes-on", Command: "sleep 7801"})
 		for round := range 3 {
 			l.sh(t, "lost", "true")
 			var mine string
@@ -45,7 +45,7 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 				t.Fatal(err)
 			}
 			begun := time.Now()
-			out, err := l.client.Exec(t.Context(), "lost", apitypes.Exec{Permissions: workspace, Command: "echo there"})
+			out, err := l.client.Exec(t.Context(), "lost", types.Exec{Permissions: workspace, Command: "echo there"})
 			removed.Wait()
 			// What it was doing when the container went may be unknown; then it says so.
 			if err != nil && !strings.Contains(err.Error(), "the container was lost while the command ran") || err == nil && out.Stdout != "there\n" {
@@ -71,7 +71,7 @@ func TestContainersThatGoAtAnyTime(t *testing.T) {
 				for ctx.Err() == nil {
 					begun := time.Now()
 					timeout := int64(5000)
-					_, err := l.client.Exec(context.Background(), "any", apitypes.Exec{Permissions: workspace, TimeoutMs: &timeout, Command: "true"})
+					_, err := l.client.Exec(context.Background(), "any", types.Exec{Permissions: workspace, TimeoutMs: &timeout, Command: "true"})
 					var failure *client.Error
 					if err != nil && !(errors.As(err, &failure) && (strings.Contains(failure.Message, "lost") || strings.Contains(failure.Message, "paused"))) {
 						t.Errorf("a call failed with %v", err)
@@ -142,7 +142,7 @@ func TestADozenAreAdopted(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		out := l.run(t, fmt.Sprintf("adopted-%d", users-1), apitypes.Exec{Command: "true"})
+		out := l.run(t, fmt.Sprintf("adopted-%d", users-1), types.Exec{Command: "true"})
 		t.Logf("the first call took %v", time.Since(begun))
 		if out.Cold {
 			t.Error("it had to make a container")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // agent is an MCP client that is connected to `sandbox mcp`.
@@ -220,7 +220,7 @@ func TestMCPRefusals(t *testing.T) {
 			t.Errorf("what was given up: %q", text)
 		}
 		// Of a sandbox that somebody else has registered, it is what that holds.
-		l.registerAs(t, "mcp-other", apitypes.Registration{UserID: "mcp-bare", Permissions: apitypes.Permissions{WriteDirs: []string{"/home/out"}}})
+		l.registerAs(t, "mcp-other", types.Registration{UserID: "mcp-bare", Permissions: types.Permissions{WriteDirs: []string{"/home/out"}}})
 		other := l.agent(t, "--sandbox", "mcp-other")
 		if text, failed := other.call(t, "exec", anything{"command": "touch /home/out/x && ls /home/out", "permissions": []string{"@write:/home/out"}}, nil); failed || text != "x\n" {
 			t.Errorf("of a sandbox: %q", text)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -19,10 +19,10 @@ func TestFurtherMountsAndSkills(t *testing.T) {
 		putFile(t, data+"/part/file", "part")
 		putFile(t, fixed+"/file", "fixed")
 		putFile(t, skills+"/SKILL.md", "skill")
-		l.registerAs(t, "mounts", apitypes.Registration{
+		l.registerAs(t, "mounts", types.Registration{
 			UserID: "mounts", SkillsDir: skills,
-			Mounts: []apitypes.Mount{{Source: data, Target: "/mnt/data"}, {Source: fixed, Target: "/mnt/fixed", ReadOnly: true}},
-			Permissions: apitypes.Permissions{
+			Mounts: []types.Mount{{Source: data, Target: "/mnt/data"}, {Source: fixed, Target: "/mnt/fixed", ReadOnly: true}},
+			Permissions: types.Permissions{
 				WriteDirs: []string{"/mnt/data"}, ReadDirs: []string{"/mnt/fixed", "/mnt/data"},
 			},
 		})
@@ -46,7 +46,7 @@ func TestFurtherMountsAndSkills(t *testing.T) {
 			}
 		}
 		for _, tag := range []string{"@write:/mnt/fixed", "@write:/shared/skills", "@write:/mnt", "@read:/mnt", "@write:/mnt/database"} {
-			if _, err := l.client.Exec(t.Context(), "mounts", apitypes.Exec{Permissions: []string{tag}, Command: "true"}); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.Exec(t.Context(), "mounts", types.Exec{Permissions: []string{tag}, Command: "true"}); kindOf(err) != types.Denied {
 				t.Errorf("%s: %v", tag, err)
 			}
 		}
@@ -58,7 +58,7 @@ func TestFurtherMountsAndSkills(t *testing.T) {
 			t.Errorf("write: %+v", got)
 		}
 		for _, path := range []string{"/mnt/fixed/file", "/shared/skills/SKILL.md"} {
-			if _, err := l.client.Write(t.Context(), "mounts", apitypes.Write{Target: client.Target(path), Content: "x"}); kindOf(err) != apitypes.Denied {
+			if _, err := l.client.Write(t.Context(), "mounts", types.Write{Target: client.Target(path), Content: "x"}); kindOf(err) != types.Denied {
 				t.Errorf("write %s: %v", path, err)
 			}
 		}
@@ -82,33 +82,33 @@ func TestMountsThatAreRefused(t *testing.T) {
 			l.at("victim", ".ssh"), l.at("victim", ".ssh/id"), l.at("victim", ".config"), l.at("victim", "Library"), l.at("victim", "apps"), l.at("victim", "apps/one"),
 			l.at("victim", "plain") + "/../.ssh", l.at("victim", "plain") + "/", l.path("usersx"), "relative", "",
 		} {
-			_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: source, Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
-			if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid {
+			_, err := l.client.Put(t.Context(), "mounted", types.Registration{UserID: "mounted", Mounts: []types.Mount{{Source: source, Target: "/mnt/data"}}, Permissions: types.Permissions{ReadDirs: []string{"/mnt/data"}}})
+			if kind := kindOf(err); kind != types.Denied && kind != types.Invalid {
 				t.Errorf("mount of %s: %v", source, err)
 			}
 			if source == "" {
 				continue
 			}
-			if _, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", SkillsDir: source}); err == nil {
+			if _, err := l.client.Put(t.Context(), "mounted", types.Registration{UserID: "mounted", SkillsDir: source}); err == nil {
 				t.Errorf("skills in %s: %v", source, err)
 			}
 		}
 		for _, target := range []string{"/", "/home", "/home/x", "/tmp", "/tmp/x", "/etc/x", "/proc", "/shared/skills", "/usr", "relative", "/mnt/../etc"} {
-			_, err := l.client.Put(t.Context(), "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: target}}})
-			if kindOf(err) != apitypes.Invalid {
+			_, err := l.client.Put(t.Context(), "mounted", types.Registration{UserID: "mounted", Mounts: []types.Mount{{Source: l.at("victim", "plain"), Target: target}}})
+			if kindOf(err) != types.Invalid {
 				t.Errorf("mount at %s: %v", target, err)
 			}
 		}
 		// A link that leads there is found when it is to be mounted.
-		l.registerAs(t, "linked", apitypes.Registration{UserID: "linked", Mounts: []apitypes.Mount{{Source: l.path("users/shared/link"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
-		if out, err := l.client.Exec(t.Context(), "linked", apitypes.Exec{Permissions: []string{"@read:/mnt/data"}, Command: "cat /mnt/data/id"}); err == nil {
+		l.registerAs(t, "linked", types.Registration{UserID: "linked", Mounts: []types.Mount{{Source: l.path("users/shared/link"), Target: "/mnt/data"}}, Permissions: types.Permissions{ReadDirs: []string{"/mnt/data"}}})
+		if out, err := l.client.Exec(t.Context(), "linked", types.Exec{Permissions: []string{"@read:/mnt/data"}, Command: "cat /mnt/data/id"}); err == nil {
 			t.Errorf("through a link: %+v", out)
 		}
-		if _, err := l.client.Read(t.Context(), "linked", apitypes.Read{Target: client.Target("/mnt/data/id")}); err == nil {
+		if _, err := l.client.Read(t.Context(), "linked", types.Read{Target: client.Target("/mnt/data/id")}); err == nil {
 			t.Error("the API reads through a link")
 		}
 		// And one that may be mounted is.
-		l.registerAs(t, "mounted", apitypes.Registration{UserID: "mounted", Mounts: []apitypes.Mount{{Source: l.at("victim", "plain"), Target: "/mnt/data"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/data"}}})
+		l.registerAs(t, "mounted", types.Registration{UserID: "mounted", Mounts: []types.Mount{{Source: l.at("victim", "plain"), Target: "/mnt/data"}}, Permissions: types.Permissions{ReadDirs: []string{"/mnt/data"}}})
 		if got := l.bash(t, "mounted", []string{"@read:/mnt/data"}, "cat /mnt/data/file"); got != "plain" {
 			t.Errorf("what may be mounted: %q", got)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // survivor is a program that goes on for ever, with all that it can do against whoever would end it.
@@ -77,7 +77,7 @@ func (l *lab) survive(t *testing.T, ways []string) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = l.client.Exec(context.Background(), user, apitypes.Exec{
+			_, _ = l.client.Exec(context.Background(), user, types.Exec{
 				Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", survivor, how},
 			})
 		}()

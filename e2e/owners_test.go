@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/agent/creds"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/agent/creds"
 )
 
 // takeInotify makes inotify instances until there are no more, says so in a file, and keeps them.
@@ -29,7 +29,7 @@ func TestOneUsersKernelLimits(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = l.client.Exec(ctx, "greedy", apitypes.Exec{Permissions: workspace, Command: takeInotify, TimeoutMs: unhurried})
+			_, _ = l.client.Exec(ctx, "greedy", types.Exec{Permissions: workspace, Command: takeInotify, TimeoutMs: unhurried})
 		}()
 		defer func() { cancel(); <-ended }()
 		eventually(t, "the instances are taken", func() bool { return holds(l.at("greedy", "full")) != "" })
@@ -55,7 +55,7 @@ func TestHomesHaveOwners(t *testing.T) {
 					t.Errorf("%s: the home belongs to %d, want %d", user, l.owner(user), want[user])
 				}
 			}
-			_, err := l.client.Exec(t.Context(), "three", apitypes.Exec{Command: "true"})
+			_, err := l.client.Exec(t.Context(), "three", types.Exec{Command: "true"})
 			if err == nil || !strings.Contains(err.Error(), "widen the range") {
 				t.Errorf("%v", err)
 			}
@@ -65,7 +65,7 @@ func TestHomesHaveOwners(t *testing.T) {
 			}
 		}
 		// A process of one whose id the image does not know: its folder is its agent's alone.
-		p := l.startProcess(t, "one", apitypes.StartProcess{Command: "echo here; sleep 7378"})
+		p := l.startProcess(t, "one", types.StartProcess{Command: "echo here; sleep 7378"})
 		prints(t, p, "here")
 		info, err := os.Stat(l.path("users/one/processes/" + p.ID))
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -29,7 +29,7 @@ func TestUserOneAndUserTen(t *testing.T) {
 			l.put(t, user, "file", "file of "+user)
 			l.put(t, user, "project/file", "project of "+user)
 			l.put(t, user, "project10/file", "project10 of "+user)
-			l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
+			l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
 		}
 		for user, other := range map[string]string{"user1": "user10", "user10": "user1"} {
 			if got := l.read(t, user, l.at(user, "file")); got != "file of "+user {
@@ -39,17 +39,17 @@ func TestUserOneAndUserTen(t *testing.T) {
 				t.Errorf("%s: %q", user, got)
 			}
 			for _, path := range []string{l.at(other, "file"), "/home/../" + other + "/file", "../../" + other + "/home/file", l.home(user) + "0/file", l.home(user) + "/../../" + other + "/home/file", "~/../../" + other + "/home/file"} {
-				got, err := l.client.Read(t.Context(), user, apitypes.Read{Target: client.Target(path)})
+				got, err := l.client.Read(t.Context(), user, types.Read{Target: client.Target(path)})
 				if err == nil || strings.Contains(got.Content, other) {
 					t.Errorf("%s reads %s: %q", user, path, got.Content)
 				}
 			}
 			for _, path := range []string{l.at(other, "planted"), l.at(other, "out/planted"), "/home/out/../../" + other + "/home/planted"} {
-				_, _ = l.client.Write(t.Context(), user, apitypes.Write{Target: client.Target(path), Content: "planted"})
+				_, _ = l.client.Write(t.Context(), user, types.Write{Target: client.Target(path), Content: "planted"})
 			}
-			for _, e := range []apitypes.Exec{{Cwd: l.at(other, "project")}, {Cwd: "/home/project10"}, {Cwd: "../project10"}, {Permissions: []string{"@write:/home/project10"}}, {Permissions: []string{"@write:/home/out10"}}, {Permissions: []string{"@read:" + l.dir + "/users/" + other + "x"}, Cwd: "/"}} {
+			for _, e := range []types.Exec{{Cwd: l.at(other, "project")}, {Cwd: "/home/project10"}, {Cwd: "../project10"}, {Permissions: []string{"@write:/home/project10"}}, {Permissions: []string{"@write:/home/out10"}}, {Permissions: []string{"@read:" + l.dir + "/users/" + other + "x"}, Cwd: "/"}} {
 				e.Command = "true"
-				if _, err := l.client.Exec(t.Context(), user, e); kindOf(err) != apitypes.Denied {
+				if _, err := l.client.Exec(t.Context(), user, e); kindOf(err) != types.Denied {
 					t.Errorf("%s %+v: %v", user, e, err)
 				}
 			}
@@ -99,7 +99,7 @@ func TestPathsOfTheAPI(t *testing.T) {
 				}
 				started := time.Now()
 				content, err := call(t.Context())
-				if kindOf(err) == "" || kindOf(err) == apitypes.Engine || strings.Contains(content, canary) || strings.Contains(content, "root:") || time.Since(started) > blocked {
+				if kindOf(err) == "" || kindOf(err) == types.Engine || strings.Contains(content, canary) || strings.Contains(content, "root:") || time.Since(started) > blocked {
 					t.Errorf("%s %s: %q, %v after %v", name, path, content, err, time.Since(started))
 				}
 			}
@@ -138,7 +138,7 @@ func TestFilesThatBlock(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), blocked)
 				_, err := calls[what](ctx)
 				cancel()
-				if kind := kindOf(err); kind != apitypes.Invalid && kind != apitypes.Conflict && kind != apitypes.Denied {
+				if kind := kindOf(err); kind != types.Invalid && kind != types.Conflict && kind != types.Denied {
 					t.Errorf("%s %s: %v", what, name, err)
 				}
 			}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // call sends a body as JSON and reads the answer into what it is for, which may be nil.
@@ -57,23 +57,23 @@ func (l *lab) call(t *testing.T, method, path string, body, into any) (status in
 	return answer.StatusCode
 }
 
-func (l *lab) startProcess(t *testing.T, sandbox string, p apitypes.StartProcess) apitypes.Process {
+func (l *lab) startProcess(t *testing.T, sandbox string, p types.StartProcess) types.Process {
 	t.Helper()
-	var started apitypes.StartedProcess
+	var started types.StartedProcess
 	l.call(t, http.MethodPost, sandbox+"/processes", p, &started)
 	t.Cleanup(func() { l.call(t, http.MethodDelete, sandbox+"/processes/"+started.ID, nil, nil) })
 	return started.Process
 }
 
-func (l *lab) process(t *testing.T, sandbox, id string) apitypes.Process {
+func (l *lab) process(t *testing.T, sandbox, id string) types.Process {
 	t.Helper()
-	var p apitypes.Process
+	var p types.Process
 	l.call(t, http.MethodGet, sandbox+"/processes/"+id, nil, &p)
 	return p
 }
 
 // logOf is all of a process's log, the older files first.
-func logOf(t *testing.T, p apitypes.Process) string {
+func logOf(t *testing.T, p types.Process) string {
 	t.Helper()
 	var all string
 	for n := 20; n >= 0; n-- {
@@ -91,7 +91,7 @@ func logOf(t *testing.T, p apitypes.Process) string {
 }
 
 // prints waits until a process's log holds a text.
-func prints(t *testing.T, p apitypes.Process, want string) {
+func prints(t *testing.T, p types.Process, want string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the process prints %q", want), func() bool { return strings.Contains(logOf(t, p), want) })
 }
@@ -114,7 +114,7 @@ func checkCount(t *testing.T, log string) int {
 func TestProcessOutlivesTheService(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "durable")
-		p := l.startProcess(t, "durable", apitypes.StartProcess{Name: "counter", Command: counting, Secrets: map[string]string{"TOKEN": "hush-hush"}, KeepAlive: true})
+		p := l.startProcess(t, "durable", types.StartProcess{Name: "counter", Command: counting, Secrets: map[string]string{"TOKEN": "hush-hush"}, KeepAlive: true})
 		prints(t, p, "line 3\n")
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -128,8 +128,8 @@ func TestProcessOutlivesTheService(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var now apitypes.Process
-		eventually(t, "it is adopted", func() bool { now = l.process(t, "durable", p.ID); return now.Status == apitypes.ProcessRunning })
+		var now types.Process
+		eventually(t, "it is adopted", func() bool { now = l.process(t, "durable", p.ID); return now.Status == types.ProcessRunning })
 		if now.RestartCount != 0 || now.PID == nil || p.PID == nil || *now.PID != *p.PID || !now.LastStartedAt.Equal(p.LastStartedAt) {
 			t.Errorf("it was %+v, it is %+v", p, now)
 		}
@@ -149,7 +149,7 @@ func TestProcessOutlivesTheService(t *testing.T) {
 		}
 		eventually(t, "it comes back, with its secrets", func() bool {
 			now = l.process(t, "durable", p.ID)
-			return now.Status == apitypes.ProcessRunning && now.RestartCount == 1
+			return now.Status == types.ProcessRunning && now.RestartCount == 1
 		})
 	})
 }
@@ -179,29 +179,29 @@ func (l *lab) processContainers(t *testing.T) (found []container.Summary) {
 func TestProcessComesBack(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "crash")
-		once := l.startProcess(t, "crash", apitypes.StartProcess{Command: "echo once; exit 3"})
-		p := l.startProcess(t, "crash", apitypes.StartProcess{Command: "echo again; exit 5", KeepAlive: true})
+		once := l.startProcess(t, "crash", types.StartProcess{Command: "echo once; exit 3"})
+		p := l.startProcess(t, "crash", types.StartProcess{Command: "echo again; exit 5", KeepAlive: true})
 		eventually(t, "it is started a third time", func() bool { return strings.Count(logOf(t, p), "again\n") >= 3 })
-		var now apitypes.Process
+		var now types.Process
 		// While it is being started, it has ended already and has no next time.
 		eventually(t, "its end is known", func() bool {
 			now = l.process(t, "crash", p.ID)
-			return now.Status == apitypes.ProcessExited && now.RestartCount == 2 && !now.NextRestartAt.IsZero()
+			return now.Status == types.ProcessExited && now.RestartCount == 2 && !now.NextRestartAt.IsZero()
 		})
-		if now.ExitCode == nil || *now.ExitCode != 5 || now.DesiredState != apitypes.ProcessRunning {
+		if now.ExitCode == nil || *now.ExitCode != 5 || now.DesiredState != types.ProcessRunning {
 			t.Errorf("%+v", now)
 		}
 		eventually(t, "the other has ended", func() bool {
 			now = l.process(t, "crash", once.ID)
-			return now.Status == apitypes.ProcessExited
+			return now.Status == types.ProcessExited
 		})
 		if now.ExitCode == nil || *now.ExitCode != 3 || now.RestartCount != 0 || logOf(t, once) != "once\n" {
 			t.Errorf("without keepAlive: %+v %q", now, logOf(t, once))
 		}
 		// While it waits it can be stopped for good.
-		var stopped apitypes.Process
+		var stopped types.Process
 		l.call(t, http.MethodPost, "crash/processes/"+p.ID+"/stop", struct{}{}, &stopped)
-		if stopped.Status == apitypes.ProcessRunning || stopped.DesiredState != apitypes.ProcessStopped || !stopped.NextRestartAt.IsZero() {
+		if stopped.Status == types.ProcessRunning || stopped.DesiredState != types.ProcessStopped || !stopped.NextRestartAt.IsZero() {
 			t.Errorf("%+v", stopped)
 		}
 	})
@@ -212,24 +212,24 @@ func TestProcessComesBack(t *testing.T) {
 func TestProcessStops(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "stops")
-		tree := l.startProcess(t, "stops", apitypes.StartProcess{
+		tree := l.startProcess(t, "stops", types.StartProcess{
 			Command: "setsid sh -c 'trap \"\" TERM; sleep 7311 & sleep 7312' & (setsid sleep 7313 &) ; trap 'echo told; exit 9' TERM; echo ready; while :; do sleep 0.1; done",
 		})
 		prints(t, tree, "ready\n")
 		for _, c := range []struct {
-			p        apitypes.Process
+			p        types.Process
 			signal   string
 			code     int
 			bySignal string
 		}{
 			{tree, "TERM", 9, ""},
-			{l.startProcess(t, "stops", apitypes.StartProcess{Argv: []string{"sleep", "7314"}}), "KILL", 0, "SIGKILL"},
-			{l.startProcess(t, "stops", apitypes.StartProcess{Argv: []string{"sleep", "7315"}}), "INT", 0, "SIGINT"},
+			{l.startProcess(t, "stops", types.StartProcess{Argv: []string{"sleep", "7314"}}), "KILL", 0, "SIGKILL"},
+			{l.startProcess(t, "stops", types.StartProcess{Argv: []string{"sleep", "7315"}}), "INT", 0, "SIGINT"},
 		} {
-			var ended apitypes.Process
+			var ended types.Process
 			l.call(t, http.MethodPost, "stops/processes/"+c.p.ID+"/stop", map[string]string{"signal": c.signal}, &ended)
 			switch {
-			case ended.Status != apitypes.ProcessStopped || ended.PID != nil || ended.OOMKilled:
+			case ended.Status != types.ProcessStopped || ended.PID != nil || ended.OOMKilled:
 				t.Errorf("%s: %+v", c.signal, ended)
 			case c.bySignal == "" && (ended.ExitCode == nil || *ended.ExitCode != c.code || ended.Signal != nil):
 				t.Errorf("%s: %+v", c.signal, ended)
@@ -249,9 +249,9 @@ func TestProcessStops(t *testing.T) {
 		}
 		for _, status := range []int{
 			l.call(t, http.MethodPost, "stops/processes/"+tree.ID+"/stop", map[string]string{"signal": "QUIT"}, nil),
-			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: " "}, nil),
-			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: "true", Cwd: "/etc"}, nil),
-			l.call(t, http.MethodPost, "stops/processes", apitypes.StartProcess{Command: "true", Home: "/home"}, nil),
+			l.call(t, http.MethodPost, "stops/processes", types.StartProcess{Command: " "}, nil),
+			l.call(t, http.MethodPost, "stops/processes", types.StartProcess{Command: "true", Cwd: "/etc"}, nil),
+			l.call(t, http.MethodPost, "stops/processes", types.StartProcess{Command: "true", Home: "/home"}, nil),
 		} {
 			if status != http.StatusBadRequest && status != http.StatusForbidden {
 				t.Errorf("bad input: %d", status)
@@ -276,7 +276,7 @@ func TestProcessesOfUsers(t *testing.T) {
 		l.register(t, "proc-a")
 		l.register(t, "proc-b")
 		l.put(t, "proc-a", ".ssh/id", secret)
-		p := l.startProcess(t, "proc-a", apitypes.StartProcess{
+		p := l.startProcess(t, "proc-a", types.StartProcess{
 			Name: strings.Repeat("é", 100), Permissions: []string{"@workspace"},
 			Command: "cat ~/.ssh/id .ssh/id; echo $HOME; id -u; touch /home/made && echo made; ls /sys/class/net 2>/dev/null | grep -v '^lo$'; echo shared > /tmp/shared; echo end; sleep 7321",
 		})
@@ -295,7 +295,7 @@ func TestProcessesOfUsers(t *testing.T) {
 				t.Errorf("%s: %d", path, status)
 			}
 		}
-		var list apitypes.ProcessList
+		var list types.ProcessList
 		if l.call(t, http.MethodGet, "proc-b/processes", nil, &list); len(list.Processes) != 0 {
 			t.Errorf("another user sees %+v", list)
 		}
@@ -314,7 +314,7 @@ func TestProcessEgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, denied := w.name(t, "proc", own), w.name(t, "denied", own)
-		p := l.startProcess(t, "netproc", apitypes.StartProcess{
+		p := l.startProcess(t, "netproc", types.StartProcess{
 			Permissions: []string{"@network"}, AllowedDomains: []string{name},
 			Command: "while :; do curl -sS --max-time 3 http://" + name + "/hello || echo no; curl -sS --max-time 3 http://" + denied + "/hello 2>/dev/null; sleep 0.1; done",
 		})
@@ -342,7 +342,7 @@ func TestProcessEgress(t *testing.T) {
 		if strings.Contains(logOf(t, p), "hello from "+denied) || w.DNS.Asked(denied) != 0 {
 			t.Error("the denied name was reached")
 		}
-		if now := l.process(t, "netproc", p.ID); now.RestartCount != 0 || now.Status != apitypes.ProcessRunning {
+		if now := l.process(t, "netproc", p.ID); now.RestartCount != 0 || now.Status != types.ProcessRunning {
 			t.Errorf("%+v", now)
 		}
 	})
@@ -353,7 +353,7 @@ func TestProcessEgress(t *testing.T) {
 func TestProcessLog(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "logs")
-		p := l.startProcess(t, "logs", apitypes.StartProcess{
+		p := l.startProcess(t, "logs", types.StartProcess{
 			Command: "for i in $(seq 30000); do echo line $i; if [ $((i % 1000)) = 0 ]; then until [ -e read-$i ]; do sleep 0.02; done; fi; done; echo end; exit 4",
 		})
 		follower := l.cli("process", "logs", "--sandbox", "logs", "-f", "-n", "10000", p.ID)
@@ -388,13 +388,13 @@ func TestProcessLog(t *testing.T) {
 func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "meddled")
-		removed := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7331"}})
-		spoiled := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7332"}})
-		fine := l.startProcess(t, "meddled", apitypes.StartProcess{Argv: []string{"sleep", "7333"}})
+		removed := l.startProcess(t, "meddled", types.StartProcess{Argv: []string{"sleep", "7331"}})
+		spoiled := l.startProcess(t, "meddled", types.StartProcess{Argv: []string{"sleep", "7332"}})
+		fine := l.startProcess(t, "meddled", types.StartProcess{Argv: []string{"sleep", "7333"}})
 		if err := l.engine.ContainerRemove(context.Background(), "daycare-process-"+removed.ID, container.RemoveOptions{Force: true}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "its end is known", func() bool { return l.process(t, "meddled", removed.ID).Status == apitypes.ProcessExited })
+		eventually(t, "its end is known", func() bool { return l.process(t, "meddled", removed.ID).Status == types.ProcessExited })
 		l.stop(syscall.SIGTERM)
 		record := l.path("data/processes/" + spoiled.ID + "/record.json")
 		if err := os.Truncate(record, 100); err != nil {
@@ -410,7 +410,7 @@ func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 		if health, err := l.client.Health(t.Context()); err != nil || len(health.Warnings) != 1 || !strings.Contains(health.Warnings[0], spoiled.ID) {
 			t.Errorf("health: %+v, %v", health, err)
 		}
-		if now := l.process(t, "meddled", fine.ID); now.Status != apitypes.ProcessRunning || now.RestartCount != 0 {
+		if now := l.process(t, "meddled", fine.ID); now.Status != types.ProcessRunning || now.RestartCount != 0 {
 			t.Errorf("%+v", now)
 		}
 		eventually(t, "what nobody knows any more is removed", func() bool { return len(l.processContainers(t)) == 1 })
@@ -429,17 +429,17 @@ func TestProcessesOutliveTheEngine(t *testing.T) {
 			}
 			t.Cleanup(l.close)
 			l.register(t, "engine")
-			kept := l.startProcess(t, "engine", apitypes.StartProcess{Argv: []string{"sh", "-c", "echo up; sleep 7341"}, KeepAlive: true})
-			other := l.startProcess(t, "engine", apitypes.StartProcess{Argv: []string{"sleep", "7342"}})
+			kept := l.startProcess(t, "engine", types.StartProcess{Argv: []string{"sh", "-c", "echo up; sleep 7341"}, KeepAlive: true})
+			other := l.startProcess(t, "engine", types.StartProcess{Argv: []string{"sleep", "7342"}})
 			prints(t, kept, "up\n")
 			engine.stop()
 			engine.start(t)
 			// Each time that it could not be started makes the next one later, by a minute at most.
 			eventuallyWithin(t, 2*time.Minute, "the one that is kept alive runs again", func() bool {
 				now := l.process(t, "engine", kept.ID)
-				return now.Status == apitypes.ProcessRunning && now.RestartCount > 0 && strings.Count(logOf(t, kept), "up\n") > 1
+				return now.Status == types.ProcessRunning && now.RestartCount > 0 && strings.Count(logOf(t, kept), "up\n") > 1
 			})
-			eventually(t, "the end of the other is known", func() bool { return l.process(t, "engine", other.ID).Status == apitypes.ProcessExited })
+			eventually(t, "the end of the other is known", func() bool { return l.process(t, "engine", other.ID).Status == types.ProcessExited })
 		})
 	}
 }
@@ -448,8 +448,8 @@ func TestProcessesOutliveTheEngine(t *testing.T) {
 func TestProcessOutOfMemory(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "oom")
-		p := l.startProcess(t, "oom", apitypes.StartProcess{Argv: []string{"python3", "-c", "x = b'x' * (1 << 30); print(len(x))"}})
-		eventually(t, "it has ended", func() bool { return l.process(t, "oom", p.ID).Status == apitypes.ProcessExited })
+		p := l.startProcess(t, "oom", types.StartProcess{Argv: []string{"python3", "-c", "x = b'x' * (1 << 30); print(len(x))"}})
+		eventually(t, "it has ended", func() bool { return l.process(t, "oom", p.ID).Status == types.ProcessExited })
 		if now := l.process(t, "oom", p.ID); !now.OOMKilled {
 			t.Errorf("%+v, signal %v, log %q", now, now.Signal, logOf(t, p))
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -35,12 +35,12 @@ func TestProcessesOutliveTheHost(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "reboot")
 		name := w.name(t, "reboot", w.shared)
-		kept := l.startProcess(t, "reboot", apitypes.StartProcess{
+		kept := l.startProcess(t, "reboot", types.StartProcess{
 			KeepAlive: true, Permissions: []string{"@network"}, AllowedDomains: []string{name},
 			Command: hello("http://"+name) + "; sleep 7351",
 		})
-		once := l.startProcess(t, "reboot", apitypes.StartProcess{Argv: []string{"sleep", "7352"}})
-		killed := l.startProcess(t, "reboot", apitypes.StartProcess{Argv: []string{"sleep", "7353"}})
+		once := l.startProcess(t, "reboot", types.StartProcess{Argv: []string{"sleep", "7352"}})
+		killed := l.startProcess(t, "reboot", types.StartProcess{Argv: []string{"sleep", "7353"}})
 		prints(t, kept, "hello from "+name)
 		l.stop(syscall.SIGTERM)
 		if err := l.engine.ContainerKill(t.Context(), "daycare-process-"+killed.ID, "KILL"); err != nil {
@@ -60,10 +60,10 @@ func TestProcessesOutliveTheHost(t *testing.T) {
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
-		var now apitypes.Process
+		var now types.Process
 		eventually(t, "the one that is kept alive runs again", func() bool {
 			now = l.process(t, "reboot", kept.ID)
-			return now.Status == apitypes.ProcessRunning && now.RestartCount == 1
+			return now.Status == types.ProcessRunning && now.RestartCount == 1
 		})
 		if now.PID == nil || *now.PID == *kept.PID || !now.LastStartedAt.After(kept.LastStartedAt) || now.LastExitedAt.IsZero() || now.ExitCode != nil || now.Signal != nil || now.Reason != "" {
 			t.Errorf("it was %+v, it is %+v", kept, now)
@@ -79,18 +79,18 @@ func TestProcessesOutliveTheHost(t *testing.T) {
 		if left := l.processContainers(t)[0]; before[left.ID] != "" || left.State != container.StateRunning {
 			t.Errorf("the containers were %v, and now there is %+v", before, left)
 		}
-		if now := l.process(t, "reboot", once.ID); now.Status != apitypes.ProcessExited || now.Reason != "the host was restarted" || now.PID != nil ||
+		if now := l.process(t, "reboot", once.ID); now.Status != types.ProcessExited || now.Reason != "the host was restarted" || now.PID != nil ||
 			now.ExitCode != nil || now.Signal != nil || now.RestartCount != 0 || now.LastExitedAt.IsZero() {
 			t.Errorf("without keepAlive: %+v", now)
 		}
 		// How one has ended whose container is still there is known.
-		if now := l.process(t, "reboot", killed.ID); now.Status != apitypes.ProcessExited || now.Signal == nil || *now.Signal != "SIGKILL" || now.PID != nil {
+		if now := l.process(t, "reboot", killed.ID); now.Status != types.ProcessExited || now.Signal == nil || *now.Signal != "SIGKILL" || now.PID != nil {
 			t.Errorf("the one that was killed meanwhile: %+v", now)
 		}
 
 		// This service sees the engine's mounts, as any other does.
 		l.sh(t, "reboot", "echo here > /tmp/file")
-		if got, err := l.client.Read(t.Context(), "reboot", apitypes.Read{Target: client.Target("/tmp/file")}); err != nil || got.Content != "here\n" {
+		if got, err := l.client.Read(t.Context(), "reboot", types.Read{Target: client.Target("/tmp/file")}); err != nil || got.Content != "here\n" {
 			t.Errorf("/tmp: %+v, %v", got, err)
 		}
 	})
@@ -156,8 +156,8 @@ func TestProcessesOnAFullDisk(t *testing.T) {
 		wait := func(name string) string { return "while [ ! -e /tmp/" + name + " ]; do sleep 0.05; done; " }
 		tell := func(name string) { l.sh(t, "full", "touch /tmp/"+name) }
 		const many, few = 300_000, 500 // 2 MB, and less than a block
-		start := func(command string) apitypes.Process {
-			return l.startProcess(t, "full", apitypes.StartProcess{Command: command, KeepAlive: strings.HasSuffix(command, "exit 5")})
+		start := func(command string) types.Process {
+			return l.startProcess(t, "full", types.StartProcess{Command: command, KeepAlive: strings.HasSuffix(command, "exit 5")})
 		}
 		goesOn := start(wait("print") + fmt.Sprintf("seq %d; touch /tmp/printed; %s echo after; exit 7", many, wait("room")))
 		ends := start(wait("end") + fmt.Sprintf("seq %d; exit 3", few))
@@ -167,38 +167,38 @@ func TestProcessesOnAFullDisk(t *testing.T) {
 		tell("print")
 		eventually(t, "one goes on on a full disk", func() bool { return full(t, l.path("users/full")) && l.there("full", "/tmp/printed") })
 
-		if one, err := l.client.StartProcess(t.Context(), "full", apitypes.StartProcess{Command: "true"}); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		if one, err := l.client.StartProcess(t.Context(), "full", types.StartProcess{Command: "true"}); err == nil || !strings.Contains(err.Error(), "no space left on device") {
 			t.Errorf("one more: %+v, %v", one, err)
 		}
 		if list, err := l.client.Processes(t.Context(), "full"); err != nil || len(list) != 4 || len(l.processContainers(t)) != 4 {
 			t.Errorf("there are %+v, %v", list, err)
 		}
 		tell("end")
-		var now apitypes.Process
-		eventually(t, "one ends", func() bool { now = l.process(t, "full", ends.ID); return now.Status == apitypes.ProcessExited })
+		var now types.Process
+		eventually(t, "one ends", func() bool { now = l.process(t, "full", ends.ID); return now.Status == types.ProcessExited })
 		if now.ExitCode == nil || *now.ExitCode != 3 || now.LostBytes != uint64(len(counted(few))) || logOf(t, ends) != "" {
 			t.Errorf("%+v, log %q", now, logOf(t, ends))
 		}
 		if out, err := l.cli("process", "get", "--sandbox", "full", ends.ID).Output(); err != nil || !strings.Contains(string(out), fmt.Sprintf("%d bytes of output could not be written", len(counted(few)))) {
 			t.Errorf("%v, %s", err, out)
 		}
-		if now, err := l.client.StopProcess(t.Context(), "full", stops.ID, ""); err != nil || now.Status != apitypes.ProcessStopped || now.ExitCode == nil || *now.ExitCode != 4 {
+		if now, err := l.client.StopProcess(t.Context(), "full", stops.ID, ""); err != nil || now.Status != types.ProcessStopped || now.ExitCode == nil || *now.ExitCode != 4 {
 			t.Errorf("%+v, %v", now, err)
 		}
 		tell("crash")
-		eventually(t, "one ends that is kept alive", func() bool { now = l.process(t, "full", returns.ID); return now.Status == apitypes.ProcessExited })
+		eventually(t, "one ends that is kept alive", func() bool { now = l.process(t, "full", returns.ID); return now.Status == types.ProcessExited })
 		first := now.LostBytes
 		eventually(t, "it was started again, and has lost more", func() bool { now = l.process(t, "full", returns.ID); return now.LostBytes > first })
 		if first == 0 || now.RestartCount == 0 || now.ExitCode == nil || *now.ExitCode != 5 {
 			t.Errorf("%d bytes lost at first, %+v", first, now)
 		}
-		if now = l.process(t, "full", goesOn.ID); now.Status != apitypes.ProcessRunning || now.RestartCount != 0 {
+		if now = l.process(t, "full", goesOn.ID); now.Status != types.ProcessRunning || now.RestartCount != 0 {
 			t.Errorf("%+v", now)
 		}
 
 		more()
 		tell("room")
-		eventually(t, "the other ends", func() bool { now = l.process(t, "full", goesOn.ID); return now.Status == apitypes.ProcessExited })
+		eventually(t, "the other ends", func() bool { now = l.process(t, "full", goesOn.ID); return now.Status == types.ProcessExited })
 		if now.ExitCode == nil || *now.ExitCode != 7 {
 			t.Errorf("%+v", now)
 		}

@@ -13,13 +13,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
 // differently is a call that has a container of its own: each number is another view.
-func differently(n int, command string) apitypes.Exec {
-	return apitypes.Exec{Command: command, Restrictions: apitypes.Restrictions{DenyRead: []string{fmt.Sprintf("/home/secret%d", n)}}}
+func differently(n int, command string) types.Exec {
+	return types.Exec{Command: command, Restrictions: types.Restrictions{DenyRead: []string{fmt.Sprintf("/home/secret%d", n)}}}
 }
 
 // TestContainersOfOneUserAreBounded has a user vary what its calls see: each view is another container, of which
@@ -29,7 +29,7 @@ func TestContainersOfOneUserAreBounded(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "many")
 		l.register(t, "other")
-		l.run(t, "other", apitypes.Exec{Command: "true"})
+		l.run(t, "other", types.Exec{Command: "true"})
 		others := l.containerOf(t, "other").ID
 		most := 0
 		for n := range 6 {
@@ -49,7 +49,7 @@ func TestContainersOfOneUserAreBounded(t *testing.T) {
 		}
 		_, err := l.client.Exec(t.Context(), "many", differently(20, "true"))
 		busy, is := errors.AsType[*client.Error](err)
-		if !is || busy.Kind != apitypes.Busy || busy.RetryAfter <= 0 || !strings.Contains(busy.Message, `user "many" has 3 containers, all in use, which is the most (quotas.perUser.containers)`) {
+		if !is || busy.Kind != types.Busy || busy.RetryAfter <= 0 || !strings.Contains(busy.Message, `user "many" has 3 containers, all in use, which is the most (quotas.perUser.containers)`) {
 			t.Errorf("a fourth that is in use: %v", err)
 		}
 		if out := l.run(t, "other", differently(0, "echo fine")); out.Stdout != "fine\n" || !out.Cold {
@@ -74,7 +74,7 @@ func TestContainersOfOneUserAreBounded(t *testing.T) {
 }
 
 // hold starts a command that runs until it may end.
-func (l *lab) hold(t *testing.T, user string, e apitypes.Exec) gate {
+func (l *lab) hold(t *testing.T, user string, e types.Exec) gate {
 	t.Helper()
 	in, say := io.Pipe()
 	g := gate{say, make(chan error, 1)}
@@ -134,12 +134,12 @@ func TestQuotasOfSmallThings(t *testing.T) {
 	says := func(what, setting string, err error) {
 		t.Helper()
 		busy, is := errors.AsType[*client.Error](err)
-		if !is || busy.Kind != apitypes.Busy || busy.RetryAfter <= 0 || !strings.Contains(busy.Message, "("+setting+")") {
+		if !is || busy.Kind != types.Busy || busy.RetryAfter <= 0 || !strings.Contains(busy.Message, "("+setting+")") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	put := func(id string) error {
-		_, err := l.client.Put(t.Context(), id, apitypes.Registration{UserID: "small"})
+		_, err := l.client.Put(t.Context(), id, types.Registration{UserID: "small"})
 		return err
 	}
 	for _, id := range []string{"one", "two"} {
@@ -155,7 +155,7 @@ func TestQuotasOfSmallThings(t *testing.T) {
 		}
 	}
 	says("requests", "quotas.perUser.requestsPerSecond", err)
-	if _, err := l.client.Put(t.Context(), "another", apitypes.Registration{UserID: "quiet"}); err != nil {
+	if _, err := l.client.Put(t.Context(), "another", types.Registration{UserID: "quiet"}); err != nil {
 		t.Errorf("another user: %v", err)
 	}
 }

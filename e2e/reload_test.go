@@ -9,7 +9,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // onFile has a lab go by a settings file, which it returns a way to write; the socket is named there.
@@ -43,7 +43,7 @@ func (l *lab) reload(t *testing.T) {
 	eventually(t, "the settings are read", func() bool { return told() > before })
 }
 
-func (l *lab) health(t *testing.T) apitypes.Health {
+func (l *lab) health(t *testing.T) types.Health {
 	t.Helper()
 	h, err := l.client.Health(t.Context())
 	if err != nil {
@@ -60,8 +60,8 @@ func TestSettingsAreReadAgain(t *testing.T) {
 	write := l.onFile(t)
 	l.traveller(t, w, "reader")
 	name := w.name(t, "packages", w.shared)
-	install := func() (apitypes.Output, error) {
-		return l.client.Exec(t.Context(), "reader", apitypes.Exec{
+	install := func() (types.Output, error) {
+		return l.client.Exec(t.Context(), "reader", types.Exec{
 			Command: hello("http://" + name), Permissions: []string{"@network"}, PackageManagers: []string{"corp"},
 		})
 	}

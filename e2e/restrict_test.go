@@ -11,18 +11,18 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
 // tryWith is try with a call that gives something up.
-func (l *lab) tryWith(t *testing.T, id string, grants []string, less apitypes.Restrictions, rows []string) string {
+func (l *lab) tryWith(t *testing.T, id string, grants []string, less types.Restrictions, rows []string) string {
 	t.Helper()
 	text, err := json.Marshal(rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := l.run(t, id, apitypes.Exec{Permissions: grants, Restrictions: less, Argv: []string{"python3", "-c", tryEverything}, Env: map[string]string{"ROWS": string(text)}})
+	out := l.run(t, id, types.Exec{Permissions: grants, Restrictions: less, Argv: []string{"python3", "-c", tryEverything}, Env: map[string]string{"ROWS": string(text)}})
 	if out.Failed {
 		t.Errorf("with %v and %+v the attempts ended with %+v: %s", grants, less, out.Result, out.Stderr)
 	}
@@ -63,12 +63,12 @@ func TestDenyRead(t *testing.T) {
 		} {
 			l.put(t, "give-read", "plain/file", "read")
 			rows := under(c.dir, plantVaults(t, place, false))
-			l.registerAs(t, "give-read", apitypes.Registration{
-				UserID: "give-read", Mounts: []apitypes.Mount{{Source: l.path("users/give-read/data"), Target: "/mnt/data"}},
-				Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/data"}, ReadDirs: []string{"/mnt/data"}},
+			l.registerAs(t, "give-read", types.Registration{
+				UserID: "give-read", Mounts: []types.Mount{{Source: l.path("users/give-read/data"), Target: "/mnt/data"}},
+				Permissions: types.Permissions{WriteDirs: []string{"/mnt/data"}, ReadDirs: []string{"/mnt/data"}},
 			})
 			mkdir(t, l.path("users/give-read/data"))
-			less := apitypes.Restrictions{DenyRead: rows}
+			less := types.Restrictions{DenyRead: rows}
 			for _, later := range []bool{false, true} {
 				plantVaults(t, place, later)
 				expect(t, c.dir, c.tags, l.tryWith(t, "give-read", c.tags, less, rows), "read\nwritten\ndone")
@@ -100,11 +100,11 @@ func TestDenyReadOnAReadOnlyDisk(t *testing.T) {
 		if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 			t.Fatal(err)
 		}
-		l.registerAs(t, "give-disk", apitypes.Registration{
-			UserID: "give-disk", Mounts: []apitypes.Mount{{Source: disk, Target: "/mnt/disk"}}, Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/disk"}},
+		l.registerAs(t, "give-disk", types.Registration{
+			UserID: "give-disk", Mounts: []types.Mount{{Source: disk, Target: "/mnt/disk"}}, Permissions: types.Permissions{ReadDirs: []string{"/mnt/disk"}},
 		})
-		out := l.run(t, "give-disk", apitypes.Exec{
-			Permissions: []string{"@read:/mnt/disk"}, Restrictions: apitypes.Restrictions{DenyRead: []string{"/mnt/disk/vault", "/mnt/disk/none"}},
+		out := l.run(t, "give-disk", types.Exec{
+			Permissions: []string{"@read:/mnt/disk"}, Restrictions: types.Restrictions{DenyRead: []string{"/mnt/disk/vault", "/mnt/disk/none"}},
 			Command: "cat /mnt/disk/open /mnt/disk/vault/key /mnt/disk/none/key",
 		})
 		if out.Stdout != "open" {
@@ -126,11 +126,11 @@ func TestDenyWrite(t *testing.T) {
 			l.put(t, "give-write", "plain/file", "read")
 			rows := under(c.dir, plantVaults(t, place, false))
 			mkdir(t, l.path("users/give-write/data"))
-			l.registerAs(t, "give-write", apitypes.Registration{
-				UserID: "give-write", Mounts: []apitypes.Mount{{Source: l.path("users/give-write/data"), Target: "/mnt/data"}},
-				Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/data"}},
+			l.registerAs(t, "give-write", types.Registration{
+				UserID: "give-write", Mounts: []types.Mount{{Source: l.path("users/give-write/data"), Target: "/mnt/data"}},
+				Permissions: types.Permissions{WriteDirs: []string{"/mnt/data"}},
 			})
-			less := apitypes.Restrictions{DenyWrite: rows}
+			less := types.Restrictions{DenyWrite: rows}
 			for _, later := range []bool{false, true} {
 				plantVaults(t, place, later)
 				outcome := l.tryWith(t, "give-write", c.tags, less, rows)
@@ -170,24 +170,24 @@ func TestDenyReadByOtherNames(t *testing.T) {
 		if err := os.Symlink("vault", l.at("give-names", "project/link")); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
 		}
-		l.registerAs(t, "give-names", apitypes.Registration{
-			UserID: "give-names", Mounts: []apitypes.Mount{{Source: l.at("give-names", "project"), Target: "/mnt/project"}},
-			Permissions: apitypes.Permissions{WriteDirs: []string{"/mnt/project"}},
+		l.registerAs(t, "give-names", types.Registration{
+			UserID: "give-names", Mounts: []types.Mount{{Source: l.at("give-names", "project"), Target: "/mnt/project"}},
+			Permissions: types.Permissions{WriteDirs: []string{"/mnt/project"}},
 		})
 		tags := []string{"@workspace", "@write:/mnt/project"}
 		const all = "cat /home/project/vault/key /home/project/notes /home/project/link/key /mnt/project/vault/key /mnt/project/notes /mnt/project/link/key 2>/dev/null; cat /home/project/open /mnt/project/open"
 		for _, path := range []string{"/home/project/vault", "/mnt/project/vault", l.at("give-names", "project/vault"), "/home/project/vault/key"} {
-			out := l.run(t, "give-names", apitypes.Exec{Permissions: tags, Restrictions: apitypes.Restrictions{DenyRead: []string{path}}, Command: all})
+			out := l.run(t, "give-names", types.Exec{Permissions: tags, Restrictions: types.Restrictions{DenyRead: []string{path}}, Command: all})
 			if out.Stdout != "openopen" {
 				t.Errorf("without %s: %q", path, out.Stdout)
 			}
 		}
-		for _, less := range []apitypes.Restrictions{
+		for _, less := range []types.Restrictions{
 			{DenyRead: []string{"/home/project/link"}}, {DenyRead: []string{"/home/project/link/key"}},
 			{DenyWrite: []string{"/home/project/link"}}, {DenyWrite: []string{"/mnt/project/link/key"}},
 		} {
-			_, err := l.client.Exec(t.Context(), "give-names", apitypes.Exec{Permissions: tags, Restrictions: less, Command: "true"})
-			if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "symbolic link") {
+			_, err := l.client.Exec(t.Context(), "give-names", types.Exec{Permissions: tags, Restrictions: less, Command: "true"})
+			if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "symbolic link") {
 				t.Errorf("%+v: %v", less, err)
 			}
 		}
@@ -200,10 +200,10 @@ func TestDenyWriteWhereAnotherFileAppears(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.put(t, "give-exchanged", "token", secret)
 		l.register(t, "give-exchanged")
-		less := apitypes.Restrictions{DenyWrite: []string{"/home/token"}}
+		less := types.Restrictions{DenyWrite: []string{"/home/token"}}
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
-			_, err := l.client.Attach(context.Background(), "give-exchanged", apitypes.Exec{
+			_, err := l.client.Attach(context.Background(), "give-exchanged", types.Exec{
 				Permissions: workspace, Restrictions: less, Command: "echo begun; while :; do sleep 7510; done",
 			}, client.Streams{Stdout: out})
 			ended <- err
@@ -216,7 +216,7 @@ func TestDenyWriteWhereAnotherFileAppears(t *testing.T) {
 		if err := <-ended; err == nil {
 			t.Error("the command went on")
 		}
-		next := l.run(t, "give-exchanged", apitypes.Exec{Permissions: workspace, Restrictions: less, Command: "echo mine > token; cat token; echo mine > other"})
+		next := l.run(t, "give-exchanged", types.Exec{Permissions: workspace, Restrictions: less, Command: "echo mine > token; cat token; echo mine > other"})
 		if next.Stdout != secret || holds(l.at("give-exchanged", "token")) != secret || holds(l.at("give-exchanged", "other")) != "mine\n" {
 			t.Errorf("the next call: %q %q", next.Stdout, next.Stderr)
 		}
@@ -230,15 +230,15 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 		before := below(t, l.home("give-trace"))
 		l.register(t, "give-trace")
 		containers := map[string]bool{}
-		for _, less := range []apitypes.Restrictions{
+		for _, less := range []types.Restrictions{
 			{}, {DenyRead: []string{"/home/plain/never/in"}}, {DenyWrite: []string{"/home/plain/never/in"}}, {DenyRead: []string{"/home/plain/file"}},
 		} {
-			explained, err := l.client.Explain(t.Context(), "give-trace", apitypes.Explain{Permissions: workspace, Restrictions: less})
+			explained, err := l.client.Explain(t.Context(), "give-trace", types.Explain{Permissions: workspace, Restrictions: less})
 			if err != nil {
 				t.Fatal(err)
 			}
 			containers[explained.Fingerprint] = true
-			out := l.run(t, "give-trace", apitypes.Exec{Permissions: workspace, Restrictions: less, Command: "ls plain; touch plain/never/in/x"})
+			out := l.run(t, "give-trace", types.Exec{Permissions: workspace, Restrictions: less, Command: "ls plain; touch plain/never/in/x"})
 			if !strings.Contains(out.Stderr, "plain/never/in/x") {
 				t.Errorf("%+v: %q %q", less, out.Stdout, out.Stderr)
 			}
@@ -259,9 +259,9 @@ func TestRestrictionsOfAProcess(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.put(t, "give-process", "vault/key", secret)
 		l.register(t, "give-process")
-		p := l.startProcess(t, "give-process", apitypes.StartProcess{
+		p := l.startProcess(t, "give-process", types.StartProcess{
 			Command: "cat vault/key; echo x > kept/x; echo run; exit 3", KeepAlive: true, Permissions: workspace,
-			Restrictions: apitypes.Restrictions{DenyRead: []string{"/home/vault"}, DenyWrite: []string{"/home/kept"}, DeniedDomains: []string{"example.org"}},
+			Restrictions: types.Restrictions{DenyRead: []string{"/home/vault"}, DenyWrite: []string{"/home/kept"}, DeniedDomains: []string{"example.org"}},
 		})
 		if !slices.Equal(p.DenyRead, []string{"/home/vault"}) || !slices.Equal(p.DenyWrite, []string{"/home/kept"}) || !slices.Equal(p.DeniedDomains, []string{"example.org"}) {
 			t.Errorf("it is told as %+v", p.Restrictions)
@@ -289,10 +289,10 @@ func TestDeniedDomains(t *testing.T) {
 		for _, name := range []string{open, closed} {
 			w.DNS.SetA(name, 60e9, w.shared)
 		}
-		get := func(scheme string) apitypes.Output {
-			return l.run(t, "give-domain", apitypes.Exec{
+		get := func(scheme string) types.Output {
+			return l.run(t, "give-domain", types.Exec{
 				Command:     hello(scheme+"://"+open) + "; " + hello(scheme+"://"+closed),
-				Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+				Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: types.Restrictions{DeniedDomains: []string{closed}},
 				Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem"},
 			})
 		}
@@ -303,9 +303,9 @@ func TestDeniedDomains(t *testing.T) {
 			}
 		}
 		// Also when the address is known: the name that is asked for decides.
-		out := l.run(t, "give-domain", apitypes.Exec{
+		out := l.run(t, "give-domain", types.Exec{
 			Command:     "curl -sS --max-time 20 --resolve " + closed + ":443:" + w.shared.String() + " https://" + closed + "/hello",
-			Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+			Permissions: []string{"@network"}, AllowedDomains: []string{"*." + base}, Restrictions: types.Restrictions{DeniedDomains: []string{closed}},
 			Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem"},
 		})
 		if verdict, _ := refused(out, closed); verdict != "denied" || len(w.arrivals(closed)) != 0 {
@@ -315,10 +315,10 @@ func TestDeniedDomains(t *testing.T) {
 		if out := l.reach(t, "give-domain", hello("https://"+closed), "*."+base); out.Failed || len(w.arrivals(closed)) == 0 {
 			t.Errorf("without a restriction: %+v", out)
 		}
-		_, err := l.client.Exec(t.Context(), "give-domain", apitypes.Exec{
-			Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"*"}, Restrictions: apitypes.Restrictions{DeniedDomains: []string{closed}},
+		_, err := l.client.Exec(t.Context(), "give-domain", types.Exec{
+			Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"*"}, Restrictions: types.Restrictions{DeniedDomains: []string{closed}},
 		})
-		if kindOf(err) != apitypes.Invalid || !strings.Contains(err.Error(), "nothing is filtered") {
+		if kindOf(err) != types.Invalid || !strings.Contains(err.Error(), "nothing is filtered") {
 			t.Errorf("with *: %v", err)
 		}
 	})
@@ -347,12 +347,12 @@ func TestDenyReadOfManyDeepPaths(t *testing.T) {
 			{"more", workspace, deep(64, 23), gvisor},
 		} {
 			last := c.deny[len(c.deny)-1]
-			out, err := l.client.Exec(t.Context(), "deep", apitypes.Exec{
+			out, err := l.client.Exec(t.Context(), "deep", types.Exec{
 				Argv: []string{"sh", "-c", `ls "$1"; echo x > "$1/new"; mv /home/p1 /home/q1; true`, "sh", last}, Permissions: c.grants,
-				Restrictions: apitypes.Restrictions{DenyRead: c.deny},
+				Restrictions: types.Restrictions{DenyRead: c.deny},
 			})
 			switch {
-			case c.refused && (kindOf(err) != apitypes.Invalid || !strings.Contains(err.Error(), "denyRead: this call needs ")):
+			case c.refused && (kindOf(err) != types.Invalid || !strings.Contains(err.Error(), "denyRead: this call needs ")):
 				t.Errorf("%s: %+v, %v", c.name, out, err)
 			case !c.refused && (err != nil || out.Failed || strings.Count(out.Stderr, "\n") != 3):
 				t.Errorf("%s: %+v, %v", c.name, out, err)

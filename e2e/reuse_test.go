@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // Calls with grants that were used before find their container warm, also those of a service that was
@@ -15,12 +15,12 @@ func TestEachViewIsColdOnce(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.put(t, "warm", ".ssh/id", secret)
 		l.put(t, "warm", "plain/file", "plain")
-		l.registerAs(t, "warm", apitypes.Registration{UserID: "warm", Permissions: apitypes.Permissions{WriteDirs: []string{"/home/plain"}}})
+		l.registerAs(t, "warm", types.Registration{UserID: "warm", Permissions: types.Permissions{WriteDirs: []string{"/home/plain"}}})
 		views := map[string][]string{"": none, "/home /home/plain": workspace, "/home/plain": {"@write:/home/plain"}}
 		seen := map[string]bool{}
 		look := func(when string) {
 			for _, grants := range [][]string{none, workspace, none, {"@write:/home/plain"}, none, workspace, {"@write:/home/plain"}, {"@write:/home/plain", "@write:/home/plain"}, {"@read:/home/plain"}} {
-				out := l.run(t, "warm", apitypes.Exec{Permissions: grants, Command: "cat .ssh/id 2>/dev/null; for d in /home /home/plain; do touch $d/probe 2>/dev/null && echo $d && rm $d/probe; done; cat plain/file"})
+				out := l.run(t, "warm", types.Exec{Permissions: grants, Command: "cat .ssh/id 2>/dev/null; for d in /home /home/plain; do touch $d/probe 2>/dev/null && echo $d && rm $d/probe; done; cat plain/file"})
 				lines := strings.Fields(out.Stdout)
 				view := strings.Join(lines[:len(lines)-1], " ")
 				if want, known := views[view]; !known || (len(want) > 0) != (len(grants) > 0 && !strings.HasPrefix(grants[0], "@read")) || (len(want) > 0 && want[0] != grants[0]) || lines[len(lines)-1] != "plain" {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // secondView looks at the home in every way in which a program can get another view of what is mounted.
@@ -21,12 +21,12 @@ var viewers = []struct {
 	id     string
 	app    string
 	grants []string
-	less   apitypes.Restrictions
+	less   types.Restrictions
 	hidden []string
 }{
-	{"view", "", none, apitypes.Restrictions{DenyRead: []string{"/home/vault", "/home/never"}}, []string{".ssh", ".aws", ".config/gh", "vault", "never", "apps/one", "apps/two"}},
-	{"view", "", workspace, apitypes.Restrictions{DenyRead: []string{"/home/vault", "/home/never"}}, []string{".ssh", ".aws", ".config/gh", "vault", "never", "apps/one", "apps/two"}},
-	{"view-app", "one", none, apitypes.Restrictions{}, []string{".ssh", "apps/two"}},
+	{"view", "", none, types.Restrictions{DenyRead: []string{"/home/vault", "/home/never"}}, []string{".ssh", ".aws", ".config/gh", "vault", "never", "apps/one", "apps/two"}},
+	{"view", "", workspace, types.Restrictions{DenyRead: []string{"/home/vault", "/home/never"}}, []string{".ssh", ".aws", ".config/gh", "vault", "never", "apps/one", "apps/two"}},
+	{"view-app", "one", none, types.Restrictions{}, []string{".ssh", "apps/two"}},
 }
 
 // lookAround has each viewer look, and returns which of its ways show what is not hidden. No way may show or
@@ -38,7 +38,7 @@ func (l *lab) lookAround(t *testing.T) (shows map[string]bool) {
 		l.put(t, "view", dir+"/key", secret)
 	}
 	l.register(t, "view")
-	l.registerAs(t, "view-app", apitypes.Registration{UserID: "view", Permissions: apitypes.Permissions{AppID: "one"}})
+	l.registerAs(t, "view-app", types.Registration{UserID: "view", Permissions: types.Permissions{AppID: "one"}})
 	before := below(t, l.at("view", "vault"))
 	shows = map[string]bool{}
 	for _, v := range viewers {
@@ -46,7 +46,7 @@ func (l *lab) lookAround(t *testing.T) (shows map[string]bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := l.run(t, v.id, apitypes.Exec{Permissions: v.grants, Restrictions: v.less, Argv: []string{"python3", "-c", secondView}, Env: map[string]string{"ROWS": string(rows)}})
+		out := l.run(t, v.id, types.Exec{Permissions: v.grants, Restrictions: v.less, Argv: []string{"python3", "-c", secondView}, Env: map[string]string{"ROWS": string(rows)}})
 		lines := strings.Split(strings.TrimSpace(out.Stdout), "\n")
 		if out.Failed || lines[len(lines)-1] != "ended" || lines[0] != "itself: shows plain" {
 			t.Fatalf("%s with %v: %+v\n%s\n%s", v.id, v.grants, out.Result, out.Stdout, out.Stderr)
@@ -112,7 +112,7 @@ func TestRefusedSystemCalls(t *testing.T) {
 		t.Run("seccomp"+name, func(t *testing.T) {
 			eachOwn(t, func(t *testing.T, l *lab) {
 				l.register(t, "calls")
-				out := l.run(t, "calls", apitypes.Exec{Argv: []string{"python3", "-c", refusedCalls}})
+				out := l.run(t, "calls", types.Exec{Argv: []string{"python3", "-c", refusedCalls}})
 				if want := "clone3 ENOSYS\nno call ENOSYS\nx32 ENOSYS\n32 bits refused\n"; out.Stdout != want || out.Failed {
 					t.Errorf("got %q %q, want %q", out.Stdout, out.Stderr, want)
 				}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -17,11 +17,11 @@ func TestTheDocumentsExamples(t *testing.T) {
 		l.put(t, "examples", "notes.txt", "first\nsecond\n")
 		l.register(t, "examples")
 		// const text = await context.sandbox.read({ path: "notes.txt" });
-		text, err := l.client.Read(t.Context(), "examples", apitypes.Read{Target: client.Target("notes.txt")})
+		text, err := l.client.Read(t.Context(), "examples", types.Read{Target: client.Target("notes.txt")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text.Type != apitypes.ReadText || text.Content != "first\nsecond\n" || text.Bytes != 13 || text.Lines == nil ||
+		if text.Type != types.ReadText || text.Content != "first\nsecond\n" || text.Bytes != 13 || text.Lines == nil ||
 			text.TotalLines != 2 || text.OutputLines != 2 || text.Truncated || text.TruncatedBy != nil ||
 			text.DisplayPath != "~/notes.txt" || text.ResolvedPath != l.at("examples", "notes.txt") {
 			t.Errorf("read: %+v", text)
@@ -37,12 +37,12 @@ func TestTheDocumentsExamples(t *testing.T) {
 		}
 		// read({ path, offset, limit })
 		two, one := 2, 1
-		part, err := l.client.Read(t.Context(), "examples", apitypes.Read{Target: client.Target("notes.txt"), Offset: &two, Limit: &one})
+		part, err := l.client.Read(t.Context(), "examples", types.Read{Target: client.Target("notes.txt"), Offset: &two, Limit: &one})
 		if err != nil || part.Content != "second\n" || part.OutputLines != 1 || part.TotalLines != 2 {
 			t.Errorf("a part: %+v, %v", part, err)
 		}
 		// write({ path, content, append })
-		if _, err := l.client.Write(t.Context(), "examples", apitypes.Write{Target: client.Target("/home/notes.txt"), Content: "third\n", Append: true}); err != nil {
+		if _, err := l.client.Write(t.Context(), "examples", types.Write{Target: client.Target("/home/notes.txt"), Content: "third\n", Append: true}); err != nil {
 			t.Fatal(err)
 		}
 		if got := l.sh(t, "examples", "cat notes.txt"); got != "first\nsecond\nthird" {
@@ -66,12 +66,12 @@ func TestReadTellsPicturesAndBytes(t *testing.T) {
 		l.put(t, "pictures", "dot.txt", png)
 		l.register(t, "pictures")
 		for _, c := range []struct {
-			read apitypes.Read
-			want apitypes.ReadType
+			read types.Read
+			want types.ReadType
 			mime string
 		}{
-			{apitypes.Read{Target: client.Target("dot.txt")}, apitypes.ReadImage, "image/png"},
-			{apitypes.Read{Target: client.Target("dot.txt"), Binary: true}, apitypes.ReadBinary, ""},
+			{types.Read{Target: client.Target("dot.txt")}, types.ReadImage, "image/png"},
+			{types.Read{Target: client.Target("dot.txt"), Binary: true}, types.ReadBinary, ""},
 		} {
 			got, err := l.client.Read(t.Context(), "pictures", c.read)
 			if err != nil {
@@ -125,7 +125,7 @@ func TestBothSidesSeeEachOthersFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			_, _ = l.client.Write(t.Context(), "both", apitypes.Write{Target: client.Target("/tmp/go-on"), Content: ""})
+			_, _ = l.client.Write(t.Context(), "both", types.Write{Target: client.Target("/tmp/go-on"), Content: ""})
 			file, err := os.OpenFile(l.at("both", "grow"), os.O_APPEND|os.O_WRONLY, 0)
 			if err == nil {
 				_, _ = file.WriteString("two\n")

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -31,7 +31,7 @@ func (l *lab) threeWays(t *testing.T, command string) (ended func() told) {
 	for _, user := range []string{"buffered", "attached", "streamed"} {
 		l.register(t, user)
 	}
-	e := apitypes.Exec{Command: command, Permissions: workspace}
+	e := types.Exec{Command: command, Permissions: workspace}
 	var buffered, attached chan error
 	buffered, attached = make(chan error, 1), make(chan error, 1)
 	lines := make(chan string, 1)
@@ -145,7 +145,7 @@ func (l *lab) cutOff(t *testing.T, stop func()) {
 	r := ended()
 	for how, err := range map[string]error{"buffered": r.buffered, "attached": r.attached} {
 		var failure *client.Error
-		if !errors.As(err, &failure) || failure.Kind != apitypes.Unavailable || !strings.Contains(failure.Message, "the service is stopping") {
+		if !errors.As(err, &failure) || failure.Kind != types.Unavailable || !strings.Contains(failure.Message, "the service is stopping") {
 			t.Errorf("%s: %v", how, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // taker is a program that tries all its life to get at what the agent's processes hold: those of its container, in
@@ -94,11 +94,11 @@ func TestNothingOfTheAgentIsTaken(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = l.client.Exec(ctx, "taker", apitypes.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", taker}})
+			_, _ = l.client.Exec(ctx, "taker", types.Exec{Permissions: workspace, TimeoutMs: unhurried, Argv: []string{"python3", "-c", taker}})
 		}()
 		l.takes(t, "taker")
 		for range 20 {
-			l.run(t, "taker", apitypes.Exec{Argv: []string{"/bin/true"}, Env: map[string]string{"SECRET": secret}})
+			l.run(t, "taker", types.Exec{Argv: []string{"/bin/true"}, Env: map[string]string{"SECRET": secret}})
 		}
 		id := l.containerOf(t, "taker").ID
 		for range 5 {
@@ -111,8 +111,8 @@ func TestNothingOfTheAgentIsTaken(t *testing.T) {
 		<-ended
 
 		l.register(t, "server")
-		p := l.startProcess(t, "server", apitypes.StartProcess{
-			Permissions: workspace, Ready: &apitypes.Ready{Command: "true", IntervalMs: 100}, Expose: []apitypes.Expose{{Port: 8000}},
+		p := l.startProcess(t, "server", types.StartProcess{
+			Permissions: workspace, Ready: &types.Ready{Command: "true", IntervalMs: 100}, Expose: []types.Expose{{Port: 8000}},
 			Command: "python3 -m http.server --bind 127.0.0.1 8000 & exec python3 -c '" + strings.ReplaceAll(taker, "'", `"`) + "'",
 		})
 		l.takes(t, "server")

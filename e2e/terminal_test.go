@@ -14,7 +14,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -199,7 +199,7 @@ func TestInputOfATerminalEnds(t *testing.T) {
 		l.register(t, "ttyeof")
 		var out bytes.Buffer
 		result, err := l.client.Attach(context.Background(), "ttyeof",
-			apitypes.Exec{Command: "exec >/dev/null 2>&1 </dev/null; exec cat </dev/tty >/dev/tty", TTY: client.Size{Rows: 5, Cols: 6}.Terminal()},
+			types.Exec{Command: "exec >/dev/null 2>&1 </dev/null; exec cat </dev/tty >/dev/tty", TTY: client.Size{Rows: 5, Cols: 6}.Terminal()},
 			client.Streams{Stdin: strings.NewReader("hello\n"), Stdout: &out})
 		if err != nil || result.Failed || out.String() != "hello\r\nhello\r\n" {
 			t.Errorf("%q, %+v, %v", out.String(), result, err)

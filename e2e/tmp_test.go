@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -14,7 +14,7 @@ func TestTmpIsOneForAUser(t *testing.T) {
 		l.register(t, "tmp-a")
 		l.register(t, "tmp-b")
 		// To read starts nothing; to write does.
-		if _, err := l.client.Read(t.Context(), "tmp-a", apitypes.Read{Target: client.Target("/tmp/api")}); kindOf(err) != apitypes.NotFound || len(l.containersOf(t, "tmp-a")) != 0 {
+		if _, err := l.client.Read(t.Context(), "tmp-a", types.Read{Target: client.Target("/tmp/api")}); kindOf(err) != types.NotFound || len(l.containersOf(t, "tmp-a")) != 0 {
 			t.Errorf("a read without a container: %v, %d containers", err, len(l.containersOf(t, "tmp-a")))
 		}
 		l.write(t, "tmp-a", "/tmp/api", "api")
@@ -34,7 +34,7 @@ func TestTmpIsOneForAUser(t *testing.T) {
 		if got := l.bash(t, "tmp-b", none, "ls -A /tmp"); got != "" {
 			t.Errorf("another user sees %q", got)
 		}
-		if _, err := l.client.Read(t.Context(), "tmp-b", apitypes.Read{Target: client.Target("/tmp/none")}); kindOf(err) != apitypes.NotFound {
+		if _, err := l.client.Read(t.Context(), "tmp-b", types.Read{Target: client.Target("/tmp/none")}); kindOf(err) != types.NotFound {
 			t.Errorf("another user reads: %v", err)
 		}
 		l.cool(t, "tmp-a")
@@ -57,12 +57,12 @@ func TestTmpIsBounded(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "bounded")
 		l.write(t, "bounded", "/tmp/file", "old")
-		_, err := l.client.Write(t.Context(), "bounded", apitypes.Write{Target: client.Target("/tmp/file"), Content: strings.Repeat("x", 2<<20)})
-		if kindOf(err) != apitypes.TooLarge {
+		_, err := l.client.Write(t.Context(), "bounded", types.Write{Target: client.Target("/tmp/file"), Content: strings.Repeat("x", 2<<20)})
+		if kindOf(err) != types.TooLarge {
 			t.Errorf("a write of 2 MiB: %v", err)
 		}
 		_, err = l.client.Upload(t.Context(), "bounded", "/tmp/file", strings.NewReader(strings.Repeat("x", 2<<20)), false)
-		if kindOf(err) != apitypes.TooLarge {
+		if kindOf(err) != types.TooLarge {
 			t.Errorf("an upload of 2 MiB: %v", err)
 		}
 		response := post(t, l, "/v1/sandboxes/bounded/write", `{"path":"/tmp/file","content":"`+strings.Repeat("x", 2<<20)+`"}`, "application/json")

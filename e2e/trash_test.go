@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // nest makes directories in one another on the host, as deep as a program may that holds on to the last one.
@@ -42,7 +42,7 @@ func TestADeepFolderOfAProcess(t *testing.T) {
 		}
 		l.register(t, "deep")
 		l.register(t, "other")
-		p := l.startProcess(t, "deep", apitypes.StartProcess{Command: "mkdir /.daycare/process/d || echo refused; sleep 7391"})
+		p := l.startProcess(t, "deep", types.StartProcess{Command: "mkdir /.daycare/process/d || echo refused; sleep 7391"})
 		prints(t, p, "refused")
 		nest(t, filepath.Dir(p.LogPath), 22_000)
 		l.call(t, "DELETE", "deep/processes/"+p.ID, nil, nil)

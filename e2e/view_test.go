@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // tryPlaces prints those of the places in which a file could be made.
-func (l *lab) tryPlaces(t *testing.T, id string, e apitypes.Exec, places ...string) string {
+func (l *lab) tryPlaces(t *testing.T, id string, e types.Exec, places ...string) string {
 	t.Helper()
 	e.Command = `for p in ` + strings.Join(places, " ") + `; do if touch "$p/probe" 2>/dev/null; then rm "$p/probe"; echo "$p"; fi; done`
 	return strings.Join(strings.Fields(l.run(t, id, e).Stdout), " ")
@@ -24,7 +24,7 @@ func TestWhatAGrantOpens(t *testing.T) {
 		l.put(t, "opens", "list.txt", "list\n")
 		l.put(t, "opens", "project/src/file", "source")
 		mkdir(t, l.at("opens", "other"))
-		l.registerAs(t, "opens", apitypes.Registration{UserID: "opens", Permissions: apitypes.Permissions{
+		l.registerAs(t, "opens", types.Registration{UserID: "opens", Permissions: types.Permissions{
 			WorkingDir: "/home/project", WriteDirs: []string{"/home/out", "/home/other", "/home/list.txt", "/home/deep/er/est"},
 		}})
 		places := []string{"/home", "/home/project", "/home/project/src", "/home/out", "/home/outer", "/home/other", "/home/deep", "/home/deep/er/est", "/tmp", "/var/tmp", "/dev/shm", "/etc", "/usr/bin", "/shared"}
@@ -43,7 +43,7 @@ func TestWhatAGrantOpens(t *testing.T) {
 			{[]string{"@write:" + l.at("opens", "other")}, "/home/other " + always}, // by its path on the host
 			{[]string{"@read:/home", "@read:/home/project"}, always},
 		} {
-			if got := l.tryPlaces(t, "opens", apitypes.Exec{Permissions: c.grants}, places...); got != c.want {
+			if got := l.tryPlaces(t, "opens", types.Exec{Permissions: c.grants}, places...); got != c.want {
 				t.Errorf("%v: %q, want %q", c.grants, got, c.want)
 			}
 		}
@@ -69,13 +69,13 @@ func TestWhatAGrantOpens(t *testing.T) {
 func TestGrantsBeyondThePermissions(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.put(t, "beyond", "project/file", "x")
-		l.registerAs(t, "beyond", apitypes.Registration{UserID: "beyond", Permissions: apitypes.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
+		l.registerAs(t, "beyond", types.Registration{UserID: "beyond", Permissions: types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{"/home/out"}}})
 		for _, tag := range []string{
 			"@network", "@events", "@write:/home", "@write:/home/outer", "@write:/home/other", "@write:/etc", "@write:/", "@read:/etc", "@read:/shared/skills",
 			"@write:/proc", "@write:" + l.home("beyond"), // the lab is below /tmp, which all calls have inside
 		} {
-			_, err := l.client.Exec(t.Context(), "beyond", apitypes.Exec{Permissions: []string{tag}, Command: "true"})
-			if kindOf(err) != apitypes.Denied || !strings.Contains(err.Error(), "it holds @workspace, @write:/home/out") {
+			_, err := l.client.Exec(t.Context(), "beyond", types.Exec{Permissions: []string{tag}, Command: "true"})
+			if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "it holds @workspace, @write:/home/out") {
 				t.Errorf("%s: %v", tag, err)
 			}
 		}
@@ -90,7 +90,7 @@ func TestGrantsBeyondThePermissions(t *testing.T) {
 func TestHomeVariables(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		for user, dir := range map[string]string{"vars": "", "vars-project": "/home/project"} {
-			l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{WorkingDir: dir, WriteDirs: []string{"/home/out"}}})
+			l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WorkingDir: dir, WriteDirs: []string{"/home/out"}}})
 		}
 		for name, c := range map[string]struct {
 			user             string
@@ -107,7 +107,7 @@ func TestHomeVariables(t *testing.T) {
 			"asked for, in the workspace": {"vars-project", workspace, "/home/project/h", "/home/project/h", "/home/project/h", "/home/project/h/.cache/tmp"},
 			"asked for in /tmp":           {"vars", none, "/tmp/h", "/tmp/h", "/tmp/h", "/tmp"},
 		} {
-			out := l.run(t, c.user, apitypes.Exec{Permissions: c.grants, Home: c.home, Command: `printf '%s\n' $HOME $USERPROFILE $XDG_CONFIG_HOME $XDG_CACHE_HOME $XDG_DATA_HOME $npm_config_cache $CARGO_HOME $GOPATH $PIP_CACHE_DIR $TMPDIR $TMP $TEMP
+			out := l.run(t, c.user, types.Exec{Permissions: c.grants, Home: c.home, Command: `printf '%s\n' $HOME $USERPROFILE $XDG_CONFIG_HOME $XDG_CACHE_HOME $XDG_DATA_HOME $npm_config_cache $CARGO_HOME $GOPATH $PIP_CACHE_DIR $TMPDIR $TMP $TEMP
 				for v in TMPDIR XDG_CACHE_HOME CARGO_HOME npm_config_cache PIP_CACHE_DIR GOPATH; do mkdir -p "${!v}" && touch "${!v}/$v" || echo cannot $v; done; mktemp >/dev/null`})
 			h := c.state
 			want := []string{c.want, c.want, h + "/.config", h + "/.cache", h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", h + "/.cache/pip", c.tmp, c.tmp, c.tmp}
@@ -116,8 +116,8 @@ func TestHomeVariables(t *testing.T) {
 			}
 		}
 		for _, home := range []string{"/home/elsewhere", "/etc", "/home/.ssh", "relative", "/home/out/../x", "/home/apps"} {
-			_, err := l.client.Exec(context.Background(), "vars", apitypes.Exec{Permissions: []string{"@write:/home/out"}, Home: home, Command: "true"})
-			if kind := kindOf(err); kind != apitypes.Denied && kind != apitypes.Invalid {
+			_, err := l.client.Exec(context.Background(), "vars", types.Exec{Permissions: []string{"@write:/home/out"}, Home: home, Command: "true"})
+			if kind := kindOf(err); kind != types.Denied && kind != types.Invalid {
 				t.Errorf("home %q: %v", home, err)
 			}
 		}
@@ -130,7 +130,7 @@ func TestTheHomeIsOnePlace(t *testing.T) {
 		l.register(t, "one-home")
 		l.write(t, "one-home", "~/notes.txt", "milk")
 		for _, grants := range [][]string{none, workspace} {
-			out := l.run(t, "one-home", apitypes.Exec{Permissions: grants, Command: "cat ~/notes.txt; cd; pwd"})
+			out := l.run(t, "one-home", types.Exec{Permissions: grants, Command: "cat ~/notes.txt; cd; pwd"})
 			if out.Stdout != "milk/home\n" {
 				t.Errorf("%v: %q %q", grants, out.Stdout, out.Stderr)
 			}
@@ -142,9 +142,9 @@ func TestTheHomeIsOnePlace(t *testing.T) {
 func TestToolsInAReadOnlyHome(t *testing.T) {
 	goroot := runtimeGOROOT(t)
 	eachOwn(t, func(t *testing.T, l *lab) {
-		l.registerAs(t, "tools", apitypes.Registration{
-			UserID: "tools", Permissions: apitypes.Permissions{ReadDirs: []string{"/mnt/go"}},
-			Mounts: []apitypes.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
+		l.registerAs(t, "tools", types.Registration{
+			UserID: "tools", Permissions: types.Permissions{ReadDirs: []string{"/mnt/go"}},
+			Mounts: []types.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
 		})
 		l.put(t, "tools", ".gitconfig", "[user]\nname = a\nemail = a@b.c\n[init]\ndefaultBranch = main\n")
 		l.put(t, "tools", ".npmrc", "install-links=true\n")
@@ -169,7 +169,7 @@ func TestToolsInAReadOnlyHome(t *testing.T) {
 			if name == "go" {
 				grants = []string{"@read:/mnt/go"}
 			}
-			out := l.run(t, "tools", apitypes.Exec{Permissions: grants, Command: tools[name]})
+			out := l.run(t, "tools", types.Exec{Permissions: grants, Command: tools[name]})
 			if out.Failed || strings.TrimSpace(out.Stdout) != "1" || out.Stderr != "" {
 				t.Errorf("%s: %q %q", name, out.Stdout, out.Stderr)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
@@ -114,13 +114,13 @@ func eachOutsideOwn(t *testing.T, story func(t *testing.T, l *lab, w *world), se
 func (l *lab) traveller(t *testing.T, w *world, user string) {
 	t.Helper()
 	l.put(t, user, "ca.pem", string(w.CA()))
-	l.registerAs(t, user, apitypes.Registration{UserID: user, Permissions: apitypes.Permissions{Network: true}})
+	l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{Network: true}})
 }
 
 // reach runs a command that may reach the domains.
-func (l *lab) reach(t *testing.T, user, command string, domains ...string) apitypes.Output {
+func (l *lab) reach(t *testing.T, user, command string, domains ...string) types.Output {
 	t.Helper()
-	return l.run(t, user, apitypes.Exec{
+	return l.run(t, user, types.Exec{
 		Command: command, Permissions: []string{"@network"}, AllowedDomains: domains, TimeoutMs: new(int64(120_000)),
 		Env: map[string]string{"CURL_CA_BUNDLE": "/home/ca.pem", "SSL_CERT_FILE": "/home/ca.pem"},
 	})
@@ -130,7 +130,7 @@ func (l *lab) reach(t *testing.T, user, command string, domains ...string) apity
 func hello(url string) string { return "curl -sS --max-time 20 " + url + "/hello" }
 
 // refused finds what was said about a name, over all ways together.
-func refused(out apitypes.Output, name string) (verdict string, count int) {
+func refused(out types.Output, name string) (verdict string, count int) {
 	for _, line := range out.Egress {
 		if line.Name == name {
 			verdict = string(line.Verdict)
@@ -229,7 +229,7 @@ func (l *lab) addressOf(t *testing.T, id string) string {
 }
 
 // succeeds fails the test when a command has not, and returns what it printed.
-func succeeds(t *testing.T, out apitypes.Output) string {
+func succeeds(t *testing.T, out types.Output) string {
 	t.Helper()
 	if out.Failed {
 		t.Fatalf("failed with %s: %.500q %.500q, egress %v", exitText(out), out.Stdout, out.Stderr, out.Egress)
@@ -237,7 +237,7 @@ func succeeds(t *testing.T, out apitypes.Output) string {
 	return strings.TrimSuffix(out.Stdout, "\n")
 }
 
-func exitText(out apitypes.Output) string {
+func exitText(out types.Output) string {
 	if out.ExitCode == nil {
 		return fmt.Sprintf("signal %v", out.Signal)
 	}

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/wrapper"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/cli/wrapper"
 )
 
 // wrapped is the wrapper in a directory, under settings.
@@ -207,10 +207,10 @@ func TestWrapperOfAProcess(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.put(t, "wrapped-process", "project/vault/key", secret)
 		l.put(t, "wrapped-process", "project/kept", "kept")
-		l.registerAs(t, "wrapped-process", apitypes.Registration{UserID: "wrapped-process", Permissions: apitypes.Permissions{WorkingDir: "/home/project"}})
-		p := l.startProcess(t, "wrapped-process", apitypes.StartProcess{
+		l.registerAs(t, "wrapped-process", types.Registration{UserID: "wrapped-process", Permissions: types.Permissions{WorkingDir: "/home/project"}})
+		p := l.startProcess(t, "wrapped-process", types.StartProcess{
 			Command: "exec sleep 7530", Permissions: []string{"@workspace"},
-			Restrictions: apitypes.Restrictions{DenyRead: []string{"/home/project/vault"}, DenyWrite: []string{"/home/project/kept"}},
+			Restrictions: types.Restrictions{DenyRead: []string{"/home/project/vault"}, DenyWrite: []string{"/home/project/kept"}},
 		})
 		cmd := l.cli("--settings", l.path("data/processes/"+p.ID+"/sandbox.json"), "--", "cat vault/key; echo x > kept; echo x > ../outside; echo mine > mine; cat kept mine")
 		cmd.Dir = l.at("wrapped-process", "project")

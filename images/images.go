@@ -18,7 +18,7 @@ import (
 	"github.com/moby/go-archive"
 	"github.com/moby/term"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Docker is the Engine API's client.

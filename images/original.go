@@ -16,7 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/engine"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Original is what the service reads of an image, to give containers a version of its own of it. What is not in

@@ -12,10 +12,10 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/daycare-run/sandbox/agent"
-	"github.com/daycare-run/sandbox/agent/creds"
-	"github.com/daycare-run/sandbox/agent/launch"
-	"github.com/daycare-run/sandbox/agent/seccomp"
+	"github.com/daycare-run/sandbox/internal/agent"
+	"github.com/daycare-run/sandbox/internal/agent/creds"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/seccomp"
 )
 
 // The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's

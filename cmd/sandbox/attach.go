@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -76,7 +76,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 		streams.Stdin = cmd.InOrStdin()
 	}
 	leave := func() {}
-	if slices.ContainsFunc(execs, func(e apitypes.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {
+	if slices.ContainsFunc(execs, func(e types.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {
 		file, err := terminalOf(cmd.InOrStdin())
 		if err != nil {
 			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to see it at", args[0])
@@ -92,7 +92,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(nil), false)
 }
 
-func listExecs(out io.Writer, execs []apitypes.DetachedExec, asJSON bool) error {
+func listExecs(out io.Writer, execs []types.DetachedExec, asJSON bool) error {
 	if asJSON {
 		return printJSON(out, execs)
 	}
@@ -111,7 +111,7 @@ func listExecs(out io.Writer, execs []apitypes.DetachedExec, asJSON bool) error 
 }
 
 // stateOf is how an exec is, in a word or two.
-func stateOf(e apitypes.DetachedExec) string {
+func stateOf(e types.DetachedExec) string {
 	switch {
 	case e.EndedAt == nil:
 		return "running"

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func TestAttach(t *testing.T) {
@@ -84,13 +84,13 @@ func TestExecThatGoesOnSaysHowToComeBack(t *testing.T) {
 }
 
 func TestStatesOfExecs(t *testing.T) {
-	ended, killed, code := apitypes.DetachedExec{}.CreatedAt, "SIGKILL", 0
-	for want, e := range map[string]apitypes.DetachedExec{
+	ended, killed, code := types.DetachedExec{}.CreatedAt, "SIGKILL", 0
+	for want, e := range map[string]types.DetachedExec{
 		"running":   {},
-		"failed":    {EndedAt: &ended, Error: &apitypes.Error{}},
-		"timed out": {EndedAt: &ended, Result: &apitypes.Result{TimedOut: true, Signal: &killed}},
-		"SIGKILL":   {EndedAt: &ended, Result: &apitypes.Result{Signal: &killed}},
-		"exited 0":  {EndedAt: &ended, Result: &apitypes.Result{ExitCode: &code}},
+		"failed":    {EndedAt: &ended, Error: &types.Error{}},
+		"timed out": {EndedAt: &ended, Result: &types.Result{TimedOut: true, Signal: &killed}},
+		"SIGKILL":   {EndedAt: &ended, Result: &types.Result{Signal: &killed}},
+		"exited 0":  {EndedAt: &ended, Result: &types.Result{ExitCode: &code}},
 	} {
 		if got := stateOf(e); got != want {
 			t.Errorf("%s, want %s", got, want)

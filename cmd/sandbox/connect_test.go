@@ -10,8 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/internal/access"
 )
 
 const testToken = "0123456789abcdef0123456789abcdef"

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // decisionTable prints decisions as they come, in columns that widen with what is in them.
@@ -36,7 +36,7 @@ func newDecisionTable(out io.Writer) *decisionTable {
 }
 
 // print prints decisions, and before the first of all the heading.
-func (t *decisionTable) print(list ...apitypes.Decision) error {
+func (t *decisionTable) print(list ...types.Decision) error {
 	var rows []decisionRow
 	if t.widths == nil {
 		t.widths = []int{len(time.TimeOnly), 0, 0, 0, 24, 0}
@@ -81,11 +81,11 @@ func (t *decisionTable) room() (user, name, reason int) {
 			rest -= widest
 		}
 	}
-	name = min(t.widths[nameColumn], max(rest/2, rest-len(apitypes.ReasonNotAllowed), 10))
+	name = min(t.widths[nameColumn], max(rest/2, rest-len(types.ReasonNotAllowed), 10))
 	return user, name, max(rest-name, 10)
 }
 
-func (t *decisionTable) row(d apitypes.Decision) decisionRow {
+func (t *decisionTable) row(d types.Decision) decisionRow {
 	name := orDash(d.Name)
 	if d.Port != 0 {
 		name = fmt.Sprintf("%s:%d", name, d.Port)
@@ -120,7 +120,7 @@ type advice struct {
 }
 
 // tellRefusals says what a command wanted to reach and did not, a line for each name.
-func tellRefusals(out io.Writer, r apitypes.Result, a advice) {
+func tellRefusals(out io.Writer, r types.Result, a advice) {
 	type told struct{ name, verdict, reason string }
 	counts, vias := map[told]uint64{}, map[told][]string{}
 	var order []told
@@ -151,7 +151,7 @@ func tellRefusals(out io.Writer, r apitypes.Result, a advice) {
 // remedy is what to do about a refusal, if there is something. The name comes from the command: one that
 // is more than a name, such as a wildcard, must not become advice to be pasted.
 func (a advice) remedy(name, verdict, reason string) string {
-	if verdict != string(apitypes.VerdictDenied) || reason != apitypes.ReasonNotAllowed || strings.Contains(name, "*") {
+	if verdict != string(types.VerdictDenied) || reason != types.ReasonNotAllowed || strings.Contains(name, "*") {
 		return ""
 	}
 	if domain, err := policy.ParseDomain(name); err != nil || domain.String() != name {

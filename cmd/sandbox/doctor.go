@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/doctor"
-	"github.com/daycare-run/sandbox/policy"
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // doctorFlags are what `sandbox doctor` takes.

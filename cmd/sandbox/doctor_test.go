@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/doctor"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
 func TestSettingsFlag(t *testing.T) {

@@ -18,11 +18,11 @@ import (
 
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/doctor"
-	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // hostChecks are those that need no service. Without settings there is nothing to hold a host against. close

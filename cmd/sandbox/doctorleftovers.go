@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // leftovers are what services have on the engine whose dataDir is gone, or has another service by now, and shims that

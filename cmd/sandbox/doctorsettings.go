@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/doctor"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // doctorSettings are what doctor holds the host against.

@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/access"
-	"github.com/daycare-run/sandbox/doctor"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
 // tcpChecks are those of the way in by TCP; none if there is none. service is the pid of the service; 0 if it

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/doctor"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
 func TestWhoListens(t *testing.T) {

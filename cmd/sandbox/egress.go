@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -95,7 +95,7 @@ everything, when following with one object on each line.`,
 // decisions turns the flags into what the API takes.
 func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, error) {
 	q := f.query
-	q.Verdict, q.Via = apitypes.Verdict(f.verdict), apitypes.Via(f.via)
+	q.Verdict, q.Via = types.Verdict(f.verdict), types.Via(f.via)
 	if limited {
 		q.Limit = &f.limit
 	}
@@ -114,8 +114,8 @@ func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, 
 
 func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery, asJSON bool) error {
 	table, lines := newDecisionTable(cmd.OutOrStdout()), json.NewEncoder(cmd.OutOrStdout())
-	events := func(ctx context.Context) iter.Seq2[apitypes.DecisionEvent, error] { return c.FollowDecisions(ctx, q) }
-	return untilInterrupted(cmd.Context(), events, func(event apitypes.DecisionEvent) error {
+	events := func(ctx context.Context) iter.Seq2[types.DecisionEvent, error] { return c.FollowDecisions(ctx, q) }
+	return untilInterrupted(cmd.Context(), events, func(event types.DecisionEvent) error {
 		switch {
 		case asJSON:
 			return lines.Encode(event)

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // To name something to reach is to ask for the network, in the call and for the user's sandbox.
@@ -78,7 +78,7 @@ func TestRefusalsAreToldAtTheEnd(t *testing.T) {
 	l.exec = func(_ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 		return sandbox.Result{
 			Result:  dockerexec.Result{ExitCode: 6},
-			Refused: []decisions.Summary{{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed, Count: 3}},
+			Refused: []decisions.Summary{{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3}},
 		}, out(dockerexec.Stderr, []byte("curl: (6)\n"))
 	}
 	_, stderr, err := l.run(t.Context(), "", "exec", "-u", "alice", "--stats", "--", "curl")
@@ -93,34 +93,34 @@ func TestRefusalsAreToldAtTheEnd(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	const no, allow = apitypes.ReasonNotAllowed, "; allow it with --allow-domain "
-	denied := func(name string) apitypes.Refusal {
-		return apitypes.Refusal{Name: name, Verdict: "denied", Via: "dns", Reason: no, Count: 1}
+	const no, allow = types.ReasonNotAllowed, "; allow it with --allow-domain "
+	denied := func(name string) types.Refusal {
+		return types.Refusal{Name: name, Verdict: "denied", Via: "dns", Reason: no, Count: 1}
 	}
 	for _, tt := range []struct {
 		name string
-		r    apitypes.Result
+		r    types.Result
 		want []string
 	}{
-		{"nothing", apitypes.Result{}, nil},
-		{"a name in two ways", apitypes.Result{Egress: []apitypes.Refusal{
+		{"nothing", types.Result{}, nil},
+		{"a name in two ways", types.Result{Egress: []types.Refusal{
 			{Name: "a.org", Verdict: "denied", Via: "dns", Reason: no, Count: 1}, denied("b.org"), {Name: "a.org", Verdict: "denied", Via: "tls", Reason: no, Count: 2},
 		}}, []string{"denied a.org (3 times, dns and tls): " + no + allow + "a.org", "denied b.org (once, dns): " + no + allow + "b.org"}},
-		{"an allowed name that failed", apitypes.Result{Egress: []apitypes.Refusal{{Name: "a.org", Verdict: "failed", Via: "dns", Reason: "no DNS server answered", Count: 1}}},
+		{"an allowed name that failed", types.Result{Egress: []types.Refusal{{Name: "a.org", Verdict: "failed", Via: "dns", Reason: "no DNS server answered", Count: 1}}},
 			[]string{"failed a.org (once, dns): no DNS server answered"}},
-		{"denied for another reason", apitypes.Result{Egress: []apitypes.Refusal{{Name: "a.org", Verdict: "denied", Via: "dns", Reason: "the name has no address that this call may reach", Count: 1}}},
+		{"denied for another reason", types.Result{Egress: []types.Refusal{{Name: "a.org", Verdict: "denied", Via: "dns", Reason: "the name has no address that this call may reach", Count: 1}}},
 			[]string{"denied a.org (once, dns): the name has no address that this call may reach"}},
-		{"no name", apitypes.Result{Egress: []apitypes.Refusal{{Verdict: "denied", Via: "tls", Reason: no, Count: 1}}},
+		{"no name", types.Result{Egress: []types.Refusal{{Verdict: "denied", Via: "tls", Reason: no, Count: 1}}},
 			[]string{"denied a host without a name (once, tls): " + no}},
-		{"names that are no advice", apitypes.Result{Egress: []apitypes.Refusal{
+		{"names that are no advice", types.Result{Egress: []types.Refusal{
 			denied("*"), denied("*.org"), denied("*.a.org"), denied("a.org;id"), denied("localhost"), denied("10.0.0.1"), denied("_x.a.org"), denied("A.org"), denied("\x1b[31m.org"), denied("bücher.de"),
 		}}, []string{
 			"denied * (once, dns): " + no, "denied *.org (once, dns): " + no, "denied *.a.org (once, dns): " + no, "denied a.org;id (once, dns): " + no, "denied localhost (once, dns): " + no,
 			"denied 10.0.0.1 (once, dns): " + no, "denied _x.a.org (once, dns): " + no, "denied A.org (once, dns): " + no, `denied "\x1b[31m.org" (once, dns): ` + no, "denied bücher.de (once, dns): " + no,
 		}},
-		{"what the call has denied to itself", apitypes.Result{Egress: []apitypes.Refusal{denied("a.closed.org")}},
+		{"what the call has denied to itself", types.Result{Egress: []types.Refusal{denied("a.closed.org")}},
 			[]string{"denied a.closed.org (once, dns): " + no + "; --deny-domain takes it away"}},
-		{"more", apitypes.Result{Egress: []apitypes.Refusal{denied("a.org")}, EgressMore: 12},
+		{"more", types.Result{Egress: []types.Refusal{denied("a.org")}, EgressMore: 12},
 			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 names more; "sandbox egress log" has the latest of them`}},
 	} {
 		var out bytes.Buffer
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 // decide adds decisions of alice's and bob's to the lab's log.
 func (l *lab) decide(at time.Time, names ...string) {
 	for _, name := range names {
-		l.log.Add(decisions.Decision{Time: at, User: "alice", Name: name, Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: apitypes.ReasonNotAllowed})
+		l.log.Add(decisions.Decision{Time: at, User: "alice", Name: name, Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
 		l.log.Add(decisions.Decision{Time: at, User: "bob", Name: name, Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"})
 	}
 }
@@ -250,11 +250,11 @@ func TestEgressLogFollows(t *testing.T) {
 
 func TestDecisionsFitTheTerminal(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
-	long := apitypes.Decision{
-		Time: at, Count: 12, UserID: "alice-with-a-very-long-name", Name: "pages.example.org.evil.test", Via: apitypes.ViaHTTP, Port: 80,
-		Verdict: apitypes.VerdictMalformed, Reason: "what was sent is not a valid HTTP request",
+	long := types.Decision{
+		Time: at, Count: 12, UserID: "alice-with-a-very-long-name", Name: "pages.example.org.evil.test", Via: types.ViaHTTP, Port: 80,
+		Verdict: types.VerdictMalformed, Reason: "what was sent is not a valid HTTP request",
 	}
-	odd := apitypes.Decision{Time: at.AddDate(0, 0, -1), Count: 1, Name: "a\x1b[31m", Via: apitypes.ViaDNS, Verdict: apitypes.VerdictDenied, Reason: "x"}
+	odd := types.Decision{Time: at.AddDate(0, 0, -1), Count: 1, Name: "a\x1b[31m", Via: types.ViaDNS, Verdict: types.VerdictDenied, Reason: "x"}
 	for columns, want := range map[int]string{
 		80: `TIME          USER          VERDICT    VIA   NAME           COUNT  REASON
 15:04:05      alice-with-…  malformed  http  …evil.test:80  12     what was sen…

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -126,7 +126,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 
 // conclude says how a command has ended, as far as that is asked for, and returns its exit code. remedy is
 // what to do about a name that it could not reach.
-func conclude(out io.Writer, result apitypes.Result, err error, remedy advice, stats bool) error {
+func conclude(out io.Writer, result types.Result, err error, remedy advice, stats bool) error {
 	var cut cutOff
 	if errors.As(err, &cut) {
 		return exitCode(128 + int(cut))
@@ -142,9 +142,9 @@ func conclude(out io.Writer, result apitypes.Result, err error, remedy advice, s
 }
 
 // exec turns the flags into what the API takes.
-func (f execFlags) exec(args []string) (apitypes.Exec, error) {
+func (f execFlags) exec(args []string) (types.Exec, error) {
 	env, err := f.variables()
-	e := apitypes.Exec{
+	e := types.Exec{
 		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.less,
 		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach,
 	}
@@ -207,7 +207,7 @@ func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool)
 }
 
 // code is the exit code that stands for a result.
-func code(r apitypes.Result) error {
+func code(r types.Result) error {
 	switch {
 	case r.TimedOut:
 		return exitCode(124)
@@ -229,7 +229,7 @@ func signalNumber(name string) int {
 	return number
 }
 
-func describe(out io.Writer, r apitypes.Result) {
+func describe(out io.Writer, r types.Result) {
 	how := "was ended"
 	switch {
 	case r.TimedOut:

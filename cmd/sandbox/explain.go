@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func explainCommand(a *app) *cobra.Command {
@@ -33,7 +33,7 @@ and "empty" is an empty directory.`,
 			if err != nil {
 				return err
 			}
-			explanation, err := c.Explain(cmd.Context(), id, apitypes.Explain{
+			explanation, err := c.Explain(cmd.Context(), id, types.Explain{
 				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.less, Home: w.home,
 			})
 			if err != nil {
@@ -53,7 +53,7 @@ and "empty" is an empty directory.`,
 
 // printExplanation prints lines of at most so many columns where only the reason has to give way; 0 is
 // for no limit.
-func printExplanation(out io.Writer, e apitypes.Explanation, columns int) error {
+func printExplanation(out io.Writer, e types.Explanation, columns int) error {
 	paths, modes := len("PLACE"), len("MODE")
 	for _, place := range e.Places {
 		paths, modes = max(paths, len([]rune(printable(place.Path)))), max(modes, len(place.Mode))

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/process"
+	"github.com/daycare-run/sandbox/internal/process"
 )
 
 // leaves are the commands that do something.

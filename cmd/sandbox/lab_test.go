@@ -16,14 +16,14 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
-	"github.com/daycare-run/sandbox/attach"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/pathmap"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
 )
 
 // lab is the API on a socket, with a service behind it whose files are in a directory. What it does not

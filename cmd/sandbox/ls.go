@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -52,7 +52,7 @@ are.`,
 	return cmd
 }
 
-func printListing(cmd *cobra.Command, list apitypes.Listing, long bool) error {
+func printListing(cmd *cobra.Command, list types.Listing, long bool) error {
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, e := range list.Entries {
 		name, err := client.Name(e)

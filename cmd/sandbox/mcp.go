@@ -13,12 +13,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/mcp"
+	"github.com/daycare-run/sandbox/internal/cli/mcp"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/version"
 	"github.com/daycare-run/sandbox/pathmap"
-	"github.com/daycare-run/sandbox/policy"
-	"github.com/daycare-run/sandbox/version"
 )
 
 // mcpFlags are what `sandbox mcp` takes.
@@ -126,7 +126,7 @@ func (f mcpFlags) allGrants() ([]string, error) {
 }
 
 // held is what a sandbox holds, as tags. An app writes to its own data instead of the working directory.
-func held(p apitypes.Permissions) []string {
+func held(p types.Permissions) []string {
 	tags := []string{policy.TagWorkspace}
 	if p.AppID != "" {
 		tags = nil

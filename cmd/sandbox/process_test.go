@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // keeper is the part of a lab that has alice's processes.
@@ -261,7 +261,7 @@ func TestProcessLogsEnd(t *testing.T) {
 			t.Errorf("%q %q %v", stdout, stderr, err)
 		}
 	}
-	if got := lastText(apitypes.ProcessLogEnd{End: true}); got != "was removed" {
+	if got := lastText(types.ProcessLogEnd{End: true}); got != "was removed" {
 		t.Error(got)
 	}
 }

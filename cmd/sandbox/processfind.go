@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -65,11 +65,11 @@ func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
 }
 
 // processes are those of the flags' user, or none where they cannot be found out without registering a sandbox.
-func (t *target) processes(ctx context.Context, c *client.Client) []apitypes.Process {
+func (t *target) processes(ctx context.Context, c *client.Client) []types.Process {
 	id := t.sandbox
 	if id == "" {
 		boxes, _ := c.List(ctx)
-		at := slices.IndexFunc(boxes, func(box apitypes.Sandbox) bool { return box.UserID == t.user })
+		at := slices.IndexFunc(boxes, func(box types.Sandbox) bool { return box.UserID == t.user })
 		if at < 0 {
 			return nil
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -61,7 +61,7 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 	return cmd
 }
 
-func printLog(cmd *cobra.Command, log apitypes.ProcessLog) error {
+func printLog(cmd *cobra.Command, log types.ProcessLog) error {
 	if log.Notice != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(log.Notice))
 	}
@@ -71,7 +71,7 @@ func printLog(cmd *cobra.Command, log apitypes.ProcessLog) error {
 	return printData(cmd.OutOrStdout(), log.Data, log.Encoding)
 }
 
-func printData(out io.Writer, text string, encoding apitypes.Encoding) error {
+func printData(out io.Writer, text string, encoding types.Encoding) error {
 	data, err := client.Decode(text, encoding)
 	if err != nil {
 		return fmt.Errorf("cannot read the service's answer: %w", err)
@@ -82,10 +82,10 @@ func printData(out io.Writer, text string, encoding apitypes.Encoding) error {
 
 func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q client.LogQuery, asJSON bool) error {
 	lines := json.NewEncoder(cmd.OutOrStdout())
-	events := func(ctx context.Context) iter.Seq2[apitypes.ProcessLogEvent, error] {
+	events := func(ctx context.Context) iter.Seq2[types.ProcessLogEvent, error] {
 		return c.FollowProcessLog(ctx, id, processID, q)
 	}
-	return untilInterrupted(cmd.Context(), events, func(event apitypes.ProcessLogEvent) (err error) {
+	return untilInterrupted(cmd.Context(), events, func(event types.ProcessLogEvent) (err error) {
 		switch {
 		case asJSON:
 			return lines.Encode(event)
@@ -101,12 +101,12 @@ func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q cli
 }
 
 // lastText says how a process ended whose log was followed.
-func lastText(end apitypes.ProcessLogEnd) string {
-	how := ending(apitypes.Process{ExitCode: end.ExitCode, Signal: end.Signal})
+func lastText(end types.ProcessLogEnd) string {
+	how := ending(types.Process{ExitCode: end.ExitCode, Signal: end.Signal})
 	switch end.Status {
 	case "":
 		return "was removed"
-	case apitypes.ProcessStopped:
+	case types.ProcessStopped:
 		return "was stopped" + how
 	default:
 		return "has exited" + how

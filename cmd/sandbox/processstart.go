@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -22,7 +22,7 @@ type startFlags struct {
 	name      string
 	secrets   []string
 	keepAlive bool
-	ready     apitypes.Ready
+	ready     types.Ready
 	expose    []string
 	wait      time.Duration
 	asJSON    bool
@@ -108,7 +108,7 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 }
 
 // tell prints what was started.
-func (f startFlags) tell(cmd *cobra.Command, started apitypes.StartedProcess) error {
+func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error {
 	if f.asJSON {
 		return printJSON(cmd.OutOrStdout(), started)
 	}
@@ -131,7 +131,7 @@ const readyPoll = 200 * time.Millisecond
 
 // awaitReady waits until a process is ready, and returns it as it was seen last. It is an error if that takes longer
 // than wait, or if the process has ended and does not come back.
-func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (p apitypes.Process, err error) {
+func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (p types.Process, err error) {
 	timedOut := errors.New("the time is over")
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, timedOut)
 	defer cancel()
@@ -149,7 +149,7 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 			return p, err
 		case p.Ready != nil && p.Ready.OK:
 			return p, nil
-		case p.Status != apitypes.ProcessRunning && (!p.KeepAlive || p.DesiredState == apitypes.ProcessStopped):
+		case p.Status != types.ProcessRunning && (!p.KeepAlive || p.DesiredState == types.ProcessStopped):
 			return p, fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
 		}
 		select {
@@ -160,12 +160,12 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 }
 
 // notReady says how a process is that was not ready in time.
-func notReady(p apitypes.Process, id string, wait time.Duration) error {
+func notReady(p types.Process, id string, wait time.Duration) error {
 	how := "it runs on"
 	switch {
 	case p.Status == "":
 		how = "the service has not said how it is"
-	case p.Status != apitypes.ProcessRunning:
+	case p.Status != types.ProcessRunning:
 		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
 	case p.Ready != nil && p.Ready.Message != "":
 		how = printable(p.Ready.Message) + "; it runs on"
@@ -174,14 +174,14 @@ func notReady(p apitypes.Process, id string, wait time.Duration) error {
 }
 
 // request turns the flags into what the API takes.
-func (f startFlags) request(args []string) (apitypes.StartProcess, error) {
-	p := apitypes.StartProcess{
+func (f startFlags) request(args []string) (types.StartProcess, error) {
+	p := types.StartProcess{
 		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(), AllowedDomains: f.domains,
 		PackageManagers: f.managers, Restrictions: f.less, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
 	}
 	p.Command, p.Argv = commandOf(args)
 	switch {
-	case f.ready != apitypes.Ready{}:
+	case f.ready != types.Ready{}:
 		p.Ready = &f.ready
 	case f.wait != 0:
 		return p, errors.New("--wait: say how to tell that it is ready, with --ready-port or --ready-command")
@@ -210,7 +210,7 @@ func (f startFlags) request(args []string) (apitypes.StartProcess, error) {
 }
 
 // exposed reads ports as --expose has them.
-func exposed(words []string) (ports []apitypes.Expose, _ error) {
+func exposed(words []string) (ports []types.Expose, _ error) {
 	for _, word := range words {
 		host, port, both := strings.Cut(word, ":")
 		if !both {
@@ -221,7 +221,7 @@ func exposed(words []string) (ports []apitypes.Expose, _ error) {
 		if err != nil || hostErr != nil || number == 0 || both && hostNumber == 0 {
 			return nil, fmt.Errorf("--expose %s: want PORT or HOSTPORT:PORT, each from 1 to 65535", word)
 		}
-		ports = append(ports, apitypes.Expose{Port: int(number), HostPort: int(hostNumber)})
+		ports = append(ports, types.Expose{Port: int(number), HostPort: int(hostNumber)})
 	}
 	return ports, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -129,7 +129,7 @@ func removeProcesses(ctx context.Context, c *client.Client, id string, words []s
 }
 
 // printEnds says of each process how it ended.
-func printEnds(out io.Writer, list ...apitypes.Process) error {
+func printEnds(out io.Writer, list ...types.Process) error {
 	var text strings.Builder
 	for _, p := range list {
 		text.WriteString(p.ID)

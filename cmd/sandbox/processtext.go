@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // processRow is the cells of a line of a list.
@@ -20,7 +20,7 @@ const nameCell = 1
 
 // printProcesses prints lines of at most so many columns where the names and the commands have to give way;
 // 0 is for no limit.
-func printProcesses(out io.Writer, list []apitypes.Process, columns int, now time.Time) error {
+func printProcesses(out io.Writer, list []types.Process, columns int, now time.Time) error {
 	rows := []processRow{processHeading}
 	for _, p := range list {
 		rows = append(rows, processRow{
@@ -54,9 +54,9 @@ func printProcesses(out io.Writer, list []apitypes.Process, columns int, now tim
 }
 
 // since is how long a process has run, when it ended, or when it is started again.
-func since(p apitypes.Process, now time.Time) string {
+func since(p types.Process, now time.Time) string {
 	switch {
-	case p.Status == apitypes.ProcessRunning:
+	case p.Status == types.ProcessRunning:
 		return "up " + span(now.Sub(p.LastStartedAt))
 	case !p.NextRestartAt.IsZero():
 		return "again in " + span(p.NextRestartAt.Sub(now))
@@ -68,9 +68,9 @@ func since(p apitypes.Process, now time.Time) string {
 }
 
 // listedStatus is a process's status in a word.
-func listedStatus(p apitypes.Process) string {
+func listedStatus(p types.Process) string {
 	switch {
-	case p.Ready == nil || p.Status != apitypes.ProcessRunning:
+	case p.Ready == nil || p.Status != types.ProcessRunning:
 		return printable(string(p.Status))
 	case p.Ready.OK:
 		return "ready"
@@ -94,7 +94,7 @@ func span(d time.Duration) string {
 }
 
 // exitText is how a process ended last, in a word.
-func exitText(p apitypes.Process) string {
+func exitText(p types.Process) string {
 	switch {
 	case p.OOMKilled:
 		return "OOM"
@@ -110,7 +110,7 @@ func exitText(p apitypes.Process) string {
 }
 
 // ending is how a process ended last, to follow a word such as "exited".
-func ending(p apitypes.Process) (text string) {
+func ending(p types.Process) (text string) {
 	switch {
 	case p.Signal != nil:
 		text = " by " + printable(*p.Signal)
@@ -128,7 +128,7 @@ func ending(p apitypes.Process) (text string) {
 
 // commandText is what a process runs, in a line that can be printed. Arguments that a shell would split are
 // quoted.
-func commandText(p apitypes.Process) string {
+func commandText(p types.Process) string {
 	if p.Command != "" {
 		return printable(p.Command)
 	}
@@ -142,7 +142,7 @@ func commandText(p apitypes.Process) string {
 }
 
 // printProcess prints a line for each thing that there is to say about a process.
-func printProcess(out io.Writer, p apitypes.Process, now time.Time) error {
+func printProcess(out io.Writer, p types.Process, now time.Time) error {
 	var text strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -175,14 +175,14 @@ func printProcess(out io.Writer, p apitypes.Process, now time.Time) error {
 	return err
 }
 
-func statusText(p apitypes.Process, now time.Time) string {
+func statusText(p types.Process, now time.Time) string {
 	text := printable(string(p.Status))
-	if p.Status == apitypes.ProcessRunning {
+	if p.Status == types.ProcessRunning {
 		text += " for " + span(now.Sub(p.LastStartedAt))
 		if p.PID != nil {
 			text += fmt.Sprintf(", pid %d", *p.PID)
 		}
-		if p.DesiredState == apitypes.ProcessStopped {
+		if p.DesiredState == types.ProcessStopped {
 			text += ", being stopped"
 		}
 		return text
@@ -194,14 +194,14 @@ func statusText(p apitypes.Process, now time.Time) string {
 }
 
 // readyText says whether a process is ready, why not, and how that is found out; nothing where nobody asks.
-func readyText(p apitypes.Process, now time.Time) string {
+func readyText(p types.Process, now time.Time) string {
 	r := p.Ready
 	if r == nil {
 		return ""
 	}
 	text := "no"
 	switch {
-	case p.Status != apitypes.ProcessRunning:
+	case p.Status != types.ProcessRunning:
 		text += ", it does not run"
 	case r.OK:
 		text = "yes, for " + span(now.Sub(r.Since))
@@ -214,18 +214,18 @@ func readyText(p apitypes.Process, now time.Time) string {
 	return text + " (" + printable(r.Command) + ")"
 }
 
-func exposedText(p apitypes.Process, e apitypes.Exposed) string {
+func exposedText(p types.Process, e types.Exposed) string {
 	text := fmt.Sprintf("%s leads to port %d", printable(e.Address), e.Port)
 	switch {
 	case e.Fault != "":
 		return text + ", but not now: " + printable(e.Fault)
-	case p.Status != apitypes.ProcessRunning:
+	case p.Status != types.ProcessRunning:
 		return text + " when it runs"
 	}
 	return text
 }
 
-func keepAliveText(p apitypes.Process) string {
+func keepAliveText(p types.Process) string {
 	if !p.KeepAlive {
 		return "no"
 	}

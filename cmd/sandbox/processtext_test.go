@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -103,21 +103,21 @@ lost          7 bytes of output could not be written to the log
 // What is asked of few is shown of few.
 func TestReadinessAndPortsAreReadable(t *testing.T) {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
-	ready := apitypes.Readiness{Ready: apitypes.Ready{Port: 80}, OK: true, Since: now.Add(-time.Minute)}
-	not := apitypes.Readiness{Ready: apitypes.Ready{Command: "./up"}, Message: "code 1: \x1b[2J"}
-	ports := []apitypes.Exposed{{Port: 80, HostPort: 2000, Address: "127.0.0.1:2000"}, {Port: 81, HostPort: 2001, Address: "127.0.0.1:2001", Fault: "in use"}}
+	ready := types.Readiness{Ready: types.Ready{Port: 80}, OK: true, Since: now.Add(-time.Minute)}
+	not := types.Readiness{Ready: types.Ready{Command: "./up"}, Message: "code 1: \x1b[2J"}
+	ports := []types.Exposed{{Port: 80, HostPort: 2000, Address: "127.0.0.1:2000"}, {Port: 81, HostPort: 2001, Address: "127.0.0.1:2001", Fault: "in use"}}
 	for _, tt := range []struct {
-		p            apitypes.Process
+		p            types.Process
 		status, text string
 	}{
-		{apitypes.Process{Status: apitypes.ProcessRunning}, "running", ""},
-		{apitypes.Process{Status: apitypes.ProcessRunning, Ready: &ready, Expose: ports}, "ready", `ready         yes, for 1m (port 80)
+		{types.Process{Status: types.ProcessRunning}, "running", ""},
+		{types.Process{Status: types.ProcessRunning, Ready: &ready, Expose: ports}, "ready", `ready         yes, for 1m (port 80)
 exposed       127.0.0.1:2000 leads to port 80
 exposed       127.0.0.1:2001 leads to port 81, but not now: in use
 `},
-		{apitypes.Process{Status: apitypes.ProcessRunning, Ready: &not}, "unready", `ready         no: "code 1: \x1b[2J" (./up)
+		{types.Process{Status: types.ProcessRunning, Ready: &not}, "unready", `ready         no: "code 1: \x1b[2J" (./up)
 `},
-		{apitypes.Process{Status: apitypes.ProcessExited, Ready: &not, Expose: ports[:1]}, "exited", `ready         no, it does not run (./up)
+		{types.Process{Status: types.ProcessExited, Ready: &not, Expose: ports[:1]}, "exited", `ready         no, it does not run (./up)
 exposed       127.0.0.1:2000 leads to port 80 when it runs
 `},
 	} {
@@ -142,7 +142,7 @@ exposed       127.0.0.1:2000 leads to port 80 when it runs
 
 func TestPortsOnTheCommandLine(t *testing.T) {
 	got, err := exposed([]string{"80", "2000:65535"})
-	if diff := cmp.Diff([]apitypes.Expose{{Port: 80}, {Port: 65535, HostPort: 2000}}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]types.Expose{{Port: 80}, {Port: 65535, HostPort: 2000}}, got); diff != "" || err != nil {
 		t.Errorf("%v, want (-), got (+):\n%s", err, diff)
 	}
 	for _, word := range []string{"", "0", "65536", "-1", "web", ":80", "80:", "0:80", "1:2:3", "127.0.0.1:1:2"} {

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
 func readCommand(a *app) *cobra.Command {
 	var t target
-	var r apitypes.Read
+	var r types.Read
 	var offset, limit int
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -65,12 +65,12 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
 	return cmd
 }
 
-func printContent(cmd *cobra.Command, r apitypes.ReadResult) error {
+func printContent(cmd *cobra.Command, r types.ReadResult) error {
 	content, err := client.Content(r)
 	if err != nil {
 		return fmt.Errorf("cannot read the service's answer: %w", err)
 	}
-	if r.Type != apitypes.ReadText && width(cmd.OutOrStdout()) > 0 {
+	if r.Type != types.ReadText && width(cmd.OutOrStdout()) > 0 {
 		return fmt.Errorf("this is %s of %s; to print its bytes here would do no good: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
 	}
 	if _, err := cmd.OutOrStdout().Write(content); err != nil {
@@ -82,8 +82,8 @@ func printContent(cmd *cobra.Command, r apitypes.ReadResult) error {
 	return nil
 }
 
-func describeType(r apitypes.ReadResult) string {
-	if r.Type == apitypes.ReadImage {
+func describeType(r types.ReadResult) string {
+	if r.Type == types.ReadImage {
 		return "an image (" + r.MimeType + ")"
 	}
 	return "a binary file"
@@ -91,7 +91,7 @@ func describeType(r apitypes.ReadResult) string {
 
 func writeCommand(a *app) *cobra.Command {
 	var t target
-	var w apitypes.Write
+	var w types.Write
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "write --user USER [flags] PATH CONTENT|-",
@@ -139,7 +139,7 @@ var errTooMuch = errors.New("--append takes 8 MiB at most from stdin")
 const appendLimit = 8 << 20
 
 // writeContent writes an argument, or stdin as a stream. There is no stream for appending.
-func writeContent(ctx context.Context, c *client.Client, id, path string, w apitypes.Write, content string, stdin io.Reader) (apitypes.Written, error) {
+func writeContent(ctx context.Context, c *client.Client, id, path string, w types.Write, content string, stdin io.Reader) (types.Written, error) {
 	if content == "-" && !w.Append {
 		return c.Upload(ctx, id, path, stdin, w.Exclusive)
 	}
@@ -147,15 +147,15 @@ func writeContent(ctx context.Context, c *client.Client, id, path string, w apit
 	if content == "-" {
 		var err error
 		if data, err = io.ReadAll(io.LimitReader(stdin, appendLimit+1)); err != nil {
-			return apitypes.Written{}, fmt.Errorf("cannot read stdin: %w", err)
+			return types.Written{}, fmt.Errorf("cannot read stdin: %w", err)
 		}
 		if len(data) > appendLimit {
-			return apitypes.Written{}, errTooMuch
+			return types.Written{}, errTooMuch
 		}
 	}
 	w.Target, w.Content = client.Target(path), string(data)
 	if !utf8.Valid(data) {
-		w.Content, w.Encoding = base64.StdEncoding.EncodeToString(data), apitypes.Base64
+		w.Content, w.Encoding = base64.StdEncoding.EncodeToString(data), types.Base64
 	}
 	return c.Write(ctx, id, w)
 }

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // target says whose sandbox a command is for.
@@ -70,7 +70,7 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 		return t.sandbox, nil
 	}
 	id, permissions := needs(t.user, grants)
-	_, err := c.Put(ctx, id, apitypes.Registration{UserID: t.user, Permissions: permissions})
+	_, err := c.Put(ctx, id, types.Registration{UserID: t.user, Permissions: permissions})
 	return id, err
 }
 
@@ -78,7 +78,7 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 // line's own, so that an engine's registrations are not touched. It depends on the grants, because to
 // register is to replace: with one name for all, a call with fewer grants would take from one that
 // runs beside it what that is about to use.
-func needs(user string, grants []string) (id string, p apitypes.Permissions) {
+func needs(user string, grants []string) (id string, p types.Permissions) {
 	var special []string
 	for _, tag := range grants {
 		kind, path, _ := strings.Cut(tag, ":")
@@ -110,7 +110,7 @@ type wants struct {
 	grants            []string
 	home              string
 	domains, managers []string
-	less              apitypes.Restrictions
+	less              types.Restrictions
 }
 
 func (w *wants) flags(cmd *cobra.Command) {

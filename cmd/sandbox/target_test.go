@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func TestNeeds(t *testing.T) {
@@ -18,14 +18,14 @@ func TestNeeds(t *testing.T) {
 		name   string
 		grants []string
 		id     string // its form
-		want   apitypes.Permissions
+		want   types.Permissions
 	}{
-		{"nothing", nil, "cli-alice", apitypes.Permissions{}},
-		{"what every sandbox holds", []string{"@workspace"}, "cli-alice", apitypes.Permissions{}},
-		{"what the call will refuse", []string{"@root", "@write:", "@read:x", "network"}, "cli-alice", apitypes.Permissions{}},
-		{"network and events", []string{"@network", "@events"}, "cli-alice-????????", apitypes.Permissions{Network: true, Events: true}},
+		{"nothing", nil, "cli-alice", types.Permissions{}},
+		{"what every sandbox holds", []string{"@workspace"}, "cli-alice", types.Permissions{}},
+		{"what the call will refuse", []string{"@root", "@write:", "@read:x", "network"}, "cli-alice", types.Permissions{}},
+		{"network and events", []string{"@network", "@events"}, "cli-alice-????????", types.Permissions{Network: true, Events: true}},
 		{"paths", []string{"@write:/a:b", "@read:/c", "@workspace"}, "cli-alice-????????",
-			apitypes.Permissions{WriteDirs: []string{"/a:b"}, ReadDirs: []string{"/c"}}},
+			types.Permissions{WriteDirs: []string{"/a:b"}, ReadDirs: []string{"/c"}}},
 	} {
 		id, got := needs("alice", tt.grants)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -54,10 +54,10 @@ func TestUsersSandboxHoldsWhatItsCallsNeed(t *testing.T) {
 }
 
 func TestExplanationFitsTheTerminal(t *testing.T) {
-	e := apitypes.Explanation{
+	e := types.Explanation{
 		UserID: "alice", WorkingDir: "/home", Runtime: "runsc", Home: "/tmp", HomeWhy: "the home is read-only", Network: "none", Events: "none",
 		Fingerprint: "9f86d081884c7d65", Warm: true,
-		Places: []apitypes.Place{
+		Places: []types.Place{
 			{Path: "/home", Mode: "readOnly", Why: "the home; no grant lets this call write to all of it"},
 			{Path: "/home/.ssh\n", Mode: "hidden", Why: "on the deny list: SSH keys"},
 		},

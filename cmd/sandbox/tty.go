@@ -12,7 +12,7 @@ import (
 	"github.com/moby/term"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -26,7 +26,7 @@ func terminalOf(in io.Reader) (*os.File, error) {
 }
 
 // askForTerminal makes an exec ask for one like that which we run at.
-func askForTerminal(e *apitypes.Exec, file *os.File) {
+func askForTerminal(e *types.Exec, file *os.File) {
 	e.TTY = terminalSize(file).Terminal()
 	if name := os.Getenv("TERM"); name != "" && e.Env["TERM"] == "" {
 		e.Env["TERM"] = name

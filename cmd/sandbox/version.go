@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // versions are those of both ends. Service is empty when it does not answer.

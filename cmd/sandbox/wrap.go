@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/policy"
-	"github.com/daycare-run/sandbox/wrapper"
+	"github.com/daycare-run/sandbox/internal/cli/wrapper"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // wrapFlags are what `sandbox --settings` takes.
@@ -83,7 +83,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 }
 
 // call reads the settings, and what they mean here.
-func (f wrapFlags) call(health apitypes.Health) (wrapper.Call, error) {
+func (f wrapFlags) call(health types.Health) (wrapper.Call, error) {
 	text, err := readSettings(f.settings)
 	if err != nil {
 		return wrapper.Call{}, err
@@ -161,7 +161,7 @@ func realPath(name string) string {
 }
 
 // wrapID is the name of the sandbox that holds what a call needs. To register is to replace, so each has its own.
-func wrapID(r apitypes.Registration) string {
+func wrapID(r types.Registration) string {
 	text, _ := json.Marshal(r) // strings and booleans
 	sum := sha256.Sum256(text)
 	return "wrap-" + r.UserID + "-" + hex.EncodeToString(sum[:4])
@@ -169,7 +169,7 @@ func wrapID(r apitypes.Registration) string {
 
 // notShown says of a refusal which directories it is about, which the service does not.
 // What is not allowed is told with what would allow it.
-func notShown(r apitypes.Registration, usersDir string, err error) error {
+func notShown(r types.Registration, usersDir string, err error) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || len(r.Mounts) == 0 {
 		return err

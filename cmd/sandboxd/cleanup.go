@@ -18,9 +18,9 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/rules"
-	"github.com/daycare-run/sandbox/engine"
-	"github.com/daycare-run/sandbox/shim"
+	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/engine"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 func rootCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/durable"
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 // data is the service's dataDir, held by one service at a time.

@@ -8,9 +8,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/policy"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // egressRules are what calls may name.

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress/gateway"
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
 // gatewayCommand is what the engine runs in a network's gateway, and nobody else anywhere.

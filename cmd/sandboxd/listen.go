@@ -14,11 +14,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/httplog"
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/httplog"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // entrance is one way in: where it listens, and the server behind it.

@@ -22,9 +22,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/access"
 )
 
 const token = "0123456789abcdef0123456789abcdef"

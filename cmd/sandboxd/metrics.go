@@ -8,12 +8,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/egress/budget"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/version"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // metrics answers with what the service counts. No label has a value that a tenant chooses.

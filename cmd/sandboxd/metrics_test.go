@@ -14,14 +14,14 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/daycare-run/sandbox/api"
-	"github.com/daycare-run/sandbox/api/apitypes"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/egress/budget"
-	"github.com/daycare-run/sandbox/egress/decisions"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // busy is a service of which there is something to say.
@@ -55,8 +55,8 @@ func busy() (*counts, *prometheus.Registry) {
 	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeOK, InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
 	c.ExecEnded(sandbox.ExecEvent{Outcome: sandbox.OutcomeRefused, Total: time.Millisecond})
 	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
-	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: apitypes.Denied, Took: time.Millisecond})
-	c.called(api.Call{Route: "/", Status: 429, Kind: apitypes.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
+	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
+	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/daycare-run/sandbox/api"
-	"github.com/daycare-run/sandbox/api/apitypes"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // execBuckets go from a warm container's lookup to the longest exec, in seconds.
@@ -93,7 +93,7 @@ func newCounts() *counts {
 		c.byOutcome[outcome] = children
 	}
 	c.warm, c.cold = c.acquired.WithLabelValues("warm"), c.acquired.WithLabelValues("cold")
-	for _, kind := range apitypes.Kinds {
+	for _, kind := range types.Kinds {
 		c.errors.WithLabelValues(string(kind))
 	}
 	for _, resource := range quota.Resources() {

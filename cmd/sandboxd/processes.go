@@ -7,10 +7,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/expose"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/expose"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // openProcesses reads the records of durable processes. What runs is found when the executor starts.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/quota"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // quotas are the bounds that the settings give.

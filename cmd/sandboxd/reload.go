@@ -14,15 +14,15 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/access"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/egress"
-	"github.com/daycare-run/sandbox/expose"
-	"github.com/daycare-run/sandbox/policy"
-	"github.com/daycare-run/sandbox/process"
-	"github.com/daycare-run/sandbox/quota"
-	"github.com/daycare-run/sandbox/sandbox"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/expose"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // live is the part of the service that its settings change while it runs.

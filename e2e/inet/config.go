@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 
-	"github.com/daycare-run/sandbox/netrange"
+	"github.com/daycare-run/sandbox/internal/netrange"
 )
 
 // Config says what a test internet is. Its zero value is 198.51.100.0/24, named e2e-inet.

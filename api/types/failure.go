@@ -1,0 +1,33 @@
+package types
+
+// Failure is the body of every answer that is not a success.
+type Failure struct {
+	Error Error `json:"error"`
+}
+
+// Error is what went wrong.
+type Error struct {
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"`
+	// RequestID is that of the answer's X-Request-Id, by which the service's log knows the call; at the end of
+	// a stream, the stream's. How a command ended of which a list tells has none.
+	RequestID string `json:"requestId,omitempty"`
+}
+
+// Kind is a class of errors.
+type Kind string
+
+// The kinds and their HTTP status.
+const (
+	Invalid     Kind = "invalid"     // 400, 405 for a method that the path does not have, or 416 for a Range beyond the end
+	Denied      Kind = "denied"      // 403, or 401 for a caller without a token that is known
+	NotFound    Kind = "notFound"    // 404
+	Conflict    Kind = "conflict"    // 409
+	TooLarge    Kind = "tooLarge"    // 413 for a request, or 507 for a disk or quota that is full
+	Busy        Kind = "busy"        // 429
+	Engine      Kind = "engine"      // 502
+	Unavailable Kind = "unavailable" // 503
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{Invalid, Denied, NotFound, Conflict, TooLarge, Busy, Engine, Unavailable}

@@ -1,0 +1,263 @@
+// Package types is the JSON of the API as Go types, for the server and the client. The contract
+// is api/openapi.yaml; a test holds these types against it.
+package types
+
+import "time"
+
+// Registration is the body of PUT /v1/sandboxes/{id}.
+type Registration struct {
+	// UserID is the tenant: [a-z0-9][a-z0-9_.-]{0,62}.
+	UserID      string      `json:"userId"`
+	Permissions Permissions `json:"permissions,omitzero"`
+	// Mounts are further directories of the host. Calls see them by grant.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// SkillsDir is the host's directory that calls see, read-only, as /shared/skills; empty for none.
+	SkillsDir string `json:"skillsDir,omitempty"`
+}
+
+// Permissions are what a sandbox holds, and a call may be granted. Paths are container paths, or host
+// paths under a mount.
+type Permissions struct {
+	// WorkingDir is in the user's home. Default /home.
+	WorkingDir string `json:"workingDir,omitempty"`
+	// WriteDirs and ReadDirs are what @write: and @read: may name, or anything below.
+	WriteDirs []string `json:"writeDirs"`
+	ReadDirs  []string `json:"readDirs"`
+	// Network and Events are what @network and @events need.
+	Network bool `json:"network"`
+	Events  bool `json:"events"`
+	// AppID makes the sandbox an app's; empty for none.
+	AppID string `json:"appId,omitempty"`
+}
+
+// Mount is a directory of the host at a path inside.
+type Mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// Sandbox is a registered sandbox.
+type Sandbox struct {
+	ID          string      `json:"id"`
+	UserID      string      `json:"userId"`
+	Permissions Permissions `json:"permissions"`
+	Mounts      []Mount     `json:"mounts"`
+	SkillsDir   string      `json:"skillsDir,omitempty"`
+	CreatedAt   time.Time   `json:"createdAt"`
+	UpdatedAt   time.Time   `json:"updatedAt"`
+}
+
+// SandboxList is the answer of GET /v1/sandboxes.
+type SandboxList struct {
+	Sandboxes []Sandbox `json:"sandboxes"`
+}
+
+// Exec is the body of POST /v1/sandboxes/{id}/exec, and the first message of an attached exec.
+type Exec struct {
+	// Command is a shell command line; Argv a program with its arguments. One of them is set.
+	Command string   `json:"command,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
+	// Login makes the shell a login shell.
+	Login bool `json:"login,omitzero"`
+	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
+	Permissions []string `json:"permissions,omitempty"`
+	// AllowedDomains are the names to reach: example.com, *.example.com for all below it, or * for all
+	// there are. PackageManagers are presets of such names: node, python and so on. Both need @network.
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
+	Restrictions
+	// Home is where HOME and the like point: a directory that the call may write to.
+	Home string `json:"home,omitempty"`
+	// Cwd is relative to the working directory, or absolute and in it.
+	Cwd string `json:"cwd,omitempty"`
+	// Env and Secrets are added to the environment; secrets are never logged.
+	Env     map[string]string `json:"env,omitempty"`
+	Secrets map[string]string `json:"secrets,omitempty"`
+	// TimeoutMs is in milliseconds; absent for the service's default.
+	TimeoutMs *int64 `json:"timeoutMs,omitempty"`
+	// Stdin is text, or base64 when StdinEncoding says so. An attached exec that sets neither
+	// sends its stdin as messages.
+	Stdin         string   `json:"stdin,omitempty"`
+	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
+	// TTY asks for a pseudo-terminal as stdin, stdout and stderr, all of whose output is stdout. It is for
+	// an attached exec alone.
+	TTY *Terminal `json:"tty,omitempty"`
+	// DetachOnDisconnect lets the command go on when the caller's connection is lost. It is for a streamed or
+	// attached exec.
+	DetachOnDisconnect bool `json:"detachOnDisconnect,omitzero"`
+}
+
+// Terminal is a terminal's size in characters, from 1 to 10000; by default 24 rows of 80.
+type Terminal struct {
+	Rows *int `json:"rows,omitempty"`
+	Cols *int `json:"cols,omitempty"`
+}
+
+// Restrictions are what a call gives up. They win over its grants and over the names that it asks for.
+// Each has at most 64 entries.
+type Restrictions struct {
+	// DenyRead are paths to hide from the call, and DenyWrite paths to keep it from writing: container
+	// paths, or host paths under a mount, with all below.
+	DenyRead  []string `json:"denyRead,omitempty"`
+	DenyWrite []string `json:"denyWrite,omitempty"`
+	// DeniedDomains are names not to reach, written as in AllowedDomains. They do not go with *.
+	DeniedDomains []string `json:"deniedDomains,omitempty"`
+}
+
+// Encoding says how bytes are put into a JSON string.
+type Encoding string
+
+// The encodings. Text needs no mark.
+const (
+	Text   Encoding = ""
+	Base64 Encoding = "base64"
+)
+
+// Result is how a command ended.
+type Result struct {
+	// ExitCode is null when a signal ended the command.
+	ExitCode *int `json:"exitCode"`
+	// Signal is a name such as SIGKILL, or null.
+	Signal *string `json:"signal"`
+	// Failed says that the command did not simply exit with 0.
+	Failed bool `json:"failed"`
+	// Cwd is where it ran, as a container path.
+	Cwd string `json:"cwd"`
+	// TimedOut says that timeoutMs had passed.
+	TimedOut bool `json:"timedOut"`
+	// Truncated says that output beyond the limit was dropped.
+	Truncated bool `json:"truncated"`
+	// DurationMs is from the call to the command's end, in milliseconds.
+	DurationMs float64 `json:"durationMs"`
+	// Cold says that a container had to be made first.
+	Cold bool `json:"cold"`
+	// Egress is what the command wanted to reach and did not; never nil in an answer. Calls that run in
+	// one container at the same time have each other's in it, too.
+	Egress []Refusal `json:"egress"`
+	// EgressMore is how many further names there were; 1000 means that many at least.
+	EgressMore int `json:"egressMore,omitzero"`
+}
+
+// Output is the answer of a buffered exec.
+type Output struct {
+	Stdout         string   `json:"stdout"`
+	StdoutEncoding Encoding `json:"stdoutEncoding,omitempty"`
+	Stderr         string   `json:"stderr"`
+	StderrEncoding Encoding `json:"stderrEncoding,omitempty"`
+	Result
+}
+
+// EventType tells the events of a streamed or attached exec apart.
+type EventType string
+
+// The events: one start; any number of stdout and stderr, and of egress for what the command could not
+// reach; and one exit or error at the end. An attached exec sends output as binary messages instead, and
+// tells how much stdin it has taken. A keepalive comes when nothing else has for 15 seconds.
+const (
+	EventStart     EventType = "start"
+	EventStdout    EventType = "stdout"
+	EventStderr    EventType = "stderr"
+	EventStdin     EventType = "stdin"
+	EventEgress    EventType = "egress"
+	EventKeepAlive EventType = "keepalive"
+	EventExit      EventType = "exit"
+	EventError     EventType = "error"
+)
+
+// Event is one line of a streamed exec, or a text message of an attached one.
+type Event struct {
+	Type EventType `json:"type"`
+	// ExecID belongs to start, if the exec goes on without its caller, and Lost: so many bytes of output are
+	// not kept any more.
+	ExecID string `json:"execId,omitempty"`
+	Lost   int64  `json:"lost,omitzero"`
+	// Data and Encoding belong to stdout and stderr.
+	Data     string   `json:"data,omitempty"`
+	Encoding Encoding `json:"encoding,omitempty"`
+	// Bytes belongs to stdin: that many bytes have been taken since the last such event.
+	Bytes int `json:"bytes,omitzero"`
+	// Refusal belongs to egress. Each comes once, with the count that it has then.
+	Refusal *Refusal `json:"refusal,omitempty"`
+	// Result belongs to exit.
+	Result *Result `json:"result,omitempty"`
+	// Error belongs to error.
+	Error *Error `json:"error,omitempty"`
+}
+
+// Input is a text message that the client of an attached exec sends after the first. Its stdin goes
+// as binary messages.
+type Input struct {
+	Type InputType `json:"type"`
+	// Signal belongs to signal: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP, TSTP or WINCH.
+	Signal string `json:"signal,omitempty"`
+	// Rows and Cols belong to resize, from 1 to 10000.
+	Rows int `json:"rows,omitzero"`
+	Cols int `json:"cols,omitzero"`
+}
+
+// InputType tells the inputs apart.
+type InputType string
+
+// The inputs: the end of stdin, a signal for the command's process group, and a terminal's new size.
+const (
+	InputEOF    InputType = "eof"
+	InputSignal InputType = "signal"
+	InputResize InputType = "resize"
+)
+
+// StdinWindow is how many bytes of stdin an attached exec may send beyond those that stdin events
+// have told to be taken.
+const StdinWindow = 1 << 20
+
+// The first byte of a binary message of an attached exec.
+const (
+	ChannelStdin  byte = 0
+	ChannelStdout byte = 1
+	ChannelStderr byte = 2
+)
+
+// Container is a warm container.
+type Container struct {
+	Name        string    `json:"name"`
+	ID          string    `json:"id"`
+	UserID      string    `json:"userId"`
+	Fingerprint string    `json:"fingerprint"`
+	Runtime     string    `json:"runtime"`
+	State       string    `json:"state"`
+	Commands    int       `json:"commands"`
+	CreatedAt   time.Time `json:"createdAt"`
+	LastUsedAt  time.Time `json:"lastUsedAt"`
+}
+
+// ContainerList is the answer of GET /v1/containers.
+type ContainerList struct {
+	Containers []Container `json:"containers"`
+}
+
+// Health is the answer of GET /v1/health.
+type Health struct {
+	// Status is "ok", or "degraded" when commands cannot run now; Problem then says why.
+	Status       string `json:"status"`
+	Version      string `json:"version"`
+	Engine       string `json:"engine,omitempty"`
+	Runtime      string `json:"runtime,omitempty"`
+	Image        string `json:"image,omitempty"`
+	ImageVersion string `json:"imageVersion,omitempty"`
+	Problem      string `json:"problem,omitempty"`
+	// UsersDir is the host's directory of users' homes: <UsersDir>/<userId>/home.
+	UsersDir string `json:"usersDir"`
+	// MaxTimeoutMs is the most that an exec may name as its TimeoutMs.
+	MaxTimeoutMs int64 `json:"maxTimeoutMs"`
+	// Warnings tell of what is lost or damaged although commands run.
+	Warnings []string `json:"warnings,omitempty"`
+	Settings Settings `json:"settings"`
+}
+
+// Settings says which of the service's settings are in force.
+type Settings struct {
+	// LoadedAt is when they were read.
+	LoadedAt time.Time `json:"loadedAt"`
+	// Pending are the keys of those that have changed since and need a restart; never nil in an answer.
+	Pending []string `json:"pending"`
+}

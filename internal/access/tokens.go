@@ -1,0 +1,229 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+const (
+	// minToken is what 128 bits have in hex.
+	minToken = 32
+	maxToken = 1024
+	// maxTokensFile is what a tokens file may have in bytes.
+	maxTokensFile = 1 << 20
+)
+
+// Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
+// concurrent use.
+type Tokens struct{ known atomic.Pointer[[]known] }
+
+type known struct {
+	hash   [sha256.Size]byte
+	caller Caller
+}
+
+// is says that a token is the same and opens the same.
+func (k known) is(other known) bool {
+	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
+}
+
+// tokensFile is the form of a tokens file.
+type tokensFile struct {
+	Tokens []tokenEntry `json:"tokens"`
+}
+
+type tokenEntry struct {
+	// Name is for logs and messages.
+	Name  string `json:"name"`
+	Token string `json:"token"`
+	// Users is a list of those for whom its bearer acts. Absent is everyone; null and an empty list are
+	// refused, lest something that was left out by mistake opens everything.
+	Users jsontext.Value `json:"users"`
+	// Quotas bound this token: they lower the settings' quotas.perToken.
+	Quotas quotaEntry `json:"quotas"`
+}
+
+// ReadTokens reads a tokens file, which must be a regular one that nobody but its owner can read or write.
+// The error names the entry with which something is wrong, and never has a token in it.
+func ReadTokens(path string) (*Tokens, error) {
+	text, err := readPrivate(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the tokens: %w", err)
+	}
+	tokens, err := parseTokens(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the tokens of %s: %w", path, err)
+	}
+	return tokens, nil
+}
+
+func readPrivate(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0) // a FIFO would block
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // nothing was written
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("others than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
+	case info.Size() > maxTokensFile:
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxTokensFile)
+	}
+	return io.ReadAll(io.LimitReader(file, maxTokensFile))
+}
+
+func parseTokens(text []byte) (*Tokens, error) {
+	var file tokensFile
+	err := json.Unmarshal(text, &file, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
+	if err != nil {
+		return nil, whatIsWrong(err)
+	}
+	if len(file.Tokens) == 0 {
+		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
+	}
+	var list []known
+	names := map[string]bool{}
+	for i, entry := range file.Tokens {
+		k, err := entry.read()
+		if err != nil {
+			return nil, fmt.Errorf("tokens[%d] (%.64q): %w", i, entry.Name, err)
+		}
+		if names[entry.Name] {
+			return nil, fmt.Errorf("tokens[%d] (%q): the name is given more than once", i, entry.Name)
+		}
+		names[entry.Name] = true
+		for _, other := range list {
+			if other.hash == k.hash {
+				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.caller.Name)
+			}
+		}
+		list = append(list, k)
+	}
+	tokens := &Tokens{}
+	tokens.known.Store(&list)
+	return tokens, nil
+}
+
+// whatIsWrong says where an error of JSON is, without a value: it may be a token.
+func whatIsWrong(err error) error {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		if errors.Is(err, json.ErrUnknownName) {
+			return fmt.Errorf("unknown key at %s: the keys are tokens, in each of them name, token, users and quotas, and in quotas those of quotas.perToken in the settings", semantic.JSONPointer)
+		}
+		return fmt.Errorf("%s has a value of the wrong type", semantic.JSONPointer)
+	}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return fmt.Errorf("%s is given more than once", syntactic.JSONPointer)
+		}
+		return fmt.Errorf("it is not JSON from byte %d on", syntactic.ByteOffset)
+	}
+	return errors.New("it is not JSON")
+}
+
+var (
+	tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+	// tokenText is what an Authorization header can hold (RFC 6750).
+	tokenText = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+)
+
+func (e tokenEntry) read() (known, error) {
+	switch {
+	case !tokenName.MatchString(e.Name):
+		return known{}, errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
+	case e.Token == "":
+		return known{}, errors.New("the token is empty")
+	case len(e.Token) < minToken:
+		return known{}, fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32", len(e.Token), minToken)
+	case len(e.Token) > maxToken:
+		return known{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token), maxToken)
+	case !tokenText.MatchString(e.Token):
+		return known{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
+	}
+	own, err := e.Quotas.read()
+	if err != nil {
+		return known{}, err
+	}
+	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{
+		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own},
+	}}
+	if e.Users == nil {
+		return k, nil
+	}
+	var names []string
+	if err := json.Unmarshal(e.Users, &names); err != nil {
+		return known{}, errors.New("users is no list of strings")
+	}
+	if len(names) == 0 {
+		return known{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
+	}
+	var ids []sandbox.UserID
+	for i, name := range names {
+		id, err := sandbox.ParseUserID(name)
+		if err != nil {
+			return known{}, fmt.Errorf("users[%d]: %w", i, err)
+		}
+		ids = append(ids, id)
+	}
+	k.caller.Users, k.caller.Token.Some = sandbox.Just(ids...), true
+	return k, nil
+}
+
+// Use has the tokens of next in force and no others, from the next Find on. gone are the names of those that
+// were in force and are not, and come of those that are new; one that was exchanged is in both.
+func (t *Tokens) Use(next *Tokens) (gone, come []string) {
+	now := next.known.Load()
+	before := t.known.Swap(now)
+	return without(*before, *now), without(*now, *before)
+}
+
+// without is the names of those in list that are not in other.
+func without(list, other []known) (names []string) {
+	for _, k := range list {
+		if !slices.ContainsFunc(other, k.is) {
+			names = append(names, k.caller.Name)
+		}
+	}
+	return names
+}
+
+// Find returns whose token it is. How long it takes says nothing about the token.
+func (t *Tokens) Find(token string) (Caller, bool) {
+	hash := sha256.Sum256([]byte(token))
+	list := *t.known.Load()
+	found := -1
+	for i := range list {
+		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
+			found = i
+		}
+	}
+	if found < 0 {
+		return Caller{}, false
+	}
+	return list[found].caller, true
+}
+
+// bearer reads the token of an Authorization header.
+func bearer(header string) (string, bool) {
+	scheme, token, ok := strings.Cut(header, " ")
+	return strings.TrimLeft(token, " "), ok && strings.EqualFold(scheme, "Bearer")
+}

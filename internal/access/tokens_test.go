@@ -1,0 +1,183 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+const (
+	engineToken = "0123456789abcdef0123456789abcdef"
+	aliceToken  = "alice-0123456789abcdef0123456789"
+)
+
+func writeTokens(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func user(t *testing.T, name string) sandbox.UserID {
+	t.Helper()
+	id, err := sandbox.ParseUserID(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+const bothTokens = `{"tokens":[{"name":"engine","token":"` + engineToken + `"},{"name":"of-alice","token":"` + aliceToken + `","users":["alice","carol"]}]}`
+
+func TestTokensAreFound(t *testing.T) {
+	tokens, err := ReadTokens(writeTokens(t, bothTokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, ok := tokens.Find(engineToken)
+	if !ok || engine.Name != "engine" || !engine.Users.All() {
+		t.Errorf("%+v, %t", engine, ok)
+	}
+	alice, ok := tokens.Find(aliceToken)
+	if !ok || alice.Name != "of-alice" || alice.Users.All() || !alice.Users.Has(user(t, "carol")) || alice.Users.Has(user(t, "bob")) {
+		t.Errorf("%+v, %t", alice, ok)
+	}
+	for _, wrong := range []string{"", " ", engineToken[:31], engineToken + "0", strings.ToUpper(engineToken)} {
+		if who, ok := tokens.Find(wrong); ok || who.Name != "" || who.Users.All() {
+			t.Errorf("%q is the token of %+v", wrong, who)
+		}
+	}
+}
+
+func TestWhatTokensAreBoundedAs(t *testing.T) {
+	tokens, err := ReadTokens(writeTokens(t, `{"tokens":[{"name":"engine","token":"`+engineToken+`","quotas":{"containers":9}},
+		{"name":"of-alice","token":"`+aliceToken+`","users":["alice"],"quotas":{"commands":4,"requestsPerSecond":5}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, _ := tokens.Find(engineToken)
+	if want := (quota.Token{Name: "engine", Own: quota.Bounds{Containers: 9}}); engine.Token != want {
+		t.Errorf("%+v", engine.Token)
+	}
+	alice, _ := tokens.Find(aliceToken)
+	if want := (quota.Token{Name: "of-alice", Some: true, Own: quota.Bounds{Commands: 4, RequestsPerSecond: 5}}); alice.Token != want {
+		t.Errorf("%+v", alice.Token)
+	}
+}
+
+func TestTokensThatTakeOthersPlaces(t *testing.T) {
+	read := func(text string) *Tokens {
+		tokens, err := ReadTokens(writeTokens(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens
+	}
+	entry := func(name, token, rest string) string {
+		return `{"name":"` + name + `","token":"` + token + `"` + rest + `}`
+	}
+	for _, tt := range []struct{ name, next, gone, come string }{
+		{"the same", bothTokens, "[]", "[]"},
+		{"one is gone", `{"tokens":[` + entry("engine", engineToken, "") + `]}`, "[of-alice]", "[]"},
+		{"one is exchanged", `{"tokens":[` + entry("engine", strings.Repeat("n", 32), "") + `,` + entry("of-alice", aliceToken, `,"users":["carol","alice"]`) + `]}`, "[engine]", "[engine]"},
+		{"one opens more", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("of-alice", aliceToken, "") + `]}`, "[of-alice]", "[of-alice]"},
+		{"one has another quota", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("of-alice", aliceToken, `,"users":["alice","carol"],"quotas":{"commands":4}`) + `]}`, "[of-alice]", "[of-alice]"},
+		{"another name", `{"tokens":[` + entry("engine", engineToken, "") + `,` + entry("alice", aliceToken, `,"users":["alice","carol"]`) + `]}`, "[of-alice]", "[alice]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tokens, next := read(bothTokens), read(tt.next)
+			gone, come := tokens.Use(next)
+			if fmt.Sprint(gone) != tt.gone || fmt.Sprint(come) != tt.come {
+				t.Errorf("gone %q, new %q", gone, come)
+			}
+			for _, token := range []string{engineToken, aliceToken, strings.Repeat("n", 32)} {
+				got, found := tokens.Find(token)
+				want, known := next.Find(token)
+				if found != known || got.Name != want.Name || got.Users.String() != want.Users.String() {
+					t.Errorf("%.6s…: %+v, want %+v", token, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestTokensThatAreRefused(t *testing.T) {
+	entry := func(rest string) string { return `{"tokens":[{"name":"a","token":"` + engineToken + `"` + rest + `}]}` }
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", ``, "it is not JSON"},
+		{"no JSON", `tokens:`, "it is not JSON from byte"},
+		{"more after it", entry(``) + `{}`, "it is not JSON from byte"},
+		{"none", `{}`, "there is none in it"},
+		{"an empty list", `{"tokens":[]}`, "there is none in it"},
+		{"null", `{"tokens":null}`, "there is none in it"},
+		{"unknown key", entry(`,"user":["alice"]`), "unknown key at /tokens/0/user"},
+		{"key in another case", entry(`,"Users":["alice"]`), "unknown key at /tokens/0/Users"},
+		{"key twice", entry(`,"users":["alice"],"users":["bob"]`), "/tokens/0/users is given more than once"},
+		{"token of a wrong type", `{"tokens":[{"name":"a","token":7}]}`, "/tokens/0/token has a value of the wrong type"},
+		{"no token", `{"tokens":[{"name":"a"}]}`, `tokens[0] ("a"): the token is empty`},
+		{"empty token", `{"tokens":[{"name":"a","token":""}]}`, `tokens[0] ("a"): the token is empty`},
+		{"short token", `{"tokens":[{"name":"a","token":"hunter2hunter2"}]}`, `tokens[0] ("a"): the token has 14 characters, fewer than 32`},
+		{"long token", `{"tokens":[{"name":"a","token":"` + strings.Repeat("a", 1025) + `"}]}`, "more than 1024"},
+		{"token that no header takes", `{"tokens":[{"name":"a","token":"` + engineToken + ` x"}]}`, "no header takes"},
+		{"no name", `{"tokens":[{"token":"` + engineToken + `"}]}`, "tokens[0] (\"\"): the name"},
+		{"name for the log's sake", `{"tokens":[{"name":"a\nb","token":"` + engineToken + `"}]}`, `tokens[0] ("a\nb"): the name`},
+		{"name twice", `{"tokens":[{"name":"a","token":"` + engineToken + `"},{"name":"a","token":"` + aliceToken + `"}]}`, `tokens[1] ("a"): the name is given more than once`},
+		{"token twice", `{"tokens":[{"name":"a","token":"` + engineToken + `"},{"name":"b","token":"` + engineToken + `"}]}`, `tokens[1] ("b"): the token is that of "a"`},
+		{"unknown key in quotas", entry(`,"quotas":{"container":4}`), "unknown key at /tokens/0/quotas/container"},
+		{"quota of nothing", entry(`,"quotas":{"containers":0}`), "quotas.containers is 0, less than 1"},
+		{"quota below nothing", entry(`,"quotas":{"requestsPerSecond":-1}`), "quotas.requestsPerSecond is -1, less than 1"},
+		{"quota of a wrong type", entry(`,"quotas":{"containers":"4"}`), "/tokens/0/quotas/containers has a value of the wrong type"},
+		{"users that are none", entry(`,"users":[]`), `users is empty, which is nobody`},
+		{"users that are null", entry(`,"users":null`), `users is empty, which is nobody`},
+		{"users of a wrong type", entry(`,"users":"alice"`), "users is no list of strings"},
+		{"a user that cannot be", entry(`,"users":["bob","Alice"]`), `users[1]: userId "Alice" has upper-case letters`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ReadTokens(writeTokens(t, tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("%v, want %s", err, tt.want)
+			}
+			for _, secret := range []string{engineToken, aliceToken, "hunter2"} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("a token is told: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestFilesThatHoldNoTokens(t *testing.T) {
+	path := writeTokens(t, bothTokens)
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "chmod 600 "+path) {
+			t.Errorf("mode %04o: %v", mode, err)
+		}
+	}
+	if err := os.Chmod(path, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadTokens(path); err != nil {
+		t.Errorf("the owner's alone: %v", err)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{fifo, t.TempDir(), filepath.Join(t.TempDir(), "nothing")} {
+		if _, err := ReadTokens(name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

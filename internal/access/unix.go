@@ -1,0 +1,76 @@
+package access
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+const nonblock = unix.O_NONBLOCK | unix.O_CLOEXEC
+
+// peerKey is where ConnContext puts what it found.
+type peerKey struct{}
+
+// peer is the process at the other end of a Unix socket.
+type peer struct {
+	uid uint32
+	err error
+}
+
+// ConnContext notes who is at the other end of a connection; it belongs into the http.Server of a Unix
+// socket. The kernel says who opened the connection, whoever holds it since.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	var p peer
+	p.uid, p.err = peerUID(c)
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+func peerUID(c net.Conn) (uint32, error) {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return 0, fmt.Errorf("a %T has no descriptor", c)
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if failed != nil {
+		return 0, failed
+	}
+	return cred.Uid, nil
+}
+
+// Unix is the way in by a Unix socket: whoever runs as one of these uids acts for everyone.
+type Unix struct{ Peers []uint32 }
+
+// Caller says who a request is from. The error is of class PermissionDenied.
+func (u Unix) Caller(req *http.Request) (Caller, error) {
+	p, ok := req.Context().Value(peerKey{}).(peer)
+	switch {
+	case !ok:
+		return Caller{}, errs.Denied("nobody knows who is at the other end of this socket")
+	case p.err != nil:
+		return Caller{}, errs.Denied("nobody knows who is at the other end of this socket: %v", p.err)
+	case !slices.Contains(u.Peers, p.uid):
+		return Caller{}, errs.Denied("uid %d may not call this service; the operator may add it to access.peers in the settings", p.uid)
+	}
+	if err := refuseOrigin(req, nil); err != nil {
+		return Caller{}, err
+	}
+	return Caller{Name: fmt.Sprintf("uid:%d", p.uid), Users: sandbox.Everyone()}, nil
+}

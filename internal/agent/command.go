@@ -1,0 +1,341 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// command is one stream's command.
+type command struct {
+	family  *family
+	spool   *spool
+	stream  *yamux.Stream
+	devNull int
+	uid     uint32 // who runs it
+
+	mu     sync.Mutex // covers leader, pipes and early
+	leader *leader
+	pipes  *pipes
+	early  []wire.Control // what came before the command had started
+
+	sending sync.Mutex // held while a frame is written
+}
+
+// serve reads the Start, runs the command to its end and reports it.
+func (c *command) serve() {
+	var start wire.Start
+	if err := wire.ReadMessage(c.stream, wire.KindStart, &start); err != nil {
+		_ = c.stream.Reset()
+		return
+	}
+	exit := c.run(start)
+	exit.Message = cutText(exit.Message)
+	if err := wire.WriteMessage(c.stream, wire.KindExit, exit); err != nil {
+		_ = c.stream.Reset()
+		return
+	}
+	_ = c.stream.Close()
+}
+
+func (c *command) run(start wire.Start) wire.Exit {
+	p, fault := prepare(start, c.uid)
+	if fault.Fault != wire.FaultNone {
+		return fault
+	}
+	io, err := c.open(start)
+	if err != nil {
+		return wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
+	}
+	defer io.close()
+	p.Files, p.Terminal = io.child, io.terminal != nil
+	l, err := c.family.start(p)
+	io.closeChildEnds()
+	if err != nil {
+		return startFault(start, err)
+	}
+	c.started(l, io)
+	truncated := c.carry(io, l, start)
+	exit := wire.Exit{Truncated: truncated}
+	if l.status.Signaled() {
+		exit.Signal = int(l.status.Signal())
+	} else {
+		exit.Code = l.status.ExitStatus()
+	}
+	return exit
+}
+
+// open makes the command's standard files.
+func (c *command) open(start wire.Start) (*pipes, error) {
+	if start.Terminal != nil {
+		return openTerminal(start.Stdin, *start.Terminal, c.uid)
+	}
+	return openPipes(start.Stdin, c.devNull)
+}
+
+// carry carries the command's input and output until it has ended with all that it started.
+func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) {
+	if p.stdin != nil {
+		go c.feed(p)
+	} else {
+		go c.watch()
+	}
+	var outputs sync.WaitGroup
+	var cut [2]bool
+	for i, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
+		if p.outputs[i] != nil {
+			outputs.Go(func() { cut[i] = c.forward(p.outputs[i], kind, start.MaxOutput) })
+		}
+	}
+	<-l.exited
+	if err := c.family.sweep(); err != nil {
+		// The container cannot be trusted to be clean any more; the service replaces it when
+		// its agent is gone.
+		os.Exit(1)
+	}
+	// Whoever could write is gone. Only an end of a pipe that was passed on to another command
+	// keeps a reader waiting now.
+	p.stopWaiting()
+	outputs.Wait()
+	return cut[0] || cut[1]
+}
+
+// feed copies the stream to the command's stdin. A reset stream means that nobody waits for the
+// command any more.
+func (c *command) feed(p *pipes) {
+	_, err := io.CopyBuffer(onlyWriter{p.stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
+	p.endStdin()
+	if errors.Is(err, yamux.ErrStreamReset) {
+		c.abandon()
+	} else if err != nil {
+		// The command closed its stdin. What still comes is dropped, so that the sender is not
+		// blocked, and a reset is still seen.
+		c.watch()
+	}
+}
+
+// watch reads and drops what the stream brings, and ends the command when it is reset.
+func (c *command) watch() {
+	if _, err := io.Copy(io.Discard, onlyReader{c.stream}); err != nil {
+		c.abandon()
+	}
+}
+
+// forward sends one output as frames, at most limit bytes of it (0: all), and reads the rest
+// without sending it.
+func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated bool) {
+	if limit == 0 {
+		limit = math.MaxInt64
+	}
+	buffer := smallBuffers.Get().(*[]byte)
+	pool := &smallBuffers
+	defer func() { pool.Put(buffer) }()
+	seen := 0
+	for {
+		n, err := from.Read((*buffer)[wire.HeaderSize:])
+		full := wire.HeaderSize+n == len(*buffer)
+		if int64(n) > limit {
+			truncated = true
+			n = int(limit)
+		}
+		if n > 0 {
+			limit -= int64(n)
+			if !c.send(kind, (*buffer)[:wire.HeaderSize+n]) {
+				// Nobody listens. watch ends the command; its pipes must not block meanwhile.
+				limit = 0
+			}
+		}
+		if err != nil {
+			return truncated
+		}
+		if seen += n; full && pool == &smallBuffers && seen >= bulkThreshold {
+			pool.Put(buffer)
+			pool = &largeBuffers
+			buffer = pool.Get().(*[]byte)
+			if from.readInBulk() != nil {
+				return truncated
+			}
+		}
+	}
+}
+
+// send writes one frame, whose payload begins after the room for its header.
+func (c *command) send(kind wire.Kind, frame []byte) bool {
+	if len(frame) > spoolThreshold {
+		if spooled := c.spool.put(kind, frame[wire.HeaderSize:]); spooled != nil {
+			c.sending.Lock()
+			defer c.sending.Unlock()
+			_, err := c.stream.Write(spooled)
+			return err == nil
+		}
+	}
+	h := wire.Header(kind, len(frame)-wire.HeaderSize)
+	copy(frame, h[:])
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	_, err := c.stream.Write(frame)
+	return err == nil
+}
+
+// spoolThreshold is from how many bytes on a piece of output is worth a slot of the spool.
+const spoolThreshold = 16 << 10
+
+// Most commands print little: only one that has printed bulkThreshold bytes, and more at a time
+// than a small buffer holds, is read in bulk and with a large one.
+const bulkThreshold = 64 << 10
+
+var (
+	smallBuffers = bufferPool(8 << 10)
+	largeBuffers = bufferPool(wire.HeaderSize + wire.MaxData)
+)
+
+func bufferPool(size int) sync.Pool {
+	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+}
+
+// started hands the command over to those who act on it, with what they asked for meanwhile.
+func (c *command) started(l *leader, p *pipes) {
+	c.mu.Lock()
+	c.leader, c.pipes = l, p
+	early := c.early
+	c.early = nil
+	c.mu.Unlock()
+	for _, m := range early {
+		c.control(m)
+	}
+}
+
+// maxEarly bounds what is kept for a command that has not started yet.
+const maxEarly = 16
+
+// control acts on the command, or remembers to as soon as it has started.
+func (c *command) control(m wire.Control) {
+	c.mu.Lock()
+	l, p := c.leader, c.pipes
+	if l == nil && (len(c.early) < maxEarly || m.Terminate) {
+		c.early = append(c.early, m)
+	}
+	c.mu.Unlock()
+	switch {
+	case l == nil:
+	case m.Terminate:
+		c.terminate(l, time.Duration(m.Grace)*time.Millisecond)
+	case m.Signal > 0:
+		c.family.signal(l, unix.Signal(m.Signal), true)
+	case m.Resize != nil && p.terminal != nil:
+		_ = resize(p.terminal, *m.Resize) // one that has ended has no size
+	}
+}
+
+// abandon ends the command at once: nobody waits for it any more.
+func (c *command) abandon() { c.control(wire.Control{Terminate: true}) }
+
+// terminate asks the whole tree to stop, and after the grace makes the leader stop; the others are
+// swept away after it.
+func (c *command) terminate(l *leader, grace time.Duration) {
+	if grace > 0 {
+		c.family.signalTree(l, unix.SIGTERM)
+	}
+	time.AfterFunc(grace, func() { c.family.signal(l, unix.SIGKILL, false) })
+}
+
+// defaultPath is for an environment without a PATH.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// prepare turns a Start into a process of the user uid, with the places where the shell or the program may be.
+func prepare(start wire.Start, uid uint32) (spawn.Process, wire.Exit) {
+	p := spawn.Process{Env: start.Env, Dir: start.Cwd, UID: uid}
+	path := defaultPath
+	for _, entry := range start.Env {
+		if value, is := strings.CutPrefix(entry, "PATH="); is {
+			path = value
+		}
+	}
+	switch {
+	case start.Shell != "":
+		option := "-c"
+		if start.Login {
+			option = "-lc"
+		}
+		p.Args = []string{option, "--", start.Shell} // a line may begin with a dash
+		p.Programs = append(places("bash", path, start.Cwd), places("sh", path, start.Cwd)...)
+	case len(start.Argv) > 0:
+		p.Args, p.Programs = start.Argv[1:], places(start.Argv[0], path, start.Cwd)
+	default:
+		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
+	}
+	if len(p.Programs) == 0 {
+		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "command not found: PATH is empty"}
+	}
+	return p, wire.Exit{}
+}
+
+// places are where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. Whether
+// it is there is found by the command's own process, with the rights of its user.
+func places(name, path, dir string) []spawn.Program {
+	if strings.Contains(name, "/") {
+		return []spawn.Program{{Path: name, Name: name}}
+	}
+	var found []spawn.Program
+	for _, entry := range filepath.SplitList(path) {
+		if !filepath.IsAbs(entry) {
+			entry = filepath.Join(dir, entry)
+		}
+		found = append(found, spawn.Program{Path: entry + "/" + name, Name: name})
+	}
+	return found
+}
+
+// cutText is a text as a frame may have it.
+func cutText(text string) string {
+	if len(text) > wire.MaxText {
+		text = strings.ToValidUTF8(text[:wire.MaxText], "")
+	}
+	return text
+}
+
+func startFault(start wire.Start, err error) wire.Exit {
+	exit := wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
+	var failed *spawn.Error
+	if !errors.As(err, &failed) {
+		return exit
+	}
+	switch failed.Stage {
+	case spawn.StageDir:
+		exit.Fault, exit.Message = wire.FaultCwd, fmt.Sprintf("%s: %v", start.Cwd, failed.Errno)
+	case spawn.StageExec, spawn.StageSearch:
+		exit.Fault = wire.FaultCommand
+		name := "shell"
+		if len(start.Argv) > 0 {
+			name = start.Argv[0]
+		}
+		exit.Message = fmt.Sprintf("%s: %v", name, failed.Errno)
+		if failed.Stage == spawn.StageSearch && !strings.Contains(name, "/") {
+			exit.Message = name + ": command not found"
+		}
+		if failed.Errno == syscall.ENOENT {
+			exit.Code = 127
+		}
+	}
+	return exit
+}
+
+// onlyReader and onlyWriter hide the methods by which io.Copy would splice, which gains nothing
+// here and in gVisor costs a call that fails.
+type onlyReader struct{ io.Reader }
+type onlyWriter struct{ io.Writer }

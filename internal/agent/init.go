@@ -1,0 +1,50 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// InitProcess is the life of a container's first process: it collects orphans until it is told to stop, or until
+// an agent has ended that did not say that all commands have. With the first process ends all that is left in
+// the container: that is the kernel's doing, whatever it is that is left.
+func InitProcess() error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	children, begun := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(children, unix.SIGCHLD)
+	signal.Notify(begun, unix.SIGUSR1)
+	if err := harden(); err != nil {
+		return err
+	}
+	spool, err := openSpool(wire.SpoolPath)
+	if err != nil {
+		return err
+	}
+	lost := make(chan error, 1)
+	go func() { lost <- spool.watch(begun) }()
+	for {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if pid <= 0 && !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		select {
+		case <-children:
+		case err := <-lost:
+			return fmt.Errorf("ending the container: %w", err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,217 @@
+//go:build linux
+
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+)
+
+// rotatingLog writes a durable process's output to launch.LogFile and starts a new file when one is
+// full. It never fails: what cannot be written is counted, told in the log when that is possible
+// again, and forgotten. One goroutine writes.
+//
+// What is found in the directory is not followed and not waited for.
+type rotatingLog struct {
+	dir   string
+	limit int64 // of a file, in bytes
+	soft  int64 // from this size on a file ends at the next end of a line
+	files int   // older ones to keep
+
+	fd      int // -1 while no file is open
+	size    int64
+	full    bool // nothing more goes into this file
+	midLine bool // its last byte is no newline
+
+	lost  atomic.Int64 // bytes, in all
+	gap   int64        // bytes lost since that was last told
+	cause error        // of the gap
+}
+
+// maxWholeLine is how long lines may be to be surely kept in one file.
+const maxWholeLine = 64 << 10
+
+func newLog(dir string, l launch.Log) *rotatingLog {
+	r := &rotatingLog{dir: dir, limit: l.MaxBytes, soft: l.MaxBytes - min(maxWholeLine, l.MaxBytes/2), files: l.Files, fd: -1}
+	r.lose(0, r.open()) // so that there is a file to follow before anything is printed
+	return r
+}
+
+// write writes output, as much of it as can be.
+func (r *rotatingLog) write(p []byte) {
+	if err := r.tellGap(); err != nil {
+		r.lose(len(p), err)
+		return
+	}
+	rest, err := r.put(p)
+	r.lose(len(rest), err)
+}
+
+// note writes a line of our own.
+func (r *rotatingLog) note(text string) {
+	line := "[sandbox: " + text + "]\n"
+	if r.midLine {
+		line = "\n" + line
+	}
+	r.write([]byte(line))
+}
+
+// tellGap says in the log how much is missing at this place, if something is.
+func (r *rotatingLog) tellGap() error {
+	if r.gap == 0 {
+		return nil
+	}
+	if err := r.ready(); err != nil {
+		return err
+	}
+	start, size := "", r.size
+	if r.midLine {
+		start = "\n"
+	}
+	line := fmt.Sprintf("%s[sandbox: %d bytes of output were lost: %v]\n", start, r.gap, r.cause)
+	if _, err := r.put([]byte(line)); err != nil {
+		if r.fd >= 0 && r.size > size {
+			_ = unix.Ftruncate(r.fd, size) // half a line is no use
+		}
+		r.close()
+		return err
+	}
+	r.gap = 0
+	return nil
+}
+
+// lose counts bytes that were not written. The file is opened anew for the next ones: the trouble
+// may have been with that file alone.
+func (r *rotatingLog) lose(n int, err error) {
+	if err == nil {
+		return
+	}
+	r.close()
+	r.lost.Add(int64(n))
+	r.gap += int64(n)
+	r.cause = err
+}
+
+// put writes and returns what is left after an error.
+func (r *rotatingLog) put(p []byte) (rest []byte, err error) {
+	for len(p) > 0 {
+		if err := r.ready(); err != nil {
+			return p, err
+		}
+		piece, full := r.fit(p)
+		n, err := unix.Write(r.fd, p[:piece])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return p, err
+		}
+		r.size += int64(n)
+		if n > 0 {
+			r.midLine = p[n-1] != '\n'
+		}
+		r.full = full && n == piece
+		p = p[n:]
+	}
+	return nil, nil
+}
+
+// fit says how much of p goes into the file, and whether it is full then. Output ends at the last
+// end of a line between the two limits. Where there is none, a line is as long as all the room
+// between them, and is cut.
+func (r *rotatingLog) fit(p []byte) (n int, full bool) {
+	room := min(int64(len(p)), r.limit-r.size)
+	if r.size+room <= r.soft {
+		return int(room), false
+	}
+	if end := int64(bytes.LastIndexByte(p[:room], '\n')) + 1; end > 0 && r.size+end > r.soft {
+		return int(end), true
+	}
+	return int(room), r.size+room == r.limit
+}
+
+// ready makes sure that there is a file with room.
+func (r *rotatingLog) ready() error {
+	if r.fd < 0 {
+		if err := r.open(); err != nil {
+			return err
+		}
+	}
+	if !r.full {
+		return nil
+	}
+	if err := r.shift(); err != nil {
+		return err
+	}
+	r.close()
+	return r.open()
+}
+
+// shift makes the current file an older one. The oldest goes; the others are only renamed.
+func (r *rotatingLog) shift() error {
+	current := filepath.Join(r.dir, launch.LogFile)
+	old := func(n int) string { return filepath.Join(r.dir, launch.OldLog(n)) }
+	var err error
+	if r.files == 0 {
+		err = unix.Unlink(current)
+	} else {
+		for n := r.files; n > 1; n-- {
+			// One that is not there yet, or in whose way something lies: no reason to lose new output.
+			_ = unix.Rename(old(n-1), old(n))
+		}
+		err = unix.Rename(current, old(1))
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+var errNotRegular = errors.New("not a regular file")
+
+func (r *rotatingLog) open() error {
+	flags := unix.O_RDWR | unix.O_APPEND | unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Open(filepath.Join(r.dir, launch.LogFile), flags, 0o600)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errNotRegular
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	r.fd, r.size, r.midLine, r.full = fd, st.Size, false, false
+	if st.Size > 0 {
+		last := []byte{'\n'}
+		_, _ = unix.Pread(fd, last, st.Size-1)
+		r.midLine = last[0] != '\n'
+		r.full = st.Size >= r.limit || st.Size > r.soft && !r.midLine
+	}
+	return nil
+}
+
+func (r *rotatingLog) close() {
+	if r.fd >= 0 {
+		_ = unix.Close(r.fd)
+		r.fd = -1
+	}
+}
+
+// finish tells of a gap at the end.
+func (r *rotatingLog) finish() {
+	_ = r.tellGap()
+	r.close()
+}

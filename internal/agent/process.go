@@ -1,0 +1,208 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// durable is the first process of a durable process's container.
+type durable struct {
+	dir     string
+	uid     uint32 // who commands run as
+	score   *OOMScore
+	state   *stateFile
+	signals chan os.Signal
+}
+
+// drainLimit is how long the output may take to its end when all processes have died.
+const drainLimit = 2 * time.Second
+
+// RunProcess is the whole life of that process, as package launch describes it; the directory is
+// launch.Dir for all but tests, uid is who the command runs as, and score may be nil. It returns the code to exit with and, beside it, what went wrong
+// with the agent itself.
+func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
+	debug.SetGCPercent(50)
+	d := &durable{dir: dir, uid: uid, score: score, signals: make(chan os.Signal, 16)}
+	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+	// A limit on files that the container has is the log's, too: reaching it is an error of the write.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
+	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGXFSZ)); err != nil {
+		return launch.CodeAgent, err
+	}
+	if d.state, err = newStateFile(dir); err != nil {
+		return launch.CodeAgent, err
+	}
+	state, code := d.run()
+	state.EndedAt = time.Now().UTC()
+	return code, d.state.write(state, true)
+}
+
+func (d *durable) run() (launch.State, int) {
+	l, err := d.takeLaunch()
+	if err != nil {
+		return launch.State{ExitCode: launch.CodeAgent, Fault: err.Error()}, launch.CodeAgent
+	}
+	if s := <-d.signals; s != unix.SIGUSR1 {
+		return ended(launch.State{}, unix.WaitStatus(s.(unix.Signal)))
+	}
+	log := newLog(d.dir, l.Log)
+	start := wire.Start{Argv: l.Argv, Shell: l.Shell, Login: l.Login, Cwd: l.Cwd, Env: l.Env}
+	p, fault := prepare(start, d.uid)
+	if fault.Fault == wire.FaultNone {
+		p.GiveOrphans = true
+		state, status, err := d.command(p, log, l.Ready, start)
+		if err == nil {
+			return ended(state, status)
+		}
+		fault = startFault(start, err)
+	}
+	log.note("cannot start: " + fault.Message)
+	log.finish()
+	return launch.State{ExitCode: fault.Code, Fault: fault.Message, Lost: log.lost.Load()}, fault.Code
+}
+
+// takeLaunch reads launch.json and removes it, whatever is in it: it may hold secrets.
+func (d *durable) takeLaunch() (launch.Launch, error) {
+	name := filepath.Join(d.dir, launch.File)
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return launch.Launch{}, fmt.Errorf("cannot open %s: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	var data []byte
+	if info, statErr := file.Stat(); statErr != nil || !info.Mode().IsRegular() {
+		err = errors.Join(statErr, errNotRegular)
+	} else {
+		data, err = io.ReadAll(io.LimitReader(file, launch.MaxSize+1))
+	}
+	if err := errors.Join(err, os.Remove(name)); err != nil {
+		return launch.Launch{}, fmt.Errorf("cannot take %s: %w", name, err)
+	}
+	return launch.Parse(data)
+}
+
+// command runs the command to its end and to that of all that it has started. An error means that
+// it was not started.
+func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready, start wire.Start) (launch.State, unix.WaitStatus, error) {
+	output, l, f, err := startLogged(p, d.score)
+	if err != nil {
+		return launch.State{}, 0, err
+	}
+	state := launch.State{StartedAt: time.Now().UTC(), PID: l.pid}
+	_ = d.state.write(state, false) // before output takes the last room; the last state counts
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		copyToLog(output, log)
+		log.finish()
+	}()
+	found, endChecks := startChecks(ready, start, d.uid, f)
+	for running := true; running; {
+		select {
+		case s := <-d.signals:
+			if s != unix.SIGUSR1 {
+				f.signalAll(l, s.(unix.Signal))
+			}
+		case r := <-found:
+			state.Ready = &r
+			_ = d.state.write(state, false)
+		case <-l.exited:
+			running = false
+		}
+	}
+	endChecks()
+	state.Ready = nil
+	if os.Getpid() == 1 {
+		_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
+	}
+	_ = f.sweep() // what does not die now dies with the first process
+	select {
+	case <-drained:
+	case <-time.After(drainLimit):
+	}
+	state.Lost = log.lost.Load()
+	return state, l.status, nil
+}
+
+// startLogged starts the command with both outputs in one pipe, so that their order is kept, and
+// returns its other end, which blocks.
+func startLogged(p spawn.Process, score *OOMScore) (output int, l *leader, f *family, err error) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return -1, nil, nil, fmt.Errorf("cannot open a pipe: %w", err)
+	}
+	defer unix.Close(pipe[1])
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err), unix.Close(pipe[0]))
+	}
+	defer unix.Close(null)
+	p.Files = [3]int{null, pipe[1], pipe[1]}
+	f = newFamily(score)
+	if l, err = f.start(p); err != nil {
+		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))
+	}
+	return pipe[0], l, f, nil
+}
+
+// A pipe that brings fewBytes at a time, and not manyBytes, is read again after logPause: with a
+// reader that is always there each write of a few kilobytes has to wake it. From growBytes at a time
+// on the pipe is made large. That is not done for all, since a user's pipes are bounded together (pipe(7)).
+const (
+	fewBytes  = 512
+	growBytes = 32 << 10
+	manyBytes = 256 << 10
+	logPause  = 200 * time.Microsecond
+)
+
+// copyToLog copies the pipe to its end. The reads block: a poller would be woken by every write,
+// which in gVisor costs more than the write (see output).
+func copyToLog(pipe int, log *rotatingLog) {
+	defer unix.Close(pipe)
+	buffer := make([]byte, maxPipe) // touched only as far as it is read into
+	for grown := false; ; {
+		n, err := unix.Read(pipe, buffer)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		log.write(buffer[:n])
+		if n >= growBytes && !grown {
+			_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETPIPE_SZ, maxPipe) // slower without, but no fault
+			grown = true
+		}
+		if n >= fewBytes && n < manyBytes {
+			time.Sleep(logPause)
+		}
+	}
+}
+
+// ended completes the state and gives the exit code that goes with it.
+func ended(state launch.State, status unix.WaitStatus) (launch.State, int) {
+	if !status.Signaled() {
+		state.ExitCode = status.ExitStatus()
+		return state, state.ExitCode
+	}
+	s := status.Signal()
+	if state.Signal = unix.SignalName(s); state.Signal == "" {
+		state.Signal = fmt.Sprintf("SIG%d", int(s)) // a real-time signal
+	}
+	return state, 128 + int(s)
+}

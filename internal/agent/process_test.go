@@ -1,0 +1,578 @@
+//go:build linux
+
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+)
+
+// The test program is also what these tests run: with one of these in its environment it is the
+// first process of a pid namespace, or a command in there.
+const (
+	envDir   = "TEST_PROCESS_DIR"   // of the first process
+	envFsize = "TEST_PROCESS_FSIZE" // its RLIMIT_FSIZE
+	envFill  = "TEST_PROCESS_FILL"  // a command that prints so many bytes
+	envEnds  = "TEST_PROCESS_ENDS"  // the first process is an agent that ends, with commands that do not
+)
+
+// timeout is for what takes far less.
+const timeout = 30 * time.Second
+
+func init() {
+	if os.Getenv(envDir) != "" {
+		runtime.LockOSThread() // as in cmd/sandbox-agent
+	}
+}
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(envDir) != "":
+		code, err := firstProcess(os.Getenv(envDir))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	case os.Getenv(envFill) != "":
+		if err := fill(os.Getenv(envFill)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// firstProcess sees to it that /proc is the new namespace's, and to the limit.
+func firstProcess(dir string) (int, error) {
+	err := errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, ""))
+	if err != nil {
+		return 99, fmt.Errorf("cannot mount /proc: %w", err)
+	}
+	if limit, err := strconv.ParseUint(os.Getenv(envFsize), 10, 64); err == nil {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return 99, err
+		}
+	}
+	if os.Getenv(envEnds) != "" {
+		return endsAll()
+	}
+	return RunProcess(dir, uint32(os.Getuid()), nil)
+}
+
+// process is a first process under test.
+type process struct {
+	t   *testing.T
+	dir string // as we see it
+	cmd *exec.Cmd
+}
+
+// begin starts the first process, in namespaces where it can harm nobody, and waits until it
+// waits. Files are inherited; launch.json is written unless there is one.
+func begin(t *testing.T, dir string, l launch.Launch, files []*os.File, env ...string) *process {
+	t.Helper()
+	l.Version = launch.Version
+	if l.Cwd == "" {
+		l.Cwd = "/"
+	}
+	if l.Env == nil {
+		l.Env = []string{"PATH=/usr/bin:/bin", "DIR=" + dir}
+	}
+	if l.Log.MaxBytes == 0 {
+		l.Log.MaxBytes = 1 << 20
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, dir: dir, cmd: exec.Command("/proc/self/exe")}
+	if _, err := os.Lstat(p.path(launch.File)); err != nil {
+		if err := os.WriteFile(p.path(launch.File), data, 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := dir
+	if files != nil {
+		inside = "/proc/self/fd/3"
+	}
+	p.cmd.Env = append(os.Environ(), append(env, envDir+"="+inside)...)
+	p.cmd.Stderr, p.cmd.ExtraFiles = os.Stderr, files
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		// A user namespace gives what the others need.
+		p.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		p.cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		p.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("these tests need root, or user namespaces for everybody: %v", err)
+	}
+	t.Cleanup(func() {
+		if p.cmd.ProcessState == nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+		}
+	})
+	p.until("launch.json is gone", func() bool { return !exists(p.path(launch.File)) })
+	return p
+}
+
+func (p *process) path(name string) string { return filepath.Join(p.dir, name) }
+
+func (p *process) signal(s unix.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// until waits for what another process does.
+func (p *process) until(what string, is func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(timeout); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("waited in vain until %s; the log is %q", what, p.log())
+		}
+	}
+}
+
+func (p *process) untilLogged(text string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("%q was logged", text), func() bool { return strings.Contains(p.log(), text) })
+}
+
+func (p *process) log() string {
+	data, _ := os.ReadFile(p.path(launch.LogFile))
+	return string(data)
+}
+
+// end waits for the end and returns the exit code and the state.
+func (p *process) end() (int, launch.State) {
+	p.t.Helper()
+	var failed *exec.ExitError
+	timer := time.AfterFunc(timeout, func() { _ = p.cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &failed) {
+		p.t.Fatal(err)
+	}
+	data, err := os.ReadFile(p.path(launch.StateFile))
+	if err != nil {
+		p.t.Fatalf("%v, after %v", err, p.cmd.ProcessState)
+	}
+	s, err := launch.ParseState(data)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if s.EndedAt.IsZero() || time.Since(s.EndedAt) > timeout || exists(p.path(launch.StateFile+".next")) {
+		p.t.Errorf("the state at the end is %s", data)
+	}
+	return p.cmd.ProcessState.ExitCode(), s
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func run(t *testing.T, dir string, l launch.Launch, env ...string) (*process, int, launch.State) {
+	t.Helper()
+	p := begin(t, dir, l, nil, env...)
+	p.signal(unix.SIGUSR1)
+	code, s := p.end()
+	return p, code, s
+}
+
+func shell(line string) launch.Launch { return launch.Launch{Shell: line} }
+
+func TestAProcessStartsWhenItIsTold(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, launch.StateFile, "left", "over"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, dir, shell(`ls $DIR; while [ ! -e $DIR/go ]; do sleep 0.01; done; exit 7`), nil)
+	if exists(p.path(launch.StateFile)) || p.log() != "" {
+		t.Error("there is a state before the start, or output")
+	}
+	told := time.Now()
+	p.signal(unix.SIGUSR1)
+	p.until("there is a state", func() bool { return exists(p.path(launch.StateFile)) })
+	data, err := os.ReadFile(p.path(launch.StateFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := launch.ParseState(data)
+	if err != nil || s.StartedAt.Before(told) || s.PID < 2 || !s.EndedAt.IsZero() {
+		t.Errorf("the state while it runs is %s, %v", data, err)
+	}
+	p.signal(unix.SIGUSR1) // once more, which means nothing
+	if err := os.WriteFile(p.path("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, end := p.end()
+	if code != 7 || end.ExitCode != 7 || end.Signal != "" || end.Fault != "" || end.Lost != 0 || end.PID != s.PID || !end.StartedAt.Equal(s.StartedAt) {
+		t.Errorf("exit code %d, state %+v", code, end)
+	}
+	if strings.Contains(p.log(), launch.File) || !strings.Contains(p.log(), launch.LogFile) {
+		t.Errorf("the command found %q", p.log())
+	}
+}
+
+func TestAProcessThatIsNotToStartAnyMore(t *testing.T) {
+	for signal, want := range map[unix.Signal]string{unix.SIGTERM: "SIGTERM", unix.SIGINT: "SIGINT", unix.SIGHUP: "SIGHUP"} {
+		p := begin(t, t.TempDir(), shell("echo started"), nil)
+		p.signal(signal)
+		code, s := p.end()
+		if code != 128+int(signal) || s.Signal != want || !s.StartedAt.IsZero() || exists(p.path(launch.LogFile)) {
+			t.Errorf("%s: exit code %d, state %+v, log %q", want, code, s, p.log())
+		}
+	}
+}
+
+func TestHowAProcessEnds(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		launch launch.Launch
+		code   int
+		signal string
+		log    string
+	}{
+		"in order":    {launch.Launch{Argv: []string{"sh", "-c", "exit $1", "sh", "3"}}, 3, "", ""},
+		"in silence":  {shell("true"), 0, "", ""},
+		"by a signal": {shell("echo before; kill -KILL $$"), 137, "SIGKILL", "before\n"},
+		"by a real-time signal": {
+			launch.Launch{Argv: []string{"bash", "-c", "kill -40 $$"}}, 168, "SIG40", ""},
+		// Those beyond 31 are the C library's own.
+		"signals are as usual": {
+			shell(`grep -E '^Sig(Blk|Ign)' /proc/self/status | while read -r name set; do echo "$name $((0x$set & 0x7fffffff))"; done`), 0, "", "SigBlk: 0\nSigIgn: 0\n"},
+		"stdin is empty":           {shell("readlink /proc/self/fd/0; wc -c"), 0, "", "/dev/null\n0\n"},
+		"one pipe for both":        {shell("[ /proc/self/fd/1 -ef /proc/self/fd/2 ] && echo one"), 0, "", "one\n"},
+		"a session of its own":     {shell("echo $(cut -d' ' -f6 /proc/$$/stat) $$ | tr ' ' '\\n' | uniq | wc -l"), 0, "", "1\n"},
+		"the program is not there": {launch.Launch{Argv: []string{"no-such"}}, 127, "", "[sandbox: cannot start: no-such: command not found]\n"},
+		"the file is not there":    {launch.Launch{Argv: []string{"/no/such"}}, 127, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
+		"no program":               {launch.Launch{Argv: []string{"/etc/passwd"}}, 126, "", "[sandbox: cannot start: /etc/passwd: permission denied]\n"},
+		"the cwd is not there":     {launch.Launch{Shell: "true", Cwd: "/no/such"}, 126, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			p, code, s := run(t, dir, c.launch)
+			if code != c.code || s.Signal != c.signal || s.Signal == "" && s.ExitCode != code {
+				t.Errorf("exit code %d, state %+v", code, s)
+			}
+			if p.log() != c.log {
+				t.Errorf("the log is %q, want %q", p.log(), c.log)
+			}
+			if fault := strings.Contains(c.log, "cannot start"); fault != (s.Fault != "") || fault != s.StartedAt.IsZero() || !strings.Contains(p.log(), s.Fault) {
+				t.Errorf("the state is %+v", s)
+			}
+		})
+	}
+}
+
+func TestOutputKeepsItsOrder(t *testing.T) {
+	var want strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&want, "o%d\ne%d\n", i, i)
+	}
+	p, _, _ := run(t, t.TempDir(), shell(`i=0; while [ $i -lt 3000 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done`))
+	if p.log() != want.String() {
+		t.Errorf("%d bytes were logged, not the %d that were printed in their order", len(p.log()), want.Len())
+	}
+}
+
+func TestARotatedLogHasEveryLineOnce(t *testing.T) {
+	l := shell("seq 1 500000")
+	l.Log = launch.Log{MaxBytes: 256 << 10, Files: 50}
+	p, _, s := run(t, t.TempDir(), l)
+	next := 1
+	files := parts(t, p.dir)
+	for _, file := range files {
+		for line := range strings.Lines(file) {
+			if line != strconv.Itoa(next)+"\n" {
+				t.Fatalf("line %d is %q", next, line)
+			}
+			next++
+		}
+	}
+	if next != 500001 || len(files) < 10 || s.Lost != 0 {
+		t.Errorf("%d lines in %d files, %d bytes lost", next-1, len(files), s.Lost)
+	}
+}
+
+// Each of the three says that the signal has come. The leader goes when the others have.
+func TestSignalsReachEverything(t *testing.T) {
+	const line = `
+		child='trap "echo $0 got it; : > $DIR/$0; exit" TERM HUP; echo $0 ready; while :; do sleep 1000 & wait; done'
+		setsid sh -c "$child" session &
+		(setsid sh -c "(sh -c '$child' daemon &)" &)
+		(sh -c "$child" background &)
+		trap 'echo leader got it; while [ ! -e $DIR/session ] || [ ! -e $DIR/daemon ] || [ ! -e $DIR/background ]; do sleep 0.01; done; exit 5' TERM HUP
+		echo leader ready
+		while :; do sleep 1000 & wait; done`
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP} {
+		p := begin(t, t.TempDir(), shell(line), nil)
+		p.signal(unix.SIGUSR1)
+		names := []string{"leader", "session", "daemon", "background"}
+		for _, name := range names {
+			p.untilLogged(name + " ready\n")
+		}
+		p.signal(signal)
+		if code, s := p.end(); code != 5 || s.Signal != "" {
+			t.Errorf("exit code %d, state %+v", code, s)
+		}
+		for _, name := range names {
+			if n := strings.Count(p.log(), name+" got it\n"); n != 1 {
+				t.Errorf("%v: %s got it %d times", signal, name, n)
+			}
+		}
+	}
+}
+
+// A shell's background jobs ignore SIGINT, so it has a test of its own; SIGUSR1 is not passed on.
+func TestAnInterrupt(t *testing.T) {
+	p := begin(t, t.TempDir(), shell("trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done"), nil)
+	p.signal(unix.SIGUSR1)
+	p.untilLogged("ready\n")
+	p.signal(unix.SIGUSR1)
+	p.signal(unix.SIGINT)
+	if code, s := p.end(); code != 9 || s.ExitCode != 9 {
+		t.Errorf("exit code %d, state %+v", code, s)
+	}
+}
+
+// What the leader leaves running ends with it, and what that had printed is there.
+func TestNothingOutlivesTheLeader(t *testing.T) {
+	p, code, s := run(t, t.TempDir(), shell(`
+		(setsid sh -c 'trap "" TERM HUP INT; head -c 60000 /dev/zero | tr "\0" x; echo; : > $DIR/printed; while :; do sleep 1000; done' &)
+		while [ ! -e $DIR/printed ]; do sleep 0.01; done; exit 3`))
+	if code != 3 || s.EndedAt.Sub(s.StartedAt) > timeout || p.log() != strings.Repeat("x", 60000)+"\n" {
+		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
+	}
+}
+
+// An orphan is collected at once, by the first process: leaders that live long collect none.
+func TestOrphansAreCollected(t *testing.T) {
+	p, code, _ := run(t, t.TempDir(), shell(`
+		(sh -c 'echo $$ > $DIR/orphan; while [ ! -e $DIR/go ]; do sleep 0.01; done' &)
+		while [ ! -s $DIR/orphan ]; do sleep 0.01; done
+		read pid < $DIR/orphan; cut -d' ' -f4 /proc/$pid/stat
+		: > $DIR/go; while [ -e /proc/$pid ]; do sleep 0.01; done`))
+	if code != 0 || p.log() != "1\n" {
+		t.Errorf("exit code %d, the orphan's parent was %q", code, p.log())
+	}
+}
+
+func TestALogThatCannotBe(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a link":      func(path string) error { return os.Symlink(path+".elsewhere", path) },
+		"a directory": func(path string) error { return os.MkdirAll(path+"/x", 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			log := filepath.Join(dir, launch.LogFile)
+			if err := errors.Join(make(log), os.WriteFile(log+".elsewhere", []byte("untouched"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			_, code, s := run(t, dir, shell("head -c 12345 /dev/zero; exit 4"))
+			if code != 4 || s.Lost != 12345 {
+				t.Errorf("exit code %d, state %+v", code, s)
+			}
+			if data, err := os.ReadFile(log + ".elsewhere"); string(data) != "untouched" {
+				t.Errorf("the other file has %q, %v", data, err)
+			}
+		})
+	}
+	t.Run("a pipe that is read", func(t *testing.T) {
+		dir := t.TempDir()
+		log := filepath.Join(dir, launch.LogFile)
+		if err := unix.Mkfifo(log, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := os.OpenFile(log, os.O_RDWR, 0) // holds both ends, so that opening does not fail
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		if _, code, s := run(t, dir, shell("head -c 1000000 /dev/zero")); code != 0 || s.Lost != 1000000 {
+			t.Errorf("exit code %d, state %+v", code, s)
+		}
+	})
+}
+
+func TestALaunchThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		make func(path string) error
+		want string
+	}{
+		"no launch":      {func(path string) error { return os.WriteFile(path, []byte("{}"), 0o400) }, "refused"},
+		"a field more":   {func(path string) error { return os.WriteFile(path, []byte(`{"version":1,"x":1}`), 0o400) }, "unknown field"},
+		"too large":      {func(path string) error { return os.WriteFile(path, make([]byte, launch.MaxSize+1), 0o400) }, "more than"},
+		"a pipe, not it": {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := c.make(filepath.Join(dir, launch.File)); err != nil {
+				t.Fatal(err)
+			}
+			code, s := begin(t, dir, launch.Launch{}, nil).end()
+			if code != launch.CodeAgent || s.ExitCode != code || !strings.Contains(s.Fault, c.want) {
+				t.Errorf("exit code %d, state %+v", code, s)
+			}
+		})
+	}
+}
+
+// SIGXFSZ, which comes with the limit, would end a Go program.
+func TestALimitOfFileSizes(t *testing.T) {
+	const limit = 2 * launch.MaxStateSize
+	p, code, s := run(t, t.TempDir(), shell("head -c 20000 /dev/zero | tr '\\0' x; exit 6"), envFsize+"="+strconv.Itoa(limit))
+	if code != 6 || s.Lost != 20000-limit || p.log() != strings.Repeat("x", limit) {
+		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
+	}
+}
+
+// fill prints, waits until the bytes have been taken, says so, and prints again when told.
+func fill(size string) error {
+	n, err := strconv.Atoi(size)
+	if err != nil {
+		return err
+	}
+	// A byte more is read only when those before it have been dealt with.
+	for _, text := range []string{strings.Repeat("x", n), "x"} {
+		if _, err := os.Stdout.WriteString(text); err != nil {
+			return err
+		}
+		for held := 1; held > 0; time.Sleep(time.Millisecond) {
+			if held, err = unix.IoctlGetInt(1, unix.TIOCINQ); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.WriteFile("filled", nil, 0o600); err != nil {
+		return err
+	}
+	for !exists("go") {
+		time.Sleep(time.Millisecond)
+	}
+	_, err = os.Stdout.WriteString("after\n")
+	return err
+}
+
+func TestAFullDisk(t *testing.T) {
+	const printed, filler = 400_000, 128 << 10
+	disk := tmpfs(t, "256k")
+	dir, cwd := fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, filler), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := launch.Launch{Argv: []string{os.Args[0]}, Cwd: cwd, Env: []string{fmt.Sprintf("%s=%d", envFill, printed-1)}}
+	p := begin(t, dir, l, []*os.File{disk})
+	p.signal(unix.SIGUSR1)
+	p.until("the disk is full", func() bool { return exists(filepath.Join(cwd, "filled")) })
+	if err := errors.Join(os.Remove(filepath.Join(dir, "filler")), os.WriteFile(filepath.Join(cwd, "go"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	code, s := p.end()
+	log := p.log()
+	kept := int64(strings.Count(log[:strings.IndexByte(log, '\n')], "x"))
+	want := fmt.Sprintf("\n[sandbox: %d bytes of output were lost: no space left on device]\n", s.Lost)
+	if code != 0 || s.Lost < filler || !strings.Contains(log, want) || !strings.HasSuffix(log, "after\n") || kept+s.Lost > printed || kept+s.Lost < printed-1 {
+		t.Errorf("exit code %d, state %+v, %d bytes kept, the log ends with %q", code, s, kept, log[max(0, len(log)-200):])
+	}
+}
+
+// A disk that stays full to the end: the state is told all the same.
+func TestADiskThatStaysFull(t *testing.T) {
+	disk := tmpfs(t, "64k")
+	p := begin(t, fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), shell("head -c 300000 /dev/zero; exit 8"), []*os.File{disk})
+	p.signal(unix.SIGUSR1)
+	if code, s := p.end(); code != 8 || s.ExitCode != 8 || s.Lost+int64(len(p.log())) != 300000 || s.Lost < 300000-64<<10 {
+		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
+	}
+}
+
+// States change on a disk that is filled as soon as there is room.
+func TestStatesOnAFullDisk(t *testing.T) {
+	dir := fmt.Sprintf("/proc/self/fd/%d", tmpfs(t, "64k").Fd())
+	states, err := newStateFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer filler.Close()
+	for pid, fault := range []string{"", "", strings.Repeat("x", 100), "", strings.Repeat("x", 200), ""} {
+		want := launch.State{Version: launch.Version, PID: pid, Fault: fault}
+		if err := states.write(want, pid == 5); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, launch.StateFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := launch.ParseState(data); err != nil || got != want {
+			t.Errorf("%v, %q, want %+v", err, data, want)
+		}
+		for err == nil {
+			_, err = filler.Write([]byte("x"))
+		}
+	}
+	if exists(states.next) {
+		t.Error("the next file is left")
+	}
+}
+
+// A disk on which there was room for nothing but launch.json, as for a process that is started again.
+func TestADiskThatIsFullFromTheStart(t *testing.T) {
+	disk := tmpfs(t, "64k")
+	dir := fmt.Sprintf("/proc/self/fd/%d", disk.Fd())
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 64<<10-os.Getpagesize()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := begin(t, dir, shell("head -c 5000 /dev/zero; exit 8"), []*os.File{disk})
+	p.signal(unix.SIGUSR1)
+	if code, s := p.end(); code != 8 || s.ExitCode != 8 || s.Lost != 5000 || p.log() != "" {
+		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
+	}
+}
+
+// tmpfs is a small disk that is mounted nowhere: it is reached by its descriptor.
+func tmpfs(t *testing.T, size string) *os.File {
+	t.Helper()
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatalf("this test has to make a small disk, and needs root: %v", err)
+	}
+	defer unix.Close(fs)
+	if err := errors.Join(unix.FsconfigSetString(fs, "size", size), unix.FsconfigSetString(fs, "mode", "0700"), unix.FsconfigCreate(fs)); err != nil {
+		t.Fatal(err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk := os.NewFile(uintptr(mount), "tmpfs")
+	t.Cleanup(func() { _ = disk.Close() })
+	return disk
+}

@@ -1,0 +1,161 @@
+//go:build linux
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// checks finds out, again and again, whether a durable process's command is ready.
+type checks struct {
+	ready  launch.Ready
+	start  wire.Start // of the command that Shell is
+	uid    uint32     // who runs it
+	family *family
+}
+
+// startChecks begins to check; what has changed comes over found. end returns when nothing of the checks runs
+// any more. Without a launch.Ready there are none.
+func startChecks(ready *launch.Ready, command wire.Start, uid uint32, f *family) (found <-chan launch.Readiness, end func()) {
+	if ready == nil {
+		return nil, func() {}
+	}
+	c := checks{ready: *ready, uid: uid, family: f, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
+	ctx, cancel := context.WithCancel(context.Background())
+	changes, ended := make(chan launch.Readiness), make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.run(ctx, changes)
+	}()
+	return changes, func() { cancel(); <-ended }
+}
+
+func (c checks) run(ctx context.Context, changes chan<- launch.Readiness) {
+	last := launch.Readiness{Message: "not checked yet"}
+	next := time.NewTicker(time.Duration(c.ready.IntervalMs) * time.Millisecond)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		now := launch.Readiness{OK: true, Since: last.Since}
+		if err := c.check(ctx); err != nil {
+			now.OK, now.Message = false, err.Error()
+		}
+		if now.OK != last.OK || now.Since.IsZero() {
+			now.Since = time.Now().UTC()
+		}
+		if now != last {
+			select {
+			case changes <- now:
+				last = now
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// check is one check; its error says why the command is not ready.
+func (c checks) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(c.ready.TimeoutMs)*time.Millisecond,
+		fmt.Errorf("the check takes longer than %d ms", c.ready.TimeoutMs))
+	defer cancel()
+	if c.ready.Port != 0 {
+		conn, err := dialLoopback(ctx, c.ready.Port)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	return c.shell(ctx)
+}
+
+// shell runs the command line. What it leaves running in its process group is ended with it only where it
+// takes too long: all of it ends with the container at last.
+func (c checks) shell(ctx context.Context) error {
+	p, fault := prepare(c.start, c.uid)
+	if fault.Fault != wire.FaultNone {
+		return fmt.Errorf("cannot run the check: %s", fault.Message)
+	}
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot run the check: %w", err)
+	}
+	defer unix.Close(null)
+	end, file, err := pipe(1)
+	if err != nil {
+		return fmt.Errorf("cannot run the check: %w", err)
+	}
+	printed := &output{file: file}
+	defer printed.close()
+	p.Files = [3]int{null, end, end}
+	l, err := c.family.start(p)
+	_ = unix.Close(end)
+	if err != nil {
+		return fmt.Errorf("cannot run the check: %w", err)
+	}
+	said := make(chan string, 1)
+	go func() { said <- lastLine(printed) }()
+	select {
+	case <-l.exited:
+	case <-ctx.Done():
+		c.family.signal(l, unix.SIGKILL, true)
+		c.family.signal(l, unix.SIGKILL, false) // it may have left its group
+		<-l.exited
+		printed.stopWaiting()
+		<-said
+		return context.Cause(ctx)
+	}
+	printed.stopWaiting()
+	line := <-said
+	if l.status.Exited() && l.status.ExitStatus() == 0 {
+		return nil
+	}
+	_, code := ended(launch.State{}, l.status)
+	if line == "" {
+		return fmt.Errorf("the check ended with code %d", code)
+	}
+	return fmt.Errorf("the check ended with code %d: %s", code, line)
+}
+
+// lastLine reads to the end and returns the last line that is not blank, or the end of it.
+func lastLine(from io.Reader) string {
+	var kept []byte
+	buffer := make([]byte, 4<<10)
+	for {
+		n, err := from.Read(buffer)
+		kept = append(kept, buffer[:n]...)
+		kept = kept[max(0, len(kept)-len(buffer)):]
+		if err != nil {
+			break
+		}
+	}
+	kept = bytes.TrimSpace(kept)
+	return string(kept[bytes.LastIndexByte(kept, '\n')+1:])
+}
+
+// dialLoopback connects to a TCP port of the container's own loopback, of IPv4 or else of IPv6.
+func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		other, otherErr := d.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
+		if otherErr != nil {
+			return nil, err // the other's says the same, or that there is no IPv6
+		}
+		conn = other
+	}
+	return conn.(*net.TCPConn), nil
+}

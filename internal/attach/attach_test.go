@@ -1,0 +1,470 @@
+package attach
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"weak"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+type (
+	exec = Exec[int]
+	view = View[int]
+	part = Part[int]
+)
+
+// withHub runs a story with a hub, in a time of its own.
+func withHub(t *testing.T, story func(*testing.T, *Hub[int])) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 5}}), Keep: 5 * time.Minute})
+		defer h.Shutdown()
+		story(t, h)
+	})
+}
+
+// alice is a command of hers that is fed.
+var alice = Command{User: "alice", Text: "x", Stdin: true}
+
+// script is a command that does what it is sent.
+type script struct {
+	t     *testing.T
+	exec  *exec
+	steps chan func(context.Context, *exec)
+}
+
+func start(t *testing.T, h *Hub[int], c Command) *script {
+	t.Helper()
+	s := &script{t: t, steps: make(chan func(context.Context, *exec))}
+	var err error
+	s.exec, err = h.Start(c, func(ctx context.Context, e *exec) (int, error) {
+		e.Started()
+		for {
+			select {
+			case step, open := <-s.steps:
+				if !open {
+					return 7, nil
+				}
+				step(ctx, e)
+			case signal := <-e.Input.Signals():
+				return int(signal), nil
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *script) prints(stream dockerexec.Stream, text string) {
+	s.steps <- func(ctx context.Context, e *exec) { _ = e.Output(ctx, stream, []byte(text)) }
+}
+
+func (s *script) exits() {
+	close(s.steps)
+	<-s.exec.done
+}
+
+func look(t *testing.T, e *exec, from int64) *view {
+	t.Helper()
+	v, err := e.View(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// next is a part in short.
+func next(t *testing.T, v *view) string {
+	t.Helper()
+	p, err := v.Next(t.Context())
+	if err != nil {
+		return err.Error()
+	}
+	return short(p)
+}
+
+func short(p part) string {
+	switch {
+	case p.Started:
+		return fmt.Sprint("start, lost ", p.Lost)
+	case p.Taken > 0:
+		return fmt.Sprint("taken ", p.Taken)
+	case p.Refused != nil:
+		return "refused " + p.Refused.Name
+	case p.Ended:
+		return fmt.Sprint("end ", p.Result, " ", p.Err)
+	default:
+		return []string{"out ", "err "}[p.Stream] + string(p.Data)
+	}
+}
+
+func wants(t *testing.T, v *view, parts ...string) {
+	t.Helper()
+	for _, want := range parts {
+		if got := next(t, v); got != want {
+			t.Fatalf("%.100q, want %q", got, want)
+		}
+	}
+}
+
+func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		v := look(t, s.exec, 0)
+		s.prints(dockerexec.Stdout, "one ")
+		wants(t, v, "start, lost 0", "out one ")
+		v.Close()
+		s.prints(dockerexec.Stdout, "two ")
+		s.prints(dockerexec.Stderr, "three ")
+		s.steps <- func(_ context.Context, e *exec) { e.Refused(decisions.Summary{Name: "a.org"}) }
+		synctest.Wait()
+
+		wants(t, look(t, s.exec, 0), "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out one two ", "err three ")
+		v = look(t, s.exec, 6)
+		wants(t, v, "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out o ", "err three ")
+		s.exits()
+		wants(t, v, "end 7 <nil>")
+		wants(t, look(t, s.exec, 14), "start, lost 0", "refused a.org", "end 7 <nil>")
+		if _, err := s.exec.View(15); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "offset 15 is not from 0 to 14") {
+			t.Error(err)
+		}
+	})
+}
+
+// While nobody looks the command goes on, and the last of what it prints is kept.
+func TestWhatIsLostIsTold(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		const pieces, size = 100, 100_000
+		for i := range pieces {
+			s.prints(dockerexec.Stdout, strings.Repeat(string(rune('a'+i%26)), size))
+		}
+		s.exits()
+		v := look(t, s.exec, 5)
+		first, err := v.Next(t.Context())
+		if err != nil || first.Lost <= 0 || first.Lost > pieces*size-Kept {
+			t.Fatalf("%+v, %v", first, err)
+		}
+		for at := 5 + first.Lost; at < pieces*size; {
+			p, err := v.Next(t.Context())
+			if err != nil || len(p.Data) == 0 || p.Data[0] != byte('a'+at/size%26) {
+				t.Fatalf("at %d: %+.100v, %v", at, p, err)
+			}
+			at += int64(len(p.Data))
+		}
+		wants(t, v, "end 7 <nil>")
+	})
+}
+
+// While somebody looks the command waits for them, and no longer when they have gone.
+func TestTheCommandWaitsForWhoLooks(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		v := look(t, s.exec, 0)
+		sent := 0
+		go func() {
+			for range 100 {
+				s.prints(dockerexec.Stdout, strings.Repeat("x", 100_000))
+				sent++
+			}
+			s.exits()
+		}()
+		synctest.Wait()
+		if sent < 5 || sent > 8 {
+			t.Errorf("it has printed %d pieces", sent)
+		}
+		for range 3 {
+			next(t, v) // the start, and two of 64 KiB
+		}
+		synctest.Wait()
+		if sent > 9 {
+			t.Errorf("it has printed %d pieces", sent)
+		}
+		other := look(t, s.exec, 0) // takes over, with nothing lost
+		if got := next(t, v); got != ErrTaken.Error() {
+			t.Errorf("%.100q", got)
+		}
+		wants(t, other, "start, lost 0")
+		v.Close() // does not close the other
+		synctest.Wait()
+		if sent > 9 {
+			t.Errorf("it has printed %d pieces", sent)
+		}
+		other.Close()
+		<-s.exec.done
+	})
+}
+
+func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, Command{User: "alice", Terminal: true})
+		old := look(t, s.exec, 0)
+		v := look(t, s.exec, 0)
+		for name, err := range map[string]error{
+			"stdin": old.Put([]byte("x")), "eof": old.End(), "signal": old.Signal(syscall.SIGINT), "size": old.Resize(dockerexec.Size{Rows: 1, Cols: 1}),
+		} {
+			if !errors.Is(err, ErrTaken) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := v.Resize(dockerexec.Size{Rows: 3, Cols: 4}); err != nil {
+			t.Fatal(err)
+		}
+		if size := <-s.exec.Input.Resizes(); size != (dockerexec.Size{Rows: 3, Cols: 4}) {
+			t.Errorf("%v", size)
+		}
+		if err := v.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		<-s.exec.done
+		wants(t, v, "start, lost 0", "end 10 <nil>")
+	})
+}
+
+// Callers may come and go as they like: no more stdin waits than one may send.
+func TestStdinOfSeveralCallers(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		v := look(t, s.exec, 0)
+		wants(t, v, "start, lost 0")
+		if err := v.Put(make([]byte, Window-5)); err != nil {
+			t.Fatal(err)
+		}
+		v = look(t, s.exec, 0)
+		wants(t, v, "start, lost 0", "taken 5")
+		if err := v.Put([]byte("123456")); !cerrdefs.IsInvalidArgument(err) {
+			t.Errorf("more than there is room for: %v", err)
+		}
+		if err := v.Put([]byte("12345")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.ReadFull(s.exec.Input.Stdin(), make([]byte, 10)); n != 10 || err != nil {
+			t.Fatal(n, err)
+		}
+		wants(t, v, "taken 10")
+		v = look(t, s.exec, 0)
+		wants(t, v, "start, lost 0", "taken 10")
+		if err := v.End(); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(s.exec.Input.Stdin())
+		if err != nil || len(rest) != Window-10 || !bytes.HasSuffix(rest, []byte("12345")) {
+			t.Errorf("%d bytes, %v", len(rest), err)
+		}
+	})
+}
+
+func TestStdinThatNobodyReads(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, Command{User: "alice"})
+		v := look(t, s.exec, 0)
+		wants(t, v, "start, lost 0")
+		for range 3 {
+			if err := v.Put(make([]byte, Window)); err != nil {
+				t.Fatal(err)
+			}
+			wants(t, v, fmt.Sprint("taken ", Window))
+		}
+	})
+}
+
+func TestKilling(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		s.steps <- func(_ context.Context, e *exec) {
+			for range 100 {
+				e.Input.Signal(syscall.SIGWINCH) // more than may wait
+			}
+			e.Input.kill()
+			for signal := range e.Input.Signals() {
+				if signal == syscall.SIGKILL {
+					e.Input.kill()
+					return
+				}
+			}
+		}
+		if err := s.exec.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if status := s.exec.Status(); status.Result != int(syscall.SIGKILL) || status.Ended.IsZero() {
+			t.Errorf("%+v", status)
+		}
+		if err := s.exec.Kill(t.Context()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	})
+}
+
+func TestWhoseCommandsTheyAre(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		if got, err := h.Get("alice", s.exec.ID); err != nil || got != s.exec {
+			t.Error(err)
+		}
+		_, stranger := h.Get("bob", s.exec.ID)
+		_, nobody := h.Get("alice", "x-1")
+		if !cerrdefs.IsNotFound(stranger) || !cerrdefs.IsNotFound(nobody) {
+			t.Errorf("%v, %v", stranger, nobody)
+		}
+		if same := strings.Replace(nobody.Error(), "x-1", s.exec.ID, 1); stranger.Error() != same {
+			t.Errorf("a stranger learns that it is there: %v", stranger)
+		}
+		if list := h.List("bob"); len(list) > 0 {
+			t.Errorf("bob has %d", len(list))
+		}
+		if list := h.List(""); len(list) > 0 {
+			t.Errorf("nobody has %d", len(list))
+		}
+	})
+}
+
+func TestResultsAreKeptForAWhile(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		time.Sleep(time.Hour)
+		s.exits()
+		time.Sleep(5*time.Minute - 1)
+		if _, err := h.Get("alice", s.exec.ID); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Nanosecond)
+		if _, err := h.Get("alice", s.exec.ID); !cerrdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestCommandsThatNeverStart(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		refused := errors.New("denied")
+		e, err := h.Start(alice, func(context.Context, *exec) (int, error) { return 0, refused })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants(t, look(t, e, 0), "end 0 denied")
+		synctest.Wait()
+		if list := h.List("alice"); len(list) > 0 {
+			t.Errorf("%d are kept", len(list))
+		}
+	})
+}
+
+func TestHowManyThereMayBe(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		idle := func(ctx context.Context, e *exec) (int, error) {
+			e.Started()
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		}
+		first := start(t, h, alice)
+		time.Sleep(time.Nanosecond)
+		start(t, h, alice)
+		start(t, h, alice)
+		if _, err := h.Start(alice, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 3`) {
+			t.Error(err)
+		}
+		first.exits()
+		start(t, h, alice) // in the place of the first
+		if _, err := h.Get("alice", first.exec.ID); !cerrdefs.IsNotFound(err) {
+			t.Error(err)
+		}
+		start(t, h, Command{User: "bob"})
+		start(t, h, Command{User: "bob"})
+		if _, err := h.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestShutdownEndsAll(t *testing.T) {
+	withHub(t, func(t *testing.T, h *Hub[int]) {
+		s := start(t, h, alice)
+		v := look(t, s.exec, 0)
+		h.Shutdown()
+		wants(t, v, "start, lost 0", "end 0 "+errStopping.Error())
+		if _, err := h.Start(alice, nil); !cerrdefs.IsUnavailable(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// Who looks and takes nothing keeps a command neither from being killed nor from its time.
+func TestWhoLooksAndTakesNothing(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *script){
+		"killed": func(t *testing.T, s *script) {
+			if err := s.exec.Kill(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"out of time": func(_ *testing.T, s *script) {
+			s.exec.End()
+			s.exits()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withHub(t, func(t *testing.T, h *Hub[int]) {
+				s := start(t, h, alice)
+				v := look(t, s.exec, 0)
+				defer v.Close()
+				s.steps <- func(ctx context.Context, e *exec) {
+					for range 50 {
+						_ = e.Output(ctx, dockerexec.Stdout, []byte(strings.Repeat("x", 100_000)))
+					}
+				}
+				synctest.Wait()
+				if printed := s.exec.Status().Output; printed > 1<<20 {
+					t.Fatalf("it did not wait: %d bytes", printed)
+				}
+				end(t, s)
+				if status := s.exec.Status(); status.Ended.IsZero() || status.Output != 5_000_000 {
+					t.Errorf("%+v", status)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatMadeRoomIsNotKept looks at the memory: the bound on commands that have ended is one on that.
+func TestWhatMadeRoomIsNotKept(t *testing.T) {
+	h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
+	defer h.Shutdown()
+	run := func() weak.Pointer[exec] {
+		e, err := h.Start(alice, func(_ context.Context, e *exec) (int, error) {
+			e.Started()
+			return 0, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-e.done
+		return weak.Make(e)
+	}
+	first := run()
+	run()
+	for range 1000 {
+		runtime.GC()
+		if first.Value() == nil {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Error("it is kept for as long as if it had not made room")
+}

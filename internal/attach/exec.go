@@ -1,0 +1,176 @@
+package attach
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+)
+
+// Exec is a command that goes on when its caller's connection is lost.
+type Exec[Result any] struct {
+	// ID cannot be guessed.
+	ID string
+	// Input is for the command.
+	Input   *Input
+	command Command
+	begun   time.Time
+	done    chan struct{} // closed at the end
+	room    chan struct{} // holds one when Output may go on
+	give    func()        // gives its place back
+
+	mu      sync.Mutex // covers the rest
+	started bool
+	ending  bool // Output waits for nobody any more
+	ring    ring
+	refused []decisions.Summary
+	view    *View[Result] // who looks; nil for nobody
+	viewed  bool          // somebody has looked before
+	pending int           // bytes of stdin that came and of which nobody has been told that they were taken
+	ended   time.Time
+	result  Result
+	err     error
+}
+
+func newExec[Result any](id string, c Command) *Exec[Result] {
+	e := &Exec[Result]{ID: id, command: c, begun: time.Now(), done: make(chan struct{}), room: make(chan struct{}, 1)}
+	e.Input = NewInput(c.Terminal, e.taken)
+	return e
+}
+
+// Started, Refused and Output are what the command calls as it goes.
+
+// Started says that the command is about to start.
+func (e *Exec[Result]) Started() { e.change(func() { e.started = true }) }
+
+// Refused says what the command could not reach.
+func (e *Exec[Result]) Refused(line decisions.Summary) {
+	e.change(func() { e.refused = append(e.refused, line) })
+}
+
+// Output keeps what the command has printed. It waits for who looks at it, if anybody does and the command is
+// not to end; the error is ctx's cause.
+func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
+	for !e.print(stream, data) {
+		select {
+		case <-e.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (e *Exec[Result]) print(stream dockerexec.Stream, data []byte) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.view != nil && !e.ending && !e.ring.keeps(e.view.at) {
+		return false
+	}
+	e.ring.write(stream, data)
+	e.wake()
+	return true
+}
+
+// End says that the command is to end, by its time or because somebody kills it: who looks at it and does not
+// take what it prints must not keep it from that.
+func (e *Exec[Result]) End() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ending = true
+	poke(e.room)
+}
+
+// taken says that the command has read so many bytes of stdin.
+func (e *Exec[Result]) taken(n int) {
+	e.change(func() {
+		e.pending -= n
+		if e.view != nil {
+			e.view.taken += n
+		}
+	})
+}
+
+// finish says whether the command ever started.
+func (e *Exec[Result]) finish(result Result, err error) (started bool) {
+	e.change(func() {
+		e.ended, e.result, e.err = time.Now(), result, err
+		close(e.done)
+		started = e.started
+	})
+	return started
+}
+
+// change changes something that who looks wants to know.
+func (e *Exec[Result]) change(how func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	how()
+	e.wake()
+}
+
+// wake never waits; e.mu is held.
+func (e *Exec[Result]) wake() {
+	if e.view != nil {
+		poke(e.view.news)
+	}
+}
+
+// poke puts something into a channel that has room for one thing, if it is empty.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Exec[Result]) hasEnded() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Kill ends the command with all that it started, and waits for that; the error is ctx's cause. One that has
+// ended is left alone.
+func (e *Exec[Result]) Kill(ctx context.Context) error {
+	if !e.hasEnded() {
+		e.End()
+		e.Input.kill()
+	}
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Status is how a command is.
+type Status[Result any] struct {
+	ID string
+	Command
+	// Attached says that a caller looks at it.
+	Attached bool
+	// Output is how many bytes it has printed.
+	Output int64
+	// Begun is when it was asked for, Ended when it ended, or zero.
+	Begun, Ended time.Time
+	// Result and Err are how it ended.
+	Result Result
+	Err    error
+}
+
+// Status tells how the command is now.
+func (e *Exec[Result]) Status() Status[Result] {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Status[Result]{
+		ID: e.ID, Command: e.command, Attached: e.view != nil, Output: e.ring.end,
+		Begun: e.begun, Ended: e.ended, Result: e.result, Err: e.err,
+	}
+}

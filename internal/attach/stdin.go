@@ -1,0 +1,71 @@
+package attach
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Window is how many bytes of stdin a caller may send beyond those that it was told to be taken.
+const Window = 1 << 20
+
+// stdin holds what has come and what the command has not read yet. It never makes the caller wait, so that
+// a signal or a hang-up behind it is seen at once: who sends more than the Window is at fault.
+type stdin struct {
+	// taken is told that n bytes have been read.
+	taken func(n int)
+
+	mu    sync.Mutex
+	more  sync.Cond // on mu
+	data  bytes.Buffer
+	ended error // io.EOF, or why nothing more comes
+}
+
+func newStdin(taken func(int)) *stdin {
+	q := &stdin{taken: taken}
+	q.more.L = &q.mu
+	return q
+}
+
+func (q *stdin) put(data []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.data.Len()+len(data) > Window {
+		return errs.Invalid("more than %d bytes of stdin came beyond what was taken", Window)
+	}
+	if q.ended != nil {
+		return nil // the command has closed its stdin
+	}
+	q.data.Write(data)
+	q.more.Signal()
+	return nil
+}
+
+// end makes Read return err once everything has been read; the first end counts.
+func (q *stdin) end(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended == nil {
+		q.ended = err
+	}
+	q.more.Broadcast()
+}
+
+func (q *stdin) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	q.mu.Lock()
+	for q.data.Len() == 0 && q.ended == nil {
+		q.more.Wait()
+	}
+	n, _ := q.data.Read(p)
+	ended := q.ended
+	q.mu.Unlock()
+	if n == 0 {
+		return 0, ended
+	}
+	q.taken(n)
+	return n, nil
+}

@@ -1,0 +1,38 @@
+package mcp
+
+import "github.com/daycare-run/sandbox/api/types"
+
+// Asks are what a command may do and reach, as its call says.
+type Asks struct {
+	Permissions     []string `json:"permissions,omitempty" jsonschema:"what the command may do beyond reading the home and writing to /tmp: @workspace to write to the working directory, @write:/absolute/path to write there, @read:/absolute/path to see a further mount, @network to reach the names in allowedDomains and packageManagers; default none"`
+	AllowedDomains  []string `json:"allowedDomains,omitempty" jsonschema:"names to reach by HTTP and HTTPS: example.org, or *.example.org for all below it; needs @network in permissions"`
+	PackageManagers []string `json:"packageManagers,omitempty" jsonschema:"presets for the registries of package managers: node, python, go, rust, java, ruby, php, dotnet or dart; needs @network in permissions"`
+	DenyRead        []string `json:"denyRead,omitempty" jsonschema:"absolute paths to hide from the command, with all below"`
+	DenyWrite       []string `json:"denyWrite,omitempty" jsonschema:"absolute paths that the command must not change, nor what is below"`
+	DeniedDomains   []string `json:"deniedDomains,omitempty" jsonschema:"names not to reach, whatever allowedDomains and packageManagers say"`
+}
+
+// Runs are how a command is to run.
+type Runs struct {
+	Command string            `json:"command" jsonschema:"a command line for bash"`
+	Cwd     string            `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the working directory or absolute; default the working directory"`
+	Env     map[string]string `json:"env,omitempty" jsonschema:"variables for the command"`
+	Home    string            `json:"home,omitempty" jsonschema:"absolute directory for HOME and the caches of tools, one that the command may write to; default HOME is /home, and the caches are in it where all of it may be written, else in /tmp"`
+	Asks
+}
+
+// exec is a call of the service's, if what it asks for is within the bounds.
+func (s *Server) exec(r Runs) (types.Exec, error) {
+	tags, err := s.bounds.tags(r.Permissions)
+	if err != nil {
+		return types.Exec{}, err
+	}
+	if err := s.bounds.names(r.AllowedDomains, r.PackageManagers); err != nil {
+		return types.Exec{}, err
+	}
+	return types.Exec{
+		Command: r.Command, Cwd: r.Cwd, Env: r.Env, Home: r.Home,
+		Permissions: tags, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers,
+		Restrictions: types.Restrictions{DenyRead: r.DenyRead, DenyWrite: r.DenyWrite, DeniedDomains: r.DeniedDomains},
+	}, nil
+}

@@ -1,0 +1,140 @@
+package mcp
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// Bounds are what calls may ask for. What goes beyond is refused here, and what the sandbox does not hold by
+// the service.
+type Bounds struct {
+	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path.
+	Grants []string
+	// Domains and PackageManagers are what calls may name to reach. With neither, @network is enough for any.
+	Domains         policy.Domains
+	PackageManagers []string
+	// Expose says that processes may have ports that the host reaches.
+	Expose bool
+	// WorkingDir is the sandbox's, inside, and Home the host's name of the user's home.
+	WorkingDir, Home string
+}
+
+const (
+	tagNetwork   = policy.TagNetwork
+	tagWorkspace = policy.TagWorkspace
+	tagWrite     = "@write:"
+	tagRead      = "@read:"
+)
+
+func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
+
+// free says that calls may name any domain.
+func (b Bounds) free() bool { return b.Domains.IsZero() && len(b.PackageManagers) == 0 }
+
+// tags checks the permissions of a call, and returns them as the service is to read them. All faults come in
+// one error.
+func (b Bounds) tags(tags []string) ([]string, error) {
+	var faults []error
+	var all []string
+	for _, tag := range tags {
+		kind, name, hasPath := strings.Cut(tag, ":")
+		if kind += ":"; !hasPath || (kind != tagWrite && kind != tagRead) {
+			if all = append(all, tag); !b.has(tag) {
+				faults = append(faults, b.notGranted(tag))
+			}
+			continue
+		}
+		if !strings.HasPrefix(name, "/") {
+			faults = append(faults, fmt.Errorf("permissions: tag %q: its path is not absolute", tag))
+			continue
+		}
+		inside := b.inside(name)
+		if all = append(all, kind+inside); !b.writes(inside) && (kind == tagWrite || !b.reads(inside)) {
+			faults = append(faults, b.notGranted(tag))
+		}
+	}
+	return all, errors.Join(faults...)
+}
+
+func (b Bounds) notGranted(tag string) error {
+	return fmt.Errorf("permissions: %s is not granted to this sandbox: a call may ask for %s; whoever set this server up can grant more", tag, orNone(b.Grants))
+}
+
+// names checks what a call wants to reach.
+func (b Bounds) names(domains, managers []string) error {
+	if b.free() {
+		return nil
+	}
+	var faults []error
+	for _, manager := range managers {
+		if !slices.Contains(b.PackageManagers, manager) {
+			faults = append(faults, fmt.Errorf("packageManagers: %q is not allowed here: a call may name %s", manager, orNone(b.PackageManagers)))
+		}
+	}
+	// What the presets stand for may be named, too.
+	allowed := b.Domains
+	for _, manager := range b.PackageManagers {
+		if preset, err := (policy.Presets{}).Resolve([]string{manager}); err == nil {
+			allowed = allowed.Union(preset)
+		}
+	}
+	for _, domain := range domains {
+		asked, err := policy.ParseDomains([]string{domain})
+		if err != nil {
+			faults = append(faults, fmt.Errorf("allowedDomains: %w", err))
+		} else if !allowed.Covers(asked) {
+			faults = append(faults, fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever set this server up can allow more", domain, orNone(allowed.List())))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// inside is a path that an agent wrote, as the container has it: relative to the working directory, from the
+// home as ~/…, absolute, or the host's name of something in the home.
+func (b Bounds) inside(name string) string {
+	switch {
+	case name == "~" || strings.HasPrefix(name, "~/"):
+		name = policy.Home.String() + name[1:]
+	case !strings.HasPrefix(name, "/"):
+		name = b.WorkingDir + "/" + name
+	}
+	name = path.Clean(name)
+	if b.Home != "" && below(name, b.Home) {
+		return path.Join(policy.Home.String(), strings.TrimPrefix(name, b.Home))
+	}
+	return name
+}
+
+// writes and reads say whether a file call may: the service goes by what the sandbox holds, which is its
+// working directory in any case.
+func (b Bounds) writes(inside string) bool {
+	return below(inside, policy.Tmp.String()) || (b.has(tagWorkspace) && below(inside, b.WorkingDir)) || b.inTag(tagWrite, inside)
+}
+
+func (b Bounds) reads(inside string) bool {
+	return below(inside, policy.Home.String()) || below(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(tagRead, inside)
+}
+
+func (b Bounds) inTag(kind, inside string) bool {
+	return slices.ContainsFunc(b.Grants, func(tag string) bool {
+		dir, ok := strings.CutPrefix(tag, kind)
+		return ok && below(inside, b.inside(dir))
+	})
+}
+
+func below(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// ports checks which ports of a process are to be reached from the host.
+func (b Bounds) ports(ports []int) error {
+	if len(ports) > 0 && !b.Expose {
+		return errors.New("expose: this server's processes are not to be reached from the host; whoever set it up can allow that, with --expose")
+	}
+	return nil
+}

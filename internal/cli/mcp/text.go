@@ -1,0 +1,132 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// An output is cut to its first and last bytes: more would only fill the agent's memory.
+const (
+	keptHead = 20_000
+	keptTail = 10_000
+)
+
+// clipped collects an output while it comes, and keeps its begin and its end.
+type clipped struct {
+	mu    sync.Mutex
+	head  []byte
+	tail  []byte // at most twice keptTail
+	total int
+}
+
+func (c *clipped) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(p)
+	c.total += n
+	if room := keptHead - len(c.head); room > 0 {
+		room = min(room, len(p))
+		c.head, p = append(c.head, p[:room]...), p[room:]
+	}
+	c.tail = append(c.tail, p...)
+	if len(c.tail) > 2*keptTail {
+		c.tail = append(c.tail[:0], c.tail[len(c.tail)-keptTail:]...)
+	}
+	return n, nil
+}
+
+func (c *clipped) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// cut says that something is left out.
+func (c *clipped) cut() bool { return c.size() > keptHead+keptTail }
+
+// asText is bytes as text; what is not UTF-8 in them becomes U+FFFD.
+func asText(data []byte) string { return strings.ToValidUTF8(string(data), "\uFFFD") }
+
+// String is the output as text, with a notice where something is left out.
+func (c *clipped) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left := c.total - keptHead - keptTail
+	if left <= 0 {
+		return asText(slices.Concat(c.head, c.tail))
+	}
+	return fmt.Sprintf("%s\n[%d bytes are left out here; write the output to a file and read parts of it, or filter it]\n%s",
+		asText(c.head), left, asText(c.tail[len(c.tail)-keptTail:]))
+}
+
+// text is a result that says one thing.
+func text(what string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: what}}}
+}
+
+// tellExec is a command's end for an agent: what it printed, then what is to be known about it.
+func tellExec(out ExecOutput, r types.Result, denied []string) string {
+	var all strings.Builder
+	all.WriteString(out.Stdout)
+	part := func(format string, args ...any) {
+		if all.Len() > 0 && !strings.HasSuffix(all.String(), "\n") {
+			all.WriteString("\n")
+		}
+		fmt.Fprintf(&all, format, args...)
+	}
+	if out.Stderr != "" {
+		part("[stderr]\n%s", out.Stderr)
+	}
+	switch {
+	case out.TimedOut:
+		part("[the command was ended because its time was up; give it more with timeoutMs, or use process_start]")
+	case out.Signal != "":
+		part("[the command was ended by %s]", out.Signal)
+	case out.ExitCode != nil && *out.ExitCode != 0:
+		part("[exit code %d]", *out.ExitCode)
+	case all.Len() == 0:
+		part("[exit code 0, nothing printed]")
+	}
+	for _, refusal := range r.Egress {
+		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason, remedy(refusal, denied))
+	}
+	if r.EgressMore > 0 {
+		part("[network: %d names more were refused]", r.EgressMore)
+	}
+	return all.String()
+}
+
+func nameOf(r types.Refusal) string {
+	if r.Name == "" {
+		return "a host without a name"
+	}
+	return fmt.Sprintf("%q", r.Name)
+}
+
+// remedy is what to ask for.
+func remedy(r types.Refusal, denied []string) string {
+	if r.Verdict != types.VerdictDenied || r.Reason != types.ReasonNotAllowed || r.Name == "" {
+		return ""
+	}
+	if taken, err := policy.ParseDenied(denied); err == nil && taken.Allows(r.Name) {
+		return "; deniedDomains takes it away"
+	}
+	return fmt.Sprintf("; if it is needed, ask for @network in permissions and %q in allowedDomains", r.Name)
+}
+
+// asJSON is a value as indented JSON, which agents read well.
+func asJSON(value any) string {
+	encoded, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(encoded)
+}

@@ -1,0 +1,149 @@
+package wrapper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// Applied is the sandbox.json of a durable process: what its container was made of. It is read for what the
+// process was granted, so that another command gets the same.
+type Applied struct {
+	User   string         `json:"user"`
+	Events bool           `json:"events"`
+	Mounts []appliedMount `json:"mounts"`
+	Masks  []struct {
+		Target   string `json:"target"`
+		Listable bool   `json:"listable"`
+		Vacant   bool   `json:"vacant"`
+	} `json:"masks"`
+	Egress struct {
+		Profile string   `json:"profile"`
+		Domains []string `json:"domains"`
+		Denied  []string `json:"denied"`
+	} `json:"egress"`
+}
+
+type appliedMount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// IsApplied says that a file is a sandbox.json, not settings: these have no user.
+func IsApplied(text []byte) bool {
+	var it struct {
+		Platform *struct{} `json:"platform"`
+		User     string    `json:"user"`
+	}
+	return json.Unmarshal(text, &it) == nil && it.Platform != nil && it.User != ""
+}
+
+// ParseApplied reads a sandbox.json.
+func ParseApplied(text []byte) (Applied, error) {
+	var a Applied
+	if err := json.Unmarshal(text, &a); err != nil {
+		return a, err
+	}
+	if a.User == "" || len(a.Mounts) == 0 {
+		return a, errors.New("it has no user, or no mounts")
+	}
+	return a, nil
+}
+
+// insideSkills and insideEvents are mounts that need more than their paths.
+const (
+	insideSkills = "/shared/skills"
+	insideEvents = "/run/daycare/control.sock"
+)
+
+// Plan makes a call with what the process was granted. denied are the paths in a home that every call is
+// denied, which need no word.
+func (a Applied) Plan(w Where, denied []string) (Call, error) {
+	if w.User != "" && w.User != a.User {
+		return Call{}, fmt.Errorf("--user %s: the process is %s's: leave --user out", w.User, a.User)
+	}
+	p := planner{where: w, call: Call{Registration: types.Registration{UserID: a.User}}}
+	a.mounts(&p)
+	cwd, ok := p.shown.inside(w.Cwd)
+	if !ok {
+		return Call{}, fmt.Errorf("the working directory is in no place that the process sees: run the command in the home of %s, or in one of its mounts", a.User)
+	}
+	e := &p.call.Exec
+	e.Cwd = cwd
+	for _, m := range a.Masks {
+		_, inHome := cut(m.Target, insideHome)
+		switch {
+		case m.Vacant:
+			e.DenyWrite = append(e.DenyWrite, m.Target)
+		case m.Listable && a.mountsIn(m.Target):
+			return Call{}, errors.New("the process is an app's, which no settings give: use sandbox exec --sandbox")
+		case m.Listable || !p.shown.shows(m.Target) || (inHome && isDenied(m.Target, denied)):
+		default:
+			e.DenyRead = append(e.DenyRead, m.Target)
+		}
+	}
+	if a.Events {
+		e.Permissions = append(e.Permissions, "@events")
+		p.call.Registration.Permissions.Events = true
+	}
+	if a.Egress.Profile != "" {
+		e.Permissions = append(e.Permissions, "@network")
+		p.call.Registration.Permissions.Network = true
+		e.AllowedDomains, e.DeniedDomains = a.Egress.Domains, a.Egress.Denied
+	}
+	return p.call, nil
+}
+
+// mounts makes grants out of mounts, and of those in others, which come after them, what differs.
+func (a Applied) mounts(p *planner) {
+	sorted := slices.Clone(a.Mounts)
+	slices.SortFunc(sorted, func(x, y appliedMount) int { return len(x.Target) - len(y.Target) })
+	for _, m := range sorted {
+		_, inHome := cut(m.Target, insideHome)
+		inside := p.shown.shows(m.Target)
+		switch {
+		case m.Target == insideEvents:
+			continue
+		case m.Target == insideSkills:
+			p.call.Registration.SkillsDir = m.Source
+			p.shown = append(p.shown, root{m.Source, m.Target})
+			continue
+		case !inside:
+			p.shown = append(p.shown, root{m.Source, m.Target})
+			if !inHome {
+				p.mount(root{m.Source, m.Target})
+			}
+		}
+		switch {
+		case !m.ReadOnly:
+			p.grant("@write:", m.Target)
+		case inside && p.writes(path.Dir(m.Target)):
+			p.call.Exec.DenyWrite = append(p.call.Exec.DenyWrite, m.Target)
+		case !inHome:
+			p.grant("@read:", m.Target)
+		}
+	}
+}
+
+// writes says whether the call writes to a place.
+func (p *planner) writes(inside string) bool {
+	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { _, ok := cut(inside, dir); return ok })
+}
+
+func (a Applied) mountsIn(dir string) bool {
+	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { _, ok := cut(m.Target, dir); return ok })
+}
+
+// shows says whether a path inside is one of the host.
+func (r roots) shows(inside string) bool {
+	return slices.ContainsFunc(r, func(one root) bool { _, ok := cut(inside, one.inside); return ok })
+}
+
+func isDenied(inside string, denied []string) bool {
+	return slices.ContainsFunc(denied, func(name string) bool { return inside == path.Join(insideHome, name) })
+}

@@ -1,0 +1,174 @@
+package wrapper
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, to
+// which command or argv are still to be added.
+type Call struct {
+	Registration types.Registration
+	Exec         types.Exec
+	// Warnings are for the caller.
+	Warnings []string
+}
+
+// Plan makes a call out of settings.
+func (s Settings) Plan(w Where) (Call, error) {
+	user, base, mounted, err := w.find()
+	if err != nil {
+		return Call{}, err
+	}
+	p := planner{where: w, shown: roots{base}, call: Call{Registration: types.Registration{UserID: user}}}
+	if mounted {
+		p.mount(base)
+	}
+	return p.plan(s)
+}
+
+type planner struct {
+	where Where
+	shown roots
+	call  Call
+}
+
+func (p *planner) plan(s Settings) (Call, error) {
+	f := s.Filesystem
+	if err := errors.Join(p.allowWrite(f.AllowWrite), p.denyRead(f.DenyRead, f.AllowRead), p.denyWrite(f.DenyWrite)); err != nil {
+		return Call{}, err
+	}
+	e := &p.call.Exec
+	e.Cwd, _ = p.shown.inside(p.where.Cwd)
+	for _, m := range p.call.Registration.Mounts {
+		if !slices.Contains(e.Permissions, "@write:"+m.Target) {
+			p.grant("@read:", m.Target)
+		}
+	}
+	e.AllowedDomains, e.DeniedDomains = s.Network.AllowedDomains, s.Network.DeniedDomains
+	if len(e.AllowedDomains) > 0 {
+		e.Permissions = append(e.Permissions, "@network")
+		p.call.Registration.Permissions.Network = true
+	}
+	return p.call, nil
+}
+
+// mount adds a directory of the host. What may be done there is said by grants.
+func (p *planner) mount(r root) {
+	p.call.Registration.Mounts = append(p.call.Registration.Mounts, types.Mount{Source: r.host, Target: r.inside})
+}
+
+// grant asks for a path inside, and lets the sandbox hold it.
+func (p *planner) grant(tag, inside string) {
+	e, held := &p.call.Exec, &p.call.Registration.Permissions
+	if slices.Contains(e.Permissions, tag+inside) {
+		return
+	}
+	e.Permissions = append(e.Permissions, tag+inside)
+	if tag == "@write:" {
+		held.WriteDirs = append(held.WriteDirs, inside)
+	} else {
+		held.ReadDirs = append(held.ReadDirs, inside)
+	}
+}
+
+func (p *planner) allowWrite(entries []string) error {
+	const field = "filesystem.allowWrite"
+	names, err := p.where.resolveAll(field, entries)
+	if err != nil {
+		return err
+	}
+	// The widest first: what lies in it needs no mount of its own.
+	order := make([]int, len(names))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return len(names[a]) - len(names[b]) })
+	for _, i := range order {
+		name := names[i]
+		places := p.shown.within(name)
+		_, inTmp := cut(name, insideTmp)
+		switch {
+		case len(places) > 0:
+			for _, inside := range places {
+				p.grant("@write:", inside)
+			}
+		case inTmp:
+			p.call.Warnings = append(p.call.Warnings, fmt.Sprintf("%s[%d]: %q is not the host's: every sandbox has a /tmp of its own, which it may write to", field, i, entries[i]))
+		case !free(name):
+			return fmt.Errorf("%s[%d]: %q lies outside of the working directory, and its name is taken inside: run the command in a directory that holds it", field, i, entries[i])
+		default:
+			p.shown = append(p.shown, root{name, name})
+			p.mount(root{name, name})
+			p.grant("@write:", name)
+		}
+	}
+	return nil
+}
+
+// denyRead hides what the command would see. What it does not see anyway needs no word; allowRead may give back
+// a directory as a whole.
+func (p *planner) denyRead(entries, allowed []string) error {
+	const field = "filesystem.denyRead"
+	names, err := p.where.resolveAll(field, entries)
+	if err != nil {
+		return err
+	}
+	again, err := p.where.resolveAll("filesystem.allowRead", allowed)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		inside, in := p.shown.inside(name)
+		if in {
+			for j, back := range again {
+				if rest, ok := cut(back, name); ok && rest != "" {
+					return fmt.Errorf("filesystem.allowRead[%d]: %q lies in %q, which filesystem.denyRead hides: nothing in a hidden directory can be shown; deny what else is in it instead", j, allowed[j], entries[i])
+				}
+			}
+			if _, holdsCwd := cut(p.where.Cwd, name); holdsCwd {
+				return fmt.Errorf("%s[%d]: %q holds the working directory, without which the command cannot run", field, i, entries[i])
+			}
+			if !p.isAllowed(name, again) {
+				p.call.Exec.DenyRead = append(p.call.Exec.DenyRead, inside)
+			}
+			continue
+		}
+		for _, shown := range p.shown {
+			if _, holds := cut(shown.host, name); holds && !p.isAllowed(shown.host, again) {
+				return fmt.Errorf("%s[%d]: %q holds %q, which the command is to see: name that in filesystem.allowRead, or deny less", field, i, entries[i], shown.host)
+			}
+		}
+	}
+	return nil
+}
+
+// isAllowed says that allowRead gives a path back, with all that is in it.
+func (p *planner) isAllowed(name string, allowed []string) bool {
+	return slices.ContainsFunc(allowed, func(dir string) bool { _, ok := cut(name, dir); return ok })
+}
+
+func (p *planner) denyWrite(entries []string) error {
+	names, err := p.where.resolveAll("filesystem.denyWrite", entries)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p.call.Exec.DenyWrite = append(p.call.Exec.DenyWrite, p.shown.within(name)...)
+	}
+	return nil
+}
+
+// CommandOf is how arguments are run. Several are a program with its arguments, passed on as they are, and
+// so is a single word; one argument with a blank or another character that a shell has a use for is a command
+// line for the shell.
+func CommandOf(args []string) (command string, argv []string) {
+	if len(args) == 1 && strings.ContainsAny(args[0], " \t\n\"'`$&|;<>()*?[]{}~#\\!=") {
+		return args[0], nil
+	}
+	return "", args
+}

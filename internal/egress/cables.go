@@ -1,0 +1,182 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
+)
+
+// gatewayQuestions is how many times the questions that a container may ask in a second come to the DNS filter,
+// which answers those beyond with a refusal and tells of it. More are dropped before.
+const gatewayQuestions = 5
+
+// GatewayConfig is what the gateway of a network has to be made with. ok is false where nothing can be filtered,
+// and there is to be none.
+func (e *Egress) GatewayConfig(n Network) (c gateway.Config, ok bool) {
+	return gateway.Config{
+		Version: gateway.Version, Address: n.Gateway, Ports: e.cfg.ExtraPorts,
+		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
+	}, e.weak == nil
+}
+
+// cables are those of a network's filtered containers, and end in its gateway.
+type cables struct {
+	links  *links
+	bridge string
+	*gateway.Client
+}
+
+// openCables connects to a network's gateway; nil where nothing can be filtered.
+func (e *Egress) openCables(ctx context.Context, n Network) (*cables, error) {
+	cfg, ok := e.GatewayConfig(n)
+	if !ok {
+		return nil, nil
+	}
+	client, err := gateway.Dial(ctx, n.GatewayDir, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &cables{links: e.links, bridge: n.Bridge, Client: client}, nil
+}
+
+// dns are the sockets for the DNS filter.
+func (c *cables) dns() []dnsfilter.Socket {
+	if c == nil {
+		return nil
+	}
+	return []dnsfilter.Socket{{TCP: c.DNSOverTCP, UDP: c.DNSOverUDP}}
+}
+
+// plug moves the host's end of a container's interface from the bridge to the gateway, or sees that it is there.
+// From then on it reaches the gateway and nothing else.
+func (c *cables) plug(guest Guest) error {
+	name := gateway.LinkName(guest.Addr)
+	veth, err := c.links.vethOf(guest.PID, c.bridge)
+	switch {
+	case err == nil:
+		// What somebody before has left there would be in the way.
+		if err = c.Detach(guest.Addr); err == nil {
+			err = c.links.move(veth, c.Space, name)
+		}
+	case errdefs.IsNotFound(err):
+		err = c.links.joined(guest.PID, c.Space, name)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot connect %s to its gateway: %w", guest.Tenant.Container, err)
+	}
+	if err := c.Attach(guest.Addr, guest.MAC); err != nil {
+		return fmt.Errorf("cannot connect %s to its gateway: %w", guest.Tenant.Container, err)
+	}
+	return nil
+}
+
+// keep detaches all but these.
+func (c *cables) keep(known map[netip.Addr]bool) error {
+	if c == nil {
+		return nil
+	}
+	attached, err := c.Attached()
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, addr := range attached {
+		if !known[addr] {
+			faults = append(faults, c.Detach(addr))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (c *cables) close() {
+	if c != nil {
+		c.Close()
+	}
+}
+
+// move puts an interface of the host's into another network namespace, under another name, in one step.
+func (l *links) move(name string, space *os.File, as string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handle == nil {
+		return errNoMore
+	}
+	link, err := l.handle.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("cannot look at interface %s: %w", name, err)
+	}
+	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
+	req.Sockets = l.dumps
+	head := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	head.Index = int32(link.Attrs().Index)
+	req.AddData(head)
+	req.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(space.Fd()))))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(as)))
+	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return fmt.Errorf("cannot move interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// joined sees that an interface of that name, in a network namespace, is the other end of one of a process's.
+func (l *links) joined(pid int, space *os.File, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.handle == nil {
+		return errNoMore
+	}
+	far, err := l.numberOf(
+		func() (int, error) { return l.handle.GetNetNsIdByFd(int(space.Fd())) },
+		func(id int) error { return l.handle.SetNetNsIdByFd(int(space.Fd()), id) })
+	if err != nil {
+		return fmt.Errorf("cannot find the gateway's network namespace: %w", err)
+	}
+	end, err := l.named(far, name)
+	if err != nil {
+		return err
+	}
+	near, err := l.spaceOf(pid)
+	if err != nil {
+		return fmt.Errorf("cannot find the network namespace of process %d: %w", pid, err)
+	}
+	inside, err := l.in(near)
+	if err != nil {
+		return fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
+	}
+	for _, one := range inside {
+		a := one.Attrs()
+		if one.Type() == "veth" && a.ParentIndex == end.Attrs().Index && end.Attrs().ParentIndex == a.Index {
+			return nil
+		}
+	}
+	return fmt.Errorf("interface %s of the gateway does not lead to process %d: %w", name, pid, errdefs.ErrNotFound)
+}
+
+// named is an interface of another network namespace.
+func (l *links) named(space int, name string) (netlink.Link, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	req.Sockets = l.dumps
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(space))))
+	req.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, fmt.Errorf("the gateway has no interface %s: %w", name, errdefs.ErrNotFound)
+	}
+	if err != nil || len(messages) != 1 {
+		return nil, fmt.Errorf("cannot look at interface %s of the gateway: %d answers: %w", name, len(messages), err)
+	}
+	return netlink.LinkDeserialize(nil, messages[0])
+}
+
+var errNoMore = errors.New("no more interfaces are asked for")

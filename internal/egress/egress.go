@@ -1,0 +1,353 @@
+// Package egress holds containers to the names that they may reach. It knows who has which address and keeps,
+// for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
+// the rules for those that may reach all of the internet.
+//
+// egress.go says what there is; gate.go is one network; members.go has who is on it; cables.go connects the
+// filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; host.go, route.go and own.go
+// ask about the host; reports.go turns verdicts into decisions.
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/miekg/dns"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// Config is the operator's part. Fields of addresses and ports may be empty.
+type Config struct {
+	// Name begins the names of the nftables tables: <Name>-isolated and <Name>-local.
+	Name string
+	// Dir is where the resolv.conf files of containers are kept, on the engine's host.
+	Dir string
+	// Profiles are the ways out, by name.
+	Profiles map[string]Profile
+	// Subnets are where networks are put, the preferred one first.
+	Subnets []netip.Prefix
+	// AlsoPublic are ranges that count as public although they are not.
+	AlsoPublic []netip.Prefix
+	// Own are addresses of the host's that it does not hold itself, and AskMetadata has the cloud asked for more.
+	Own         []netip.Addr
+	AskMetadata bool
+	// ExtraPorts are the TCP ports besides 80 and 443 that filtered containers reach at allowed names.
+	ExtraPorts []uint16
+	// QueriesPerSecond and MaxConnections bound one container.
+	QueriesPerSecond, MaxConnections int
+	// MaxUserConnections bounds the connections of all of a user's containers.
+	MaxUserConnections int
+	// AcceptWeaker goes without rules where the kernel or the service's rights allow none: containers may
+	// be open then, but not filtered.
+	AcceptWeaker bool
+	// Decisions takes every verdict.
+	Decisions *decisions.Log
+	Log       zerolog.Logger
+}
+
+// Profile is one way out.
+type Profile struct {
+	// Private admits private networks besides the public internet.
+	Private bool
+	// Upstreams are resolvers as dnsfilter takes them; none for the host's own.
+	Upstreams []string
+}
+
+// Network is a bridge network as it is on the host.
+type Network struct {
+	Profile, Bridge string
+	Subnet          netip.Prefix
+	Gateway         netip.Addr
+	// GatewayID tells one container of the gateway's from another, and GatewayDir is the folder that the service
+	// shares with it. Empty where GatewayConfig says that there is to be none.
+	GatewayID, GatewayDir string
+}
+
+// Tenant is who has a container, and what it may reach.
+type Tenant struct {
+	User, Container string
+	Domains         policy.Domains // never empty
+	Denied          policy.Domains // among Domains, and not to be reached
+}
+
+// Guest is a container that runs on a network. PID is that of any process in its network namespace.
+type Guest struct {
+	Tenant Tenant
+	Addr   netip.Addr
+	MAC    net.HardwareAddr
+	PID    int
+}
+
+// Egress is the networks of one service. It is safe for concurrent use.
+type Egress struct {
+	cfg    Config
+	budget *budget.Connections
+	weak   error // why there are no rules; nil where there are
+	links  *links
+	routes *routes
+	own    *ownAddresses
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	gates  map[string]*gate
+	closed bool
+}
+
+// New changes nothing yet: a network has its rules and servers from Open on. The error says that rules
+// cannot be made here, and what to do.
+func New(cfg Config) (*Egress, error) {
+	weak := Probe(cfg.Name)
+	if weak != nil && !cfg.AcceptWeaker {
+		return nil, fmt.Errorf("cannot hold containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it", weak)
+	}
+	if weak != nil {
+		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
+	}
+	shared, err := budget.NewConnections(cfg.MaxUserConnections)
+	if err != nil {
+		return nil, err
+	}
+	if weak == nil {
+		if err := removeLeftRules(cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	links, err := openLinks()
+	if err != nil {
+		return nil, err
+	}
+	routes, err := openRoutes()
+	if err != nil {
+		links.close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Egress{
+		cfg: cfg, budget: shared, weak: weak, links: links, routes: routes, own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
+		ctx: ctx, cancel: cancel, gates: map[string]*gate{},
+	}, nil
+}
+
+// Weak says why no container can be filtered; nil where they can.
+func (e *Egress) Weak() error { return e.weak }
+
+// Probe asks the kernel whether rules can be made, and makes none. The error says what is missing.
+func Probe(name string) error {
+	table, err := rules.New(rules.Config{
+		Table: name + "-probe", Questions: 1, Connections: 1,
+		Bridges: []rules.Bridge{{
+			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("192.0.2.0/24"),
+			NonPublic: netrange.Filter{}.Excluded4(),
+		}},
+	})
+	if err == nil {
+		table.Close()
+	}
+	return err
+}
+
+// Subnets are those that a new network may have, the preferred one first: none that overlaps an address
+// or a route of the host.
+func (e *Egress) Subnets() ([]netip.Prefix, error) {
+	taken, err := hostRanges()
+	if err != nil {
+		return nil, err
+	}
+	claimed, err := e.claimed()
+	if err != nil {
+		return nil, err
+	}
+	taken = append(taken, claimed...)
+	free := freeSubnets(e.cfg.Subnets, taken)
+	if len(free) == 0 {
+		return nil, fmt.Errorf("egress.subnets: all of %v is in use on this host: name another private range", e.cfg.Subnets)
+	}
+	return free, nil
+}
+
+// Open makes a network ready. guests are the containers on it that run already; what others left there
+// is closed. A network that is open is only looked at, so this may be called before each use. A bridge
+// that is not there, or lacks its address, is errdefs.ErrFailedPrecondition: make it anew.
+func (e *Egress) Open(ctx context.Context, n Network, guests []Guest) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return fmt.Errorf("cannot open network %s: the service is shutting down: %w", n.Bridge, errdefs.ErrUnavailable)
+	}
+	if err := checkBridge(n); err != nil {
+		return err
+	}
+	if open := e.gates[n.Profile]; open != nil {
+		if open.network == n {
+			return open.greet(guests)
+		}
+		delete(e.gates, n.Profile)
+		open.close()
+	}
+	g, err := e.openGate(ctx, n, guests)
+	if err != nil {
+		return explain(fmt.Errorf("cannot open network %s: %w", n.Bridge, err))
+	}
+	e.gates[n.Profile] = g
+	return nil
+}
+
+// ResolvConf is the file on the host that containers of a profile have at /etc/resolv.conf.
+func (e *Egress) ResolvConf(profile string) string {
+	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
+}
+
+// Add gives a container to be an address, and registers what it may reach before it exists. The profile's
+// network is open. Remove gives the address back.
+func (e *Egress) Add(profile string, t Tenant) (netip.Addr, error) {
+	g, err := e.gate(profile)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return g.add(t)
+}
+
+// Bind opens the way of a container that has started, before anything of a tenant runs in it.
+func (e *Egress) Bind(profile string, guest Guest) error {
+	g, err := e.gate(profile)
+	if err != nil {
+		return err
+	}
+	return g.bind(guest)
+}
+
+// Remove cuts off, at once, what a container has going, and has it forgotten. Its address is another's not before
+// that is done, about a millisecond later.
+func (e *Egress) Remove(profile string, addr netip.Addr) {
+	if g, err := e.gate(profile); err == nil {
+		g.remove(addr)
+	}
+}
+
+func (e *Egress) gate(profile string) (*gate, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.gates[profile]; g != nil {
+		return g, nil
+	}
+	return nil, fmt.Errorf("the network of profile %q is not open: %w", profile, errdefs.ErrUnavailable)
+}
+
+// Shutdown ends the servers. The rules stay: containers are cut off, except for what is open to all of
+// the internet.
+func (e *Egress) Shutdown() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	for _, g := range e.gates {
+		g.close()
+	}
+	e.cancel()
+	e.own.finder.Wait()
+	e.routes.close()
+	e.links.close()
+}
+
+// SetUpstreams changes the resolvers of the profiles, those of networks that are open with them. Who is not
+// named keeps what it has.
+func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	profiles, resolvers := maps.Clone(e.cfg.Profiles), map[string][]string{}
+	for name, servers := range upstreams {
+		p := profiles[name]
+		p.Upstreams = servers
+		profiles[name] = p
+		if e.gates[name] != nil {
+			var err error
+			if resolvers[name], err = p.upstreams(); err != nil {
+				return err
+			}
+		}
+	}
+	for name, servers := range resolvers {
+		if err := e.gates[name].dns.SetUpstreams(name, servers); err != nil {
+			return err // none that can be written down in the settings
+		}
+	}
+	e.cfg.Profiles = profiles
+	return nil
+}
+
+// Stats are the numbers of a network's servers.
+type Stats struct {
+	Containers  int   // that have an address
+	Connections int64 // open through the guard
+	Forwarded   uint64
+}
+
+// Stats returns the numbers of the networks that are open, by profile.
+func (e *Egress) Stats() map[string]Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	stats := make(map[string]Stats, len(e.gates))
+	for profile, g := range e.gates {
+		s := Stats{Containers: g.members.count(), Forwarded: g.dns.Stats().Forwarded}
+		if g.guard != nil {
+			s.Connections = g.guard.Stats().Open
+		}
+		stats[profile] = s
+	}
+	return stats
+}
+
+// Budgets are what users' connections take of what the service has once, by the name of each budget.
+func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
+
+// upstreams are a profile's resolvers.
+func (p Profile) upstreams() ([]string, error) {
+	if len(p.Upstreams) > 0 {
+		return p.Upstreams, nil
+	}
+	return HostResolvers()
+}
+
+// HostResolvers are the host's own, which a profile without resolvers asks.
+func HostResolvers() ([]string, error) {
+	const file = "/etc/resolv.conf"
+	host, err := dns.ClientConfigFromFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
+	}
+	servers := slices.DeleteFunc(host.Servers, func(s string) bool {
+		addr, err := netip.ParseAddr(s)
+		return err != nil || addr.Zone() != "" // a link-local one
+	})
+	if len(servers) == 0 {
+		return nil, fmt.Errorf("docker.localDnsServers is empty, and %s names no resolver", file)
+	}
+	return servers, nil
+}
+
+func (e *Egress) admits(p Profile) netrange.Filter {
+	own := func(addr netip.Addr) bool { return e.own.has(addr) || e.routes.own(addr) }
+	return netrange.Filter{Private: p.Private, Own: own, Extra: e.cfg.AlsoPublic}
+}
+
+// explain says what to do about the fault that is likely.
+func explain(err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w: the service needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE and the host's network namespace: %w", err, errdefs.ErrUnavailable)
+	}
+	return err
+}

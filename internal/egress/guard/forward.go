@@ -1,0 +1,190 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/httplog"
+)
+
+// forwarding is one request on its way.
+type forwarding struct {
+	web     *web
+	name    string
+	decided atomic.Bool
+	// answered says that the head of the answer has come.
+	answered atomic.Bool
+	body     *clientBody
+	origin   atomic.Pointer[originConn] // that the request was put on last
+}
+
+type forwardingKey struct{}
+
+func forwardingOf(ctx context.Context) *forwarding {
+	return ctx.Value(forwardingKey{}).(*forwarding)
+}
+
+// decide tells of the first verdict only: a request that was passed on and then failed was allowed. Whose fault
+// that was is told by blame.
+func (fw *forwarding) decide(r *refusal) {
+	if fw.decided.CompareAndSwap(false, true) {
+		fw.web.decide(fw.name, r)
+	}
+}
+
+// blame tells who has broken off a request that was passed on. When the connection ends, nobody has.
+func (fw *forwarding) blame(r *refusal) {
+	if fw.web.life.Err() == nil {
+		fw.decided.Store(true)
+		fw.web.decide(fw.name, r)
+	}
+}
+
+// RoundTrip uses the transport of the client's own connection.
+func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
+	return forwardingOf(r.Context()).web.transport.RoundTrip(r)
+}
+
+// forward passes an allowed request on, and its answer back.
+func (w *web) forward(to http.ResponseWriter, r *http.Request, name string) {
+	fw := &forwarding{web: w, name: name}
+	life, cancel := context.WithCancel(w.life)
+	defer cancel()
+	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
+	ctx := context.WithValue(life, forwardingKey{}, fw)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn})
+	// Present but empty: the server adds neither of them to an answer that lacks it.
+	to.Header()["Content-Type"] = nil
+	to.Header()["Date"] = nil
+	defer func() {
+		if o := fw.origin.Load(); o != nil {
+			o.inHead.Store(true)
+		}
+	}()
+	// A copy, because the server goes by the type of its own request's body.
+	r = r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		fw.body = &clientBody{ReadCloser: r.Body}
+		r.Body = fw.body
+	}
+	w.guard.proxy.ServeHTTP(to, r)
+}
+
+// halfClosed is called when the client has ended its half. It may still wait for the answer, though to net/http
+// that is the client's end, and so it ends the request's context.
+func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc) {
+	limits := fw.web.guard.cfg.Limits
+	end := time.AfterFunc(limits.HalfClosedIdle, cancel)
+	silent := time.AfterFunc(limits.HalfClosedAnswer, func() {
+		if !fw.answered.Load() {
+			cancel()
+		}
+	})
+	context.AfterFunc(life, func() { end.Stop(); silent.Stop() })
+}
+
+func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
+	fw.origin.Store(info.Conn.(*originConn))
+	fw.decide(&refusal{verdict: Allowed, reason: reasonAllowed})
+}
+
+// newTransport makes what connects to origins for one client connection. Its pool is keyed by
+// name, and each name was allowed to this client when it was connected to.
+func (w *web) newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			name, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, fmt.Errorf("cannot connect to %q: %w", addr, err)
+			}
+			c, refused := w.connect(ctx, name)
+			if refused != nil {
+				return nil, refused
+			}
+			return c, nil
+		},
+		DisableCompression:     true,
+		MaxIdleConns:           1,
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        5 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		ReadBufferSize:         2 << 10,
+		WriteBufferSize:        1 << 10,
+		Protocols:              w.guard.web.Protocols,
+	}
+}
+
+func (g *Guard) newProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:      (*forwarding)(nil),
+		Rewrite:        rewrite,
+		FlushInterval:  -1,
+		BufferPool:     &buffers{},
+		ErrorLog:       httplog.New(g.cfg.Logger, "guard"),
+		ModifyResponse: answered,
+		ErrorHandler:   failed,
+	}
+}
+
+// rewrite makes the request that the origin gets: the client's own but for the host, which is the
+// one that was checked, and the hop-by-hop fields.
+func rewrite(pr *httputil.ProxyRequest) {
+	fw := forwardingOf(pr.In.Context())
+	pr.Out.URL.Scheme = "http"
+	pr.Out.URL.Host = fw.name
+	pr.Out.Host = fw.name
+	// Not a proxy that the program knows of: it neither hides nor adds anything.
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+	for _, field := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := pr.In.Header[field]; ok {
+			pr.Out.Header[field] = values
+		}
+	}
+	// The trailer's values come into this map when the body has been read.
+	pr.Out.Trailer = pr.In.Trailer
+	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") {
+		pr.Out.Header.Del("Upgrade")
+		pr.Out.Header.Del("Connection")
+	}
+}
+
+var errSwitch = errors.New("the server switched to a protocol that was not asked for")
+
+// answered looks at the head of an answer. A switch of protocols without a request for it is refused.
+func answered(r *http.Response) error {
+	fw := forwardingOf(r.Request.Context())
+	fw.answered.Store(true)
+	origin := fw.origin.Load()
+	origin.inHead.Store(false)
+	if r.StatusCode == http.StatusSwitchingProtocols {
+		if r.Request.Header.Get("Upgrade") == "" {
+			return errSwitch
+		}
+		origin.switched.Store(true)
+		return nil // its body is the connection
+	}
+	r.Body = &originBody{ReadCloser: r.Body, forwarding: fw}
+	return nil
+}
+
+// buffers are those that bodies pass through; an idle connection has none.
+type buffers struct{ pool sync.Pool }
+
+func (b *buffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[]byte); ok {
+		return *p
+	}
+	return make([]byte, 16<<10)
+}
+
+func (b *buffers) Put(p []byte) { b.pool.Put(&p) }

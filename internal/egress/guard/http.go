@@ -1,0 +1,214 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/daycare-run/sandbox/internal/httplog"
+)
+
+// web is a client's HTTP connection, with everything that was opened on its behalf.
+type web struct {
+	*flow
+	socket    *socket // the client's
+	transport *http.Transport
+	// life ends with the flow, or with the connection.
+	life context.Context
+	// heads counts what the server has read the beginning of, and requests what was a request:
+	// the rest was malformed, which the server tells nobody else.
+	heads, requests int
+	hijacked        bool
+	// refused says that there was no room for a head.
+	refused atomic.Bool
+
+	mu      sync.Mutex // for what follows
+	aborted bool
+	cancel  context.CancelFunc
+	socks   []*net.TCPConn
+}
+
+type webKey struct{}
+
+func webOf(ctx context.Context) *web { return ctx.Value(webKey{}).(*web) }
+
+func (g *Guard) newServer() *http.Server {
+	most := g.cfg.Limits
+	server := &http.Server{
+		Handler:                      http.HandlerFunc(g.serveHTTP),
+		DisableGeneralOptionsHandler: true,
+		MaxHeaderBytes:               most.HelloBytes,
+		ReadHeaderTimeout:            most.HelloTimeout,
+		IdleTimeout:                  most.HTTPIdle,
+		ErrorLog:                     httplog.New(g.cfg.Logger, "guard"),
+		Protocols:                    new(http.Protocols),
+		ConnState:                    g.connState,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			w := c.(*conn).web
+			w.socket = c.(*conn).socket
+			w.transport, w.life = w.newTransport(), context.WithValue(w.context(ctx), webKey{}, w)
+			return w.life
+		},
+	}
+	server.Protocols.SetHTTP1(true)
+	return server
+}
+
+// connState follows a connection. All calls for it but the first come from its own goroutine.
+func (g *Guard) connState(c net.Conn, state http.ConnState) {
+	w := c.(*conn).web
+	switch state {
+	case http.StateNew:
+		// The handler's goroutine is the server's; this is how it is waited for.
+		g.running.Add(1)
+	case http.StateActive:
+		w.heads++
+		g.clients.decided(w.flow)
+	case http.StateHijacked:
+		w.hijacked = true
+	case http.StateClosed:
+		if w.heads > w.requests && !w.refused.Load() {
+			w.decide("", malformed(reasonBadRequest))
+		}
+		w.leave()
+	}
+}
+
+// leave ends the connection in good order. It is called once, when the server is done with it.
+func (w *web) leave() {
+	w.transport.CloseIdleConnections() // before the client's is all that is left
+	w.end(func(c *net.TCPConn) { _ = c.Close() })
+	w.guard.clients.leave(w.flow)
+	w.guard.running.Done()
+}
+
+// abort ends the connection at once: what is still to be sent is thrown away.
+func (w *web) abort() { w.end(reset) }
+
+func (w *web) end(how func(*net.TCPConn)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aborted = true
+	if w.cancel != nil {
+		w.cancel()
+	}
+	for _, c := range w.socks {
+		how(c)
+	}
+	w.socks = nil
+}
+
+// context ends when the connection is aborted.
+func (w *web) context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancel(parent)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel = cancel
+	if w.aborted {
+		cancel()
+	}
+	return ctx
+}
+
+// own has a socket end with w. One that comes too late is closed, and false returned.
+func (w *web) own(c *net.TCPConn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.aborted {
+		reset(c)
+		return false
+	}
+	w.socks = append(w.socks, c)
+	return true
+}
+
+// disown closes a socket of w's.
+func (w *web) disown(c *net.TCPConn) error {
+	w.mu.Lock()
+	w.socks = slices.DeleteFunc(w.socks, func(one *net.TCPConn) bool { return one == c })
+	w.mu.Unlock()
+	return c.Close()
+}
+
+func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
+	w := webOf(r.Context())
+	w.requests++
+	w.socket.inHead.Store(false)
+	defer func() {
+		w.forget(0)
+		w.socket.inHead.Store(true)
+		if w.hijacked {
+			w.leave()
+		}
+	}()
+	name, refused := requestName(r, w.port)
+	if refused == nil && !w.client.Allows(name) {
+		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
+	}
+	if refused != nil {
+		w.decide(name, refused)
+		status := http.StatusForbidden
+		if refused.verdict == Malformed {
+			status = http.StatusBadRequest
+		}
+		refuse(to, status, name, *refused)
+		return
+	}
+	w.forward(to, r, name)
+}
+
+// requestName finds the one host that a request is for. In absolute form that is the URI's, and the
+// Host field counts for nothing (RFC 9112, 3.2.2): it is not sent on.
+func requestName(r *http.Request, port uint16) (string, *refusal) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return "", &refusal{verdict: Denied, reason: reasonConnect}
+	case r.ProtoMajor != 1 || r.URL.User != nil || r.URL.Opaque != "" || r.URL.Scheme != "" && r.URL.Scheme != "http":
+		return "", malformed(reasonBadRequest)
+	case r.Host == "":
+		return "", &refusal{verdict: Denied, reason: reasonNoName}
+	case isAddress(r.Host):
+		return "", &refusal{verdict: Denied, reason: reasonAddress}
+	}
+	host, to, _ := strings.Cut(r.Host, ":")
+	if strings.HasPrefix(r.Host, "[") {
+		end := strings.LastIndexByte(r.Host, ']')
+		host, to = r.Host[:end+1], strings.TrimPrefix(r.Host[end+1:], ":")
+	}
+	name, refused := canonicalName(host)
+	if refused != nil {
+		return "", refused
+	}
+	if to != "" && to != strconv.Itoa(int(port)) {
+		return name, malformed(reasonBadPort)
+	}
+	return name, nil
+}
+
+// refuse answers so that a person or an agent knows what to do, and ends the connection.
+func refuse(w http.ResponseWriter, status int, name string, r refusal) {
+	advice := ""
+	switch r.reason {
+	case reasonNotAllowed:
+		advice = fmt.Sprintf("; to reach it, ask for %q in the call's allowedDomains", name)
+	case reasonConnect:
+		advice = "; connect to port 443 or 80 of the host itself, and ask for its name in the call's allowedDomains"
+	case reasonNoName, reasonAddress:
+		advice = "; use the host's name, and ask for it in the call's allowedDomains"
+	}
+	what := "this request"
+	if name != "" {
+		what = name
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Connection", "close")
+	w.WriteHeader(status)
+	_, _ = fmt.Fprintf(w, "cannot pass %s on: %s%s\n", what, r.reason, advice)
+}

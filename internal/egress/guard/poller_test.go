@@ -1,0 +1,419 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/budget"
+)
+
+// unanswering is an address of this machine that answers no connection: the kernel's queue for it is full.
+func unanswering(t *testing.T, addr string, port uint16) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	to := netip.AddrPortFrom(netip.MustParseAddr(addr), port)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(port)}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, to.String()) // a queue of 0 has room for one
+}
+
+func TestAnAddressThatDoesNotAnswer(t *testing.T) {
+	o := newTLSOrigin(t, echo, nil)
+	unanswering(t, "127.0.0.3", o.port)
+	hanging, living := netip.MustParseAddr("127.0.0.3"), loopback
+	for _, c := range []struct {
+		addrs   []netip.Addr
+		total   time.Duration
+		reaches bool
+	}{
+		{[]netip.Addr{hanging, living}, patience, true},
+		{[]netip.Addr{hanging, hanging, hanging, living}, 100 * time.Millisecond, false}, // not within all that time
+		{[]netip.Addr{hanging}, patience, false},
+	} {
+		r := newRig(t, o.port, 0, func(cfg *Config) {
+			cfg.Resolve = func(context.Context, Client, string) ([]netip.Addr, error) { return c.addrs, nil }
+			cfg.MayConnect = func(Client, netip.Addr) bool { return true }
+			cfg.Limits.ConnectTimeout, cfg.Limits.ConnectTotal = 80*time.Millisecond, c.total
+		})
+		_, err := hands(r, &tls.Config{ServerName: "allowed.example"})
+		if c.reaches {
+			if err != nil {
+				t.Errorf("%v: %v", c.addrs, err)
+			}
+			r.decided(Allowed, "allowed.example", reasonAllowed)
+			continue
+		}
+		if !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%v: %v", c.addrs, err)
+		}
+		if d := r.decided(Failed, "allowed.example", reasonUnreachable); !errors.Is(d.Err, syscall.ETIMEDOUT) {
+			t.Errorf("%v: %v", c.addrs, d.Err)
+		}
+	}
+}
+
+func TestAServerThatDoesNotAnswer(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, func(c *Config) { c.Limits.AnswerTimeout = 50 * time.Millisecond })
+	c := dial(t, r.tls)
+	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	o := take(t, origin)
+	for what, end := range map[string]net.Conn{"client": c, "server": o} {
+		if _, err := io.Copy(io.Discard, end); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the %s: %v", what, err)
+		}
+	}
+	eventually(t, "the connection stays", func() bool { return r.Stats().Open == 0 })
+}
+
+// What is known need not be asked for.
+func TestAKnownName(t *testing.T) {
+	o := newTLSOrigin(t, echo, nil)
+	r := newRig(t, o.port, 0, func(c *Config) {
+		c.Known = func(_ Client, name string) ([]netip.Addr, bool) {
+			return []netip.Addr{loopback}, name == "allowed.example"
+		}
+		c.Resolve = func(_ context.Context, _ Client, name string) ([]netip.Addr, error) {
+			if name == "allowed.example" {
+				return nil, errors.New("asked for nevertheless")
+			}
+			return []netip.Addr{loopback}, nil
+		}
+	})
+	for _, name := range []string{"allowed.example", "also.example"} {
+		if _, err := hands(r, &tls.Config{ServerName: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Peers that are gone are found by the kernel: nothing else ends a connection that is idle.
+func TestBothEndsAreKeptAlive(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	established(r, origin)
+	got := make(chan [2]int, 2)
+	r.pollers[0].post(func() {
+		for fd := range r.pollers[0].ends {
+			on, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+			idle, _ := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+			got <- [2]int{on, idle}
+		}
+	})
+	for range 2 {
+		if g := <-got; g != [2]int{1, 60} {
+			t.Errorf("keep-alive is %d after %d s", g[0], g[1])
+		}
+	}
+}
+
+// stuffed writes to one end of a connection, of which the other is not read, until no more is taken.
+func stuffed(t *testing.T, to *net.TCPConn) int {
+	t.Helper()
+	_ = to.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	n, err := to.Write(pattern())
+	if !isTimeout(err) {
+		t.Errorf("%d bytes went somewhere, though nobody reads: %v", n, err)
+	}
+	_ = to.SetWriteDeadline(time.Now().Add(patience))
+	return n
+}
+
+// pattern is more than all buffers hold, and no two MiB of it are alike.
+var pattern = sync.OnceValue(func() []byte {
+	all := make([]byte, 64<<20)
+	for i := range all {
+		all[i] = byte(i ^ i>>8 ^ i>>20)
+	}
+	return all
+})
+
+// TestBackpressure: who does not read holds the sender up, and then gets everything, in order.
+func TestBackpressure(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	c, o := established(r, origin)
+	for _, way := range []struct {
+		what     string
+		from, to *net.TCPConn
+	}{{"up", c, o}, {"down", o, c}} {
+		sent := stuffed(t, way.from)
+		done := make(chan error, 1)
+		go func() {
+			_, err := way.from.Write(pattern()[sent:])
+			done <- errors.Join(err, way.from.CloseWrite())
+		}()
+		_ = way.to.SetReadDeadline(time.Now().Add(patience))
+		got, err := io.ReadAll(way.to)
+		if err := errors.Join(err, <-done); err != nil || !bytes.Equal(got, pattern()) {
+			t.Errorf("%s: %d bytes arrived, %v", way.what, len(got), err)
+		}
+	}
+}
+
+// TestAStreamHasItsTurn: one that always has more to move stops, and says that it could go on.
+func TestAStreamHasItsTurn(t *testing.T) {
+	open := func(path string, how int) int {
+		t.Helper()
+		fd, err := unix.Open(path, how|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Close(fd) })
+		return fd
+	}
+	p := &poller{pipes: budget.NewPool(pipesMost, 0)}
+	s := &stream{from: &end{fd: open("/dev/zero", unix.O_RDONLY), readable: true}, to: &end{fd: open("/dev/null", unix.O_WRONLY), writable: true}}
+	moved, more, err := p.move(s)
+	if !moved || !more || err != nil {
+		t.Errorf("moved %t, more %t, %v", moved, more, err)
+	}
+	p.returnPipe(s)
+	for _, one := range p.spare {
+		one.close()
+	}
+}
+
+// TestManyComeAtOnce: more than are accepted in one turn.
+func TestManyComeAtOnce(t *testing.T) {
+	const many = 2*acceptShare + 1
+	first, others := make(chan bool, 1), make(chan bool)
+	first <- true
+	r := newRig(t, 1, 0, func(c *Config) {
+		known := c.Client
+		c.Client = func(a netip.Addr) (Client, bool) {
+			select {
+			case <-first:
+				<-others
+			default:
+			}
+			return known(a)
+		}
+	})
+	for range many {
+		dial(t, r.tls)
+	}
+	close(others)
+	eventually(t, "not all were accepted", func() bool { return r.Stats().Open == many })
+}
+
+// TestManyPollers: connections are dealt out evenly, and work on each.
+func TestManyPollers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	const each = 5
+	o := newTLSOrigin(t, echo, nil)
+	r := newRig(t, o.port, 0, nil)
+	if n := len(r.pollers); n != 4 {
+		t.Fatalf("%d pollers for 8 processors", n)
+	}
+	var clients sync.WaitGroup
+	for i := range 4 * each {
+		clients.Go(func() {
+			dialer := &net.Dialer{Deadline: time.Now().Add(patience)}
+			c, err := tls.DialWithDialer(dialer, "tcp", r.tls, &tls.Config{ServerName: "allowed.example", RootCAs: trust()})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			_ = c.SetDeadline(time.Now().Add(patience))
+			said := fmt.Sprintf("hello %d", i)
+			_, _ = io.WriteString(c, said)
+			got := make([]byte, len(said))
+			if _, err := io.ReadFull(c, got); err != nil || string(got) != said {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	clients.Wait()
+	for i, p := range r.pollers {
+		links := make(chan int)
+		p.post(func() { links <- len(p.links) })
+		if n := <-links; n != each {
+			t.Errorf("poller %d has %d links", i, n)
+		}
+	}
+}
+
+// TestNothingIsDoneByWhoIsGone: what is posted to a poller that has ended is refused, not forgotten.
+func TestNothingIsDoneByWhoIsGone(t *testing.T) {
+	r := newRig(t, 1, 0, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r.pollers[0].post(func() { t.Error("done nevertheless") }) {
+		t.Error("taken")
+	}
+}
+
+// An event of a descriptor that was closed meanwhile is not taken for its successor's.
+func TestEventsOfOthers(t *testing.T) {
+	p := &poller{bell: -1, turns: turns{users: map[string]*turn{}}}
+	e := &end{link: &link{poller: p, flow: &flow{client: &fakeClient{}}, next: func(*link) { t.Error("taken for its own") }}, fd: 7, serial: 2}
+	p.ends = map[int32]*end{7: e}
+	p.happened(unix.EpollEvent{Fd: 7, Pad: 1, Events: unix.EPOLLIN})
+	if e.readable {
+		t.Error("it is readable")
+	}
+	stepped := false
+	e.link.next = func(*link) { stepped = true }
+	p.happened(unix.EpollEvent{Fd: 7, Pad: 2, Events: unix.EPOLLIN})
+	p.turns.round()
+	if !e.readable || e.writable || !stepped {
+		t.Error("its own event was lost")
+	}
+}
+
+func TestNoDescriptorStays(t *testing.T) {
+	port, origin := rawOrigin(t)
+	descriptors := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	before := descriptors()
+	r := newRig(t, port, 0, nil)
+	var mine []*net.TCPConn
+	for i := range 20 {
+		c, o := established(r, origin)
+		switch {
+		case i == 0:
+			stuffed(t, c) // its pipe is full when it ends
+		case i == 1:
+			stuffed(t, o)
+		default:
+			_, _ = c.Write([]byte("ping"))
+			if _, err := io.ReadFull(o, make([]byte, 4)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mine = append(mine, c, o, dial(t, r.tls))
+	}
+	close(r.client.done)
+	eventually(t, "connections stay", func() bool { return r.Stats().Open == 0 })
+	for _, c := range mine {
+		_ = c.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "descriptors stay", func() bool { return descriptors() <= before })
+}
+
+// TestOutOfDescriptors: who waits then is served when there are some again.
+func TestOutOfDescriptors(t *testing.T) {
+	port, origin := rawOrigin(t)
+	p := startAlone(t, port, port)
+	var usual unix.Rlimit
+	if err := unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, nil, &usual); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(most uint64) {
+		t.Helper()
+		if err := unix.Prlimit(p.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: most, Max: usual.Max}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(3) // those that it has beyond that it may keep
+	c := dial(t, p.tls)
+	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	for line := ""; !strings.Contains(line, "too many open files"); {
+		var err error
+		if line, err = p.said.ReadString('\n'); err != nil {
+			t.Fatalf("it did not say that it cannot accept: %v", err)
+		}
+	}
+	if len(origin) > 0 {
+		t.Error("it could")
+	}
+	limit(usual.Cur)
+	o := take(t, origin)
+	_, _ = o.Write([]byte{21, 3, 3, 0, 2, 1, 0})
+	if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLimitsBoundWhatWaits: who waits for a poller that is busy is counted already.
+func TestLimitsBoundWhatWaits(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	r := newRig(t, 1, 0, func(c *Config) { c.Limits.Connections = 3 })
+	busy := make(chan bool)
+	r.pollers[1].post(func() { <-busy })
+	for range 20 {
+		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	eventually(t, "not all were decided", func() bool { return r.Stats().Limited == 17 })
+	if open := r.Stats().Open; open != 3 {
+		t.Errorf("%d are open", open)
+	}
+	close(busy)
+}
+
+// TestAPollerThatIsGone: connections that would have been its are reset, once, and the others served.
+func TestAPollerThatIsGone(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	r := newRig(t, 1, 0, nil)
+	gone := r.pollers[1]
+	gone.post(gone.stop)
+	eventually(t, "it does not end", func() bool { return !gone.post(func() {}) })
+	for range 10 {
+		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
+			t.Cleanup(func() { _ = c.Close() })
+		}
+	}
+	served := func() int {
+		links := make(chan int)
+		r.pollers[0].post(func() { links <- len(r.pollers[0].links) })
+		return <-links
+	}
+	eventually(t, "half of them are not open", func() bool { return served() == 5 && r.Stats().Open == 5 })
+
+	l := newLink(gone, boundSocket(t), loopback)
+	l.abandon()
+	l.reset()
+	if open := r.Stats().Open; open != 5 {
+		t.Errorf("%d are open", open)
+	}
+}
+
+// boundSocket is the descriptor of a socket that has an address. It is its caller's.
+func boundSocket(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}

@@ -1,0 +1,219 @@
+package egress
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+)
+
+// A relay carries connections to ports beside 80 and 443. What goes over them has no name that could be read, so
+// a container reaches such a port at the addresses that it was told for allowed names, for as long as it was told.
+
+const (
+	// leastTTL is how long an address may be reached at least: programs hold on to addresses for a moment.
+	leastTTL = time.Minute
+	// mostTTL is how long at most.
+	mostTTL = time.Hour
+	// mostTold bounds the addresses that one container can make us remember.
+	mostTold = 1024
+	// relayDial bounds the connection to an address.
+	relayDial = 10 * time.Second
+)
+
+// told is what a container has been told: names by address, and until when.
+type told struct {
+	mu    sync.Mutex
+	names map[netip.Addr]toldName
+	open  int // connections
+}
+
+type toldName struct {
+	name  string
+	until time.Time
+}
+
+// note remembers addresses of an allowed name. Where there is no room the new ones wait until others have expired.
+func (t *told) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names == nil {
+		t.names = map[netip.Addr]toldName{}
+	}
+	if len(t.names)+len(addrs) > mostTold {
+		for addr, n := range t.names {
+			if now.After(n.until) {
+				delete(t.names, addr)
+			}
+		}
+	}
+	for _, addr := range addrs {
+		if _, again := t.names[addr]; again || len(t.names) < mostTold {
+			t.names[addr] = toldName{name, now.Add(min(max(ttl, leastTTL), mostTTL))}
+		}
+	}
+}
+
+// nameOf is the name that an address may be reached for.
+func (t *told) nameOf(addr netip.Addr, now time.Time) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, ok := t.names[addr]
+	return n.name, ok && now.Before(n.until)
+}
+
+// enter counts a connection, and reports whether there is room for it.
+func (t *told) enter(most int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open >= most {
+		return false
+	}
+	t.open++
+	return true
+}
+
+func (t *told) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open--
+}
+
+// startRelays accepts at the further ports until life ends.
+func (g *gate) startRelays(life context.Context) {
+	if g.cables == nil {
+		return
+	}
+	for port, l := range g.cables.Ports {
+		stop := context.AfterFunc(life, func() { _ = l.Close() })
+		g.work.Go(func() {
+			defer stop()
+			for life.Err() == nil {
+				c, err := l.AcceptTCP()
+				if err == nil {
+					g.work.Go(func() { g.relay(life, c, port) })
+				} else if life.Err() == nil {
+					g.owner.cfg.Log.Error().Err(err).Uint16("port", port).Msg("cannot accept a connection to a further port")
+					pause(life, 100*time.Millisecond)
+				}
+			}
+		})
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// relay connects a container to where it meant to go, if it may, and carries what is said until both have ended,
+// or the container has gone.
+func (g *gate) relay(life context.Context, c *net.TCPConn, port uint16) {
+	defer abort(c)
+	m := g.members.at(addrPortOf(c.RemoteAddr()).Addr())
+	if m == nil || m.gone() || m.open {
+		return
+	}
+	to := addrPortOf(c.LocalAddr())
+	decided := func(name string, verdict decisions.Verdict, reason string) {
+		g.owner.cfg.Decisions.Add(decisions.Decision{
+			User: m.tenant.User, Container: m.tenant.Container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
+		})
+	}
+	name, ok := m.told.nameOf(to.Addr(), time.Now())
+	switch {
+	case !ok:
+		decided("", decisions.Denied, "the address is none that was told for an allowed name")
+		return
+	case !g.admits.Admits(to.Addr()):
+		decided(name, decisions.Denied, "the name has no address that this call may reach")
+		return
+	case !m.told.enter(g.owner.cfg.MaxConnections):
+		decided(name, decisions.Limited, "too many connections are open")
+		return
+	}
+	defer m.told.leave()
+	give, ok := g.owner.takeRelay(m.tenant.User, to)
+	if !ok {
+		decided(name, decisions.Limited, "budget used up: the user has too many connections open")
+		return
+	}
+	defer give()
+	ctx, cancel := context.WithCancel(life)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: keepAlive}
+	far, err := dialer.DialContext(ctx, "tcp4", to.String())
+	if err != nil {
+		decided(name, decisions.Failed, "no address of the name could be connected to")
+		return
+	}
+	decided(name, decisions.Allowed, "the name is allowed")
+	carry(ctx, c, far.(*net.TCPConn))
+}
+
+// relayDescriptors are those of a relayed connection: two sockets, and a pipe each way.
+const relayDescriptors = 6
+
+// takeRelay takes what a relayed connection needs of its user's budgets. Whoever of the two ends it first, the port
+// counts as one that the kernel keeps.
+func (e *Egress) takeRelay(user string, to netip.AddrPort) (give func(), ok bool) {
+	if !e.budget.Descriptors.Take(user, relayDescriptors) {
+		return nil, false
+	}
+	if !e.budget.Ports.Take(user, to) {
+		e.budget.Descriptors.Give(user, relayDescriptors)
+		return nil, false
+	}
+	return func() {
+		e.budget.Ports.Give(user, to, true)
+		e.budget.Descriptors.Give(user, relayDescriptors)
+	}, true
+}
+
+// keepAlive finds peers that are gone, in about two minutes.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+// carry moves bytes both ways, in the kernel, until both directions have ended or ctx has.
+func carry(ctx context.Context, near, far *net.TCPConn) {
+	defer abort(far)
+	defer context.AfterFunc(ctx, func() {
+		abort(near)
+		abort(far)
+	})()
+	var ways sync.WaitGroup
+	for _, way := range [][2]*net.TCPConn{{near, far}, {far, near}} {
+		ways.Go(func() {
+			if _, err := io.Copy(way[1], way[0]); err != nil {
+				abort(near)
+				abort(far)
+			}
+			_ = way[1].CloseWrite()
+		})
+	}
+	ways.Wait()
+	_, _ = near.Close(), far.Close() // before abort, which would throw away what is still to be sent
+}
+
+// abort closes a connection at once. One that is closed already stays as it is.
+func abort(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+func addrPortOf(addr net.Addr) netip.AddrPort {
+	a := addr.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}

@@ -1,0 +1,68 @@
+package egress
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/guard"
+)
+
+// dnsReasons are sentences for dnsfilter's words; those of the guard are sentences.
+var dnsReasons = map[string]string{
+	"name":     "the name is not allowed for this call",
+	"form":     "what was asked for is not a host name",
+	"private":  "the name has no address that this call may reach",
+	"type":     "records of this type are not answered",
+	"reverse":  "the names of addresses are not answered",
+	"upstream": "no DNS server answered",
+	"rate":     "too many questions in a second",
+	"busy":     "too many questions wait for an answer",
+	"unknown":  "nobody is known at this address",
+}
+
+var dnsVerdicts = map[dnsfilter.Verdict]decisions.Verdict{
+	dnsfilter.Allowed: decisions.Allowed, dnsfilter.Denied: decisions.Denied, dnsfilter.NoData: decisions.Allowed,
+	dnsfilter.Failed: decisions.Failed, dnsfilter.Limited: decisions.Limited, dnsfilter.Refused: decisions.Denied,
+}
+
+// asked is told of each question.
+func (g *gate) asked(d dnsfilter.Decision) {
+	decision := decisions.Decision{
+		Time: d.Time, Container: d.Client, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
+		Verdict: dnsVerdicts[d.Verdict], Reason: dnsReasons[d.Reason],
+	}
+	if d.Verdict == dnsfilter.Refused && d.Reason == "form" {
+		decision.Verdict = decisions.Malformed // there was no question to decide about
+	}
+	if m := g.members.named(d.Client); m != nil {
+		decision.User = m.tenant.User
+	}
+	g.owner.cfg.Decisions.Add(decision)
+}
+
+// connected is told of each connection.
+func (g *gate) connected(d guard.Decision) {
+	who := d.Client.(*member).tenant
+	via := decisions.TLS
+	if d.Port == 80 {
+		via = decisions.HTTP
+	}
+	g.owner.cfg.Decisions.Add(decisions.Decision{
+		User: who.User, Container: who.Container, Name: d.Name, Via: via, Port: d.Port,
+		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
+	})
+}
+
+// answered remembers what a filtered container is about to learn, for the further ports.
+func (g *gate) answered(client, name string, addrs []netip.Addr, ttl time.Duration) {
+	if len(g.owner.cfg.ExtraPorts) == 0 {
+		return
+	}
+	if m := g.members.named(client); m != nil && !m.open {
+		m.told.note(name, addrs, ttl, time.Now())
+	}
+}

@@ -1,0 +1,360 @@
+// Package expose listens on the host's loopback for those who want to reach a port in a container. It knows
+// owners, ports and how connections are carried; who owns what, and how a container is reached, is told to it.
+//
+// expose.go keeps the listeners, relay.go carries connections.
+package expose
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Port is a TCP port in a container and the one of the host's loopback that leads to it.
+type Port struct {
+	Port int `json:"port"`
+	// HostPort is 0 as long as any will do.
+	HostPort int `json:"hostPort"`
+	// Fault says why nobody listens there, for people; empty is that somebody does.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Range is which ports of the host may be used, both ends included. The zero Range is none.
+type Range struct{ First, Last int }
+
+func (r Range) has(port int) bool { return r.First > 0 && r.First <= port && port <= r.Last }
+
+func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
+const (
+	MaxPorts          = 16   // of one owner
+	MaxConnections    = 64   // of one owner
+	MaxAllConnections = 1000 // of all
+)
+
+// closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how often a port that is
+// in use is tried again.
+const (
+	closeLimit    = 2 * time.Second
+	retryInterval = 5 * time.Second
+)
+
+// Host is the address that is listened at.
+const Host = "127.0.0.1"
+
+// Conn is a connection into a container. Its Read must not return io.EOF unless the program there has ended its
+// direction.
+type Conn interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+	// CloseWrite says that nothing more comes, Close that the connection is over; Abort breaks it.
+	CloseWrite() error
+	Close() error
+	// Abort must not block; Read and Write end then.
+	Abort()
+	SetWriteDeadline(time.Time) error
+}
+
+// Dial connects to a port in the owner's container. It may block until ctx ends.
+type Dial func(ctx context.Context, port int) (Conn, error)
+
+// Listeners are all that listen. It is safe for concurrent use.
+type Listeners struct {
+	log        zerolog.Logger
+	all        chan struct{} // a slot for each connection
+	retryAfter time.Duration
+
+	mu      sync.Mutex
+	allowed Range
+	next    int // the port to try first
+	closed  bool
+	owners  map[string]*owner
+}
+
+// owner is what listens for one owner.
+type owner struct {
+	ctx        context.Context // ends with it
+	cancel     context.CancelFunc
+	dial       Dial
+	slots, all chan struct{} // full while there are as many connections as may be
+	work       sync.WaitGroup
+
+	// Under Listeners.mu.
+	ports     []Port
+	listeners []*net.TCPListener // by port; nil where there is none
+}
+
+// New makes Listeners that may use the range. End them with Shutdown.
+func New(allowed Range, log zerolog.Logger) *Listeners {
+	return &Listeners{log: log, all: make(chan struct{}, MaxAllConnections), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
+}
+
+// SetRange has what is opened from now on go by another range.
+func (l *Listeners) SetRange(allowed Range) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.allowed = allowed
+}
+
+// Check says what is wrong with ports as such.
+func Check(ports []Port) error {
+	if len(ports) > MaxPorts {
+		return errs.Invalid("expose has %d entries, more than %d", len(ports), MaxPorts)
+	}
+	seen, taken := map[int]bool{}, map[int]bool{}
+	for i, p := range ports {
+		switch {
+		case p.Port < 1 || p.Port > 65535:
+			return errs.Invalid("expose[%d].port %d is not between 1 and 65535", i, p.Port)
+		case p.HostPort < 0 || p.HostPort > 65535:
+			return errs.Invalid("expose[%d].hostPort %d is not between 1 and 65535, or 0 for any", i, p.HostPort)
+		case seen[p.Port]:
+			return errs.Invalid("expose[%d].port %d is there twice", i, p.Port)
+		case p.HostPort != 0 && taken[p.HostPort]:
+			return errs.Invalid("expose[%d].hostPort %d is there twice", i, p.HostPort)
+		}
+		seen[p.Port], taken[p.HostPort] = true, true
+	}
+	return nil
+}
+
+// Check says what is wrong with the ports that somebody asks for, whether or not they are free.
+func (l *Listeners) Check(ports []Port) error {
+	if err := Check(ports); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, p := range ports {
+		if err := l.admits(i, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admits says whether the range has a port; l.mu is held.
+func (l *Listeners) admits(i int, p Port) error {
+	switch {
+	case l.allowed == Range{}:
+		return errs.Denied("expose[%d]: this service exposes no ports; its operator allows it with the setting processes.exposePorts", i)
+	case p.HostPort != 0 && !l.allowed.has(p.HostPort):
+		return errs.Denied("expose[%d].hostPort %d is not one of %s, which the setting processes.exposePorts allows", i, p.HostPort, l.allowed)
+	}
+	return nil
+}
+
+// Open listens for an owner, who has none yet, and returns the ports with the host's. Either all are listened
+// at, or none: the error is of class Conflict where a port is in use, and Denied where it is not allowed.
+func (l *Listeners) Open(name string, ports []Port, dial Dial) (_ []Port, err error) {
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o, err := l.enter(name, ports, dial)
+	if err != nil {
+		return nil, err
+	}
+	for _, named := range []bool{true, false} { // else a port that is named might be given away
+		for i, p := range ports {
+			if named != (p.HostPort != 0) {
+				continue
+			}
+			if err := l.listen(o, i); err != nil {
+				l.leave(name)
+				return nil, err
+			}
+		}
+	}
+	l.serve(name, o)
+	return slices.Clone(o.ports), nil
+}
+
+// Reopen is Open for ports that were open before, under an earlier service: what cannot be listened at any more has
+// a Fault, as Ports says, and is tried again.
+func (l *Listeners) Reopen(name string, ports []Port, dial Dial) {
+	if len(ports) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o, err := l.enter(name, ports, dial)
+	if err != nil {
+		l.log.Error().Err(err).Str("owner", name).Msg("ports are not exposed again")
+		return
+	}
+	for i := range ports {
+		if err := l.listen(o, i); err != nil {
+			o.ports[i].Fault = err.Error()
+			l.log.Warn().Err(err).Str("owner", name).Msg("a port is not exposed again; it is tried further")
+			o.work.Go(func() { l.retry(name, o, i) })
+		}
+	}
+	l.serve(name, o)
+}
+
+// Ports are an owner's as they are now; nil for one who has none.
+func (l *Listeners) Ports(name string) []Port {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o := l.owners[name]; o != nil {
+		return slices.Clone(o.ports)
+	}
+	return nil
+}
+
+// enter makes an owner who does not listen yet, and leave takes one away who does not serve yet; l.mu is held.
+func (l *Listeners) enter(name string, ports []Port, dial Dial) (*owner, error) {
+	if l.closed || l.owners[name] != nil {
+		return nil, errors.New("cannot expose ports: the service ends, or they are exposed already")
+	}
+	o := &owner{dial: dial, slots: make(chan struct{}, MaxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
+	for i, p := range ports {
+		o.ports[i] = Port{Port: p.Port, HostPort: p.HostPort}
+	}
+	o.ctx, o.cancel = context.WithCancel(context.Background())
+	l.owners[name] = o
+	return o, nil
+}
+
+func (l *Listeners) leave(name string) {
+	l.owners[name].end()
+	delete(l.owners, name)
+}
+
+// serve begins to take connections; l.mu is held.
+func (l *Listeners) serve(name string, o *owner) {
+	for i, listener := range o.listeners {
+		if listener != nil {
+			l.take(name, o, i)
+		}
+	}
+}
+
+func (l *Listeners) take(name string, o *owner, i int) {
+	listener, port := o.listeners[i], o.ports[i].Port
+	o.work.Go(func() { o.serve(listener, port, l.log.With().Str("owner", name).Int("port", port).Logger()) })
+}
+
+// retry listens at a port as soon as that is possible.
+func (l *Listeners) retry(name string, o *owner, i int) {
+	for o.pause(l.retryAfter) {
+		l.mu.Lock()
+		if o.ctx.Err() == nil && l.listen(o, i) == nil {
+			o.ports[i].Fault = ""
+			l.take(name, o, i)
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+	}
+}
+
+// listen listens at the host's port that is asked for, or at the next of the range that is free, so that one that
+// was given up is not another's at once; l.mu is held.
+func (l *Listeners) listen(o *owner, i int) error {
+	p := &o.ports[i]
+	if err := l.admits(i, *p); err != nil {
+		return err
+	}
+	if p.HostPort != 0 {
+		listener, err := listenAt(p.HostPort)
+		if err != nil {
+			return errs.Conflict("expose[%d].hostPort %d cannot be listened at: %v", i, p.HostPort, rootOf(err))
+		}
+		o.listeners[i] = listener
+		return nil
+	}
+	for range l.allowed.Last - l.allowed.First + 1 {
+		port := l.next
+		if !l.allowed.has(port) {
+			port = l.allowed.First
+		}
+		l.next = port + 1
+		listener, err := listenAt(port)
+		switch {
+		case err == nil:
+			p.HostPort, o.listeners[i] = port, listener
+			return nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("cannot listen at port %d of the host: %w", port, rootOf(err))
+		}
+	}
+	return errs.Conflict("expose[%d]: all ports of %s are in use", i, l.allowed)
+}
+
+func listenAt(port int) (*net.TCPListener, error) {
+	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(Host), Port: port})
+}
+
+// rootOf is what the kernel said.
+func rootOf(err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return number
+	}
+	return err
+}
+
+// Close ends an owner's listeners and breaks the connections. It is content when there are none.
+func (l *Listeners) Close(name string) {
+	l.mu.Lock()
+	o := l.owners[name]
+	delete(l.owners, name)
+	if o != nil {
+		o.end()
+	}
+	l.mu.Unlock()
+	if o != nil {
+		l.await(&o.work)
+	}
+}
+
+// Shutdown closes all, for good.
+func (l *Listeners) Shutdown() {
+	var work sync.WaitGroup
+	l.mu.Lock()
+	l.closed = true
+	for _, o := range l.owners {
+		o.end()
+		work.Go(o.work.Wait)
+	}
+	l.owners = nil
+	l.mu.Unlock()
+	l.await(&work)
+}
+
+// end ends what an owner has; Listeners.mu is held. Who is in the middle of something finds out.
+func (o *owner) end() {
+	o.cancel()
+	for _, listener := range o.listeners {
+		if listener != nil {
+			_ = listener.Close()
+		}
+	}
+}
+
+// await waits for connections to break, but not for ever: who is inside may be slow on purpose.
+func (l *Listeners) await(work *sync.WaitGroup) {
+	done := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeLimit):
+		l.log.Warn().Msg("connections to exposed ports take long to break; they are not waited for")
+	}
+}

@@ -1,0 +1,98 @@
+package hostfs
+
+import (
+	"io/fs"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Type is what an entry of a directory is.
+type Type string
+
+// The types. Mount is an entry of a list upon which another file system is mounted: it has a name and
+// nothing else, and no operation goes into it.
+const (
+	Regular   Type = "file"
+	Directory Type = "directory"
+	Symlink   Type = "symlink"
+	FIFO      Type = "fifo"
+	Socket    Type = "socket"
+	Device    Type = "device"
+	Mount     Type = "mount"
+)
+
+// ID is the identity of a file, whatever its names are.
+type ID struct{ Dev, Ino uint64 }
+
+// Info describes a file as it was at one moment.
+type Info struct {
+	// Name is the last component of the name; "." for the root.
+	Name string
+	Type Type
+	// Size is in bytes, and means something for a regular file alone.
+	Size int64
+	// Mode has the nine permission bits and no other.
+	Mode    fs.FileMode
+	ModTime time.Time
+	ID
+	// Nlink counts the names of a regular file.
+	Nlink uint32
+}
+
+// inspect describes what the descriptor dir is, when name is empty, or else the entry name in dir,
+// without following it.
+func inspect(dir int, name string) (Info, error) {
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	var st unix.Statx_t
+	if err := retry(func() error { return unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS, &st) }); err != nil {
+		return Info{}, err
+	}
+	if name != "" && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return Info{Name: name, Type: Mount}, nil
+	}
+	return Info{
+		Name:    name,
+		Type:    typeOf(st.Mode),
+		Size:    int64(st.Size),
+		Mode:    fs.FileMode(st.Mode & 0o777),
+		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
+		ID:      ID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},
+		Nlink:   st.Nlink,
+	}, nil
+}
+
+func typeOf(mode uint16) Type {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return Regular
+	case unix.S_IFDIR:
+		return Directory
+	case unix.S_IFLNK:
+		return Symlink
+	case unix.S_IFIFO:
+		return FIFO
+	case unix.S_IFSOCK:
+		return Socket
+	}
+	return Device
+}
+
+// notRegular says why name cannot be read or written.
+func notRegular(name string, is Type) error {
+	at := shown(name)
+	switch is {
+	case Symlink:
+		return errs.Denied("%s is a symbolic link", at)
+	case Directory:
+		return errs.Invalid("%s is a directory", at)
+	case FIFO:
+		return errs.Invalid("%s is a FIFO, not a regular file", at)
+	}
+	return errs.Invalid("%s is a %s, not a regular file", at, is)
+}

@@ -1,0 +1,97 @@
+package hostfs
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// refuseLink returns an error of class ErrPermissionDenied when info is a file with several names, one
+// of which is denied. It looks through the denied directories each time, up to 20,000 entries, and
+// refuses when there are more. It is called with the owner's identity, to whom those directories may be
+// closed; so it looks from another thread.
+func (r *Root) refuseLink(info Info, name string) error {
+	if info.Type != Regular || info.Nlink < 2 || len(r.denied) == 0 {
+		return nil
+	}
+	found := make(chan error, 1)
+	go func() { found <- r.deniedName(info.ID, name) }()
+	return <-found
+}
+
+func (r *Root) deniedName(id ID, name string) error {
+	left := mostChecked
+	for _, where := range r.denied {
+		err := r.scan(where, left, nil, func(path string, info Info) error {
+			if left--; info.ID == id {
+				return errs.Denied("%s is another name of %s", shown(name), shown(path))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeniedLinks returns the identities of the denied regular files that have several names, sorted. It is
+// for whoever makes a container, and must cover the other names there too. The error says that the
+// denied directories cannot be read, or have over two million entries.
+func (r *Root) DeniedLinks() (ids []ID, err error) {
+	err = r.asService(func() error {
+		for _, where := range r.denied {
+			err := r.scan(where, mostVisited, nil, func(_ string, info Info) error {
+				ids = append(ids, info.ID)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(ids, func(a, b ID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	return slices.Compact(ids), nil
+}
+
+// FindNames returns all names beneath the root, outside of the denied ones, that regular files with the
+// given identities have, sorted. With more than most of them, with over two million entries to visit,
+// or with directories nested too deep, there is an error and no names: a part would be no use. Names
+// that someone moves while they are being looked for can be missed.
+func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	wanted := make(map[ID]bool, len(ids))
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	err = r.asService(func() error {
+		return r.scan(".", mostVisited, r.denied, func(path string, info Info) error {
+			if !wanted[info.ID] {
+				return nil
+			}
+			if len(names) == most {
+				return errTooManyNames
+			}
+			names = append(names, path)
+			return nil
+		})
+	})
+	if errors.Is(err, errTooManyNames) {
+		return nil, errs.Denied("denied files have more than %d other names", most)
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+var errTooManyNames = errors.New("too many names")

@@ -1,0 +1,98 @@
+package hostfs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Stat describes the entry name itself: a symbolic link is a Symlink, wherever it leads. It needs no
+// permission on the file, only on the directories that lead to it.
+func (r *Root) Stat(name string) (Info, error) {
+	if err := checkName(name); err != nil {
+		return Info{}, err
+	}
+	var info Info
+	err := r.asOwner(func() (err error) {
+		if info, err = look(r.dir, name); err != nil {
+			return r.fail(name, err)
+		}
+		return nil
+	})
+	return info, err
+}
+
+// mostNames bounds how many names of one directory List reads.
+const mostNames = 1_000_000
+
+// List returns the first entries of a directory, at most so many, sorted by name, and whether there are
+// more. An entry that vanishes meanwhile is left out. Of a directory with over a million entries it
+// does not see all, and the first are those of what it saw.
+func (r *Root) List(name string, most int) (entries []Info, more bool, err error) {
+	if err := checkName(name); err != nil {
+		return nil, false, err
+	}
+	if most < 1 {
+		return nil, false, errs.Invalid("a list of at most %d entries is none", most)
+	}
+	err = r.asOwner(func() error {
+		fd, err := openBeneath(r.dir, name, asList, 0)
+		if err != nil {
+			return r.fail(name, err)
+		}
+		dir := os.NewFile(uintptr(fd), name)
+		defer dir.Close()
+		var names []string
+		if names, more, err = firstNames(dir, most); err != nil {
+			return classify(name, err)
+		}
+		for _, leaf := range names {
+			info, err := inspect(fd, leaf)
+			if errors.Is(err, unix.ENOENT) {
+				continue
+			}
+			if err != nil {
+				return classify(join(name, leaf), err)
+			}
+			entries = append(entries, info)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return entries, more, nil
+}
+
+// firstNames keeps the smallest names only, so its memory does not grow with the directory.
+func firstNames(dir *os.File, most int) (names []string, more bool, err error) {
+	keep := func() {
+		slices.Sort(names)
+		if len(names) > most {
+			clear(names[most:])
+			names, more = names[:most], true
+		}
+	}
+	for seen := 0; seen < mostNames; {
+		// Names only: ReadDir would, on some file systems, look at the entries by path.
+		some, err := dir.Readdirnames(1024)
+		if errors.Is(err, io.EOF) {
+			keep()
+			return names, more, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		seen += len(some)
+		if names = append(names, some...); len(names) >= most+mostNames/16 {
+			keep()
+		}
+	}
+	keep()
+	return names, true, nil
+}

@@ -1,0 +1,70 @@
+package hostfs
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// maxName is the length in bytes of the longest name.
+const maxName = 4096
+
+// checkName returns an error of class ErrInvalidArgument when name is not a relative, clean name that
+// stays beneath the root. Other bytes than NUL are all allowed, UTF-8 or not.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errs.Invalid("the name is empty")
+	case len(name) > maxName:
+		return errs.Invalid("the name has %d bytes, more than %d", len(name), maxName)
+	case strings.Contains(name, "\x00"):
+		return errs.Invalid("%s holds a NUL byte", shown(name))
+	case name[0] == '/':
+		return errs.Invalid("%s is not relative to the root", shown(name))
+	case name == ".." || strings.HasPrefix(name, "../"):
+		return errs.Invalid("%s leads out of the root", shown(name))
+	case path.Clean(name) != name:
+		return errs.Invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, shown(name))
+	}
+	return nil
+}
+
+// checkEntry is checkName for what needs an entry in a directory, which the root itself is not.
+func checkEntry(name string) error {
+	if name == "." {
+		return errs.Invalid(`"." is the root directory itself`)
+	}
+	return checkName(name)
+}
+
+// split returns the directory of name and the entry in it.
+func split(name string) (dir, leaf string) {
+	if i := strings.LastIndexByte(name, '/'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return ".", name
+}
+
+// join is the inverse of split.
+func join(dir, leaf string) string {
+	if dir == "." {
+		return leaf
+	}
+	return dir + "/" + leaf
+}
+
+// within reports whether name is dir or lies beneath it, by whole components.
+func within(name, dir string) bool {
+	return name == dir || dir == "." || strings.HasPrefix(name, dir+"/")
+}
+
+// shown quotes as much of a name as a person reads in a message.
+func shown(name string) string {
+	const most = 200
+	if len(name) > most {
+		return fmt.Sprintf("%q...", name[:most])
+	}
+	return fmt.Sprintf("%q", name)
+}

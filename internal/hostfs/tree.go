@@ -1,0 +1,150 @@
+package hostfs
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+const (
+	// maxDepth bounds the descriptors that a walk holds: one for each directory on the way down.
+	maxDepth = 512
+	// mostVisited bounds the walks of a whole tree, and mostChecked those that a single read may cause.
+	mostVisited = 2_000_000
+	mostChecked = 20_000
+)
+
+// tree walks directories by descriptor, depth first, with a stack of its own. What is on the stack may
+// be moved meanwhile; the walk goes on in the same directories.
+type tree struct {
+	levels []*level
+	// left is how many more entries may be visited.
+	left int
+}
+
+type level struct {
+	dir *os.File
+	// path is that by which the walk came, for messages and results; leaf is its last component.
+	path, leaf string
+	names      []string
+	// passes counts how often Remove read the directory.
+	passes int
+}
+
+func (l *level) fd() int { return int(l.dir.Fd()) }
+
+func (t *tree) top() *level { return t.levels[len(t.levels)-1] }
+
+// enter goes into the directory leaf of parent. The error may be a bare errno.
+func (t *tree) enter(parent int, leaf, path string) error {
+	if len(t.levels) == maxDepth {
+		return errs.Invalid("%s is nested deeper than %d directories", shown(path), maxDepth)
+	}
+	fd, err := openBeneath(parent, leaf, asList, 0)
+	if err != nil {
+		return err
+	}
+	t.levels = append(t.levels, &level{dir: os.NewFile(uintptr(fd), leaf), path: path, leaf: leaf})
+	return nil
+}
+
+// next returns another name in the deepest directory, and "" at its end.
+func (t *tree) next() (string, error) {
+	at := t.top()
+	if len(at.names) == 0 {
+		names, err := at.dir.Readdirnames(512)
+		if errors.Is(err, io.EOF) {
+			return "", nil
+		}
+		if err != nil {
+			return "", classify(at.path, err)
+		}
+		at.names = names
+	}
+	if t.left--; t.left < 0 {
+		return "", errs.Denied("there are too many entries to look at")
+	}
+	name := at.names[0]
+	at.names = at.names[1:]
+	return name, nil
+}
+
+// leave returns to the directory above.
+func (t *tree) leave() {
+	_ = t.top().dir.Close()
+	t.levels = t.levels[:len(t.levels)-1]
+}
+
+func (t *tree) close() {
+	for len(t.levels) > 0 {
+		t.leave()
+	}
+}
+
+// scan calls visit for each regular file that has several names, at or beneath name, except beneath
+// those in skip. It does not follow links or cross mounts. An entry that vanishes, or turns into what
+// cannot be entered, is passed over.
+func (r *Root) scan(name string, most int, skip []string, visit func(path string, info Info) error) error {
+	info, err := look(r.dir, name)
+	if passedOver(err) {
+		return nil
+	}
+	if err != nil {
+		return classify(name, err)
+	}
+	t := tree{left: most}
+	defer t.close()
+	if err := t.visit(r.dir, name, name, info, visit); err != nil {
+		return err
+	}
+	for len(t.levels) > 0 {
+		leaf, err := t.next()
+		if err != nil {
+			return err
+		}
+		if leaf == "" {
+			t.leave()
+			continue
+		}
+		at := t.top()
+		path := join(at.path, leaf)
+		if slices.Contains(skip, path) {
+			continue
+		}
+		info, err := inspect(at.fd(), leaf)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return classify(path, err)
+		}
+		if err := t.visit(at.fd(), leaf, path, info, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tree) visit(dir int, leaf, path string, info Info, visit func(string, Info) error) error {
+	switch {
+	case info.Type == Regular && info.Nlink > 1:
+		return visit(path, info)
+	case info.Type == Directory:
+		if err := t.enter(dir, leaf, path); err != nil && !passedOver(err) {
+			return classify(path, err)
+		}
+	}
+	return nil
+}
+
+// passedOver reports whether err says that there is nothing to walk through: it is gone, or something
+// that a walk neither follows nor crosses.
+func passedOver(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) ||
+		errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)
+}

@@ -1,0 +1,144 @@
+package hostfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Write writes all of p or returns an error, of class ErrNoSpace when the disk or the quota is full.
+// After an error nothing is left of what was written, and Commit returns it again.
+func (w *Writer) Write(p []byte) (int, error) {
+	if w.closed {
+		return 0, os.ErrClosed
+	}
+	if w.failed != nil {
+		return 0, w.failed
+	}
+	before := w.written
+	// As the owner, because the quota is that of whoever writes.
+	err := w.root.owner.do(func() error {
+		for len(p) > 0 {
+			n := 0
+			err := retry(func() (err error) { n, err = unix.Write(w.file, p); return err })
+			if err == nil && n == 0 {
+				err = io.ErrShortWrite
+			}
+			if err != nil {
+				w.fail(classify(w.name, err))
+				return w.failed
+			}
+			w.written += int64(n)
+			p = p[n:]
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(w.written - before), nil
+}
+
+// Commit makes the file durable and visible, and returns how many bytes were written. It is of class
+// ErrConflict when, meanwhile, the directory was moved, or Exclusive or a first Append found the name
+// taken. After an error it is as if Abort had been called.
+func (w *Writer) Commit() (int64, error) {
+	if w.closed {
+		return 0, os.ErrClosed
+	}
+	if w.failed != nil {
+		w.close()
+		return 0, w.failed
+	}
+	if err := w.root.asOwner(w.finish); err != nil {
+		w.Abort()
+		return 0, err
+	}
+	w.close()
+	return w.written, nil
+}
+
+func (w *Writer) finish() error {
+	if w.temp == "" {
+		return classify(w.name, unix.Fsync(w.file))
+	}
+	entry, there, err := w.target()
+	if err != nil {
+		return err
+	}
+	if entry >= 0 {
+		_ = unix.Close(entry)
+	}
+	if err := unix.Fchmod(w.file, uint32(there.Mode&fs.ModePerm)); err != nil {
+		return classify(w.name, err)
+	}
+	if err := unix.Fsync(w.file); err != nil {
+		return classify(w.name, err)
+	}
+	if err := w.inPlace(); err != nil {
+		return err
+	}
+	if w.how == Replace {
+		err = unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
+	} else {
+		err = renameNew(w.dir, w.temp, w.dir, w.leaf)
+	}
+	return classify(w.name, err)
+}
+
+// inPlace checks, as late as can be, that the directory is still where it was and the new file in it.
+// Otherwise the owner moved them, and the content would appear elsewhere, or something else here.
+func (w *Writer) inPlace() error {
+	dir, err := openBeneath(w.root.dir, w.parent, asParent, 0)
+	if err != nil {
+		return w.root.fail(w.parent, err)
+	}
+	defer unix.Close(dir)
+	opened, err1 := inspect(w.dir, "")
+	present, err2 := inspect(dir, "")
+	written, err3 := inspect(w.file, "")
+	named, err4 := inspect(dir, w.temp)
+	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID || written.ID != named.ID {
+		return errs.Conflict("the directory of %s changed while the file was written", shown(w.name))
+	}
+	return nil
+}
+
+// Abort takes back what was written and closes the Writer. After Commit it does nothing.
+func (w *Writer) Abort() {
+	if w.closed {
+		return
+	}
+	_ = w.root.owner.do(func() error {
+		w.fail(os.ErrClosed)
+		return nil
+	})
+	w.close()
+}
+
+// fail takes back what was written, once. Appended bytes are cut off again, unless somebody else has
+// appended since: that is not ours to cut.
+func (w *Writer) fail(err error) {
+	if w.failed != nil {
+		return
+	}
+	w.failed = err
+	if w.temp != "" {
+		_ = unix.Unlinkat(w.dir, w.temp, 0)
+		return
+	}
+	if now, err := inspect(w.file, ""); err == nil && now.Size == w.old+w.written && w.written > 0 {
+		_ = unix.Ftruncate(w.file, w.old)
+	}
+}
+
+func (w *Writer) close() {
+	w.closed = true
+	_ = unix.Close(w.file)
+	_ = unix.Close(w.dir)
+}

@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Permissions are what a sandbox holds; a call is granted a part of it.
+type Permissions struct {
+	// WorkingDir is where commands start and what @workspace makes writable.
+	WorkingDir pathmap.ContainerPath
+	// WriteDirs and ReadDirs are what @write: and @read: may name, or anything below.
+	WriteDirs, ReadDirs []pathmap.ContainerPath
+	Network, Events     bool
+	// AppID makes the sandbox an app's; zero for none.
+	AppID AppID
+}
+
+// AppID names an app: a directory below Workspace/apps. ParseAppID makes it; the zero value is none.
+type AppID struct{ name string }
+
+func (a AppID) String() string { return a.name }
+
+// IsZero says that there is no app.
+func (a AppID) IsZero() bool { return a.name == "" }
+
+var appPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+
+// ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a letter
+// or digit; empty is none.
+func ParseAppID(s string) (AppID, error) {
+	if s != "" && !appPattern.MatchString(s) {
+		return AppID{}, errs.Invalid("%.140q may only have letters, digits, and . _ - after the first character, at most 128", s)
+	}
+	return AppID{s}, nil
+}
+
+// appsName is the directory of apps in a workspace ("App directory isolation").
+const appsName = "apps"
+
+// Workspace is the directory whose apps directory counts for this sandbox. It is the working directory,
+// or, where that lies in the app's own directory, the workspace that this is in.
+func (p Permissions) Workspace() pathmap.ContainerPath {
+	if p.AppID.IsZero() {
+		return p.WorkingDir
+	}
+	own := "/" + appsName + "/" + p.AppID.name
+	name := p.WorkingDir.String()
+	if i := strings.Index(name+"/", own+"/"); i > 0 {
+		return mustPath(name[:i])
+	}
+	return p.WorkingDir
+}
+
+// AppRoot is where the apps of this sandbox's workspace are.
+func (p Permissions) AppRoot() pathmap.ContainerPath { return child(p.Workspace(), appsName) }
+
+// appDir is the app's own directory, and appData what it may write to.
+func (p Permissions) appDir() pathmap.ContainerPath  { return child(p.AppRoot(), p.AppID.name) }
+func (p Permissions) appData() pathmap.ContainerPath { return child(p.appDir(), "data") }
+
+// appRoots are all directories of apps that this sandbox must not see into.
+func (s Subject) appRoots() []pathmap.ContainerPath {
+	return append([]pathmap.ContainerPath{child(Home, appsName), s.AppRoot()}, s.AppRoots...)
+}
+
+// holdsWorkspace says whether @workspace may be granted. An app agent writes to its data alone unless
+// its writeDirs say more.
+func (s Subject) holdsWorkspace() bool {
+	return s.Held().allows(s.WorkingDir, Writable)
+}
+
+// Check says what cannot be held: a working directory or a grantable path that no view could show so.
+// All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
+func (s Subject) Check() error {
+	held := s.Held()
+	faults := []error{}
+	if at, ok := held.At(s.WorkingDir); !ok || !s.WorkingDir.Within(Home) || at.Mode < ReadOnly {
+		faults = append(faults, s.outside("permissions.workingDir", s.WorkingDir, at, ok))
+	}
+	for _, dir := range s.WriteDirs {
+		if at, ok := held.At(dir); !ok || at.Mode != Writable {
+			faults = append(faults, s.outside("permissions.writeDirs", dir, at, ok))
+		}
+	}
+	for _, dir := range s.ReadDirs {
+		if at, ok := held.At(dir); !ok || at.Mode < ReadOnly {
+			faults = append(faults, s.outside("permissions.readDirs", dir, at, ok))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (s Subject) outside(field string, path pathmap.ContainerPath, at Region, shown bool) error {
+	switch {
+	case shown && at.Mode != Writable && at.Path != Home:
+		return errs.Denied("%s: %q cannot be granted: %s", field, path, at.Why)
+	case field == "permissions.workingDir":
+		return errs.Denied("%s %q is outside of %s", field, path, Home)
+	case s.inMount(path):
+		return errs.Denied("%s: %q is in a mount that is read-only", field, path)
+	default:
+		return errs.Denied("%s: %q is in no mount", field, path)
+	}
+}
+
+func (s Subject) inMount(path pathmap.ContainerPath) bool {
+	_, ok := s.mountOf(path)
+	return ok
+}
+
+// holds is the permissions as tags, for a person.
+func (s Subject) holds() string {
+	var tags []string
+	if s.Network {
+		tags = append(tags, TagNetwork)
+	}
+	if s.Events {
+		tags = append(tags, TagEvents)
+	}
+	if s.holdsWorkspace() {
+		tags = append(tags, TagWorkspace)
+	}
+	for _, dir := range s.WriteDirs {
+		tags = append(tags, tagWrite+dir.String())
+	}
+	for _, dir := range s.ReadDirs {
+		tags = append(tags, tagRead+dir.String())
+	}
+	if len(tags) == 0 {
+		return "no permissions"
+	}
+	return strings.Join(tags, ", ")
+}
+
+// child is a path one name below dir; the name is a constant or parsed.
+func child(dir pathmap.ContainerPath, name string) pathmap.ContainerPath {
+	path, err := dir.Resolve(name)
+	if err != nil {
+		return dir // too long for any file: nothing can be there
+	}
+	return path
+}

@@ -1,0 +1,135 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// preset is a name for the registries of a language, and what else people call it.
+type preset struct {
+	name    string
+	domains []string
+	aliases []string // no names of it; a message leads from them to it
+}
+
+// builtInPresets are those of the document Exec Allowed Domains, row by row.
+var builtInPresets = []preset{
+	{"dart", []string{"pub.dev", "storage.googleapis.com"}, []string{"pub", "flutter"}},
+	{"dotnet", []string{"nuget.org", "api.nuget.org", "globalcdn.nuget.org"}, []string{"nuget", "csharp", ".net"}},
+	{"go", []string{"proxy.golang.org", "sum.golang.org", "index.golang.org", "golang.org"}, []string{"golang"}},
+	{"java", []string{"repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org", "services.gradle.org"}, []string{"maven", "mvn", "gradle", "kotlin"}},
+	{"node", []string{"registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com", "bun.sh"}, []string{"npm", "npx", "pnpm", "yarn", "bun", "nodejs", "javascript", "typescript"}},
+	{"php", []string{"packagist.org", "repo.packagist.org"}, []string{"composer", "packagist"}},
+	{"python", []string{"pypi.org", "files.pythonhosted.org", "pypi.python.org"}, []string{"pip", "pip3", "pipx", "uv", "poetry", "pypi", "python3"}},
+	{"ruby", []string{"rubygems.org"}, []string{"gem", "bundler", "bundle", "rubygems"}},
+	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"}},
+}
+
+// builtIn is the table parsed, once.
+var builtIn = func() map[string]Domains {
+	parsed := map[string]Domains{}
+	for _, row := range builtInPresets {
+		domains, err := ParseDomains(row.domains)
+		if err != nil {
+			panic(err)
+		}
+		parsed[row.name] = domains
+	}
+	return parsed
+}()
+
+// Presets are the values that packageManagers may have. The zero value has those that are built in.
+type Presets struct{ own map[string]Domains }
+
+var presetPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+
+// NewPresets adds an operator's own presets to those that are built in: a name, and the patterns that
+// it stands for. All faults come in one error, of class ErrInvalidArgument.
+func NewPresets(own map[string][]string) (Presets, error) {
+	parsed := make(map[string]Domains, len(own))
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		domains, err := ParseDomains(own[name])
+		faults = append(faults, inField(fmt.Sprintf("preset %.40q", name), err)...)
+		switch {
+		case !presetPattern.MatchString(name):
+			faults = append(faults, errs.Invalid("preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32", name))
+		case builtIn[name].list != nil:
+			faults = append(faults, errs.Invalid("preset %q is built in; choose another name", name))
+		case len(own[name]) == 0:
+			faults = append(faults, errs.Invalid("preset %q has no domains", name))
+		case domains.Everything():
+			// Who gets all of the internet has asked for it, and in those words.
+			faults = append(faults, errs.Invalid("preset %q has the domain *, which a call can only name itself, in allowedDomains", name))
+		}
+		parsed[name] = domains
+	}
+	if len(faults) > 0 {
+		return Presets{}, errors.Join(faults...)
+	}
+	return Presets{parsed}, nil
+}
+
+// Names are all presets, sorted.
+func (p Presets) Names() []string {
+	return slices.Sorted(maps.Keys(p.all()))
+}
+
+// Resolve is what the named presets allow together. All faults come in one error, of class
+// ErrInvalidArgument.
+func (p Presets) Resolve(names []string) (Domains, error) {
+	var patterns []Domain
+	var faults []error
+	all := p.all()
+	for _, name := range names {
+		domains, ok := all[name]
+		if !ok {
+			faults = append(faults, errs.Invalid("unknown preset %.40q%s; the presets are %s", name, p.meant(name), strings.Join(p.Names(), ", ")))
+		}
+		patterns = append(patterns, domains.list...)
+	}
+	if len(faults) > 0 {
+		return Domains{}, errors.Join(faults...)
+	}
+	return newDomains(patterns), nil
+}
+
+func (p Presets) all() map[string]Domains {
+	if len(p.own) == 0 {
+		return builtIn
+	}
+	all := maps.Clone(builtIn)
+	maps.Copy(all, p.own)
+	return all
+}
+
+// meant is the preset that somebody meant who wrote it in capitals, or wrote one of its tools.
+func (p Presets) meant(name string) string {
+	name = strings.ToLower(strings.TrimSpace(name))
+	i := slices.IndexFunc(builtInPresets, func(row preset) bool { return slices.Contains(row.aliases, name) })
+	if _, known := p.all()[name]; !known && i < 0 {
+		return ""
+	} else if !known {
+		name = builtInPresets[i].name
+	}
+	return fmt.Sprintf(" (did you mean %s?)", name)
+}
+
+// inField puts the field in front of each fault that was joined.
+func inField(field string, err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var faults []error
+	for _, err := range joined.Unwrap() {
+		faults = append(faults, fmt.Errorf("%s: %w", field, err))
+	}
+	return faults
+}

@@ -1,0 +1,122 @@
+package policy
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// The tags of a call ("Exec and Durable Process Permissions"). Two more have a path behind them.
+const (
+	TagNetwork   = "@network"
+	TagEvents    = "@events"
+	TagWorkspace = "@workspace"
+	tagRead      = "@read:"
+	tagWrite     = "@write:"
+)
+
+// Grants are what a call asks for. The zero value asks for nothing: no network, and no place to write
+// to but /tmp.
+type Grants struct {
+	Network, Events, Workspace bool
+	Write, Read                []pathmap.ContainerPath
+}
+
+// ParseTags reads a call's tags. place reads a tag's path, which is absolute: a path inside, or one of
+// the host that a mount shows. All faults come in one error, of class ErrInvalidArgument, each with
+// its tag.
+func ParseTags(tags []string, place func(string) (pathmap.ContainerPath, error)) (Grants, error) {
+	var g Grants
+	var faults []error
+	for _, tag := range tags {
+		switch {
+		case tag == TagNetwork:
+			g.Network = true
+		case tag == TagEvents:
+			g.Events = true
+		case tag == TagWorkspace:
+			g.Workspace = true
+		case strings.HasPrefix(tag, tagRead):
+			path, err := place(tag[len(tagRead):])
+			g.Read, faults = append(g.Read, path), appendTag(faults, tag, err)
+		case strings.HasPrefix(tag, tagWrite):
+			path, err := place(tag[len(tagWrite):])
+			g.Write, faults = append(g.Write, path), appendTag(faults, tag, err)
+		default:
+			faults = append(faults, errs.Invalid("permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path and @write:/absolute/path", tag))
+		}
+	}
+	if len(faults) > 0 {
+		return Grants{}, errors.Join(faults...)
+	}
+	return g, nil
+}
+
+func appendTag(faults []error, tag string, err error) []error {
+	if err == nil {
+		return faults
+	}
+	return append(faults, errs.Invalid("permissions: tag %.200q: %v", tag, err))
+}
+
+// check refuses what the sandbox does not hold. v is the view that the grants come to: what lies in a
+// directory that is held may still be hidden, an app's or on a mount that is read-only.
+func (s Subject) check(g Grants, v View) error {
+	if g.Network && !s.Network {
+		return s.notHeld(TagNetwork, "")
+	}
+	if g.Events && !s.Events {
+		return s.notHeld(TagEvents, "")
+	}
+	held := s.everything()
+	if g.Workspace && !(s.writes(held, s.WorkingDir) && v.allows(s.WorkingDir, Writable)) {
+		return s.notHeld(TagWorkspace, s.whyNoWorkspace())
+	}
+	for _, path := range g.Write {
+		if !(s.writes(held, path) && v.allows(path, Writable)) {
+			return s.notHeld(tagWrite+path.String(), s.whyNot(path))
+		}
+	}
+	for _, path := range g.Read {
+		if !(s.reads(held, path) && v.allows(path, ReadOnly)) {
+			return s.notHeld(tagRead+path.String(), s.whyNot(path))
+		}
+	}
+	return nil
+}
+
+// writes and reads say whether a path lies in a place that is held; what every call has is held, too.
+func (s Subject) writes(held Grants, path pathmap.ContainerPath) bool {
+	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) || slices.ContainsFunc(held.Write, path.Within) ||
+		(!s.AppID.IsZero() && path.Within(s.appData()))
+}
+
+func (s Subject) reads(held Grants, path pathmap.ContainerPath) bool {
+	return path.Within(Home) || (s.HasSkills && path.Within(Skills)) || slices.ContainsFunc(held.Read, path.Within) || s.writes(held, path)
+}
+
+func (s Subject) whyNoWorkspace() string {
+	if !s.AppID.IsZero() {
+		return "an app writes to " + s.appData().String() + " alone"
+	}
+	return s.whyNot(s.WorkingDir)
+}
+
+// whyNot is the reason when there is a particular one.
+func (s Subject) whyNot(path pathmap.ContainerPath) string {
+	at, _ := s.Held().At(path)
+	if at.Path == Home {
+		return ""
+	}
+	return at.Why
+}
+
+func (s Subject) notHeld(tag, why string) error {
+	if why != "" {
+		why = " (" + why + ")"
+	}
+	return errs.Denied("permissions: %s is not granted to this sandbox%s; it holds %s", tag, why, s.holds())
+}

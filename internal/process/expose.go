@@ -1,0 +1,104 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/expose"
+)
+
+// What of a process can be seen from outside: whether it is ready, and its ports.
+
+// Ready says how to tell that a process is ready for its work: either a shell command line that ends with code
+// 0 inside, or a TCP port of the container's loopback that takes a connection.
+type Ready struct {
+	Command string `json:"command,omitempty"`
+	Port    int    `json:"port,omitempty"`
+	// IntervalMs is the time between two checks, TimeoutMs that for one, both in milliseconds.
+	IntervalMs int64 `json:"intervalMs"`
+	TimeoutMs  int64 `json:"timeoutMs"`
+}
+
+// Defaults and bounds of a Ready, in milliseconds, and of its Command, in bytes.
+const (
+	DefaultReadyInterval = 500
+	DefaultReadyTimeout  = 2000
+	MinReadyTime         = 100
+	MaxReadyTime         = 60_000
+	MaxReadyCommand      = 64 << 10
+)
+
+// Readiness is what the last check has found. It is the process's own word.
+type Readiness struct {
+	OK bool
+	// Since is when that became so; zero before the first check.
+	Since time.Time
+	// Message says why it is not ready, for people.
+	Message string
+}
+
+// checked is the Ready with what it does not say, or what is wrong with it.
+func (r Ready) checked() (Ready, error) {
+	setDefault(&r.IntervalMs, DefaultReadyInterval)
+	setDefault(&r.TimeoutMs, DefaultReadyTimeout)
+	switch {
+	case r.Command == "" && r.Port == 0:
+		return r, errs.Invalid("ready has neither command nor port")
+	case r.Command != "" && r.Port != 0:
+		return r, errs.Invalid("ready.command and ready.port exclude each other")
+	case r.Port == 0 && strings.TrimSpace(r.Command) == "":
+		return r, errs.Invalid("ready.command is blank")
+	case len(r.Command) > MaxReadyCommand:
+		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command), MaxReadyCommand)
+	case strings.ContainsRune(r.Command, 0):
+		return r, errs.Invalid("ready.command has a NUL")
+	case r.Port < 0 || r.Port > 65535:
+		return r, errs.Invalid("ready.port %d is not between 1 and 65535", r.Port)
+	case r.IntervalMs < MinReadyTime || r.IntervalMs > MaxReadyTime:
+		return r, errs.Invalid("ready.intervalMs %d is not between %d and %d", r.IntervalMs, MinReadyTime, MaxReadyTime)
+	case r.TimeoutMs < MinReadyTime || r.TimeoutMs > MaxReadyTime:
+		return r, errs.Invalid("ready.timeoutMs %d is not between %d and %d", r.TimeoutMs, MinReadyTime, MaxReadyTime)
+	}
+	return r, nil
+}
+
+// observed is the record of now with whether the process is ready, and with its ports. It reads what the process
+// says.
+func (m *Manager) observed(p *process) Record {
+	r := m.shown(p)
+	if r.Ready != nil && r.Status == Running {
+		r.Readiness = m.cfg.Runner.Readiness(r)
+	}
+	if r.Expose != nil {
+		r.Expose = m.cfg.Ports.Ports(p.id) // none when it has finished
+	}
+	return r
+}
+
+// expose opens the ports of a process that is to start; the turn is held.
+func (m *Manager) expose(p *process) error {
+	opened, err := m.cfg.Ports.Open(p.id, p.record.Expose, m.dialer(p))
+	if err != nil {
+		return err
+	}
+	r := p.record
+	r.Expose = opened
+	m.show(p, r)
+	return nil
+}
+
+// dialer connects to a process's ports, whichever container it runs in then.
+func (m *Manager) dialer(p *process) expose.Dial {
+	return func(ctx context.Context, port int) (expose.Conn, error) {
+		m.mu.Lock()
+		status, i := p.record.Status, p.instance()
+		m.mu.Unlock()
+		if status != Running {
+			return nil, fmt.Errorf("process %s does not run", p.id)
+		}
+		return m.cfg.Runner.Dial(ctx, i, port)
+	}
+}

@@ -1,0 +1,203 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// The log of a process is process.log and, of what was rotated away, process.log.1, process.log.2 and so
+// on, the older the higher. The process may write to their directory: what is found there may be anything
+// but a reason to wait or to leave it.
+const (
+	logName     = "process.log"
+	maxLogFiles = 101
+)
+
+// MaxTail is the most that Tail returns, in bytes.
+const MaxTail = 8 << 20
+
+// Log reads what a process has written, at a place of its own. It is for one goroutine at a time. Close
+// it.
+type Log struct {
+	dir      *os.File
+	clock    Clock
+	finished <-chan struct{} // closed when the process will not write any more
+	closing  <-chan struct{} // closed by Shutdown
+
+	at     *logFile // where Follow goes on; nil is before all there is
+	offset int64    // in at
+	next   *logFile // what comes after at, once nothing is written to that any more
+	skips  bool     // something may be missing before next
+}
+
+// Log opens the log of a user's process at its beginning.
+func (m *Manager) Log(user, id string) (*Log, error) {
+	p, err := m.find(user, id)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openLogDir(m.cfg.LogDir(m.shown(p)))
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errs.NotFound("process %q has no log", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log of process %s: %w", id, err)
+	}
+	return &Log{dir: dir, clock: m.cfg.Clock, finished: p.finished, closing: m.ctx.Done()}, nil
+}
+
+func openLogDir(name string) (*os.File, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), logName), nil
+}
+
+// Close frees what the Log holds.
+func (l *Log) Close() error {
+	l.moveTo(nil, 0)
+	return l.dir.Close()
+}
+
+// moveTo is where to read next; the Log owns file.
+func (l *Log) moveTo(file *logFile, offset int64) {
+	if l.at != nil {
+		l.at.close()
+	}
+	if l.next != nil && l.next != file {
+		l.next.close()
+	}
+	l.at, l.offset, l.next, l.skips = file, offset, nil, false
+}
+
+// Tail returns the last lines of the log, and of them the last bytes; a negative number is no bound,
+// but MaxTail is. Follow goes on where it ends.
+func (l *Log) Tail(lines int, size int64) ([]byte, error) {
+	if size < 0 || size > MaxTail {
+		size = MaxTail
+	}
+	files := l.files()
+	defer func() { closeAll(files) }()
+	var (
+		pieces [][]byte // from the end
+		have   int64
+		ends   int // of lines
+	)
+	// The end of a line that is before the first one wanted has to be seen, too.
+	enough := func() bool { return have >= size || lines >= 0 && ends > lines }
+	for _, file := range files {
+		end := file.size
+		for end > 0 && !enough() {
+			piece := make([]byte, min(64<<10, end, size-have))
+			read, err := file.ReadAt(piece, end-int64(len(piece)))
+			if err != nil && !errors.Is(err, io.EOF) {
+				return nil, fmt.Errorf("cannot read the log: %w", pathless(err))
+			}
+			if read == 0 { // it was cut meanwhile, by any amount
+				break
+			}
+			end -= int64(len(piece))
+			piece = piece[:read]
+			if len(pieces) == 0 && !bytes.HasSuffix(piece, []byte("\n")) {
+				ends++ // the last line goes on
+			}
+			ends += bytes.Count(piece, []byte("\n"))
+			have += int64(read)
+			pieces = append(pieces, piece)
+		}
+	}
+	if len(files) > 0 {
+		l.moveTo(files[0], files[0].size)
+		files = files[1:]
+	}
+	slices.Reverse(pieces)
+	return lastLines(slices.Concat(pieces...), lines), nil
+}
+
+// lastLines is the end of a text; a negative number is all.
+func lastLines(text []byte, lines int) []byte {
+	if lines < 0 {
+		return text
+	}
+	if lines == 0 {
+		return nil
+	}
+	start := len(bytes.TrimSuffix(text, []byte("\n")))
+	for ; lines > 0 && start >= 0; lines-- {
+		start = bytes.LastIndexByte(text[:start], '\n')
+	}
+	return text[start+1:]
+}
+
+// logFile is an open file of a log. While it is open, no other has its identity.
+type logFile struct {
+	*os.File
+	dev, ino uint64
+	size     int64 // when it was opened
+	modified time.Time
+	current  bool // it was found as process.log
+}
+
+func (f *logFile) same(other *logFile) bool { return f.dev == other.dev && f.ino == other.ino }
+
+func (f *logFile) close() { _ = f.File.Close() } // nothing was written
+
+func closeAll(files []*logFile) {
+	for _, file := range files {
+		file.close()
+	}
+}
+
+// files opens what there is of the log, the newest first. Rotation renames the older ones first, and while
+// it goes on one name is missing. A file that it moves ahead is met again, and newer ones may have been
+// met in between: the last meeting counts.
+func (l *Log) files() []*logFile {
+	var files []*logFile
+	missing := 0
+	for n := 0; n < maxLogFiles && missing < 2; n++ {
+		file := l.open(n)
+		if file == nil {
+			missing++
+			continue
+		}
+		missing = 0
+		if met := slices.IndexFunc(files, file.same); met >= 0 {
+			files[met].close()
+			files = slices.Delete(files, met, met+1)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// open opens one file of the log; nil is none that could be one.
+func (l *Log) open(n int) *logFile {
+	name := logName
+	if n > 0 {
+		name = fmt.Sprintf("%s.%d", logName, n)
+	}
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Openat(int(l.dir.Fd()), name, flags, 0)
+	if err != nil {
+		return nil
+	}
+	file := &logFile{File: os.NewFile(uintptr(fd), name), current: n == 0}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		file.close()
+		return nil
+	}
+	file.dev, file.ino, file.size = stat.Dev, stat.Ino, stat.Size
+	file.modified = time.Unix(stat.Mtim.Unix())
+	return file
+}

@@ -1,0 +1,161 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/expose"
+)
+
+// State is a word for whether a process runs, or ought to.
+type State string
+
+// What a process is, and the first two what it ought to be.
+const (
+	Running State = "running"
+	Stopped State = "stopped" // because it was told to
+	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
+)
+
+// Record is all that is known of a process. It is a value: whoever gets one must not change what its
+// maps, slices and pointers lead to. Times are UTC; a zero one has not come yet.
+type Record struct {
+	ID        string `json:"id"`
+	UserID    string `json:"userId"`
+	SandboxID string `json:"sandboxId,omitempty"`
+	// Token is the name of that by which it was asked for; empty for a caller at the socket.
+	Token string `json:"token,omitempty"`
+	Name  string `json:"name"`
+	// Command is a shell command line, Argv a program with its arguments: one of them is set.
+	Command         string            `json:"command,omitempty"`
+	Argv            []string          `json:"argv,omitempty"`
+	Login           bool              `json:"login,omitempty"`
+	Cwd             string            `json:"cwd"`
+	Home            string            `json:"home"`
+	Env             map[string]string `json:"env,omitempty"`
+	Grants          []string          `json:"grants"`
+	AllowedDomains  []string          `json:"allowedDomains,omitempty"`
+	PackageManagers []string          `json:"packageManagers,omitempty"`
+	Restrictions
+	Egress    Egress `json:"egress"`
+	KeepAlive bool   `json:"keepAlive"`
+	// HasSecrets says that it was given secrets and needs them for every start.
+	HasSecrets bool `json:"hasSecrets,omitempty"`
+	// Ready is nil when nobody asks whether it is. Readiness is told with one that runs, and not kept.
+	Ready     *Ready        `json:"ready,omitempty"`
+	Readiness Readiness     `json:"-"`
+	Expose    []expose.Port `json:"expose,omitempty"`
+	LogPath   string        `json:"logPath,omitempty"`
+
+	DesiredState State `json:"desiredState"`
+	Status       State `json:"status"`
+	// Reason says why it does not run, when its exit does not: text for a person.
+	Reason string `json:"reason,omitempty"`
+
+	// Instance and BootID say which run is this process's; both are empty while it does not run.
+	Instance Identity `json:"instance,omitzero"`
+	BootID   string   `json:"bootId,omitempty"`
+	// PID is its first program's on the engine's host, to look at; nothing is done by it. 0 is none.
+	PID int `json:"pid,omitempty"`
+
+	// RestartCount is how often it was started again, or tried to be.
+	RestartCount int `json:"restartCount"`
+	// BackoffMs is the delay before the last restart, or the next; NextRestartAt is set while it waits.
+	BackoffMs     int64     `json:"backoffMs"`
+	NextRestartAt time.Time `json:"nextRestartAt,omitzero"`
+
+	CreatedAt     time.Time `json:"createdAt"`
+	UpdatedAt     time.Time `json:"updatedAt"`
+	LastStartedAt time.Time `json:"lastStartedAt,omitzero"`
+	LastExitedAt  time.Time `json:"lastExitedAt,omitzero"`
+
+	// ExitCode is nil before the first exit, after a signal, and when nobody knows.
+	ExitCode *int `json:"exitCode"`
+	// Signal is the name of the one that ended it, such as SIGKILL; empty for none.
+	Signal    string `json:"signal,omitempty"`
+	OOMKilled bool   `json:"oomKilled"`
+	// LostBytes is output that could not be written, of all runs.
+	LostBytes uint64 `json:"lostBytes"`
+}
+
+// Egress is what a process may reach. Its meaning is the Runner's.
+type Egress struct {
+	Profile string   `json:"profile"`
+	Domains []string `json:"domains"`
+	Denied  []string `json:"denied"`
+}
+
+// Restrictions are what a process was not to have, whatever it was granted. Their meaning is the Runner's.
+type Restrictions struct {
+	DenyRead      []string `json:"denyRead,omitempty"`
+	DenyWrite     []string `json:"denyWrite,omitempty"`
+	DeniedDomains []string `json:"deniedDomains,omitempty"`
+}
+
+// Identity tells a run of a container from all others since the host has started.
+type Identity struct {
+	Container string    `json:"container"`
+	Started   time.Time `json:"started"` // as the engine says
+}
+
+func (i Identity) same(other Identity) bool {
+	return i.Container != "" && i.Container == other.Container && i.Started.Equal(other.Started)
+}
+
+// Finished says that a process neither runs nor is going to.
+func (r Record) Finished() bool { return r.Status != Running && !r.wanted() && !r.starting() }
+
+// wanted says that a process is to be started again when it does not run.
+func (r Record) wanted() bool { return r.KeepAlive && r.DesiredState == Running }
+
+// starting says that a process has not run yet, but is about to.
+func (r Record) starting() bool { return r.DesiredState == Running && r.LastStartedAt.IsZero() }
+
+// recordVersion is the version of a record's form on disk.
+const recordVersion = 1
+
+// onDisk is a Record in its file.
+type onDisk struct {
+	Version int `json:"version"`
+	Record
+}
+
+func (r Record) encode() ([]byte, error) {
+	return json.MarshalIndent(onDisk{Version: recordVersion, Record: r}, "", "  ")
+}
+
+var idPattern = regexp.MustCompile(`^p-[a-z2-7]{12}$`)
+
+// decode reads a record that must be about id, like a stranger's: whoever can write the file can write
+// anything.
+func decode(id string, text []byte) (Record, error) {
+	var on onDisk
+	if err := json.Unmarshal(text, &on); err != nil {
+		return Record{}, err
+	}
+	if on.Version != recordVersion {
+		return Record{}, fmt.Errorf("version %d is not known", on.Version)
+	}
+	r := on.Record
+	var faults []error
+	fault := func(is bool, format string, args ...any) {
+		if is {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(r.ID != id, "it is about %q", r.ID)
+	fault(r.UserID == "", "it has no userId")
+	fault((r.Command == "") == (len(r.Argv) == 0), "it has not one of command and argv")
+	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known", r.DesiredState)
+	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited, "status %q is not known", r.Status)
+	if r.Ready != nil {
+		_, err := r.Ready.checked()
+		faults = append(faults, err)
+	}
+	faults = append(faults, expose.Check(r.Expose))
+	fault(r.Status == Running && r.Instance.Container == "", "it runs in no container")
+	return r, errors.Join(faults...)
+}

@@ -1,0 +1,204 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/expose"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// New is a process that a caller asks for. What is said of no field is not looked at: it is kept for the
+// Runner, and the caller must not change what it leads to.
+type New struct {
+	UserID    string // must be set
+	SandboxID string
+	// Token is that by which it is asked for.
+	Token quota.Token
+	// Name is for people; one longer than MaxName characters is cut.
+	Name string
+	// Command is a shell command line, Argv a program with its arguments: one of them must be set.
+	Command         string
+	Argv            []string
+	Login           bool
+	Cwd, Home       string
+	Env             map[string]string
+	Grants          []string
+	AllowedDomains  []string
+	PackageManagers []string
+	Restrictions
+	Egress    Egress
+	KeepAlive bool
+	// Secrets are given to the Runner at each start. The manager keeps them sealed, and only where there
+	// may be another start.
+	Secrets map[string]string
+	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
+	Ready *Ready
+	// Expose lists ports inside that programs of the host may reach.
+	Expose []expose.Port
+}
+
+// MaxName is how many characters a process's name has at most.
+const MaxName = 80
+
+// Start makes a process and starts it. It blocks until the command runs. The notices say what was
+// changed of what was asked for. After an error there is no such process; errdefs.ErrResourceExhausted
+// says that there are too many.
+func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string, _ error) {
+	r, notices, err := n.record()
+	if err != nil {
+		return Record{}, nil, err
+	}
+	if err := m.cfg.Ports.Check(n.Expose); err != nil {
+		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
+	}
+	ctx, leave, err := m.enter(ctx)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	defer leave()
+	r.CreatedAt = m.now()
+	r.UpdatedAt = r.CreatedAt
+	p, err := m.admit(r, quota.Account{User: n.UserID, Token: n.Token})
+	if err != nil {
+		return Record{}, nil, err
+	}
+	defer p.give()
+	err = m.expose(p)
+	if err == nil {
+		err = m.begin(ctx, p, n.Secrets)
+	}
+	if err != nil {
+		m.forget(p)
+		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
+	}
+	m.event(p).Msg("process started")
+	return p.record, notices, nil
+}
+
+// record is the intent, or what is wrong with the request.
+func (n New) record() (r Record, notices []string, _ error) {
+	switch {
+	case n.UserID == "":
+		return r, nil, errs.Invalid("userId is empty")
+	case n.Command != "" && len(n.Argv) > 0:
+		return r, nil, errs.Invalid("command and argv exclude each other")
+	case len(n.Argv) > 0 && n.Argv[0] == "":
+		return r, nil, errs.Invalid("argv[0] is empty: it must be a program")
+	case len(n.Argv) == 0 && strings.TrimSpace(n.Command) == "":
+		return r, nil, errs.Invalid("command is empty")
+	}
+	var ready *Ready
+	if n.Ready != nil {
+		checked, err := n.Ready.checked()
+		if err != nil {
+			return r, nil, err
+		}
+		ready = &checked
+	}
+	name := n.Name
+	if letters := []rune(name); len(letters) > MaxName {
+		name = string(letters[:MaxName])
+		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), MaxName, name))
+	}
+	return Record{
+		ID:     "p-" + strings.ToLower(rand.Text()[:12]),
+		UserID: n.UserID, SandboxID: n.SandboxID, Token: n.Token.Name, Name: name,
+		Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Home: n.Home, Env: n.Env,
+		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Egress: n.Egress,
+		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0, Ready: ready, Expose: n.Expose,
+		DesiredState: Running, Status: Stopped,
+	}, notices, nil
+}
+
+// admit makes room for a process. The caller has its turn.
+func (m *Manager) admit(r Record, account quota.Account) (*process, error) {
+	r.LogPath = m.logPath(r)
+	givePlace, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the process: %w", err)
+	}
+	givePorts, err := m.cfg.Quotas.Take(account, quota.ExposedPorts, len(r.Expose))
+	if err != nil {
+		givePlace()
+		return nil, fmt.Errorf("cannot start the process: %w", err)
+	}
+	p := newProcess(r)
+	p.givePlace, p.givePorts = givePlace, givePorts
+	p.turn <- struct{}{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.processes[r.ID] = p
+	return p, nil
+}
+
+// begin records a new process and starts it; the turn is held. After an error nothing is left of it.
+func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string) error {
+	var sealed []byte
+	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again
+		var err error
+		if sealed, err = m.vault.seal(p.id, secrets); err != nil {
+			return err
+		}
+	}
+	if err := m.store.create(p.record, sealed); err != nil {
+		return fmt.Errorf("cannot record it: %w", err)
+	}
+	err := m.launch(ctx, p, secrets)
+	if err != nil {
+		if failed := m.remove(p); failed != nil {
+			m.log.Error().Err(failed).Str("process", p.id).Msg("cannot remove what is left of a process that did not start")
+		}
+	}
+	return err
+}
+
+// launch starts a process and records that it runs; the turn is held. After an error nothing runs.
+func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string) error {
+	i, err := m.cfg.Runner.Start(ctx, p.record, secrets)
+	if err != nil {
+		return err
+	}
+	r := p.record
+	r.Status, r.Reason = Running, ""
+	r.Instance, r.BootID, r.PID = i.identity(), m.cfg.BootID, i.PID
+	r.LastStartedAt = i.Started
+	if i.Started.IsZero() {
+		r.LastStartedAt = m.now()
+	}
+	if err = m.store.writeApplied(p.id, i.Applied); err == nil {
+		err = m.keep(p, r)
+	}
+	if err != nil {
+		m.discard(ctx, p, i)
+	}
+	return err
+}
+
+// discard removes an instance of a process; the turn is held. What cannot be removed now is before the
+// next start.
+func (m *Manager) discard(ctx context.Context, p *process, i Instance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	defer cancel()
+	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
+		m.log.Warn().Err(err).Str("process", p.id).Str("container", i.Container).Msg("cannot remove the container of a process")
+		p.leftovers = append(p.leftovers, i)
+	}
+}
+
+// clearLeftovers tries again to remove what discard could not; the turn is held.
+func (m *Manager) clearLeftovers(ctx context.Context, p *process) error {
+	left := p.leftovers
+	p.leftovers = nil
+	for _, i := range left {
+		m.discard(ctx, p, i)
+	}
+	if len(p.leftovers) > 0 {
+		return errors.New("an earlier container of the process cannot be removed")
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Stop sends a signal to all of a user's process and kills what is left of it after the grace. signal is
+// TERM, INT, HUP or KILL; empty is TERM. It blocks until the process has ended and returns its record. One
+// that has finished is left as it is. When ctx ends, or the service does before the next start, the
+// process is stopped all the same. A signal that comes while an earlier one has its grace is sent at once.
+func (m *Manager) Stop(ctx context.Context, user, id, signal string) (Record, error) {
+	sig, err := parseSignal(signal)
+	if err != nil {
+		return Record{}, err
+	}
+	p, err := m.find(user, id)
+	if err != nil {
+		return Record{}, err
+	}
+	err = m.attempt(ctx, func(ctx context.Context) error { return m.stop(ctx, p, sig) })
+	if err != nil {
+		return Record{}, err
+	}
+	return m.observed(p), nil
+}
+
+// StopAll stops a user's processes that have not finished, with TERM, all at the same time. It returns
+// those that it has stopped, by their creation, also with an error.
+func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
+	var (
+		work    sync.WaitGroup
+		mu      sync.Mutex
+		stopped = []Record{}
+		faults  []error
+	)
+	for _, r := range m.List(user) {
+		if r.Finished() {
+			continue
+		}
+		work.Go(func() {
+			r, err := m.Stop(ctx, user, r.ID, "TERM")
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				stopped = append(stopped, r)
+			case !errdefs.IsNotFound(err): // or it has been removed
+				faults = append(faults, err)
+			}
+		})
+	}
+	work.Wait()
+	byCreation(stopped)
+	return stopped, errors.Join(faults...)
+}
+
+// Remove deletes a user's process with its log, and stops it first, with TERM, when it runs. It blocks until
+// that is done; when ctx ends it is done all the same. After any other error the process is still there.
+func (m *Manager) Remove(ctx context.Context, user, id string) error {
+	p, err := m.find(user, id)
+	if err != nil {
+		return err
+	}
+	return m.attempt(ctx, func(ctx context.Context) error {
+		if err := p.take(ctx); err != nil {
+			return err
+		}
+		defer p.give()
+		if p.gone {
+			return notFound(id)
+		}
+		err := m.halt(ctx, p, unix.SIGTERM)
+		if err == nil {
+			err = m.clearLeftovers(ctx, p)
+		}
+		if err == nil {
+			err = m.remove(p)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot remove process %s: %w", id, err)
+		}
+		m.event(p).Msg("process removed")
+		m.forget(p)
+		return nil
+	})
+}
+
+// remove takes away what is on disk of a process.
+func (m *Manager) remove(p *process) error {
+	if err := m.cfg.Discard(p.record); err != nil {
+		return pathless(err)
+	}
+	return m.store.remove(p.id)
+}
+
+var signals = map[string]syscall.Signal{
+	"": unix.SIGTERM, "TERM": unix.SIGTERM, "INT": unix.SIGINT, "HUP": unix.SIGHUP, "KILL": unix.SIGKILL,
+}
+
+func parseSignal(name string) (syscall.Signal, error) {
+	sig, ok := signals[name]
+	if !ok {
+		return 0, errs.Invalid("signal %.20q is not TERM, INT, HUP or KILL", name)
+	}
+	return sig, nil
+}
+
+func (m *Manager) stop(ctx context.Context, p *process, sig syscall.Signal) error {
+	m.mu.Lock()
+	r, i := p.record, p.instance()
+	m.mu.Unlock()
+	if r.Status == Running && r.DesiredState == Stopped {
+		// Whoever has the turn waits for it to end. The signal names the container, so it is for no other.
+		if err := m.signal(ctx, i, sig); err != nil {
+			return err
+		}
+	}
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.give()
+	if p.gone {
+		return notFound(p.id)
+	}
+	return m.halt(ctx, p, sig)
+}
+
+// halt makes a process finish; the turn is held. That it ought to is recorded before anything is sent, so
+// that nothing starts it again, whatever happens in between.
+func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) error {
+	r := p.record
+	if r.Finished() {
+		return nil
+	}
+	r.DesiredState, r.NextRestartAt = Stopped, time.Time{}
+	if r.Status != Running {
+		r.Status = Stopped
+	}
+	if err := m.keep(p, r); err != nil {
+		return err
+	}
+	if r.Status == Stopped {
+		m.retire(p)
+		return nil
+	}
+	if err := m.signal(ctx, p.instance(), sig); err != nil {
+		return err
+	}
+	exit, err := m.exit(ctx, p.instance())
+	switch {
+	case errdefs.IsNotFound(err):
+		m.conclude(ctx, p, Exit{}, vanished)
+	case err != nil:
+		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v", err))
+	default:
+		m.conclude(ctx, p, exit, "")
+	}
+	return nil
+}
+
+func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) error {
+	grace := m.bounds.Load().StopGrace
+	ctx, cancel := context.WithTimeout(ctx, grace+callLimit)
+	defer cancel()
+	if err := m.cfg.Runner.Stop(ctx, i, sig, grace); err != nil {
+		return fmt.Errorf("cannot stop process %s: %w", i.Process, err)
+	}
+	return nil
+}
+
+func (m *Manager) exit(ctx context.Context, i Instance) (Exit, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	return m.cfg.Runner.Exit(ctx, i)
+}
+
+// retire makes a process final that neither runs nor is going to; the turn is held.
+func (m *Manager) retire(p *process) {
+	p.finish()
+	m.cfg.Ports.Close(p.id)
+	if err := m.store.dropSecrets(p.id); err != nil {
+		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot remove the secrets of a process that has finished")
+	}
+}

@@ -1,0 +1,194 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/durable"
+)
+
+// store is the records on disk, each in a directory of its own. A directory appears and goes whole, and
+// so does each file in it.
+type store struct{ dir string }
+
+// Files in a process's directory.
+const (
+	recordFile  = "record.json"
+	appliedFile = "sandbox.json"
+	secretsFile = "secrets"
+)
+
+// Endings of directories that are no process's.
+const (
+	unborn  = ".new"     // being made when the service ended
+	buried  = ".removed" // being removed
+	damaged = ".damaged" // set aside
+)
+
+func (s store) path(id string, name ...string) string {
+	return filepath.Join(append([]string{s.dir, id}, name...)...)
+}
+
+// load reads all records. What is damaged is set aside and told in problems; the others load.
+func (s store) load() (records []Record, problems []string, _ error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
+	}
+	if err := durable.Sweep(s.dir); err != nil {
+		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		id, _, _ := strings.Cut(name, ".")
+		if !idPattern.MatchString(id) {
+			continue
+		}
+		switch strings.TrimPrefix(name, id) {
+		case unborn, buried:
+			if err := os.RemoveAll(s.path(name)); err != nil {
+				problems = append(problems, fmt.Sprintf("cannot remove what is left of process %s: %v", id, pathless(err)))
+			}
+		case "":
+			r, err := s.read(id)
+			if err == nil {
+				err = pathless(durable.Sweep(s.path(id)))
+			}
+			if err == nil {
+				records = append(records, r)
+				continue
+			}
+			problems = append(problems, s.setAside(id, err))
+		default:
+			problems = append(problems, fmt.Sprintf("process %s was set aside earlier as %s", id, name))
+		}
+	}
+	return records, problems, nil
+}
+
+func (s store) read(id string) (Record, error) {
+	text, err := os.ReadFile(s.path(id, recordFile))
+	if err != nil {
+		return Record{}, pathless(err)
+	}
+	return decode(id, text)
+}
+
+// setAside renames the directory of a damaged record, and says so.
+func (s store) setAside(id string, why error) string {
+	aside := id + damaged
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(s.path(aside)); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		aside = fmt.Sprintf("%s.%d%s", id, n, damaged)
+	}
+	if err := os.Rename(s.path(id), s.path(aside)); err != nil {
+		return fmt.Sprintf("the record of process %s is damaged (%v) and cannot be set aside: %v", id, why, pathless(err))
+	}
+	return fmt.Sprintf("the record of process %s is damaged (%v); it was set aside as %s", id, why, aside)
+}
+
+// create makes a process's directory; sealed may be nil.
+func (s store) create(r Record, sealed []byte) (err error) {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	dir := s.path(r.ID + unborn)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return pathless(err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+			err = pathless(err)
+		}
+	}()
+	if sealed != nil {
+		if err := durable.WriteFile(filepath.Join(dir, secretsFile), sealed, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := durable.WriteFile(filepath.Join(dir, recordFile), text, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(dir, s.path(r.ID)); err != nil {
+		return err
+	}
+	return durable.SyncDir(s.dir)
+}
+
+// write replaces a process's record.
+func (s store) write(r Record) error {
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	return pathless(durable.WriteFile(s.path(r.ID, recordFile), text, 0o600))
+}
+
+// writeApplied replaces sandbox.json; nil leaves it.
+func (s store) writeApplied(id string, applied []byte) error {
+	if applied == nil {
+		return nil
+	}
+	return pathless(durable.WriteFile(s.path(id, appliedFile), applied, 0o600))
+}
+
+func (s store) sealed(id string) ([]byte, error) {
+	sealed, err := os.ReadFile(s.path(id, secretsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("its secrets are gone; start it anew with its secrets")
+	}
+	return sealed, pathless(err)
+}
+
+// dropSecrets takes away the secrets of a process that is not started any more.
+func (s store) dropSecrets(id string) error {
+	if err := os.Remove(s.path(id, secretsFile)); !errors.Is(err, fs.ErrNotExist) {
+		return pathless(err)
+	}
+	return nil
+}
+
+// remove takes a process's directory away, once its log's is away. After a crash there is still a record or, at
+// the next start, nothing.
+func (s store) remove(id string) error {
+	gone := s.path(id + buried)
+	if err := os.Rename(s.path(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return pathless(err)
+	}
+	return pathless(errors.Join(durable.SyncDir(s.dir), os.RemoveAll(gone)))
+}
+
+// pathless is an error without the path of the host that it names.
+func pathless(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("cannot %s: %w", path.Op, path.Err)
+	}
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return fmt.Errorf("cannot %s: %w", link.Op, link.Err)
+	}
+	return err
+}
+
+// byCreation orders records.
+func byCreation(records []Record) {
+	slices.SortFunc(records, func(a, b Record) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+}

@@ -1,0 +1,128 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Users are those for whom a caller acts. The zero value is nobody.
+type Users struct {
+	all bool
+	ids map[UserID]bool
+}
+
+// Everyone is all users, also those that come later.
+func Everyone() Users { return Users{all: true} }
+
+// Just is these users and no others; none is nobody.
+func Just(ids ...UserID) Users {
+	users := Users{ids: map[UserID]bool{}}
+	for _, id := range ids {
+		users.ids[id] = true
+	}
+	return users
+}
+
+// All says that there is no user for whom the caller does not act.
+func (u Users) All() bool { return u.all }
+
+// Has says whether a user is one of them.
+func (u Users) Has(id UserID) bool { return u.all || u.ids[id] }
+
+func (u Users) String() string {
+	if u.all {
+		return "everyone"
+	}
+	var names []string
+	for id := range maps.Keys(u.ids) {
+		names = append(names, id.id)
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return "nobody"
+	}
+	return strings.Join(names, ", ")
+}
+
+// Among is the service as callers have it who act for some users alone, or by a token, which is what they are
+// bounded as. What is of others does not exist there: every call finds its sandbox in the registry, and this one
+// has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
+func (s *Service) Among(users Users, token quota.Token) *Service {
+	if users.all && token == (quota.Token{}) {
+		return s
+	}
+	part := *s
+	part.among, part.token, part.registry = users, token, s.registry.Among(users, token)
+	return &part
+}
+
+// account is on whose behalf a call for a user takes what is bounded.
+func (s *Service) account(user UserID) quota.Account {
+	return quota.Account{User: user.id, Token: s.token}
+}
+
+// Ask counts a request for a sandbox, or with an empty id for none: its user and the caller's token may make so
+// many in a second. The error is of class ResourceExhausted.
+func (s *Service) Ask(id string) error {
+	account := quota.Account{Token: s.token}
+	if box, err := s.Get(id); err == nil {
+		account.User = box.User.id
+	}
+	return s.cfg().Quotas.Ask(account)
+}
+
+// mayHold refuses permissions that a caller who acts for some users alone cannot give: the control socket,
+// which is the engine's, and directories of the host outside of the user's folder in usersDir.
+func (s *Service) mayHold(box Sandbox) error {
+	if s.among.All() || !s.among.Has(box.User) { // or the registry says so
+		return nil
+	}
+	if box.Events {
+		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the engine's control socket")
+	}
+	users, err := pathmap.ParseHost(s.cfg().UsersDir)
+	if err != nil {
+		return err
+	}
+	folder := s.real(users) + "/" + box.User.id
+	outside := func(source pathmap.HostPath) bool { return !within(s.real(source), folder) }
+	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {
+		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
+	}
+	if box.SkillsDir == "" {
+		return nil
+	}
+	skills, err := pathmap.ParseHost(box.SkillsDir)
+	if err != nil {
+		return err
+	}
+	if outside(skills) {
+		return errs.Denied("skillsDir: only a caller who acts for everyone may take one that is not in the user's own folder")
+	}
+	return nil
+}
+
+// Containers lists the warm containers by name.
+func (s *Service) Containers() []dockerexec.Container {
+	all := s.executor.Containers()
+	if s.among.All() {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.among.Has(UserID{c.User}) })
+}
+
+// Decisions is the log of what egress decided.
+func (s *Service) Decisions() *decisions.Log {
+	log := s.cfg().Decisions
+	if s.among.All() || log == nil {
+		return log
+	}
+	return log.Among(func(user string) bool { return s.among.Has(UserID{user}) })
+}

@@ -1,0 +1,160 @@
+package sandbox
+
+import (
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+func TestUsers(t *testing.T) {
+	alice, bob := user(t, "alice"), user(t, "bob")
+	for _, tt := range []struct {
+		users           Users
+		all, alice, bob bool
+		text            string
+	}{
+		{Users{}, false, false, false, "nobody"},
+		{Just(), false, false, false, "nobody"},
+		{Just(bob, alice), false, true, true, "alice, bob"},
+		{Just(alice), false, true, false, "alice"},
+		{Everyone(), true, true, true, "everyone"},
+	} {
+		if u := tt.users; u.All() != tt.all || u.Has(alice) != tt.alice || u.Has(bob) != tt.bob || u.String() != tt.text {
+			t.Errorf("%s: %t %t %t", u, u.All(), u.Has(alice), u.Has(bob))
+		}
+	}
+}
+
+// What is another's is answered for as what does not exist, to the letter.
+func TestOthersSandboxesDoNotExist(t *testing.T) {
+	s := newService(t, nil, "")
+	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	view := s.Among(Just(user(t, "alice")), quota.Token{})
+	for _, call := range []struct {
+		name string
+		do   func(id string) error
+	}{
+		{"get", func(id string) error { _, err := view.Get(id); return err }},
+		{"delete", view.Delete},
+		{"exec", func(id string) error { _, err := view.Exec(t.Context(), id, Request{Command: "ls"}, nil); return err }},
+		{"read", func(id string) error { _, err := view.Read(t.Context(), id, ReadRequest{Path: "a"}); return err }},
+		{"processes", func(id string) error { _, err := view.Processes(id); return err }},
+	} {
+		bobs, nobodys := call.do("bobs"), call.do("gone")
+		if !cerrdefs.IsNotFound(bobs) || strings.ReplaceAll(bobs.Error(), "bobs", "gone") != nobodys.Error() {
+			t.Errorf("%s: %v, and of what does not exist: %v", call.name, bobs, nobodys)
+		}
+	}
+	if diff := cmp.Diff([]string{"agent"}, ids(view.List())); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"agent", "bobs"}, ids(s.List())); diff != "" {
+		t.Errorf("for everyone: want (-), got (+):\n%s", diff)
+	}
+	if _, err := s.Get("bobs"); err != nil {
+		t.Errorf("bob's sandbox is gone: %v", err)
+	}
+}
+
+func ids(list []Sandbox) []string {
+	var names []string
+	for _, box := range list {
+		names = append(names, box.ID.String())
+	}
+	return names
+}
+
+// TestWhatSomeUsersMayRegister holds a registration by a caller of alice's against that of one who acts for
+// everyone.
+func TestWhatSomeUsersMayRegister(t *testing.T) {
+	s := newService(t, nil, "")
+	cfg := s.cfg().Config
+	cfg.AllowedMountRoots = []string{cfg.UsersDir, "/srv"}
+	s.Use(cfg)
+	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	of := func(user, name string) []MountRequest {
+		return []MountRequest{{Source: cfg.UsersDir + "/" + user + "/" + name, Target: "/mnt/data"}}
+	}
+	for _, tt := range []struct {
+		name  string
+		id    string
+		r     Registration
+		class func(error) bool // nil for what is taken
+		want  string
+	}{
+		{"her own", "new", Registration{UserID: "alice", Network: true}, nil, ""},
+		{"her own again", "agent", Registration{UserID: "alice"}, nil, ""},
+		{"her own folder", "new", Registration{UserID: "alice", Mounts: of("alice", "data")}, nil, ""},
+		{"another user's", "new", Registration{UserID: "bob"}, cerrdefs.IsPermissionDenied, `userId "bob": this caller may act for alice alone`},
+		{"hers, for another user", "agent", Registration{UserID: "bob"}, cerrdefs.IsPermissionDenied, "for alice alone"},
+		{"a name that another user has", "bobs", Registration{UserID: "alice"}, cerrdefs.IsNotFound, `sandbox "bobs" is not this caller's: take another id`},
+		{"another user's folder", "new", Registration{UserID: "alice", Mounts: of("bob", "data")}, cerrdefs.IsPermissionDenied, "mounts[0].source: only a caller who acts for everyone"},
+		{"a folder whose name begins alike", "new", Registration{UserID: "alice", Mounts: of("alice2", "data")}, cerrdefs.IsPermissionDenied, "mounts[0].source"},
+		{"a folder of the operator's", "new", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/x", Target: "/mnt/x"}}}, cerrdefs.IsPermissionDenied, "mounts[0].source"},
+		{"skills of another's", "new", Registration{UserID: "alice", SkillsDir: "/srv/skills"}, cerrdefs.IsPermissionDenied, "skillsDir"},
+		{"the control socket", "new", Registration{UserID: "alice", Events: true}, cerrdefs.IsPermissionDenied, "permissions.events"},
+		{"a user that cannot be", "new", Registration{UserID: "Alice"}, cerrdefs.IsInvalidArgument, "upper-case"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			view := s.Among(Just(user(t, "alice")), quota.Token{})
+			_, _, err := view.Put(tt.id, tt.r)
+			switch {
+			case tt.class == nil && err != nil:
+				t.Error(err)
+			case tt.class != nil && (!tt.class(err) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), `"bob"`) != (tt.r.UserID == "bob")):
+				t.Errorf("%v, want %s", err, tt.want)
+			}
+			if box, err := s.Get("bobs"); err != nil || box.User != user(t, "bob") {
+				t.Errorf("bob's sandbox is now %+v, %v", box, err)
+			}
+		})
+	}
+	if _, _, err := s.Put("everyones", Registration{UserID: "alice", Events: true, SkillsDir: "/srv/skills", Mounts: of("bob", "data")}); err != nil {
+		t.Errorf("by a caller who acts for everyone: %v", err)
+	}
+}
+
+func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
+	s := newService(t, nil, "")
+	cfg := s.cfg().Config
+	cfg.Decisions = decisions.New(10)
+	s.Use(cfg)
+	s.executor = holding{&fakeExecutor{}, []dockerexec.Container{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
+	for _, name := range []string{"alice", "bob", ""} {
+		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
+	}
+	view := s.Among(Just(user(t, "alice")), quota.Token{})
+	if list := view.Decisions().Recent(decisions.Filter{}, 0); len(list) != 1 || list[0].User != "alice" {
+		t.Errorf("alice's decisions: %+v", list)
+	}
+	if list := view.Decisions().Recent(decisions.Filter{User: "bob"}, 0); len(list) != 0 {
+		t.Errorf("bob's decisions for alice: %+v", list)
+	}
+	if list := view.Containers(); len(list) != 1 || list[0].User != "alice" {
+		t.Errorf("alice's containers: %+v", list)
+	}
+	if n, m := len(s.Decisions().Recent(decisions.Filter{}, 0)), len(s.Containers()); n != 3 || m != 2 {
+		t.Errorf("for everyone: %d decisions, %d containers", n, m)
+	}
+	if none := s.Among(Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
+		t.Error("there is something for nobody")
+	}
+}
+
+// holding is an executor that has containers.
+type holding struct {
+	*fakeExecutor
+	list []dockerexec.Container
+}
+
+func (h holding) Containers() []dockerexec.Container { return h.list }

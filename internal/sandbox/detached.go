@@ -1,0 +1,87 @@
+package sandbox
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/attach"
+)
+
+// keepDetached is how long a command that went on without its caller is kept when it has ended, with up to 2 MiB
+// of its output.
+const keepDetached = 5 * time.Minute
+
+// endSlack is how long after its timeout a command may still wait for who looks at it: its container may have to
+// be made first.
+const endSlack = time.Minute
+
+// Detached is a command that goes on when its caller's connection is lost.
+type Detached = attach.Exec[Result]
+
+// StartExec runs a command as Exec does, but in the background: the callers that look at it may come and go.
+// With stdin, that comes from them. Faults of the request are how the command ends then, before its start. Of ctx
+// it takes the log alone, which has the request's id.
+func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*Detached, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	c := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	log := zerolog.Ctx(ctx)
+	return s.detached.Start(c, func(ctx context.Context, e *Detached) (Result, error) {
+		ctx = log.WithContext(ctx)
+		if stdin {
+			r.Stdin = e.Input.Stdin()
+		}
+		r.Signals, r.Resizes = e.Input.Signals(), e.Input.Resizes()
+		r.Started, r.Refused = e.Started, e.Refused
+		output := func(stream dockerexec.Stream, data []byte) error { return e.Output(ctx, stream, data) }
+		timeout, _ := r.timeout(s.cfg())
+		defer time.AfterFunc(timeout+endSlack, e.End).Stop()
+		ended, err := s.exec(ctx, box, r, output)
+		e.Input.End(context.Canceled) // nobody reads stdin any more
+		if err == nil && ended.CommandFault != "" {
+			err = output(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+			ended.CommandFault = "" // the exit code says as much
+		}
+		return ended, err
+	})
+}
+
+// commandText is the command for a list: the begin of it, if it is long.
+func commandText(r Request) string {
+	text := r.Command
+	if len(r.Argv) > 0 {
+		text = strings.Join(r.Argv, " ")
+	}
+	const most = 1000
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// DetachedExecs lists those of the sandbox's user, the oldest first.
+func (s *Service) DetachedExecs(id string) ([]*Detached, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.detached.List(box.User.id), nil
+}
+
+// DetachedExec finds one of the sandbox's user. Another user's is not found.
+func (s *Service) DetachedExec(id, execID string) (*Detached, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.detached.Get(box.User.id, execID)
+}
+
+// EndDetached ends all commands that go on without their caller, and waits for them.
+func (s *Service) EndDetached() { s.detached.Shutdown() }

@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// variables are where a command's home is, and what makes tools keep their state where it can be written: they
+// look for their configuration at home and write below state, which is home where that can be written. What they
+// need for the moment is in tmp. Where a tool would find only in state what somebody has configured at home (git's
+// configuration, npm's, what pip has installed for a user), it is left to look at home.
+func (p plan) variables() map[string]string {
+	state := p.state
+	return map[string]string{
+		"HOME":        p.home,
+		"USERPROFILE": p.home,
+
+		"XDG_CONFIG_HOME": state + "/.config",
+		"XDG_CACHE_HOME":  state + "/.cache",
+		"XDG_DATA_HOME":   state + "/.local/share",
+		"XDG_STATE_HOME":  state + "/.local/state",
+
+		"TMPDIR": p.tmp,
+		"TMP":    p.tmp,
+		"TEMP":   p.tmp,
+
+		"CARGO_HOME":         state + "/.cargo",
+		"RUSTUP_HOME":        state + "/.rustup",
+		"GOPATH":             state + "/go",
+		"GOCACHE":            state + "/.cache/go-build",
+		"GOMODCACHE":         state + "/go/pkg/mod",
+		"npm_config_cache":   state + "/.npm",
+		"NODE_REPL_HISTORY":  state + "/.node_repl_history",
+		"YARN_CACHE_FOLDER":  state + "/.cache/yarn",
+		"YARN_GLOBAL_FOLDER": state + "/.yarn/berry",
+		"PNPM_HOME":          state + "/.local/share/pnpm",
+		"PIP_CACHE_DIR":      state + "/.cache/pip",
+		"UV_CACHE_DIR":       state + "/.cache/uv",
+		"GEM_HOME":           state + "/.gem",
+		"BUNDLE_USER_HOME":   state + "/.bundle",
+		"COMPOSER_HOME":      state + "/.composer",
+		"NUGET_PACKAGES":     state + "/.nuget/packages",
+		"DOTNET_CLI_HOME":    state,
+		"PUB_CACHE":          state + "/.pub-cache",
+		"GRADLE_USER_HOME":   state + "/.gradle",
+		"MAVEN_USER_HOME":    state + "/.m2",
+	}
+}
+
+// trustVariables make programs trust the certificates of a bundle that do not look where the image's own programs
+// do, or have a list of their own.
+func trustVariables(bundle string) map[string]string {
+	if bundle == "" {
+		return nil
+	}
+	variables := map[string]string{}
+	for _, name := range []string{
+		"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "PIP_CERT",
+		"NODE_EXTRA_CA_CERTS", "DENO_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT", "COMPOSER_CAFILE", "HEX_CACERTS_PATH",
+		"AWS_CA_BUNDLE", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+	} {
+		variables[name] = bundle
+	}
+	return variables
+}
+
+// terminalVariables say which terminal is meant where the call does not: one that all programs know.
+func terminalVariables(r Request) map[string]string {
+	if r.Terminal == nil {
+		return nil
+	}
+	return map[string]string{"TERM": "xterm-256color"}
+}
+
+// environment is a command's whole environment, sorted: the image's, then what this service sets, then what the call
+// gives, the later over the earlier.
+func (p plan) environment(given ...map[string]string) []string {
+	layers := append([]map[string]string{p.variables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
+	return environment(p.platform.env, layers...)
+}
+
+func environment(image []string, given ...map[string]string) []string {
+	all := map[string]string{}
+	for _, entry := range image {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			all[name] = value
+		}
+	}
+	for _, layer := range given {
+		maps.Copy(all, layer)
+	}
+	env := make([]string, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		env = append(env, name+"="+all[name])
+	}
+	return env
+}
+
+// checkVariables refuses what execve cannot carry. Values are not shown: they may be secrets.
+func checkVariables(field string, variables map[string]string) error {
+	for name, value := range variables {
+		switch {
+		case name == "":
+			return errs.Invalid("%s has a variable without a name", field)
+		case strings.ContainsAny(name, "=\x00"):
+			return errs.Invalid("%s has the name %q: a name has neither = nor NUL", field, name)
+		case strings.Contains(value, "\x00"):
+			return errs.Invalid("%s.%s has a NUL byte", field, name)
+		}
+	}
+	return nil
+}

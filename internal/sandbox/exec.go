@@ -1,0 +1,224 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// maxCommandBytes bounds a command with its environment: about what Linux can start.
+const maxCommandBytes = 2 << 20
+
+// Request is a command that a caller asks for, as it came.
+type Request struct {
+	// Command is a shell command line, Argv a program with its arguments: one of them is set.
+	Command string
+	Argv    []string
+	// Login makes the shell a login shell. It goes with Command.
+	Login bool
+	// Permissions are the call's grants, as tags.
+	Permissions []string
+	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
+	// presets of such patterns. They go with @network.
+	AllowedDomains, PackageManagers []string
+	Restrictions
+	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
+	// home, and for the state /tmp where not all of the home can be written.
+	Home string
+	// Cwd is relative to the working directory, or absolute and in it; empty is the working
+	// directory.
+	Cwd string
+	// Env and Secrets are added to the environment. Secrets win, and are never logged.
+	Env     map[string]string
+	Secrets map[string]string
+	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new ones; nil for none. All
+	// output is stdout then.
+	Terminal *dockerexec.Size
+	Resizes  <-chan dockerexec.Size
+	// Timeout is nil for the default, which with a terminal is the most there is.
+	Timeout *time.Duration
+	// Stdin is nil for none.
+	Stdin io.Reader
+	// Signals are passed on to the command; nil for none.
+	Signals <-chan syscall.Signal
+	// MaxOutput is how many bytes of each stream are passed on; 0 for all.
+	MaxOutput int64
+	// Started is called once, when a container is ready and just before the command starts; nil
+	// for none.
+	Started func()
+	// Refused is told each line of Result.Refused as soon as it is known, with the count that it has then; nil
+	// for none. It is called by one goroutine at a time, after Started and beside the output.
+	Refused func(decisions.Summary)
+}
+
+// Restrictions are what a call gives up of what it would get otherwise. They win over all that it asks for.
+type Restrictions struct {
+	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
+	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
+	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
+	DenyRead, DenyWrite, DeniedDomains []string
+}
+
+// Result is how a command ended.
+type Result struct {
+	dockerexec.Result
+	// Cwd is where it ran, as a container path.
+	Cwd string
+	// Duration is from the call to the command's end.
+	Duration time.Duration
+	// Refused is what the command wanted to reach and did not, and MoreRefused how many further names
+	// there were. Calls that run in one container at the same time have each other's in it, too.
+	Refused     []decisions.Summary
+	MoreRefused int
+}
+
+// Failed says that the command did not simply succeed.
+func (r Result) Failed() bool {
+	return r.ExitCode != 0 || r.Signal != 0 || r.TimedOut || r.CommandFault != ""
+}
+
+// Exec runs a command in the sandbox's container, and blocks until it and all that it started have
+// ended. out receives its output, as dockerexec.Output says. Faults of the request are found before
+// anything is started. When ctx ends, so does the command.
+func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec.Output) (Result, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		s.watchExec().end(ctx, Result{}, err)
+		return Result{}, err
+	}
+	return s.exec(ctx, box, r, out)
+}
+
+func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out dockerexec.Output) (Result, error) {
+	watch := s.watchExec()
+	ended, err := s.run(ctx, box, r, out, watch)
+	watch.end(ctx, ended, err)
+	return ended, err
+}
+
+func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexec.Output, watch *execWatch) (Result, error) {
+	done, err := s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
+	if err != nil {
+		return Result{}, fmt.Errorf("cannot run the command: %w", err)
+	}
+	defer done()
+	command, err := s.command(box, r)
+	if err != nil {
+		return Result{}, err
+	}
+	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions})
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.makeTmpHome(ctx, p); err != nil {
+		return Result{}, err
+	}
+	command.Token = s.token
+	command.Env = p.environment(terminalVariables(r), r.Env, r.Secrets)
+	var refused *refusals
+	if p.spec.Egress.Profile != "" {
+		refused = s.refusals(p.spec.ContainerName(), r.Refused)
+		defer refused.end()
+	}
+	command.Started = func() {
+		if r.Started != nil {
+			r.Started()
+		}
+		refused.start(ctx)
+	}
+	watch.decided()
+	result, err := s.executor.Run(ctx, p.spec, command, out)
+	watch.ran(result)
+	if err != nil {
+		return Result{}, err
+	}
+	if result.CwdFault != "" {
+		return Result{}, errs.Invalid("cannot run in cwd %s", result.CwdFault)
+	}
+	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
+	ended.Refused, ended.MoreRefused = refused.end()
+	return ended, nil
+}
+
+// command checks a request and makes it a command without its environment.
+func (s *Service) command(box Sandbox, r Request) (dockerexec.Command, error) {
+	cfg := s.cfg()
+	c := dockerexec.Command{
+		Argv: r.Argv, Shell: r.Command, Login: r.Login, Stdin: r.Stdin, Signals: r.Signals,
+		Terminal: r.Terminal, Resizes: r.Resizes,
+		Grace: cfg.KillGrace, MaxOutput: r.MaxOutput,
+	}
+	if err := checkCommand(r); err != nil {
+		return c, err
+	}
+	var most time.Duration
+	if c.Timeout, most = r.timeout(cfg); c.Timeout <= 0 || c.Timeout > most {
+		return c, errs.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), most.Milliseconds())
+	}
+	paths, err := s.paths(box)
+	if err != nil {
+		return c, err
+	}
+	cwd, err := resolve(paths, box.WorkingDir, r.Cwd)
+	if err != nil {
+		return c, errs.Invalid("cwd: %v", err)
+	}
+	if !cwd.Within(box.WorkingDir) && !box.mounts(cwd) {
+		return c, errs.Denied("cwd %q is outside of the working directory %s, and in no further mount", cwd, box.WorkingDir)
+	}
+	c.Cwd = cwd.String()
+	return c, nil
+}
+
+// timeout is how long a command may take, and how long it might at most.
+func (r Request) timeout(cfg *settings) (timeout, most time.Duration) {
+	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
+	if r.Terminal != nil { // somebody sits there
+		timeout, most = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout
+	}
+	if r.Timeout != nil {
+		timeout = *r.Timeout
+	}
+	return timeout, most
+}
+
+func checkCommand(r Request) error {
+	size := len(r.Command)
+	for i, arg := range r.Argv {
+		if strings.Contains(arg, "\x00") {
+			return errs.Invalid("argv[%d] has a NUL byte", i)
+		}
+		size += len(arg) + 1
+	}
+	for _, variables := range []map[string]string{r.Env, r.Secrets} {
+		for name, value := range variables {
+			size += len(name) + len(value) + 2
+		}
+	}
+	switch {
+	case r.Command != "" && len(r.Argv) > 0:
+		return errs.Invalid("command and argv are both set; give one")
+	case strings.TrimSpace(r.Command) == "" && len(r.Argv) == 0:
+		return errs.Invalid("command is empty")
+	case len(r.Argv) > 0 && r.Argv[0] == "":
+		return errs.Invalid("argv[0] is empty")
+	case strings.Contains(r.Command, "\x00"):
+		return errs.Invalid("command has a NUL byte")
+	case r.Login && r.Command == "":
+		return errs.Invalid("login goes with command, not with argv")
+	case size > maxCommandBytes:
+		return errs.Invalid("the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file", size, maxCommandBytes)
+	}
+	if err := checkVariables("env", r.Env); err != nil {
+		return err
+	}
+	return checkVariables("secrets", r.Secrets)
+}

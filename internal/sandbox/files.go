@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// Write writes a file whole, or appends to it. A reader sees the old content or the new; after a fault
+// there is the old.
+func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
+	if r.Append && r.Exclusive {
+		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
+	}
+	how := hostfs.Replace
+	switch {
+	case r.Append:
+		how = hostfs.Append
+	case r.Exclusive:
+		how = hostfs.Exclusive
+	}
+	return s.write(ctx, id, r.Path, how, bytes.NewReader(r.Content))
+}
+
+// Upload writes a file from a stream, as Write does; a stream that is cut short changes nothing.
+func (s *Service) Upload(ctx context.Context, id string, r UploadRequest) (Written, error) {
+	how := hostfs.Replace
+	if r.Exclusive {
+		how = hostfs.Exclusive
+	}
+	return s.write(ctx, id, r.Path, how, r.Body)
+}
+
+func (s *Service) write(ctx context.Context, id, written string, how hostfs.How, body io.Reader) (Written, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Written{}, err
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "write", mode: policy.Writable, absolute: true})
+	if err != nil {
+		return Written{}, err
+	}
+	defer t.close()
+	file, err := t.root.Create(t.name, how)
+	if err != nil {
+		return Written{}, t.failed("write", err)
+	}
+	defer file.Abort()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, body, make([]byte, copyBuffer)); err != nil {
+		return Written{}, t.failed("write", err)
+	}
+	n, err := file.Commit()
+	if err != nil {
+		return Written{}, t.failed("write", err)
+	}
+	return Written{Bytes: n, ResolvedPath: t.resolved(), SandboxPath: display(t.path)}, nil
+}
+
+// copyBuffer is how much of an upload is in memory.
+const copyBuffer = 256 << 10
+
+// Download opens a file; the caller closes it.
+func (s *Service) Download(ctx context.Context, id, written string) (Download, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Download{}, err
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "read", mode: policy.ReadOnly})
+	if err != nil {
+		return Download{}, err
+	}
+	defer t.close() // an open file needs neither
+	file, err := t.root.OpenFile(t.name)
+	if err != nil {
+		return Download{}, t.failed("read", err)
+	}
+	return Download{ReadSeekCloser: file, Name: path.Base(t.path.String()), Size: file.Size(), ModTime: file.ModTime()}, nil
+}
+
+// maxEntries is how many names a listing has.
+const maxEntries = 10_000
+
+// ListDir lists a directory by name. What is hidden is not in it.
+func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Listing{}, err
+	}
+	if written == "" {
+		written = "."
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "list", mode: policy.ReadOnly})
+	if err != nil {
+		return Listing{}, err
+	}
+	defer t.close()
+	list := Listing{Path: display(t.path), Entries: []Entry{}}
+	entries, more, err := t.root.List(t.name, maxEntries)
+	if err != nil {
+		return Listing{}, t.failed("list", err)
+	}
+	list.Truncated = more
+	for _, e := range entries {
+		if t.shows(e.Name) {
+			list.Entries = append(list.Entries, entry(e))
+		}
+	}
+	return list, nil
+}
+
+// shows says whether a name in a directory is to be seen.
+func (t spot) shows(name string) bool {
+	child, err := t.path.Resolve("./" + name)
+	if err != nil {
+		return true // a name that no path of ours can hold hides nothing
+	}
+	at, ok := t.view.At(child)
+	return ok && (at.Mode >= policy.ReadOnly || (at.Mode == policy.Empty && at.Path == child))
+}
+
+// Stat describes what is at a path, which may be a symbolic link.
+func (s *Service) Stat(ctx context.Context, id, written string) (Entry, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "look at", mode: policy.ReadOnly})
+	if err != nil {
+		return Entry{}, err
+	}
+	defer t.close()
+	info, err := t.root.Stat(t.name)
+	if err != nil {
+		return Entry{}, t.failed("look at", err)
+	}
+	info.Name = path.Base(t.path.String())
+	return entry(info), nil
+}
+
+func entry(i hostfs.Info) Entry {
+	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()), ModTime: i.ModTime}
+}
+
+// Mkdir makes a directory, with parents also those above it.
+func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) error {
+	box, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "make", mode: policy.Writable, absolute: true})
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return t.failed("make", t.root.Mkdir(t.name, parents))
+}
+
+// Remove removes a file, or with recursive a directory and all that is in it.
+func (s *Service) Remove(ctx context.Context, id, written string, recursive bool) error {
+	box, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	t, err := s.locate(ctx, box, "path", written, want{doing: "remove", mode: policy.Writable, absolute: true, whole: true})
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return t.failed("remove", t.root.Remove(t.name, recursive))
+}
+
+// Move renames a file or directory within one mount.
+func (s *Service) Move(ctx context.Context, id string, r MoveRequest) error {
+	box, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	w := want{doing: "move", mode: policy.Writable, absolute: true, whole: true}
+	from, err := s.locate(ctx, box, "from", r.From, w)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	to, err := s.locate(ctx, box, "to", r.To, w)
+	if err != nil {
+		return err
+	}
+	defer to.close()
+	if from.host != to.host {
+		return errs.Invalid("cannot move %q to %q: they are in different mounts; copy it and remove it", display(from.path), display(to.path))
+	}
+	return from.failed(fmt.Sprintf("move to %q:", display(to.path)), from.root.Move(from.name, to.name, r.Overwrite))
+}
+
+// Explain says what a call would get, and why, before anything runs; nothing is made for it.
+func (s *Service) Explain(ctx context.Context, id string, r ExplainRequest) (Explanation, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Explanation{}, err
+	}
+	p, err := s.plan(ctx, box, ask{
+		tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions, look: true,
+	})
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := Explanation{
+		User: box.User.id, WorkingDir: box.WorkingDir.String(), Runtime: p.spec.Runtime(),
+		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
+		Fingerprint: string(p.spec.Fingerprint()),
+	}
+	for _, region := range p.decision.View.Regions() {
+		e.Places = append(e.Places, Place{Path: region.Path.String(), Mode: region.Mode.String(), Why: region.Why})
+	}
+	if p.decision.Events {
+		e.Events = "the engine's control socket at " + EventsPath
+	}
+	for _, c := range s.executor.Containers() {
+		e.Warm = e.Warm || (string(c.Fingerprint) == e.Fingerprint && c.State != "starting")
+	}
+	return e, nil
+}

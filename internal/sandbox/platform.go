@@ -1,0 +1,127 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/engine"
+)
+
+// PlatformConfig is the operator's part of a platform.
+type PlatformConfig struct {
+	// Settings is the platform without ImageID, which is found.
+	Settings dockerexec.Platform
+	// AcceptWeaker takes the engine's default runtime where it does not know Settings.Runtime.
+	AcceptWeaker bool
+	// Find finds the image; Forget makes the next Find a fresh one.
+	Find   func(context.Context) (images.Image, error)
+	Forget func()
+	// Outfit makes the files of an image that containers get instead of its own.
+	Outfit func(ctx context.Context, imageID string) (*images.Outfit, error)
+	// Certificates are trusted inside beside the image's own; none for these alone.
+	Certificates []*x509.Certificate
+	// Inspect asks the engine for its runtimes and size.
+	Inspect func(context.Context) (engine.Info, error)
+	Log     zerolog.Logger
+}
+
+// Platforms knows the present platform: the settings made concrete by what the engine has. It is
+// safe for concurrent use.
+type Platforms struct {
+	cfg atomic.Pointer[PlatformConfig]
+
+	stale atomic.Bool // Forget or Use was called since present was found
+
+	mu      sync.Mutex
+	present *platform
+}
+
+// platform is a dockerexec.Platform with what else is known of its image.
+type platform struct {
+	dockerexec.Platform
+	runtimes []string
+	gvisors  []string // the engine's runtimes that are gVisor
+	env      []string
+	version  string
+	outfit   *images.Outfit
+	engine   string
+}
+
+// NewPlatforms asks nobody yet.
+func NewPlatforms(cfg PlatformConfig) *Platforms {
+	p := &Platforms{}
+	p.cfg.Store(&cfg)
+	return p
+}
+
+// Use has the next Current go by cfg, and ask the engine.
+func (p *Platforms) Use(cfg PlatformConfig) {
+	p.cfg.Store(&cfg)
+	p.stale.Store(true)
+}
+
+// Forget makes the next Current ask the engine. It does not block, also while one is asking.
+func (p *Platforms) Forget() {
+	p.cfg.Load().Forget()
+	p.stale.Store(true)
+}
+
+// Current is the present platform; the first call after Forget asks the engine. A runtime that the
+// engine does not know is errdefs.ErrNotImplemented.
+func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
+	present, err := p.current(ctx)
+	return present.Platform, err
+}
+
+func (p *Platforms) current(ctx context.Context) (platform, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stale.Swap(false) && p.present != nil {
+		return *p.present, nil
+	}
+	p.present = nil
+	cfg := p.cfg.Load() // after stale was taken, so that a later Use is not missed
+	info, err := cfg.Inspect(ctx)
+	if err != nil {
+		return platform{}, err
+	}
+	present := platform{Platform: cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
+	if !slices.Contains(info.Runtimes, present.Runtime) {
+		if !cfg.AcceptWeaker {
+			return platform{}, fmt.Errorf("the engine does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
+				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
+		}
+		cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
+			Msg("the engine does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
+		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
+	}
+	// The engine refuses to grant more CPUs than there are.
+	if info.CPUs > 0 {
+		present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
+	}
+	image, err := cfg.Find(ctx)
+	if err != nil {
+		return platform{}, err
+	}
+	present.ImageID, present.env, present.version = image.ID, image.Env, image.Version
+	if present.outfit, err = cfg.Outfit(ctx, image.ID); err != nil {
+		return platform{}, err
+	}
+	if len(cfg.Certificates) > 0 {
+		if present.Bundle, present.BundleAt, err = present.outfit.Bundle(cfg.Certificates); err != nil {
+			return platform{}, err
+		}
+	}
+	p.present = &present
+	return present, nil
+}

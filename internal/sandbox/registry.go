@@ -1,0 +1,335 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Sandbox is what an engine has registered for an agent.
+type Sandbox struct {
+	ID         ID
+	User       UserID
+	WorkingDir pathmap.ContainerPath
+	// WriteDirs, ReadDirs, Network, Events and AppID are the other permissions.
+	WriteDirs, ReadDirs []pathmap.ContainerPath
+	Network, Events     bool
+	AppID               string
+	Mounts              []Mount
+	SkillsDir           string // on the host; empty for none
+	// Token is the name of that by which it was registered; empty for a caller at the socket.
+	Token     string
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Mount is a further directory of the host at a path inside. Calls see it, or a part of it, by grant.
+type Mount struct {
+	Source   pathmap.HostPath
+	Target   pathmap.ContainerPath
+	ReadOnly bool
+}
+
+// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
+// concurrent use. To one that Among has made, those of other users do not exist.
+type Registry struct {
+	*records
+	among Users       // whose sandboxes there are
+	token quota.Token // by which sandboxes are registered here
+}
+
+// records are the sandboxes, of which there is one set however many registries show them.
+type records struct {
+	dir    string
+	quotas *quota.Ledger
+
+	mu        sync.RWMutex
+	sandboxes map[ID]Sandbox
+	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
+	give      map[ID]func()                      // gives a sandbox's place back
+}
+
+// recordVersion is the version of a record's form on disk.
+const recordVersion = 2
+
+// record is a Sandbox on disk.
+type record struct {
+	Version    int    `json:"version"`
+	ID         string `json:"id"`
+	UserID     string `json:"userId"`
+	WorkingDir string `json:"workingDir"`
+	// From version 2.
+	WriteDirs []string      `json:"writeDirs,omitempty"`
+	ReadDirs  []string      `json:"readDirs,omitempty"`
+	Network   bool          `json:"network,omitempty"`
+	Events    bool          `json:"events,omitempty"`
+	AppID     string        `json:"appId,omitempty"`
+	Mounts    []mountRecord `json:"mounts,omitempty"`
+	SkillsDir string        `json:"skillsDir,omitempty"`
+	Token     string        `json:"token,omitempty"`
+
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+type mountRecord struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// OpenRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
+// as <name>.damaged and told in the log; the others load. quotas bound how many there may be.
+func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
+	}
+	r := &Registry{
+		records: &records{
+			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
+		},
+		among: Everyone(),
+	}
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		if !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		s, err := readRecord(name)
+		if err != nil {
+			aside := name + ".damaged"
+			log.Error().Err(err).Str("file", name).Str("setAside", aside).Msg("damaged sandbox record")
+			if err := os.Rename(name, aside); err != nil {
+				return nil, fmt.Errorf("cannot set a damaged record aside: %w", err)
+			}
+			continue
+		}
+		r.sandboxes[s.ID] = s
+		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+	}
+	return r, nil
+}
+
+func readRecord(name string) (Sandbox, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	var on record
+	if err := json.Unmarshal(text, &on); err != nil {
+		return Sandbox{}, err
+	}
+	if on.Version < 1 || on.Version > recordVersion {
+		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
+	}
+	if on.ID+".json" != filepath.Base(name) {
+		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
+	}
+	return on.sandbox()
+}
+
+// sandbox parses a record like a stranger's: whoever can write the file can write anything.
+func (on record) sandbox() (Sandbox, error) {
+	s := Sandbox{
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token,
+		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+	}
+	var faults [6]error
+	s.ID, faults[0] = ParseID(on.ID)
+	s.User, faults[1] = ParseUserID(on.UserID)
+	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
+	_, faults[3] = policy.ParseAppID(on.AppID)
+	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
+	s.ReadDirs, faults[5] = parsePaths(on.ReadDirs)
+	all := faults[:]
+	for _, m := range on.Mounts {
+		source, err := pathmap.ParseHost(m.Source)
+		target, err2 := pathmap.ParseContainer(m.Target)
+		all = append(all, err, err2)
+		s.Mounts = append(s.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+	}
+	if on.SkillsDir != "" {
+		_, err := pathmap.ParseHost(on.SkillsDir)
+		all = append(all, err)
+	}
+	return s, errors.Join(all...)
+}
+
+func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
+	var paths []pathmap.ContainerPath
+	for _, name := range names {
+		path, err := pathmap.ParseContainer(name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+func newRecord(s Sandbox) record {
+	on := record{
+		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
+		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+	for _, dir := range s.WriteDirs {
+		on.WriteDirs = append(on.WriteDirs, dir.String())
+	}
+	for _, dir := range s.ReadDirs {
+		on.ReadDirs = append(on.ReadDirs, dir.String())
+	}
+	for _, m := range s.Mounts {
+		on.Mounts = append(on.Mounts, mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
+	}
+	return on
+}
+
+// same compares all but the times and who registered it.
+func (s Sandbox) same(other Sandbox) bool {
+	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
+		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
+		s.Network == other.Network && s.Events == other.Events && s.AppID == other.AppID &&
+		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
+}
+
+// Among is the registry for callers who act for some users alone, or by a token.
+func (r *Registry) Among(users Users, token quota.Token) *Registry {
+	return &Registry{records: r.records, among: users, token: token}
+}
+
+// Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
+// its user: another one is a conflict.
+func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
+	if !r.among.Has(s.User) {
+		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.among)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
+	old, exists := r.sandboxes[s.ID]
+	if exists {
+		if !r.among.Has(old.User) {
+			return Sandbox{}, false, errs.NotFound("sandbox %q is not this caller's: take another id", s.ID)
+		}
+		if old.User != s.User {
+			return Sandbox{}, false, errs.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
+		}
+		s.CreatedAt, s.Token = old.CreatedAt, old.Token
+		if old.same(s) {
+			return old, false, nil
+		}
+	}
+	give := r.give[s.ID]
+	if !exists {
+		var err error
+		if give, err = r.quotas.Take(quota.Account{User: s.User.id, Token: r.token}, quota.Sandboxes, 1); err != nil {
+			return Sandbox{}, false, fmt.Errorf("cannot register sandbox %q: %w", s.ID, err)
+		}
+	}
+	text, err := json.Marshal(newRecord(s))
+	if err == nil {
+		err = durable.WriteFile(r.file(s.ID), text, 0o600)
+	}
+	if err != nil {
+		if !exists {
+			give()
+		}
+		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, pathless(err))
+	}
+	r.sandboxes[s.ID], r.give[s.ID] = s, give
+	clear(r.appRoots)
+	return s, !exists, nil
+}
+
+// AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
+// the list.
+func (r *Registry) AppRoots(user UserID) []pathmap.ContainerPath {
+	r.mu.RLock()
+	roots, known := r.appRoots[user]
+	r.mu.RUnlock()
+	if known {
+		return roots
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, box := range r.sandboxes {
+		if box.User == user && box.AppID != "" {
+			roots = append(roots, box.permissions().AppRoot())
+		}
+	}
+	slices.SortFunc(roots, func(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) })
+	roots = slices.Compact(roots)
+	r.appRoots[user] = roots
+	return roots
+}
+
+// Get finds a sandbox.
+func (r *Registry) Get(id ID) (Sandbox, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s, ok := r.sandboxes[id]
+	if !ok || !r.among.Has(s.User) {
+		return Sandbox{}, errs.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
+	}
+	return s, nil
+}
+
+// Delete forgets a sandbox. Its user's files and running commands are left alone.
+func (r *Registry) Delete(id ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.sandboxes[id]; !ok || !r.among.Has(s.User) {
+		return errs.NotFound("sandbox %q is not registered", id)
+	}
+	err := os.Remove(r.file(id))
+	if err == nil {
+		err = durable.SyncDir(r.dir) // or it would be there again after a power cut
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
+	}
+	r.give[id]()
+	delete(r.sandboxes, id)
+	delete(r.give, id)
+	clear(r.appRoots)
+	return nil
+}
+
+// List returns the sandboxes by id.
+func (r *Registry) List() []Sandbox {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list := make([]Sandbox, 0, len(r.sandboxes))
+	for _, s := range r.sandboxes {
+		if r.among.Has(s.User) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.id, b.ID.id) })
+	return list
+}
+
+func (r *Registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }

@@ -1,0 +1,176 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// given is what a call's container is made of: its masks and read-only mounts in places to write to, by their
+// paths inside.
+func given(t *testing.T, s *Service, r Request) (masks, vacant, readOnly []string) {
+	t.Helper()
+	var spec dockerexec.Spec
+	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		spec = made
+		return dockerexec.Result{}, nil
+	}}
+	r.Command = "true"
+	if _, err := s.Exec(t.Context(), "agent", r, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range spec.Masks {
+		switch {
+		case m.Vacant:
+			vacant = append(vacant, m.Target)
+		case !m.Listable && !slices.Contains(policy.DeniedInHome(), strings.TrimPrefix(m.Target, "/home/")) && !strings.HasPrefix(m.Target, "/etc/"):
+			masks = append(masks, m.Target)
+		}
+	}
+	for _, m := range guarded(spec) {
+		readOnly = append(readOnly, m.Target)
+	}
+	return masks, vacant, readOnly
+}
+
+// TestWhatACallGivesUp: what is there is hidden or mounted read-only, what is not there cannot come to be, and
+// a path that a mount shows at another place is given up there, too.
+func TestWhatACallGivesUp(t *testing.T) {
+	s := newService(t, nil, "")
+	home := filepath.Join(s.cfg().UsersDir, "alice/home")
+	cfg := s.cfg().Config
+	cfg.AllowedMountRoots = []string{cfg.UsersDir}
+	s.Use(cfg)
+	for _, dir := range []string{"project/vault", "project/kept", "other"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(home, testUID, testGID); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Put("agent", Registration{
+		UserID: "alice", Mounts: []MountRequest{{Source: home + "/project", Target: "/mnt/p"}}, WriteDirs: []string{"/mnt/p"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"@workspace", "@write:/mnt/p"}
+	for _, tt := range []struct {
+		name                    string
+		tags                    []string
+		less                    Restrictions
+		masks, vacant, readOnly string
+	}{
+		{"nothing", all, Restrictions{}, "", "", ""},
+		{"reading", []string{"@workspace"}, Restrictions{DenyRead: []string{"/home/other"}}, "/home/other", "", ""},
+		{"reading at two places", all, Restrictions{DenyRead: []string{"/home/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the other", all, Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the host's", all, Restrictions{DenyRead: []string{home + "/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... of which one was not asked for", []string{"@workspace"}, Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault", "", ""},
+		{"all of a mount", all, Restrictions{DenyRead: []string{"/home/project"}}, "/home/project", "", ""},
+		{"writing", all, Restrictions{DenyWrite: []string{"/home/project/kept"}}, "", "", "/home/project/kept /mnt/p/kept"},
+		{"writing to what is not there", []string{"@workspace"}, Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
+		{"writing to what is not written", nil, Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
+	} {
+		masks, vacant, readOnly := given(t, s, Request{Permissions: tt.tags, Restrictions: tt.less})
+		if got := strings.Join(masks, " "); got != tt.masks {
+			t.Errorf("%s: hidden %q, want %q", tt.name, got, tt.masks)
+		}
+		if got := strings.Join(vacant, " "); got != tt.vacant {
+			t.Errorf("%s: vacant %q, want %q", tt.name, got, tt.vacant)
+		}
+		if got := strings.Join(readOnly, " "); got != tt.readOnly {
+			t.Errorf("%s: read-only %q, want %q", tt.name, got, tt.readOnly)
+		}
+	}
+}
+
+// TestBadRestrictionsStartNothing: what cannot be given up is refused by its field and index.
+func TestBadRestrictionsStartNothing(t *testing.T) {
+	s := newService(t, nil, "/home/project")
+	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: "/home/project", Network: true}); err != nil {
+		t.Fatal(err)
+	}
+	for says, less := range map[string]Restrictions{
+		`denyRead[1]: cannot use path "b": it is not absolute`:           {DenyRead: []string{"/home/a", "b"}},
+		"denyWrite has 65 entries; at most 64 are allowed":               {DenyWrite: slices.Repeat([]string{"/home/a"}, 65)},
+		`denyRead[0]: "/home/project" holds the working directory`:       {DenyRead: []string{"/home/project"}},
+		`denyWrite[0]: "/tmp/x" is, or holds, a part of /tmp`:            {DenyWrite: []string{"/tmp/x"}},
+		`denyRead[0]: "/usr/bin/python3" is in no mount of this sandbox`: {DenyRead: []string{"/usr/bin/python3"}},
+		`deniedDomains: "https://a.org" is a URL; name its host alone`:   {DeniedDomains: []string{"https://a.org"}},
+		`deniedDomains: nothing is left of what allowedDomains allows`:   {DeniedDomains: []string{"*.org"}},
+	} {
+		r := Request{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}, Restrictions: less}
+		if _, err := s.Exec(t.Context(), "agent", r, nil); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
+// deep are paths of the home with so many components, no two of which have a directory in common below it.
+func deep(paths, components int) []string {
+	var all []string
+	for i := range paths {
+		all = append(all, fmt.Sprintf("/home/p%d", i)+strings.Repeat("/d", components-2))
+	}
+	return all
+}
+
+// TestMoreMountsThanGVisorTakes: a directory that could be renamed is a mount, and there is an end to those.
+func TestMoreMountsThanGVisorTakes(t *testing.T) {
+	workspace := []string{"@workspace"}
+	for _, tt := range []struct {
+		name, runtime string
+		tags          []string
+		less          Restrictions
+		says          string // what it is refused with; empty for nothing
+	}{
+		{"few", "runsc", workspace, Restrictions{DenyRead: deep(7, 24)}, ""},
+		{"more", "runsc", workspace, Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
+		{"most", "runsc", workspace, Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
+		{"not to be written", "runsc", workspace, Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
+		{"both", "runsc", workspace, Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
+		{"in what is only read", "runsc", nil, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"of another runtime", "runc", workspace, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+				return dockerexec.Result{}, nil
+			}}, "")
+			platform := fakePlatform()
+			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
+			s.platforms.Use(platform)
+			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Permissions: tt.tags, Restrictions: tt.less}, nil)
+			if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {
+				t.Errorf("%v, want %s", err, tt.says)
+			}
+		})
+	}
+}
+
+// TestMountsForFurtherNames: they come of what the home holds, and not of what a call names.
+func TestMountsForFurtherNames(t *testing.T) {
+	spec := dockerexec.Spec{Mounts: []dockerexec.Mount{{Target: "/home"}}, Pins: []dockerexec.Pin{{Target: "/home/a"}}}
+	for i := range 4 {
+		spec.Links = append(spec.Links, dockerexec.Link{Target: fmt.Sprintf("/home/a/b%d/c/link", i/2)})
+	}
+	want := []string{"/home/a/b0/c", "/home/a/b0", "/home/a/b1/c", "/home/a/b1"}
+	if dirs := linkDirs(spec); !slices.Equal(dirs, want) {
+		t.Errorf("%q, want %q", dirs, want)
+	}
+	if err := checkBinds(spec, Restrictions{}); err != nil {
+		t.Error(err)
+	}
+	spec.Links = slices.Repeat(spec.Links, 50)
+	if err := checkBinds(spec, Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,171 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/process"
+)
+
+// fakeProcesses starts what a test says, and ends as it says.
+type fakeProcesses struct {
+	start func(dockerexec.Spec) error
+	exit  dockerexec.ProcessExit
+}
+
+func (f *fakeProcesses) StartProcess(_ context.Context, s dockerexec.Spec) (dockerexec.ProcessContainer, error) {
+	return dockerexec.ProcessContainer{Process: s.Process.ID, ID: "c", Spec: s, Running: true, PID: 7}, f.start(s)
+}
+
+func (f *fakeProcesses) Processes(context.Context) ([]dockerexec.ProcessContainer, error) {
+	return nil, nil
+}
+
+func (f *fakeProcesses) StopProcess(context.Context, string, syscall.Signal, time.Duration) error {
+	return nil
+}
+
+func (f *fakeProcesses) RemoveProcess(context.Context, string) error { return nil }
+
+func (f *fakeProcesses) ProcessExit(context.Context, string) (dockerexec.ProcessExit, error) {
+	return f.exit, nil
+}
+
+func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
+	return dockerexec.PortConn{}, errors.New("nobody listens")
+}
+
+// What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads
+// it; what is there already leads nowhere.
+func TestRunnerLaysTheLaunch(t *testing.T) {
+	service := newService(t, nil, "/home")
+	p := process.Record{ID: "p-aaaaaaaaaaaa", UserID: "alice", SandboxID: "agent", Command: "echo hi", Cwd: "/home", Home: "/tmp", Grants: []string{}, Env: map[string]string{"A": "1"}}
+	var text []byte
+	fake := &fakeProcesses{start: func(s dockerexec.Spec) (err error) {
+		if s.Process.ID != p.ID {
+			t.Errorf("%+v", s.Process)
+		}
+		text, err = os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
+		return err
+	}}
+	runner := NewRunner(service, fake, hostfs.NewTrash(nil), 1<<20)
+	dir := runner.Dir(p)
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	if err := errors.Join(os.WriteFile(elsewhere, []byte("mine"), 0o600), os.MkdirAll(dir, 0o755), os.Symlink(elsewhere, filepath.Join(dir, launch.File)), os.Symlink(elsewhere, filepath.Join(dir, launch.StateFile))); err != nil {
+		t.Fatal(err)
+	}
+	started, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := launch.Parse(text)
+	if err != nil || l.Shell != "echo hi" || l.Cwd != "/home" || l.Log.MaxBytes*int64(l.Log.Files+1) > 1<<20 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	env := strings.Join(l.Env, "\n")
+	for _, want := range []string{"A=1", "TOKEN=hush", "HOME=/tmp", "PATH=/bin"} {
+		if !strings.Contains("\n"+env+"\n", "\n"+want+"\n") {
+			t.Errorf("no %s in %q", want, env)
+		}
+	}
+	if mine, err := os.ReadFile(elsewhere); err != nil || string(mine) != "mine" {
+		t.Errorf("what a link led to is %q, %v", mine, err)
+	}
+	if strings.Contains(string(started.Applied), "hush") || !json.Valid(started.Applied) {
+		t.Errorf("%s", started.Applied)
+	}
+	fake.start = func(dockerexec.Spec) error { return errors.New("no") }
+	if _, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"}); err == nil {
+		t.Error("started")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, launch.File)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the secrets stay: %v", err)
+	}
+	p.UserID = "bob"
+	if _, err := runner.Start(t.Context(), p, nil); err == nil {
+		t.Error("started for another user than the sandbox's")
+	}
+}
+
+// How a process ended is what the engine says; its own words count where they fit.
+func TestRunnerExit(t *testing.T) {
+	done := launch.State{StartedAt: time.Unix(1, 0), EndedAt: time.Unix(2, 0), Lost: 5}
+	for _, c := range []struct {
+		name   string
+		code   int
+		lay    func(dir string) error
+		signal syscall.Signal
+		lost   uint64
+	}{
+		{"nothing said", 3, func(string) error { return nil }, 0, 0},
+		{"killed before it could", 137, func(string) error { return nil }, unix.SIGKILL, 0},
+		{"a signal", 143, state(done, "SIGTERM"), unix.SIGTERM, 5},
+		{"a code like a signal's", 143, state(done, ""), 0, 5},
+		{"a signal that does not fit", 1, state(done, "SIGTERM"), 0, 5},
+		{"still running", 137, state(launch.State{StartedAt: time.Unix(1, 0)}, ""), unix.SIGKILL, 0},
+		{"a pipe", 3, func(dir string) error { return unix.Mkfifo(filepath.Join(dir, launch.StateFile), 0o600) }, 0, 0},
+		{"a link", 3, func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, launch.StateFile)) }, 0, 0},
+		{"garbage", 3, func(dir string) error { return os.WriteFile(filepath.Join(dir, launch.StateFile), []byte("{"), 0o600) }, 0, 0},
+	} {
+		dir := t.TempDir()
+		if err := c.lay(dir); err != nil {
+			t.Fatal(err)
+		}
+		runner := NewRunner(newService(t, nil, "/home"), &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, hostfs.NewTrash(nil), 1<<20)
+		exit, err := runner.Exit(t.Context(), process.Instance{})
+		if err != nil || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
+			t.Errorf("%s: %+v, %v", c.name, exit, err)
+		}
+	}
+}
+
+// state lays what a process's first program says of its end.
+func state(s launch.State, signal string) func(string) error {
+	s.Signal = signal
+	return func(dir string) error { return os.WriteFile(filepath.Join(dir, launch.StateFile), s.Encode(), 0o600) }
+}
+
+// What was to be run, with its secrets, does not outlast the service that laid it; nothing else is touched, and no link
+// is followed.
+func TestLaunchesThatNobodyRead(t *testing.T) {
+	service := newService(t, nil, "/home")
+	users := service.cfg().UsersDir
+	put := func(name string) string {
+		t.Helper()
+		name = filepath.Join(users, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("secret"), 0o400)); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	gone := []string{put("alice/processes/p-a/launch.json"), put("bob/processes/p-b/launch.json")}
+	kept := []string{put("alice/processes/p-a/process.log"), put("alice/home/processes/p/launch.json"), put("carol/processes/p-d/launch.json/x"), put("elsewhere/launch.json")}
+	if err := os.Symlink(filepath.Join(users, "elsewhere"), filepath.Join(users, "bob/processes/p-c")); err != nil {
+		t.Fatal(err)
+	}
+	if err := NewRunner(service, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20).DropLaunches(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range gone {
+		if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
+	}
+	for _, name := range kept {
+		if _, err := os.Lstat(name); err != nil {
+			t.Error(err)
+		}
+	}
+}

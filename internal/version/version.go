@@ -1,0 +1,65 @@
+// Package version tells which build this is.
+package version
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// Version is set by the linker for a release: -X github.com/daycare-run/sandbox/internal/version.Version=v1.2.3.
+var Version = "dev"
+
+// Info is what a build knows of itself. What it does not know is empty.
+type Info struct {
+	// Version is the release, or "dev".
+	Version string `json:"version"`
+	// Revision is the commit that it was built from, and Modified says that there was more than that.
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitzero"`
+	// Time is when that commit was made.
+	Time time.Time `json:"time,omitzero"`
+	// Go is the toolchain, Platform the system and architecture that it was built for.
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// String is the version with the commit that it was built from, where that is known.
+func (i Info) String() string {
+	if len(i.Revision) < 12 {
+		return i.Version
+	}
+	return i.Version + " (" + i.Revision[:12] + ")"
+}
+
+// String is that of this build.
+func String() string { return Read().String() }
+
+// Read tells of this build.
+var Read = sync.OnceValue(func() Info {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		build = &debug.BuildInfo{}
+	}
+	return read(Version, build)
+})
+
+func read(version string, build *debug.BuildInfo) Info {
+	i := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	for _, setting := range build.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			i.Revision = setting.Value
+		case "vcs.modified":
+			i.Modified = setting.Value == "true"
+		case "vcs.time":
+			i.Time, _ = time.Parse(time.RFC3339, setting.Value)
+		}
+	}
+	// What `go install …@v1.2.3` builds knows its release, and no commit.
+	if main := build.Main.Version; version == "dev" && i.Revision == "" && main != "" && main != "(devel)" {
+		i.Version = main
+	}
+	return i
+}
