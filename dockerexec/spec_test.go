@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"reflect"
@@ -30,6 +31,18 @@ func fullSpec() Spec {
 
 		Process: Process{ID: "p-1", Dir: "/data/users/alice/processes/p-1"},
 		Egress:  Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}, Denied: []string{"a.example.com", "b.example.com"}},
+	}
+}
+
+// TestRecordedFingerprint compares with what a container's labels say that runs since before an update: with any other
+// fingerprint or text it would not be adopted.
+func TestRecordedFingerprint(t *testing.T) {
+	const fingerprint, text = "7e4a60ebaf1b1772bd43b1640abd7bd83eab89ae0dc9da304b4e70d0d7678ec8", "eb0175e3c5fcf8cd297b563c5d450060a83ba6567d097ee0fa7b62ac82db0e57"
+	if got := fullSpec().Fingerprint(); got != fingerprint {
+		t.Errorf("the fingerprint is %s, not %s", got, fingerprint)
+	}
+	if got := fmt.Sprintf("%x", sha256.Sum256([]byte(fullSpec().text()))); got != text {
+		t.Errorf("the label's text has the sum %s, not %s", got, text)
 	}
 }
 
