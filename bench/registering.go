@@ -17,9 +17,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // registering is what it takes that a container may reach its names, and that it may not any more.
@@ -96,7 +96,7 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 		return err
 	}
 	defer networks.Shutdown()
-	if err := networks.Open(ctx, egress.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}, nil); err != nil {
+	if err := networks.Open(ctx, dockerexec.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}, nil); err != nil {
 		return err
 	}
 	found := registering{Others: plan.Others}
@@ -112,7 +112,7 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 		if i < decidingWarmUps/10 {
 			into = &registering{}
 		}
-		if err := into.once(networks, tenant(fmt.Sprint("new-", i)), pid); err != nil {
+		if err := into.once(networks, benchSpec(fmt.Sprint("new-", i)), pid); err != nil {
 			return err
 		}
 		time.Sleep(registerPause)
@@ -124,14 +124,14 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 }
 
 // once registers a container and removes it.
-func (r *registering) once(networks *egress.Egress, t egress.Tenant, pid int) error {
+func (r *registering) once(networks *egress.Egress, spec dockerexec.Spec, pid int) error {
 	begun := time.Now()
-	addr, err := networks.Add(profileName, t)
+	addr, err := networks.Add(spec)
 	if err != nil {
 		return err
 	}
 	added := time.Now()
-	if err := networks.Bind(profileName, egress.Guest{Tenant: t, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
+	if err := networks.Bind(dockerexec.Endpoint{Spec: spec, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
 		return err
 	}
 	bound := time.Now()
@@ -142,17 +142,13 @@ func (r *registering) once(networks *egress.Egress, t egress.Tenant, pid int) er
 	return nil
 }
 
-// tenant may reach ten names.
-func tenant(container string) egress.Tenant {
+// benchSpec is of a container that may reach ten names.
+func benchSpec(user string) dockerexec.Spec {
 	var names []string
 	for i := range 10 {
 		names = append(names, fmt.Sprintf("host%d.bench.example", i))
 	}
-	domains, err := policy.ParseDomains(names)
-	if err != nil {
-		panic(err) // the names are constants
-	}
-	return egress.Tenant{User: "user-of-" + container, Container: container, Domains: domains}
+	return dockerexec.Spec{User: user, Egress: dockerexec.Egress{Profile: profileName, Domains: names}}
 }
 
 func makeBridge() (netlink.Link, error) {
@@ -183,7 +179,7 @@ func populate(networks *egress.Egress, bridge netlink.Link, others int) (thread 
 		return 0, err
 	}
 	for i := range others {
-		if _, err := networks.Add(profileName, tenant(fmt.Sprint("other-", i))); err != nil {
+		if _, err := networks.Add(benchSpec(fmt.Sprint("other-", i))); err != nil {
 			return 0, err
 		}
 		if err := addPort(bridge, fmt.Sprint("other", i), crowd); err != nil {

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -42,30 +40,22 @@ type Network struct {
 	GatewayID, GatewayDir string
 }
 
-// Guest is a container that runs on a network. PID is its first process's, as the host counts.
-type Guest struct {
-	Spec Spec
-	Addr netip.Addr
-	MAC  net.HardwareAddr
-	PID  int
-}
-
 // Networks decides what passes on our networks.
 type Networks interface {
 	// Subnets are those that a new network may have, the preferred one first.
 	Subnets() ([]netip.Prefix, error)
 	// Gateway says what a network's gateway is made with, if it is to have one.
 	Gateway(Network) (g Gateway, wanted bool, err error)
-	// Open makes a network ready, if it is not, and lets the guests be. It is called before each use. A
+	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. A
 	// network that is not what the engine takes it for is errdefs.ErrFailedPrecondition.
-	Open(context.Context, Network, []Guest) error
+	Open(context.Context, Network, []Endpoint) error
 	// ResolvConf is the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
 	// Add registers a container that will be made, and gives it an address. Each is followed by a Remove,
-	// and so is each Guest of Open.
+	// and so is each Endpoint of Open.
 	Add(Spec) (netip.Addr, error)
 	// Bind opens the way of a container that has started and in which nothing of a tenant runs yet.
-	Bind(Guest) error
+	Bind(Endpoint) error
 	// Remove ends what the container with that address has going.
 	Remove(profile string, addr netip.Addr)
 }
@@ -77,13 +67,13 @@ const networkCheck = 30 * time.Second
 var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
 
 // network finds or makes the network of a profile, and makes it anew where someone has changed it.
-func (e *Executor) network(ctx context.Context, base, profile string, guests []Guest) (Network, error) {
+func (e *Executor) network(ctx context.Context, base, profile string, endpoints []Endpoint) (Network, error) {
 	e.networking.Lock()
 	defer e.networking.Unlock()
 	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
 	found, err := e.findNetwork(ctx, wanted)
 	if err == nil {
-		if found, err = e.open(ctx, found, guests); err == nil {
+		if found, err = e.open(ctx, found, endpoints); err == nil {
 			return found, nil
 		}
 	}
@@ -109,12 +99,12 @@ func (e *Executor) network(ctx context.Context, base, profile string, guests []G
 }
 
 // open has a network's gateway there, and the network ready.
-func (e *Executor) open(ctx context.Context, n Network, guests []Guest) (Network, error) {
+func (e *Executor) open(ctx context.Context, n Network, endpoints []Endpoint) (Network, error) {
 	n, err := e.gateway(ctx, n)
 	if err != nil {
 		return n, err
 	}
-	return n, e.cfg.Networks.Open(ctx, n, guests)
+	return n, e.cfg.Networks.Open(ctx, n, endpoints)
 }
 
 // options are what the engine is told of a network.
@@ -232,103 +222,6 @@ func (e *Executor) processesOn(profile string) (ids []string) {
 		}
 	}
 	return ids
-}
-
-// join registers a container to be and says how it is connected; nil for one without a network.
-func (e *Executor) join(ctx context.Context, w *warm) (*network.NetworkingConfig, error) {
-	profile := w.spec.Egress.Profile
-	if profile == "" {
-		return nil, nil
-	}
-	n, err := e.network(ctx, w.spec.Platform.Network, profile, nil)
-	if err != nil {
-		return nil, err
-	}
-	addr, err := e.cfg.Networks.Add(w.spec)
-	if err != nil {
-		return nil, err
-	}
-	w.addr, w.gateway = addr, n.Gateway
-	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-		n.Name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.String()}},
-	}}, nil
-}
-
-func (e *Executor) wiring(w *warm) wiring {
-	p := w.spec.Egress.Profile
-	if p == "" {
-		return wiring{}
-	}
-	return wiring{network: w.spec.Platform.Network + "-" + p, gateway: w.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
-}
-
-// leave gives the address back.
-func (e *Executor) leave(w *warm) {
-	if w.addr.IsValid() {
-		e.cfg.Networks.Remove(w.spec.Egress.Profile, w.addr)
-		w.addr = netip.Addr{}
-	}
-}
-
-// bind opens the way of a container that has started.
-func (e *Executor) bind(ctx context.Context, w *warm) error {
-	if w.spec.Egress.Profile == "" {
-		return nil
-	}
-	guest, err := e.guest(ctx, w)
-	if err != nil {
-		return err
-	}
-	return e.cfg.Networks.Bind(guest)
-}
-
-// guest asks the engine how a container is connected.
-func (e *Executor) guest(ctx context.Context, w *warm) (Guest, error) {
-	found, err := e.docker.ContainerInspect(ctx, w.id)
-	if err != nil {
-		return Guest{}, fmt.Errorf("cannot inspect: %w", err)
-	}
-	name := w.spec.Platform.Network + "-" + w.spec.Egress.Profile
-	end := found.NetworkSettings.Networks[name]
-	if end == nil || len(found.NetworkSettings.Networks) != 1 {
-		return Guest{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
-	}
-	addr, err := netip.ParseAddr(end.IPAddress)
-	if err != nil || !found.State.Running {
-		return Guest{}, fmt.Errorf("the container has no address on network %s: it has ended", name)
-	}
-	mac, err := net.ParseMAC(end.MacAddress)
-	if err != nil {
-		return Guest{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
-	}
-	return Guest{Spec: w.spec, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
-}
-
-// readmit opens the networks of containers that are adopted, which are guests there already. What fails
-// is found by bind.
-func (e *Executor) readmit(ctx context.Context, adopted []*warm) {
-	type place struct{ base, profile string }
-	guests := map[place][]Guest{}
-	var mu sync.Mutex
-	atOnce(adopted, func(w *warm) {
-		if w.spec.Egress.Profile == "" {
-			return
-		}
-		guest, err := e.guest(ctx, w)
-		if err != nil {
-			return
-		}
-		w.addr = guest.Addr
-		at := place{w.spec.Platform.Network, w.spec.Egress.Profile}
-		mu.Lock()
-		defer mu.Unlock()
-		guests[at] = append(guests[at], guest)
-	})
-	for at, list := range guests {
-		if _, err := e.network(ctx, at.base, at.profile, list); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers")
-		}
-	}
 }
 
 // watchNetworks looks at the networks that are in use, until Shutdown.

@@ -30,8 +30,9 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 		ports[i] = uint16(port)
 	}
 	return egress.Config{
-		Name: e.Name,
-		Dir:  filepath.Join(cfg.DataDir, "network"),
+		Name:           e.Name,
+		Dir:            filepath.Join(cfg.DataDir, "network"),
+		GatewayProgram: "/proc/self/exe", GatewayDir: filepath.Join(cfg.DataDir, "gateway"),
 		Profiles: map[string]egress.Profile{
 			"isolated": {Upstreams: upstreams(cfg)["isolated"]},
 			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},

@@ -112,7 +112,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		IdleTimeout:  time.Duration(cfg.IdleTimeout),
 		Platform:     l.platforms.Current,
 		Grounds:      ground,
-		Networks:     sandbox.Outside{Egress: l.outside, Program: "/proc/self/exe", Dir: filepath.Join(cfg.DataDir, "gateway")},
+		Networks:     l.outside,
 		Quotas:       l.quotas,
 		ProcessEnded: func(id string) { l.processes.Ended(id) }, ProcessesUnseen: func() { l.processes.Lost() }, // not before Start
 		ImagesChanged: l.platforms.Forget,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
@@ -20,13 +22,24 @@ import (
 // which answers those beyond with a refusal and tells of it. More are dropped before.
 const gatewayQuestions = 5
 
-// GatewayConfig is what the gateway of a network has to be made with. ok is false where nothing can be filtered,
-// and there is to be none.
-func (e *Egress) GatewayConfig(n Network) (c gateway.Config, ok bool) {
+// Gateway returns what the gateway of a network is made with. It reports false where nothing can be filtered: such a
+// network has none.
+func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
+	if e.weak != nil {
+		return dockerexec.Gateway{}, false, nil
+	}
+	argument, err := e.gatewayConfig(n).Argument()
+	return dockerexec.Gateway{
+		Program: e.cfg.GatewayProgram, Arguments: []string{"gateway", argument},
+		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Sysctls: gateway.Sysctls(),
+	}, true, err
+}
+
+func (e *Egress) gatewayConfig(n dockerexec.Network) gateway.Config {
 	return gateway.Config{
 		Version: gateway.Version, Address: n.Gateway, Ports: e.cfg.ExtraPorts,
 		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
-	}, e.weak == nil
+	}
 }
 
 // cables are those of a network's filtered containers, and end in its gateway.
@@ -37,12 +50,11 @@ type cables struct {
 }
 
 // openCables connects to a network's gateway; nil where nothing can be filtered.
-func (e *Egress) openCables(ctx context.Context, n Network) (*cables, error) {
-	cfg, ok := e.GatewayConfig(n)
-	if !ok {
+func (e *Egress) openCables(ctx context.Context, n dockerexec.Network) (*cables, error) {
+	if e.weak != nil {
 		return nil, nil
 	}
-	client, err := gateway.Dial(ctx, n.GatewayDir, cfg)
+	client, err := gateway.Dial(ctx, n.GatewayDir, e.gatewayConfig(n))
 	if err != nil {
 		return nil, err
 	}
@@ -59,23 +71,23 @@ func (c *cables) dns() []dnsfilter.Socket {
 
 // plug moves the host's end of a container's interface from the bridge to the gateway, or sees that it is there.
 // From then on it reaches the gateway and nothing else.
-func (c *cables) plug(guest Guest) error {
-	name := gateway.LinkName(guest.Addr)
-	veth, err := c.links.vethOf(guest.PID, c.bridge)
+func (c *cables) plug(ep dockerexec.Endpoint) error {
+	name := gateway.LinkName(ep.Addr)
+	veth, err := c.links.vethOf(ep.PID, c.bridge)
 	switch {
 	case err == nil:
 		// What somebody before has left there would be in the way.
-		if err = c.Detach(guest.Addr); err == nil {
+		if err = c.Detach(ep.Addr); err == nil {
 			err = c.links.move(veth, c.Space, name)
 		}
 	case errdefs.IsNotFound(err):
-		err = c.links.joined(guest.PID, c.Space, name)
+		err = c.links.joined(ep.PID, c.Space, name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot connect %s to its gateway: %w", guest.Tenant.Container, err)
+		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
 	}
-	if err := c.Attach(guest.Addr, guest.MAC); err != nil {
-		return fmt.Errorf("cannot connect %s to its gateway: %w", guest.Tenant.Container, err)
+	if err := c.Attach(ep.Addr, ep.MAC); err != nil {
+		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
 	}
 	return nil
 }

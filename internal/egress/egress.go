@@ -2,7 +2,7 @@
 // for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
 // the rules for those that may reach all of the internet.
 //
-// egress.go says what there is; gate.go is one network; members.go has who is on it; cables.go connects the
+// egress.go says what there is; gate.go is one network; endpoints.go has the containers on it; cables.go connects the
 // filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; host.go, route.go and own.go
 // ask about the host; reports.go turns verdicts into decisions.
 package egress
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -23,11 +22,11 @@ import (
 	"github.com/miekg/dns"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/netrange"
-	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Config is the operator's part. Fields of addresses and ports may be empty.
@@ -38,6 +37,9 @@ type Config struct {
 	Dir string
 	// Profiles are the ways out, by name.
 	Profiles map[string]Profile
+	// GatewayProgram is the file of the service's own program, which is that of gateways too. GatewayDir is a folder on
+	// Docker's host for what they share with the service.
+	GatewayProgram, GatewayDir string
 	// Subnets are where networks are put, the preferred one first.
 	Subnets []netip.Prefix
 	// AlsoPublic are ranges that count as public although they are not.
@@ -67,32 +69,7 @@ type Profile struct {
 	Upstreams []string
 }
 
-// Network is a bridge network as it is on the host.
-type Network struct {
-	Profile, Bridge string
-	Subnet          netip.Prefix
-	Gateway         netip.Addr
-	// GatewayID tells one container of the gateway's from another, and GatewayDir is the folder that the service
-	// shares with it. Empty where GatewayConfig says that there is to be none.
-	GatewayID, GatewayDir string
-}
-
-// Tenant is who has a container, and what it may reach.
-type Tenant struct {
-	User, Container string
-	Domains         policy.Domains // never empty
-	Denied          policy.Domains // among Domains, and not to be reached
-}
-
-// Guest is a container that runs on a network. PID is that of any process in its network namespace.
-type Guest struct {
-	Tenant Tenant
-	Addr   netip.Addr
-	MAC    net.HardwareAddr
-	PID    int
-}
-
-// Egress is the networks of one service. It is safe for concurrent use.
+// Egress is the networks of one service. It implements dockerexec.Networks and is safe for concurrent use.
 type Egress struct {
 	cfg    Config
 	budget *budget.Connections
@@ -180,10 +157,10 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	return free, nil
 }
 
-// Open makes a network ready. guests are the containers on it that run already; what others left there
+// Open makes a network ready. running are the containers on it; what others left there
 // is closed. A network that is open is only looked at, so this may be called before each use. A bridge
 // that is not there, or lacks its address, is errdefs.ErrFailedPrecondition: make it anew.
-func (e *Egress) Open(ctx context.Context, n Network, guests []Guest) error {
+func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -194,12 +171,12 @@ func (e *Egress) Open(ctx context.Context, n Network, guests []Guest) error {
 	}
 	if open := e.gates[n.Profile]; open != nil {
 		if open.network == n {
-			return open.greet(guests)
+			return open.register(running)
 		}
 		delete(e.gates, n.Profile)
 		open.close()
 	}
-	g, err := e.openGate(ctx, n, guests)
+	g, err := e.openGate(ctx, n, running)
 	if err != nil {
 		return explain(fmt.Errorf("cannot open network %s: %w", n.Bridge, err))
 	}
@@ -212,23 +189,23 @@ func (e *Egress) ResolvConf(profile string) string {
 	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
 }
 
-// Add gives a container to be an address, and registers what it may reach before it exists. The profile's
-// network is open. Remove gives the address back.
-func (e *Egress) Add(profile string, t Tenant) (netip.Addr, error) {
-	g, err := e.gate(profile)
+// Add registers what a container may reach before it exists, and gives it an address on its profile's network, which
+// must be open. Remove gives the address back.
+func (e *Egress) Add(spec dockerexec.Spec) (netip.Addr, error) {
+	g, err := e.gate(spec.Egress.Profile)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return g.add(t)
+	return g.add(spec)
 }
 
 // Bind opens the way of a container that has started, before anything of a tenant runs in it.
-func (e *Egress) Bind(profile string, guest Guest) error {
-	g, err := e.gate(profile)
+func (e *Egress) Bind(ep dockerexec.Endpoint) error {
+	g, err := e.gate(ep.Spec.Egress.Profile)
 	if err != nil {
 		return err
 	}
-	return g.bind(guest)
+	return g.bind(ep)
 }
 
 // Remove cuts off, at once, what a container has going, and has it forgotten. Its address is another's not before
@@ -302,7 +279,7 @@ func (e *Egress) Stats() map[string]Stats {
 	defer e.mu.Unlock()
 	stats := make(map[string]Stats, len(e.gates))
 	for profile, g := range e.gates {
-		s := Stats{Containers: g.members.count(), Forwarded: g.dns.Stats().Forwarded}
+		s := Stats{Containers: g.endpoints.count(), Forwarded: g.dns.Stats().Forwarded}
 		if g.guard != nil {
 			s.Connections = g.guard.Stats().Open
 		}

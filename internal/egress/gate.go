@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/guard"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/netrange"
@@ -27,14 +28,14 @@ const closeLimit = 5 * time.Second
 
 // gate is one network's rules and servers.
 type gate struct {
-	owner   *Egress
-	network Network
-	admits  netrange.Filter
-	members members
-	table   table
-	cables  *cables // nil where nothing can be filtered
-	dns     *dnsfilter.Server
-	guard   *guard.Guard // nil where there is no gateway whose connections it could take
+	owner     *Egress
+	network   dockerexec.Network
+	admits    netrange.Filter
+	endpoints endpoints
+	table     table
+	cables    *cables // nil where nothing can be filtered
+	dns       *dnsfilter.Server
+	guard     *guard.Guard // nil where there is no gateway whose connections it could take
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -69,7 +70,7 @@ func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); ret
 func (none) Close()                                          {}
 
 // openGate closes first and opens then: the rules are in place before anything listens.
-func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *gate, err error) {
+func (e *Egress) openGate(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) (_ *gate, err error) {
 	profile, known := e.cfg.Profiles[n.Profile]
 	if !known {
 		return nil, fmt.Errorf("there is no profile %q", n.Profile)
@@ -79,7 +80,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		return nil, err
 	}
 	g := &gate{owner: e, network: n, admits: e.admits(profile)}
-	g.members.init(n)
+	g.endpoints.init(n)
 	var undo []func()
 	defer func() {
 		for i := len(undo) - 1; err != nil && i >= 0; i-- {
@@ -95,7 +96,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		return nil, err
 	}
 	undo = append(undo, g.cables.close)
-	state, attached := g.welcome(guests)
+	state, attached := g.restore(running)
 	if err := g.table.Apply(ctx, state); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
 		Sockets:          g.cables.dns(),
 		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: g.admits.Admits}},
-		Client:           g.members.asker,
+		Client:           g.endpoints.dnsClient,
 		QueriesPerSecond: e.cfg.QueriesPerSecond, Burst: 2 * e.cfg.QueriesPerSecond,
 		Decided: g.asked, Answered: g.answered, Log: e.cfg.Log,
 	})
@@ -133,7 +134,7 @@ func (e *Egress) openGate(ctx context.Context, n Network, guests []Guest) (_ *ga
 	g.stop = stop
 	g.work.Go(func() { g.keep(life) })
 	g.startRelays(life)
-	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(guests)).Msg("network open")
+	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(running)).Msg("network open")
 	return g, nil
 }
 
@@ -171,12 +172,12 @@ func (g *gate) startGuard(life context.Context) error {
 	}
 	opened, err := guard.New(guard.Config{
 		TLS: guard.Endpoint{Listener: g.cables.TLS}, HTTP: guard.Endpoint{Listener: g.cables.HTTP},
-		Client: g.members.caller,
+		Client: g.endpoints.guardClient,
 		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
-			return g.dns.Resolve(ctx, client.(*member).asks, name)
+			return g.dns.Resolve(ctx, client.(*endpoint).asks, name)
 		},
 		Known: func(client guard.Client, name string) ([]netip.Addr, bool) {
-			return g.dns.Known(client.(*member).asks, name)
+			return g.dns.Known(client.(*endpoint).asks, name)
 		},
 		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
 		Decided:    g.connected,
@@ -246,33 +247,33 @@ func (g *gate) later(do func()) {
 	})
 }
 
-// welcome registers the containers that are there when the gate opens. It returns what their rules are, and
+// restore registers the containers that are there when the gate opens. It returns what their rules are, and
 // the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
-func (g *gate) welcome(guests []Guest) (rules.State, map[netip.Addr]bool) {
+func (g *gate) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
-	for _, guest := range guests {
-		m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile)
-		if !ok {
+	for _, e := range list {
+		ep, err := newEndpoint(e.Spec)
+		if err != nil || !g.endpoints.restore(ep, e.Addr) {
 			continue // not of this network, or the second one there: Bind finds it missing
 		}
-		if !m.open {
-			filtered[guest.Addr] = true
+		if !ep.open {
+			filtered[ep.addr] = true
 			continue
 		}
-		state.Containers = append(state.Containers, guest.Addr)
-		if binding, err := g.binding(guest); err == nil {
+		state.Containers = append(state.Containers, ep.addr)
+		if binding, err := g.binding(e); err == nil {
 			state.Bindings = append(state.Bindings, binding)
 		}
 	}
 	return state, filtered
 }
 
-// greet registers the containers that were not known when the gate opened.
-func (g *gate) greet(guests []Guest) error {
-	for _, guest := range guests {
-		if m, ok := g.members.put(guest.Addr, guest.Tenant, g.network.Profile); ok {
-			if err := g.expect(m); err != nil {
+// register registers the containers that were not known when the gate opened.
+func (g *gate) register(list []dockerexec.Endpoint) error {
+	for _, e := range list {
+		if ep, err := newEndpoint(e.Spec); err == nil && g.endpoints.restore(ep, e.Addr) {
+			if err := g.expect(ep); err != nil {
 				return err
 			}
 		}
@@ -280,40 +281,43 @@ func (g *gate) greet(guests []Guest) error {
 	return nil
 }
 
-func (g *gate) add(t Tenant) (netip.Addr, error) {
-	m, err := g.members.take(t, g.network.Profile)
+func (g *gate) add(spec dockerexec.Spec) (netip.Addr, error) {
+	ep, err := newEndpoint(spec)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return m.addr, g.expect(m)
+	if err := g.endpoints.register(ep); err != nil {
+		return netip.Addr{}, err
+	}
+	return ep.addr, g.expect(ep)
 }
 
-// expect lets an address be used by a container that is not bound yet. After a fault it is free again.
-func (g *gate) expect(m *member) (err error) {
+// expect lets an address be used by a container that is not bound yet. After an error it is free again.
+func (g *gate) expect(ep *endpoint) (err error) {
 	switch {
-	case m.open:
-		err = explain(g.table.Add(m.addr))
+	case ep.open:
+		err = explain(g.table.Add(ep.addr))
 	case g.cables == nil:
 		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", g.owner.weak, errdefs.ErrPermissionDenied)
 	}
 	if err != nil {
-		g.members.free(m)
+		g.endpoints.release(ep)
 	}
 	return err
 }
 
-func (g *gate) bind(guest Guest) error {
-	m := g.members.at(guest.Addr)
-	if m == nil || m.tenant.Container != guest.Tenant.Container {
-		return fmt.Errorf("address %s is not that of %s: %w", guest.Addr, guest.Tenant.Container, errdefs.ErrFailedPrecondition)
+func (g *gate) bind(e dockerexec.Endpoint) error {
+	ep := g.endpoints.at(e.Addr)
+	if ep == nil || ep.container != e.Spec.ContainerName() {
+		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
 	}
 	if g.owner.weak != nil {
 		return nil // nor may it be asked where the container is
 	}
-	if !m.open {
-		return explain(g.cables.plug(guest))
+	if !ep.open {
+		return explain(g.cables.plug(e))
 	}
-	binding, err := g.binding(guest)
+	binding, err := g.binding(e)
 	if err != nil {
 		return explain(err)
 	}
@@ -321,45 +325,45 @@ func (g *gate) bind(guest Guest) error {
 }
 
 // binding finds out which port of the bridge is a container's.
-func (g *gate) binding(guest Guest) (rules.Binding, error) {
-	veth, err := g.owner.links.vethOf(guest.PID, g.network.Bridge)
-	return rules.Binding{Veth: veth, MAC: guest.MAC, Addr: guest.Addr}, err
+func (g *gate) binding(e dockerexec.Endpoint) (rules.Binding, error) {
+	veth, err := g.owner.links.vethOf(e.PID, g.network.Bridge)
+	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
 }
 
 func (g *gate) remove(addr netip.Addr) {
-	m := g.members.at(addr)
-	if m == nil {
+	ep := g.endpoints.at(addr)
+	if ep == nil {
 		return
 	}
-	m.revoke()
-	// Until nobody can inherit what may still be going on, the address stays taken.
-	if err := g.cutOff(m); err != nil {
-		g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("cannot cut a container off; its address is not used again")
+	ep.revoke()
+	// The address stays taken until nothing is left that its next container could inherit.
+	if err := g.cutOff(ep); err != nil {
+		g.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
 		return
 	}
-	if !g.members.leave(m) {
+	if !g.endpoints.unregister(ep) {
 		return
 	}
-	if !m.open {
-		g.members.free(m)
+	if !ep.open {
+		g.endpoints.release(ep)
 		return
 	}
 	g.later(func() {
-		if err := g.table.Forget(m.addr); err != nil {
-			g.owner.cfg.Log.Error().Err(err).Stringer("address", m.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
+		if err := g.table.Forget(ep.addr); err != nil {
+			g.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
 			return
 		}
-		g.members.free(m)
+		g.endpoints.release(ep)
 	})
 }
 
 // cutOff lets nothing more come from a container.
-func (g *gate) cutOff(m *member) error {
+func (g *gate) cutOff(ep *endpoint) error {
 	switch {
-	case m.open:
-		return g.table.Remove(m.addr)
+	case ep.open:
+		return g.table.Remove(ep.addr)
 	case g.cables != nil:
-		return g.cables.Detach(m.addr)
+		return g.cables.Detach(ep.addr)
 	default:
 		return nil
 	}

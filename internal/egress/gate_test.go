@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // slowTable is one that takes its time to forget, until told.
@@ -25,10 +27,10 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{forget: make(chan error)}
 		g := &gate{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
-		g.members.init(Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
+		g.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
 		add := func(name string) netip.Addr {
 			t.Helper()
-			addr, err := g.add(testTenant(t, name, "*"))
+			addr, err := g.add(testSpec(name, "*"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,13 +42,13 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		}
 		g.remove(first)
 		g.remove(first) // once more is nothing more
-		if who := g.members.asker(first); who != nil {
+		if who := g.endpoints.dnsClient(first); who != nil {
 			t.Error("who was removed may ask")
 		}
 		if again := add("c0"); again == first {
 			t.Error("the address was given out while flows of it were left")
 		}
-		if _, err := g.add(testTenant(t, "c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := g.add(testSpec("c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
@@ -58,7 +60,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		g.remove(first)
 		table.forget <- errors.New("the kernel does not want to")
 		synctest.Wait()
-		if _, err := g.add(testTenant(t, "c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := g.add(testSpec("c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("an address was given out whose flows are still tracked: %v", err)
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // subnetBits is the size of a network: room for 1021 containers. Larger ones only collide more.
@@ -89,7 +91,7 @@ func addRange(ranges []netip.Prefix, ip []byte, mask []byte) []netip.Prefix {
 }
 
 // checkBridge looks whether the engine's picture of a network is true.
-func checkBridge(n Network) error {
+func checkBridge(n dockerexec.Network) error {
 	broken := func(what string) error {
 		return fmt.Errorf("bridge %s %s: %w", n.Bridge, what, errdefs.ErrFailedPrecondition)
 	}

@@ -116,17 +116,17 @@ func pause(ctx context.Context, d time.Duration) {
 // or the container has gone.
 func (g *gate) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer abort(c)
-	m := g.members.at(addrPortOf(c.RemoteAddr()).Addr())
-	if m == nil || m.gone() || m.open {
+	ep := g.endpoints.at(addrPortOf(c.RemoteAddr()).Addr())
+	if ep == nil || ep.gone() || ep.open {
 		return
 	}
 	to := addrPortOf(c.LocalAddr())
 	decided := func(name string, verdict decisions.Verdict, reason string) {
 		g.owner.cfg.Decisions.Add(decisions.Decision{
-			User: m.tenant.User, Container: m.tenant.Container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
+			User: ep.user, Container: ep.container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
 		})
 	}
-	name, ok := m.told.nameOf(to.Addr(), time.Now())
+	name, ok := ep.told.nameOf(to.Addr(), time.Now())
 	switch {
 	case !ok:
 		decided("", decisions.Denied, "the address is none that was told for an allowed name")
@@ -134,12 +134,12 @@ func (g *gate) relay(life context.Context, c *net.TCPConn, port uint16) {
 	case !g.admits.Admits(to.Addr()):
 		decided(name, decisions.Denied, "the name has no address that this call may reach")
 		return
-	case !m.told.enter(g.owner.cfg.MaxConnections):
+	case !ep.told.enter(g.owner.cfg.MaxConnections):
 		decided(name, decisions.Limited, "too many connections are open")
 		return
 	}
-	defer m.told.leave()
-	give, ok := g.owner.takeRelay(m.tenant.User, to)
+	defer ep.told.leave()
+	give, ok := g.owner.takeRelay(ep.user, to)
 	if !ok {
 		decided(name, decisions.Limited, "budget used up: the user has too many connections open")
 		return
@@ -149,7 +149,7 @@ func (g *gate) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer cancel()
 	go func() {
 		select {
-		case <-m.done:
+		case <-ep.done:
 			cancel()
 		case <-ctx.Done():
 		}

@@ -38,21 +38,21 @@ func (g *gate) asked(d dnsfilter.Decision) {
 	if d.Verdict == dnsfilter.Refused && d.Reason == "form" {
 		decision.Verdict = decisions.Malformed // there was no question to decide about
 	}
-	if m := g.members.named(d.Client); m != nil {
-		decision.User = m.tenant.User
+	if ep := g.endpoints.named(d.Client); ep != nil {
+		decision.User = ep.user
 	}
 	g.owner.cfg.Decisions.Add(decision)
 }
 
 // connected is told of each connection.
 func (g *gate) connected(d guard.Decision) {
-	who := d.Client.(*member).tenant
+	ep := d.Client.(*endpoint)
 	via := decisions.TLS
 	if d.Port == 80 {
 		via = decisions.HTTP
 	}
 	g.owner.cfg.Decisions.Add(decisions.Decision{
-		User: who.User, Container: who.Container, Name: d.Name, Via: via, Port: d.Port,
+		User: ep.user, Container: ep.container, Name: d.Name, Via: via, Port: d.Port,
 		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 	})
 }
@@ -62,7 +62,7 @@ func (g *gate) answered(client, name string, addrs []netip.Addr, ttl time.Durati
 	if len(g.owner.cfg.ExtraPorts) == 0 {
 		return
 	}
-	if m := g.members.named(client); m != nil && !m.open {
-		m.told.note(name, addrs, ttl, time.Now())
+	if ep := g.endpoints.named(client); ep != nil && !ep.open {
+		ep.told.note(name, addrs, ttl, time.Now())
 	}
 }

@@ -1,0 +1,178 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/guard"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// endpoint is a container on a network. What it may reach never changes; it is revoked, and another one takes its
+// place. It implements guard.Client.
+type endpoint struct {
+	user, container string
+	addr            netip.Addr
+	open            bool // may reach all of the internet; the others are filtered
+	told            told
+	asks            *dnsfilter.Client
+	done            chan struct{}
+	revoke          func() // closes done
+}
+
+// newEndpoint reads what a container may reach out of its Spec, which may have come from a container's labels.
+func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
+	ep := &endpoint{user: spec.User, container: spec.ContainerName(), done: make(chan struct{})}
+	reach := policy.Egress{}
+	var err error
+	if reach.Domains, err = policy.ParseDomains(spec.Egress.Domains); err != nil {
+		return nil, fmt.Errorf("cannot read the names that %s may reach: %w", ep.container, err)
+	}
+	if reach.Denied, err = policy.ParseDenied(spec.Egress.Denied); err != nil {
+		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
+	}
+	ep.open = reach.Mode() == policy.EgressOpen
+	ep.asks = &dnsfilter.Client{ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open, Allows: reach.Allows}
+	ep.revoke = sync.OnceFunc(func() { close(ep.done) })
+	return ep, nil
+}
+
+// ID implements guard.Client, as do User, Allows and Done.
+func (ep *endpoint) ID() string { return ep.container }
+
+// User returns who has the container.
+func (ep *endpoint) User() string { return ep.user }
+
+// Allows reports whether the container may connect to a name.
+func (ep *endpoint) Allows(name string) bool { return ep.asks.Allows(name) }
+
+// Done is closed when the container is removed.
+func (ep *endpoint) Done() <-chan struct{} { return ep.done }
+
+// endpoints are the containers of a network by their addresses.
+type endpoints struct {
+	subnet  netip.Prefix
+	gateway netip.Addr
+
+	mu     sync.RWMutex
+	byAddr map[netip.Addr]*endpoint
+	byName map[string]*endpoint // by container
+	last   netip.Addr           // given out last: an address is used again as late as possible
+}
+
+func (es *endpoints) init(n dockerexec.Network) {
+	es.subnet, es.gateway, es.last = n.Subnet, n.Gateway, n.Gateway
+	es.byAddr, es.byName = map[netip.Addr]*endpoint{}, map[string]*endpoint{}
+}
+
+// restore registers a container at the address that it has. It reports false for an address that the container
+// cannot have.
+func (es *endpoints) restore(ep *endpoint, addr netip.Addr) bool {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if !es.usable(addr) || es.byAddr[addr] != nil || es.byName[ep.container] != nil {
+		return false
+	}
+	ep.addr = addr
+	es.byAddr[addr], es.byName[ep.container] = ep, ep
+	return true
+}
+
+// register gives a container an address that is free.
+func (es *endpoints) register(ep *endpoint) error {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.byName[ep.container] != nil {
+		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
+	}
+	addr := es.last
+	for range 1 << (32 - es.subnet.Bits()) {
+		if addr = addr.Next(); !es.subnet.Contains(addr) {
+			addr = es.subnet.Addr()
+		}
+		if es.usable(addr) && es.byAddr[addr] == nil {
+			ep.addr = addr
+			es.byAddr[addr], es.byName[ep.container], es.last = ep, ep, addr
+			return nil
+		}
+	}
+	return fmt.Errorf("all addresses of %s are in use: %w", es.subnet, errdefs.ErrResourceExhausted)
+}
+
+// usable reports whether a container may have an address, which is none of the network's own.
+func (es *endpoints) usable(addr netip.Addr) bool {
+	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) && addr != es.subnet.Addr() && addr != es.gateway
+}
+
+// unregister forgets a container whose address stays taken until release. It reports whether the container was
+// registered.
+func (es *endpoints) unregister(ep *endpoint) bool {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.byName[ep.container] != ep {
+		return false
+	}
+	delete(es.byName, ep.container)
+	return true
+}
+
+// release forgets a container and its address, which may be given to another one.
+func (es *endpoints) release(ep *endpoint) {
+	es.unregister(ep)
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.byAddr[ep.addr] == ep {
+		delete(es.byAddr, ep.addr)
+	}
+}
+
+// at returns the container with an address, or nil.
+func (es *endpoints) at(addr netip.Addr) *endpoint {
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	return es.byAddr[addr.Unmap()]
+}
+
+// named returns a container by its name, or nil.
+func (es *endpoints) named(container string) *endpoint {
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	return es.byName[container]
+}
+
+func (es *endpoints) count() int {
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	return len(es.byAddr)
+}
+
+// dnsClient implements dnsfilter.Config.Client.
+func (es *endpoints) dnsClient(addr netip.Addr) *dnsfilter.Client {
+	if ep := es.at(addr); ep != nil && !ep.gone() {
+		return ep.asks
+	}
+	return nil
+}
+
+// guardClient implements guard.Config.Client.
+func (es *endpoints) guardClient(addr netip.Addr) (guard.Client, bool) {
+	if ep := es.at(addr); ep != nil && !ep.gone() {
+		return ep, true
+	}
+	return nil, false
+}
+
+// gone reports whether the container is removed.
+func (ep *endpoint) gone() bool {
+	select {
+	case <-ep.done:
+		return true
+	default:
+		return false
+	}
+}
