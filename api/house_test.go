@@ -15,9 +15,8 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/engine"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -49,12 +48,12 @@ func newHouse(t testing.TB) *sandbox.Service {
 		Outfit: func(context.Context, string) (*images.Outfit, error) {
 			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
 		},
-		Inspect: func(context.Context) (engine.Info, error) {
-			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
+		Inspect: func(context.Context) (dockerd.Info, error) {
+			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},
 		Log: zerolog.Nop(),
 	}), idleExecutor{}, zerolog.Nop())
-	ports := expose.New(expose.Range{First: 20_000, Last: 29_999}, zerolog.Nop())
+	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 29_999}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(dir, "processes"), Runner: &idleRunner{running: map[string]process.Instance{}},
@@ -138,7 +137,7 @@ func (r *idleRunner) Readiness(process.Record) process.Readiness {
 	return process.Readiness{Message: "nobody listens", Since: time.Now()}
 }
 
-func (r *idleRunner) Dial(context.Context, process.Instance, int) (expose.Conn, error) {
+func (r *idleRunner) Dial(context.Context, process.Instance, int) (process.Conn, error) {
 	return nil, errors.New("nobody listens")
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -118,9 +117,9 @@ func readyAsked(r *types.Ready) *process.Ready {
 	return &ready
 }
 
-func portsAsked(asked []types.Expose) (ports []expose.Port) {
+func portsAsked(asked []types.Expose) (ports []process.Port) {
 	for _, a := range asked {
-		ports = append(ports, expose.Port{Port: a.Port, HostPort: a.HostPort})
+		ports = append(ports, process.Port{Port: a.Port, HostPort: a.HostPort})
 	}
 	return ports
 }
@@ -135,7 +134,7 @@ func readyAnswer(r process.Record) *types.Readiness {
 func portsAnswer(r process.Record) (exposed []types.Exposed) {
 	for _, p := range r.Expose {
 		exposed = append(exposed, types.Exposed{
-			Port: p.Port, HostPort: p.HostPort, Address: net.JoinHostPort(expose.Host, strconv.Itoa(p.HostPort)), Fault: p.Fault,
+			Port: p.Port, HostPort: p.HostPort, Address: net.JoinHostPort(process.Loopback, strconv.Itoa(p.HostPort)), Fault: p.Fault,
 		})
 	}
 	return exposed

@@ -18,7 +18,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 const (
@@ -40,7 +40,7 @@ func engineSocket() string {
 
 // connect finds the engine and what it must have.
 func connect(ctx context.Context, runtimes []string) (_ *client.Client, err error) {
-	docker, err := engine.Connect(engineSocket())
+	docker, err := dockerd.Connect(engineSocket())
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 			err = errors.Join(err, docker.Close())
 		}
 	}()
-	info, err := engine.Inspect(ctx, docker)
+	info, err := dockerd.Inspect(ctx, docker)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 	if _, err := docker.ImageInspect(ctx, imageRef); cerrdefs.IsNotFound(err) {
 		return nil, fmt.Errorf("image %s is missing: run `make setup`, or `bin/sandboxd image build sandbox-image`", imageRef)
 	} else if err != nil {
-		return nil, fmt.Errorf("cannot look for image %s: %w", imageRef, engine.Explain(docker, err))
+		return nil, fmt.Errorf("cannot look for image %s: %w", imageRef, dockerd.Explain(docker, err))
 	}
 	return docker, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/netrange"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -38,7 +37,7 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	}
 	server, err := dnsfilter.New(dnsfilter.Config{
 		Listen:           []netip.AddrPort{netip.MustParseAddrPort(plan.Listen)},
-		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: netrange.Filter{Extra: []netip.Prefix{plan.Public}}.Admits}},
+		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits}},
 		Client:           known.at,
 		QueriesPerSecond: 1e6, Burst: 1e6, // the load is one client's
 		Decided: known.decided(decisions.New(10_000)),

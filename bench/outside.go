@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // The test internet of the benchmarks is beside the one of the tests, so that both may run at once, in
@@ -123,7 +123,7 @@ func removeRules(ctx context.Context, name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-" + profileName, Questions: 1, Connections: 1, Log: zerolog.Nop(),
 		Bridges: []rules.Bridge{{
-			Name: name + "-iso", Gateway: worldPublic.Addr().Next(), Subnet: worldPublic, NonPublic: netrange.Filter{}.Excluded4(),
+			Name: name + "-iso", Gateway: worldPublic.Addr().Next(), Subnet: worldPublic, NonPublic: policy.Addresses{}.Excluded4(),
 		}},
 	})
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/netrange"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -67,7 +66,7 @@ func hostsWay(ctx context.Context) ([]string, error) {
 			continue // not every name of the preset needs to be known here
 		}
 		for _, addr := range addrs {
-			if addr = addr.Unmap(); !netrange.Public(addr) {
+			if addr = addr.Unmap(); !policy.PublicAddress(addr) {
 				also[netip.PrefixFrom(addr, addr.BitLen()).String()] = true
 			}
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -104,8 +104,8 @@ func fakePlatform(uid, gid uint32) sandbox.PlatformConfig {
 		Outfit: func(context.Context, string) (*images.Outfit, error) {
 			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
 		},
-		Inspect: func(context.Context) (engine.Info, error) {
-			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
+		Inspect: func(context.Context) (dockerd.Info, error) {
+			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},
 		Log: zerolog.Nop(),
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 func TestTCP(t *testing.T) {
@@ -107,7 +107,7 @@ func TestConfigFaults(t *testing.T) {
 		Timeout: time.Hour, CacheSize: 1,
 		Profiles: []dnsfilter.Profile{
 			{Name: "a", Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"}},
-			{Name: "a", Admits: netrange.Public},
+			{Name: "a", Admits: policy.PublicAddress},
 		},
 	}.Validate()
 	if err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Who asks, by address.
@@ -61,8 +61,8 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 	return dnsfilter.Config{
 		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
 		Profiles: []dnsfilter.Profile{
-			{Name: "isolated", Upstreams: upstreams, Admits: netrange.Filter{}.Admits},
-			{Name: "local", Upstreams: upstreams, Admits: netrange.Filter{Private: true}.Admits},
+			{Name: "isolated", Upstreams: upstreams, Admits: policy.Addresses{}.Admits},
+			{Name: "local", Upstreams: upstreams, Admits: policy.Addresses{Private: true}.Admits},
 		},
 		Client: func(a netip.Addr) *dnsfilter.Client { return clients[a.String()] },
 		Now:    l.clock.now,

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // Owner is the service that something on the engine belongs to. A dataDir is one service's at a time, so what
@@ -49,15 +49,15 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 	marked := filters.NewArgs(filters.Arg("label", labelInstance))
 	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: marked})
 	if err != nil {
-		return nil, engine.Explain(docker, err)
+		return nil, dockerd.Explain(docker, err)
 	}
 	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: marked})
 	if err != nil {
-		return nil, engine.Explain(docker, err)
+		return nil, dockerd.Explain(docker, err)
 	}
 	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: marked})
 	if err != nil {
-		return nil, engine.Explain(docker, err)
+		return nil, dockerd.Explain(docker, err)
 	}
 	var all []Belonging
 	add := func(kind, id, name, spool string, labels map[string]string) {
@@ -91,7 +91,7 @@ func (b Belonging) Remove(ctx context.Context, docker *client.Client) error {
 		err = docker.VolumeRemove(ctx, b.id, false)
 	}
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot remove %s: %w", b, engine.Explain(docker, err))
+		return fmt.Errorf("cannot remove %s: %w", b, dockerd.Explain(docker, err))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -395,7 +395,7 @@ func (e *Executor) prepare(w *warm, log *zerolog.Logger) {
 	err := e.establish(ctx, w)
 	if err != nil {
 		log.Error().Err(err).Str("container", w.spec.ContainerName()).Msg("container failed")
-		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(engine.Explain(e.docker, err).Error()))
+		w.err = fmt.Errorf("cannot prepare a container for user %q: %s", w.spec.User, w.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
 		if errors.Is(err, errLost) {
 			w.err = lostError{w.err}
 		}

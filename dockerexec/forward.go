@@ -11,7 +11,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // A program in a process's container is reached through an agent there, which connects to the container's own
@@ -68,7 +68,7 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 		return mux, err
 	})
 	if err != nil {
-		return nil, engine.Explain(e.docker, err)
+		return nil, dockerd.Explain(e.docker, err)
 	}
 	return dial(ctx, mux, port)
 }

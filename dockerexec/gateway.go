@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // A network of ours has a gateway: a container in whose network namespace the cables of filtered containers end.
@@ -61,7 +61,7 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	name := n.Name + gatewaySuffix
 	found, err := e.docker.ContainerInspect(ctx, name)
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, engine.Explain(e.docker, err))
+		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, dockerd.Explain(e.docker, err))
 	}
 	missing := err != nil
 	if !missing && found.Config.Labels[labelInstance] != e.cfg.Instance {
@@ -76,7 +76,7 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 			}
 		}
 		if n.GatewayID, err = e.makeGateway(ctx, name, g); err != nil {
-			return n, fmt.Errorf("cannot make the gateway %s: %w", name, engine.Explain(e.docker, err))
+			return n, fmt.Errorf("cannot make the gateway %s: %w", name, dockerd.Explain(e.docker, err))
 		}
 		e.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
 	}

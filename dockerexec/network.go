@@ -14,7 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // A container with a way out is on a bridge network of ours, one for each profile. The engine makes the
@@ -125,7 +125,7 @@ func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) 
 		return Network{}, err
 	}
 	if err != nil {
-		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, engine.Explain(e.docker, err))
+		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, dockerd.Explain(e.docker, err))
 	}
 	owner, marked := found.Labels[labelInstance]
 	if owner != e.cfg.Instance && (marked || len(found.Containers) > 0) {
@@ -176,7 +176,7 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 			break
 		}
 	}
-	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, engine.Explain(e.docker, errors.Join(refusals...)))
+	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, dockerd.Explain(e.docker, errors.Join(refusals...)))
 }
 
 // removeNetwork takes a network away with the containers on it, which have no use without.
@@ -185,7 +185,7 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		return err
 	}
 	if err := e.docker.NetworkRemove(ctx, n.Name); err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, engine.Explain(e.docker, err))
+		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, dockerd.Explain(e.docker, err))
 	}
 	return nil
 }

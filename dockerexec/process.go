@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -65,7 +65,7 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	defer func() {
 		if err != nil {
 			e.unregister(w)
-			err = errors.Join(fmt.Errorf("cannot start the process: %s", spec.withoutHostPaths(engine.Explain(e.docker, err).Error())), e.removeWarm(w))
+			err = errors.Join(fmt.Errorf("cannot start the process: %s", spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error())), e.removeWarm(w))
 		}
 	}()
 	e.mu.Lock()
@@ -224,7 +224,7 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 		),
 	})
 	if err != nil {
-		return nil, engine.Explain(e.docker, err)
+		return nil, dockerd.Explain(e.docker, err)
 	}
 	all := make([]ProcessContainer, len(listed))
 	faults := make([]error, len(listed))
@@ -238,7 +238,7 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 		switch {
 		case cerrdefs.IsNotFound(faults[i]): // gone meanwhile
 		case faults[i] != nil:
-			return nil, engine.Explain(e.docker, faults[i])
+			return nil, dockerd.Explain(e.docker, faults[i])
 		default:
 			there = append(there, p)
 		}
@@ -281,7 +281,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		if err != nil {
 			// A runtime fails so when the container has just ended, and the engine does not know it yet.
 			wait = min(wait, endingLimit)
-			fault = fmt.Errorf("cannot signal the process: %w", engine.Explain(e.docker, err))
+			fault = fmt.Errorf("cannot signal the process: %w", dockerd.Explain(e.docker, err))
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -310,7 +310,7 @@ func (e *Executor) RemoveProcess(_ context.Context, id string) error {
 func (e *Executor) ProcessExit(ctx context.Context, id string) (ProcessExit, error) {
 	found, err := e.docker.ContainerInspect(ctx, id)
 	if err != nil {
-		return ProcessExit{}, fmt.Errorf("cannot ask how the process ended: %w", engine.Explain(e.docker, err))
+		return ProcessExit{}, fmt.Errorf("cannot ask how the process ended: %w", dockerd.Explain(e.docker, err))
 	}
 	exit := ProcessExit{Code: found.State.ExitCode, OOM: found.State.OOMKilled}
 	exit.At, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)

@@ -11,7 +11,7 @@ import (
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -108,7 +108,7 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 		Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+e.cfg.Instance)),
 	})
 	if err != nil {
-		return engine.Explain(e.docker, err)
+		return dockerd.Explain(e.docker, err)
 	}
 	e.loseMissing(preparing, listed)
 	var adopted []*warm

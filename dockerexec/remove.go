@@ -12,7 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/internal/shim"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // removalLimit bounds removing a container; it goes on when the service is shutting down.
@@ -68,7 +68,7 @@ func end(ctx context.Context, docker *client.Client, id string) bool {
 	if within(ended, signalLimit) {
 		return true
 	}
-	if s, err := shim.Of(id); err == nil {
+	if s, err := dockerd.ShimOf(id); err == nil {
 		s.KillAll()
 	}
 	return within(ended, signalLimit)
@@ -93,7 +93,7 @@ func sendSignal(ctx context.Context, docker *client.Client, id string, number sy
 
 // giveUpExecs ends what the engine waits for while it starts a program in a container.
 func giveUpExecs(id string) error {
-	s, err := shim.Of(id)
+	s, err := dockerd.ShimOf(id)
 	if err == nil {
 		s.KillExecs()
 	}
@@ -116,7 +116,7 @@ func within(told chan error, limit time.Duration) bool {
 // endShim ends the shim of a container that is gone, if the engine has left it.
 func endShim(ctx context.Context, id string) {
 	for range 2 { // the engine may be about to
-		s, err := shim.Of(id)
+		s, err := dockerd.ShimOf(id)
 		if err != nil {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/internal/shim"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: the engine
@@ -18,7 +18,7 @@ const forgottenAfter = 3 * time.Second
 
 // ForgottenShims finds those of containers that are gone and were made for a dataDir, or, where that is empty, for any.
 // It waits, to look twice, if it has found any.
-func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) ([]shim.Shim, error) {
+func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) ([]dockerd.Shim, error) {
 	first, err := forgotten(ctx, docker, dataDir)
 	if err != nil || len(first) == 0 {
 		return nil, err
@@ -29,7 +29,7 @@ func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) 
 		return nil, context.Cause(ctx)
 	}
 	second, err := forgotten(ctx, docker, dataDir)
-	var both []shim.Shim
+	var both []dockerd.Shim
 	for pid, s := range second {
 		if first[pid].Container == s.Container {
 			both = append(both, s)
@@ -39,12 +39,12 @@ func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) 
 }
 
 // forgotten looks once. Shims are listed before their containers are asked for: a container is there before its shim.
-func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]shim.Shim, error) {
-	all, err := shim.List()
+func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]dockerd.Shim, error) {
+	all, err := dockerd.Shims()
 	if err != nil {
 		return nil, err
 	}
-	found := map[int]shim.Shim{}
+	found := map[int]dockerd.Shim{}
 	for _, s := range all {
 		if len(s.Children) > 0 || !madeFor(s, dataDir) {
 			continue
@@ -60,7 +60,7 @@ func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[
 }
 
 // madeFor reports whether a shim's container had an agent of a dataDir mounted, or of any where that is empty.
-func madeFor(s shim.Shim, dataDir string) bool {
+func madeFor(s dockerd.Shim, dataDir string) bool {
 	for _, source := range s.Sources {
 		dir, name := filepath.Split(source)
 		if strings.HasPrefix(name, agentPrefix) && (dataDir == "" || filepath.Clean(dir) == filepath.Join(dataDir, agentDir)) {

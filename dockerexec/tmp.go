@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -71,7 +71,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 	found, err := e.docker.VolumeInspect(ctx, w.spec.tmpName())
 	if err != nil {
 		e.release(w)
-		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, engine.Explain(e.docker, err))
+		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, dockerd.Explain(e.docker, err))
 	}
 	return found.Mountpoint, func() { e.release(w) }, nil
 }
@@ -135,7 +135,7 @@ func (e *Executor) removeUnusedTmp(ctx context.Context) error {
 		filters.Arg("dangling", "true"),
 	)})
 	if err != nil {
-		return engine.Explain(e.docker, err)
+		return dockerd.Explain(e.docker, err)
 	}
 	for _, v := range found.Volumes {
 		if err := e.removeTmp(ctx, v.Name); err != nil {

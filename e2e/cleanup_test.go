@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/shim"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // sandboxd runs a command of the service's program with the lab's settings.
@@ -189,7 +189,7 @@ func leftOf(run string) []string {
 	var left []string
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		left = left[:0]
-		shims, err := shim.List()
+		shims, err := dockerd.Shims()
 		if err != nil {
 			return []string{err.Error()}
 		}

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/netrange"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -182,7 +181,7 @@ func registrySettings(t *testing.T) []string {
 			continue // one of several
 		}
 		for _, addr := range addrs {
-			if !netrange.Public(addr) {
+			if !policy.PublicAddress(addr) {
 				also[netip.PrefixFrom(addr, 32).String()] = true
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/shim"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // A container that is removed while it is adopted is replaced, and its user does not notice.
@@ -122,7 +122,7 @@ func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
-		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := shim.Of(id); return err != nil })
+		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
 	}, "SANDBOXD_IDLE_TIMEOUT=1s")
 }
 

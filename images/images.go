@@ -18,7 +18,7 @@ import (
 	"github.com/moby/go-archive"
 	"github.com/moby/term"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // Docker is the Engine API's client.
@@ -72,7 +72,7 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 			f.ref, cerrdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
-		return Image{}, fmt.Errorf("cannot look for image %s: %w", f.ref, engine.Explain(f.docker, err))
+		return Image{}, fmt.Errorf("cannot look for image %s: %w", f.ref, dockerd.Explain(f.docker, err))
 	}
 	found := Image{ID: inspected.ID}
 	if inspected.Config != nil {

@@ -16,7 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // Original is what the service reads of an image, to give containers a version of its own of it. What is not in
@@ -73,7 +73,7 @@ func (o *Originals) Read(ctx context.Context, id string) (*Outfit, error) {
 		original, err = o.read(ctx, id) // somebody removed the container
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read files of the image: %w", engine.Explain(o.docker, err))
+		return nil, fmt.Errorf("cannot read files of the image: %w", dockerd.Explain(o.docker, err))
 	}
 	text, err := json.Marshal(versioned{Version: originalVersion, Original: original})
 	if err == nil {

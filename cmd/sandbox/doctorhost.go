@@ -20,8 +20,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
-	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -33,23 +33,23 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		return checks, func() {}
 	}
 	root, weaker := os.Geteuid() == 0, s.Docker.EnableWeakerNestedSandbox
-	docker, err := engine.Connect(s.Docker.SocketPath)
+	docker, err := dockerd.Connect(s.Docker.SocketPath)
 	close = func() {
 		if docker != nil {
 			_ = docker.Close()
 		}
 	}
-	ask := sync.OnceValues(func() (engine.Info, error) {
+	ask := sync.OnceValues(func() (dockerd.Info, error) {
 		if err != nil {
-			return engine.Info{}, err
+			return dockerd.Info{}, err
 		}
 		// The engine's client does not tell this from an engine that is down.
 		if err := unix.Access(s.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
-			return engine.Info{}, err
+			return dockerd.Info{}, err
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		defer cancel()
-		return engine.Inspect(ctx, docker)
+		return dockerd.Inspect(ctx, docker)
 	})
 	s.engine = func(context.Context) (doctor.Engine, error) { return asEngine(ask()) }
 	unused := ""
@@ -108,7 +108,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	return append(checks, clocks.Right(s.engine)), close
 }
 
-func asEngine(info engine.Info, err error) (doctor.Engine, error) {
+func asEngine(info dockerd.Info, err error) (doctor.Engine, error) {
 	return doctor.Engine{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
 }
 

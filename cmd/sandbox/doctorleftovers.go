@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/shim"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // leftovers are what services have on the engine whose dataDir is gone, or has another service by now, and shims that
 // the engine has forgotten.
-func leftovers(belongings []dockerexec.Belonging, shims []shim.Shim) (left []string) {
+func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []string) {
 	for _, b := range belongings {
 		if why := forsaken(b.Owner); why != "" {
 			left = append(left, fmt.Sprintf("%s, %s", b, why))

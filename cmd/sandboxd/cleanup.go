@@ -18,9 +18,8 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
-	"github.com/daycare-run/sandbox/internal/engine"
-	"github.com/daycare-run/sandbox/internal/shim"
 )
 
 // exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
@@ -86,7 +85,7 @@ func (c *cleanup) run(ctx context.Context) error {
 		_ = conn.Close()
 		return exitError{exitHeld, fmt.Errorf("nothing is removed: a service listens at %s; stop it first", c.cfg.Listen)}
 	}
-	docker, err := engine.Connect(c.cfg.Docker.SocketPath)
+	docker, err := dockerd.Connect(c.cfg.Docker.SocketPath)
 	if err != nil {
 		return err
 	}
@@ -194,7 +193,7 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 }
 
 // shims ends those that the engine has forgotten.
-func (c *cleanup) shims(left []shim.Shim, err error) {
+func (c *cleanup) shims(left []dockerd.Shim, err error) {
 	if err != nil {
 		c.faults = append(c.faults, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -156,7 +156,7 @@ func withImage(ctx context.Context, settings string, do func(context.Context, ta
 	if err != nil {
 		return err
 	}
-	docker, err := engine.Connect(cfg.Docker.SocketPath)
+	docker, err := dockerd.Connect(cfg.Docker.SocketPath)
 	if err != nil {
 		return err
 	}

@@ -7,14 +7,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // openProcesses reads the records of durable processes. What runs is found when the executor starts.
-func openProcesses(cfg config.Config, quotas *quota.Ledger, runner *sandbox.Runner, ports *expose.Listeners, log zerolog.Logger) (*process.Manager, error) {
+func openProcesses(cfg config.Config, quotas *quota.Ledger, runner *sandbox.Runner, ports *process.Listeners, log zerolog.Logger) (*process.Manager, error) {
 	boot, err := process.HostBootID()
 	if err != nil {
 		return nil, err
@@ -29,7 +28,9 @@ func processBounds(cfg config.Config) process.Bounds {
 	return process.Bounds{StopGrace: cfg.Processes.StopGrace.Duration()}
 }
 
-func exposable(cfg config.Config) expose.Range { return expose.Range(cfg.Processes.ExposePorts) }
+func exposable(cfg config.Config) process.PortRange {
+	return process.PortRange(cfg.Processes.ExposePorts)
+}
 
 // endProcesses leaves the processes running.
 func endProcesses(m *process.Manager, log zerolog.Logger) {

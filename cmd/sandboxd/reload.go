@@ -18,7 +18,6 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/egress"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -39,7 +38,7 @@ type live struct {
 	outside   *egress.Egress
 	processes *process.Manager
 	runner    *sandbox.Runner
-	ports     *expose.Listeners
+	ports     *process.Listeners
 	quotas    *quota.Ledger
 	tokens    *access.Tokens // nil without TCP
 	counts    *counts

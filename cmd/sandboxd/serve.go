@@ -19,13 +19,13 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/engine"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/httplog"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/version"
@@ -50,7 +50,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if err != nil {
 		return err
 	}
-	docker, err := engine.Connect(cfg.Docker.SocketPath)
+	docker, err := dockerd.Connect(cfg.Docker.SocketPath)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 			Forget:       finder.Forget,
 			Outfit:       originals.Read,
 			Certificates: trusted,
-			Inspect:      func(ctx context.Context) (engine.Info, error) { return engine.Inspect(ctx, docker) },
+			Inspect:      func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, docker) },
 			Log:          log,
 		}, nil
 	}
@@ -135,7 +135,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if err := l.runner.DropLaunches(); err != nil {
 		return err
 	}
-	l.ports = expose.New(exposable(cfg), log)
+	l.ports = process.NewListeners(exposable(cfg), log)
 	defer l.ports.Shutdown()
 	if l.processes, err = openProcesses(cfg, l.quotas, l.runner, l.ports, log); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Config says what a test internet is. Its zero value is 198.51.100.0/24, named e2e-inet.
@@ -78,7 +78,7 @@ func (c Config) Validate() error {
 
 // unfit reports whether an address is of the real internet, or cannot be routed to a namespace.
 func unfit(addr netip.Addr) bool {
-	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || netrange.Public(addr) ||
+	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || policy.PublicAddress(addr) ||
 		addr.IsLoopback() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is6() && addr.IsLinkLocalUnicast()
 }
 

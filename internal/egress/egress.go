@@ -26,7 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Config is the operator's part. Fields of addresses and ports may be empty.
@@ -129,7 +129,7 @@ func Probe(name string) error {
 		Table: name + "-probe", Questions: 1, Connections: 1,
 		Bridges: []rules.Bridge{{
 			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("192.0.2.0/24"),
-			NonPublic: netrange.Filter{}.Excluded4(),
+			NonPublic: policy.Addresses{}.Excluded4(),
 		}},
 	})
 	if err == nil {
@@ -316,9 +316,9 @@ func HostResolvers() ([]string, error) {
 	return servers, nil
 }
 
-func (e *Egress) admits(p Profile) netrange.Filter {
+func (e *Egress) admits(p Profile) policy.Addresses {
 	own := func(addr netip.Addr) bool { return e.own.has(addr) || e.routes.own(addr) }
-	return netrange.Filter{Private: p.Private, Own: own, Extra: e.cfg.AlsoPublic}
+	return policy.Addresses{Private: p.Private, Own: own, Extra: e.cfg.AlsoPublic}
 }
 
 // explain says what to do about the fault that is likely.

@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/guard"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
-	"github.com/daycare-run/sandbox/internal/netrange"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // checkEvery is how often the rules are compared with the kernel's when nothing says that they changed.
@@ -30,7 +30,7 @@ const closeLimit = 5 * time.Second
 type gate struct {
 	owner     *Egress
 	network   dockerexec.Network
-	admits    netrange.Filter
+	admits    policy.Addresses
 	endpoints endpoints
 	table     table
 	cables    *cables // nil where nothing can be filtered

@@ -4,7 +4,7 @@
 // permissions.go has what a sandbox holds, tags.go what a call asks for, deny.go the paths that nobody
 // sees, regions.go how all of it comes to regions, restrict.go what a call gives up of them, and view.go what
 // is read off them. domain.go and domains.go have names and sets of names, presets.go those of package
-// managers, egress.go what a call may reach by them.
+// managers, egress.go what a call may reach by them, addresses.go which addresses a profile may reach.
 //
 // SECURITY.md lists the rules, each with what keeps it and the test that shows it.
 package policy

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 // What of a process can be seen from outside: whether it is ready, and its ports.
@@ -91,8 +90,8 @@ func (m *Manager) expose(p *process) error {
 }
 
 // dialer connects to a process's ports, whichever container it runs in then.
-func (m *Manager) dialer(p *process) expose.Dial {
-	return func(ctx context.Context, port int) (expose.Conn, error) {
+func (m *Manager) dialer(p *process) Dial {
+	return func(ctx context.Context, port int) (Conn, error) {
 		m.mu.Lock()
 		status, i := p.record.Status, p.instance()
 		m.mu.Unlock()

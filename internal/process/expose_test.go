@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 func TestReadyIsChecked(t *testing.T) {
@@ -73,7 +71,7 @@ func TestReadinessIsOfNow(t *testing.T) {
 
 // freePort is one at which nobody listens. It is below those that the kernel gives to connections: one of these may
 // be another's before it is used here.
-func freePort(t *testing.T) expose.Range {
+func freePort(t *testing.T) PortRange {
 	t.Helper()
 	const first, count = 31_000, 1_500
 	for i := range count {
@@ -81,11 +79,11 @@ func freePort(t *testing.T) expose.Range {
 		listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = listener.Close()
-			return expose.Range{First: port, Last: port}
+			return PortRange{First: port, Last: port}
 		}
 	}
 	t.Fatal("no port is free")
-	return expose.Range{}
+	return PortRange{}
 }
 
 // dialled connects to a port and says what the process's runner was asked for; "" is that nobody listens.
@@ -93,7 +91,7 @@ func dialled(t *testing.T, s *service, port int) string {
 	t.Helper()
 	asked := make(chan string, 1)
 	s.run.mu.Lock()
-	s.run.onDial = func(i Instance, port int) (expose.Conn, error) {
+	s.run.onDial = func(i Instance, port int) (Conn, error) {
 		asked <- fmt.Sprintf("%s:%d", i.Container, port)
 		return nil, errors.New("no more was wanted")
 	}
@@ -120,7 +118,7 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 	h := newHouse(t)
 	h.ports = freePort(t)
 	s := h.serve()
-	p := s.start(New{KeepAlive: true, Expose: []expose.Port{{Port: 8080}}})
+	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
 	at := func(s *service, want string) {
 		t.Helper()
 		if got := dialled(t, s, h.ports.First); got != want {
@@ -152,7 +150,7 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 func TestPortsComeFirst(t *testing.T) {
 	h := newHouse(t)
 	s := h.serve()
-	wanted := New{UserID: "alice", Command: "true", Expose: []expose.Port{{Port: 8080}}}
+	wanted := New{UserID: "alice", Command: "true", Expose: []Port{{Port: 8080}}}
 	if _, _, err := s.Start(t.Context(), wanted); !errdefs.IsPermissionDenied(err) {
 		t.Errorf("where none are allowed: %v", err)
 	}

@@ -16,8 +16,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
-
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 var monday = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
@@ -109,13 +107,13 @@ type fakeRunner struct {
 	onStop      func(context.Context, Instance, syscall.Signal) error
 	onRemove    func(Instance) error
 	onExit      func(Instance) error
-	onDial      func(Instance, int) (expose.Conn, error)
+	onDial      func(Instance, int) (Conn, error)
 	readiness   Readiness
 }
 
 func (f *fakeRunner) Readiness(Record) Readiness { return f.readiness }
 
-func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (expose.Conn, error) {
+func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (Conn, error) {
 	f.mu.Lock()
 	onDial := f.onDial
 	f.mu.Unlock()
@@ -273,7 +271,7 @@ type house struct {
 	t     *testing.T
 	root  string
 	boot  string
-	ports expose.Range // that may be exposed
+	ports PortRange // that may be exposed
 	*engine
 }
 
@@ -295,7 +293,7 @@ type service struct {
 func (h *house) open(change ...func(*Config)) *service {
 	h.t.Helper()
 	run := &fakeRunner{engine: h.engine}
-	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Discard: func(r Record) error { return os.RemoveAll(h.logDir(r)) }, Clock: h.clock, BootID: h.boot, Ports: expose.New(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
+	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Discard: func(r Record) error { return os.RemoveAll(h.logDir(r)) }, Clock: h.clock, BootID: h.boot, Ports: NewListeners(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
 	for _, f := range change {
 		f(&cfg)
 	}

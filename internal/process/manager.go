@@ -12,7 +12,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -28,7 +27,7 @@ type Config struct {
 	Discard func(Record) error
 	Clock   Clock
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
-	Ports *expose.Listeners
+	Ports *Listeners
 	// BootID tells this start of the engine's host from others; see HostBootID.
 	BootID string
 	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.

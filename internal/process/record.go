@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"time"
-
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 // State is a word for whether a process runs, or ought to.
@@ -45,10 +43,10 @@ type Record struct {
 	// HasSecrets says that it was given secrets and needs them for every start.
 	HasSecrets bool `json:"hasSecrets,omitempty"`
 	// Ready is nil when nobody asks whether it is. Readiness is told with one that runs, and not kept.
-	Ready     *Ready        `json:"ready,omitempty"`
-	Readiness Readiness     `json:"-"`
-	Expose    []expose.Port `json:"expose,omitempty"`
-	LogPath   string        `json:"logPath,omitempty"`
+	Ready     *Ready    `json:"ready,omitempty"`
+	Readiness Readiness `json:"-"`
+	Expose    []Port    `json:"expose,omitempty"`
+	LogPath   string    `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`
 	Status       State `json:"status"`
@@ -155,7 +153,7 @@ func decode(id string, text []byte) (Record, error) {
 		_, err := r.Ready.checked()
 		faults = append(faults, err)
 	}
-	faults = append(faults, expose.Check(r.Expose))
+	faults = append(faults, checkPorts(r.Expose))
 	fault(r.Status == Running && r.Instance.Container == "", "it runs in no container")
 	return r, errors.Join(faults...)
 }

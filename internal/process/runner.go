@@ -7,8 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 // Runner is what runs processes. Each start of one is a fresh container, which needs no service. It is
@@ -31,7 +29,7 @@ type Runner interface {
 	// Readiness is what was found last of a process that runs and has a Ready.
 	Readiness(r Record) Readiness
 	// Dial connects to a TCP port of an instance's own loopback.
-	Dial(ctx context.Context, i Instance, port int) (expose.Conn, error)
+	Dial(ctx context.Context, i Instance, port int) (Conn, error)
 }
 
 // Instance is a container of a process.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -39,7 +38,7 @@ type New struct {
 	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
 	Ready *Ready
 	// Expose lists ports inside that programs of the host may reach.
-	Expose []expose.Port
+	Expose []Port
 }
 
 // MaxName is how many characters a process's name has at most.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/daycare-run/sandbox/internal/expose"
 )
 
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
@@ -87,13 +85,13 @@ func TestRecordsThatSayTooMuch(t *testing.T) {
 		`status "off"`:        func(r *Record) { r.Status = "off" },
 		"runs in no containe": func(r *Record) { r.Status = Running },
 		"ready has neither":   func(r *Record) { r.Ready = &Ready{} },
-		"expose[0].port 0":    func(r *Record) { r.Expose = []expose.Port{{HostPort: 8080}} },
-		"expose[1].port 7000": func(r *Record) { r.Expose = []expose.Port{{Port: 80}, {Port: 70_000}} },
-		"expose[0].hostPort ": func(r *Record) { r.Expose = []expose.Port{{Port: 80, HostPort: -1}} },
-		"expose[1].hostPort ": func(r *Record) { r.Expose = []expose.Port{{Port: 80, HostPort: 8080}, {Port: 81, HostPort: 8080}} },
+		"expose[0].port 0":    func(r *Record) { r.Expose = []Port{{HostPort: 8080}} },
+		"expose[1].port 7000": func(r *Record) { r.Expose = []Port{{Port: 80}, {Port: 70_000}} },
+		"expose[0].hostPort ": func(r *Record) { r.Expose = []Port{{Port: 80, HostPort: -1}} },
+		"expose[1].hostPort ": func(r *Record) { r.Expose = []Port{{Port: 80, HostPort: 8080}, {Port: 81, HostPort: 8080}} },
 		"more than 16": func(r *Record) {
-			for i := range expose.MaxPorts + 1 {
-				r.Expose = append(r.Expose, expose.Port{Port: i + 1})
+			for i := range MaxPorts + 1 {
+				r.Expose = append(r.Expose, Port{Port: i + 1})
 			}
 		},
 	} {
@@ -118,7 +116,7 @@ func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
 	h := newHouse(t)
 	h.ports = freePort(t)
 	s := h.serve()
-	p := s.start(New{KeepAlive: true, Expose: []expose.Port{{Port: 8080}}})
+	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
 	s.shutdown()
 	name := filepath.Join(h.dir(), p.ID, recordFile)
 	text, err := os.ReadFile(name)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -52,8 +52,8 @@ func fakePlatform() PlatformConfig {
 		Outfit: func(context.Context, string) (*images.Outfit, error) {
 			return images.NewOutfit("", images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
 		},
-		Inspect: func(context.Context) (engine.Info, error) {
-			return engine.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
+		Inspect: func(context.Context) (dockerd.Info, error) {
+			return dockerd.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
 		},
 		Log: zerolog.Nop(),
 	}

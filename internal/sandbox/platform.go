@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // PlatformConfig is the operator's part of a platform.
@@ -31,7 +31,7 @@ type PlatformConfig struct {
 	// Certificates are trusted inside beside the image's own; none for these alone.
 	Certificates []*x509.Certificate
 	// Inspect asks the engine for its runtimes and size.
-	Inspect func(context.Context) (engine.Info, error)
+	Inspect func(context.Context) (dockerd.Info, error)
 	Log     zerolog.Logger
 }
 

@@ -10,7 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
@@ -43,8 +43,8 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 	}{{4e9, 2, 2e9}, {4e9, 4, 4e9}, {4e9, 64, 4e9}, {5e8, 2, 5e8}} {
 		cfg := fakePlatform()
 		cfg.Settings.Limits.NanoCPUs = tt.wanted
-		cfg.Inspect = func(context.Context) (engine.Info, error) {
-			return engine.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
+		cfg.Inspect = func(context.Context) (dockerd.Info, error) {
+			return dockerd.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
 		}
 		if p, err := NewPlatforms(cfg).Current(t.Context()); err != nil || p.Limits.NanoCPUs != tt.want {
 			t.Errorf("%d of %d CPUs: %d, %v", tt.wanted, tt.cpus, p.Limits.NanoCPUs, err)
@@ -58,7 +58,7 @@ func TestPlatformIsKeptUntilForget(t *testing.T) {
 	var fault error
 	cfg := fakePlatform()
 	inspect, find := cfg.Inspect, cfg.Find
-	cfg.Inspect = func(ctx context.Context) (engine.Info, error) { inspected++; return inspect(ctx) }
+	cfg.Inspect = func(ctx context.Context) (dockerd.Info, error) { inspected++; return inspect(ctx) }
 	cfg.Find = func(ctx context.Context) (images.Image, error) {
 		found++
 		image, _ := find(ctx)
@@ -93,7 +93,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	cfg := fakePlatform()
-	cfg.Inspect = func(context.Context) (engine.Info, error) { return engine.Info{}, errors.New("no engine: start it") }
+	cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errors.New("no engine: start it") }
 	s.platforms = NewPlatforms(cfg)
 	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.cfg().UsersDir, MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
@@ -31,7 +30,7 @@ type ProcessRequest struct {
 	KeepAlive bool
 	// Ready and Expose are as in process.New.
 	Ready  *process.Ready
-	Expose []expose.Port
+	Expose []process.Port
 }
 
 // UseProcesses sets who keeps the durable processes. It is called once, before any call on them.

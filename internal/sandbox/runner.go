@@ -19,7 +19,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/expose"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/process"
 )
@@ -285,7 +284,7 @@ func (r *Runner) Readiness(p process.Record) process.Readiness {
 }
 
 // Dial connects to a port inside.
-func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (expose.Conn, error) {
+func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (process.Conn, error) {
 	return r.executor.DialProcess(ctx, i.Container, port)
 }
 

@@ -1,4 +1,4 @@
-package engine
+package dockerd
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Info is what the service needs to know of its engine.
+// Info is what the service needs to know of its Docker daemon.
 type Info struct {
 	// Version is the engine's own.
 	Version string

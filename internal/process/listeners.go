@@ -1,8 +1,4 @@
-// Package expose listens on the host's loopback for those who want to reach a port in a container. It knows
-// owners, ports and how connections are carried; who owns what, and how a container is reached, is told to it.
-//
-// expose.go keeps the listeners, relay.go carries connections.
-package expose
+package process
 
 import (
 	"context"
@@ -28,12 +24,12 @@ type Port struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// Range is which ports of the host may be used, both ends included. The zero Range is none.
-type Range struct{ First, Last int }
+// PortRange is which ports of the host may be used, both ends included. The zero PortRange is none.
+type PortRange struct{ First, Last int }
 
-func (r Range) has(port int) bool { return r.First > 0 && r.First <= port && port <= r.Last }
+func (r PortRange) has(port int) bool { return r.First > 0 && r.First <= port && port <= r.Last }
 
-func (r Range) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 // Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
 const (
@@ -49,8 +45,8 @@ const (
 	retryInterval = 5 * time.Second
 )
 
-// Host is the address that is listened at.
-const Host = "127.0.0.1"
+// Loopback is the address that is listened at.
+const Loopback = "127.0.0.1"
 
 // Conn is a connection into a container. Its Read must not return io.EOF unless the program there has ended its
 // direction.
@@ -75,7 +71,7 @@ type Listeners struct {
 	retryAfter time.Duration
 
 	mu      sync.Mutex
-	allowed Range
+	allowed PortRange
 	next    int // the port to try first
 	closed  bool
 	owners  map[string]*owner
@@ -95,19 +91,19 @@ type owner struct {
 }
 
 // New makes Listeners that may use the range. End them with Shutdown.
-func New(allowed Range, log zerolog.Logger) *Listeners {
+func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
 	return &Listeners{log: log, all: make(chan struct{}, MaxAllConnections), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 
 // SetRange has what is opened from now on go by another range.
-func (l *Listeners) SetRange(allowed Range) {
+func (l *Listeners) SetRange(allowed PortRange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.allowed = allowed
 }
 
 // Check says what is wrong with ports as such.
-func Check(ports []Port) error {
+func checkPorts(ports []Port) error {
 	if len(ports) > MaxPorts {
 		return errs.Invalid("expose has %d entries, more than %d", len(ports), MaxPorts)
 	}
@@ -130,7 +126,7 @@ func Check(ports []Port) error {
 
 // Check says what is wrong with the ports that somebody asks for, whether or not they are free.
 func (l *Listeners) Check(ports []Port) error {
-	if err := Check(ports); err != nil {
+	if err := checkPorts(ports); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -146,7 +142,7 @@ func (l *Listeners) Check(ports []Port) error {
 // admits says whether the range has a port; l.mu is held.
 func (l *Listeners) admits(i int, p Port) error {
 	switch {
-	case l.allowed == Range{}:
+	case l.allowed == PortRange{}:
 		return errs.Denied("expose[%d]: this service exposes no ports; its operator allows it with the setting processes.exposePorts", i)
 	case p.HostPort != 0 && !l.allowed.has(p.HostPort):
 		return errs.Denied("expose[%d].hostPort %d is not one of %s, which the setting processes.exposePorts allows", i, p.HostPort, l.allowed)
@@ -295,7 +291,7 @@ func (l *Listeners) listen(o *owner, i int) error {
 }
 
 func listenAt(port int) (*net.TCPListener, error) {
-	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(Host), Port: port})
+	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(Loopback), Port: port})
 }
 
 // rootOf is what the kernel said.

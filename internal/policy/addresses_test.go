@@ -1,11 +1,11 @@
-package netrange
+package policy
 
 import (
 	"net/netip"
 	"testing"
 )
 
-func TestRanges(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	for addr, want := range map[string]string{
 		"1.1.1.1": "public", "8.8.8.8": "public", "9.255.255.255": "public", "11.0.0.0": "public",
 		"100.63.255.255": "public", "100.128.0.0": "public", "126.255.255.255": "public",
@@ -39,27 +39,27 @@ func TestRanges(t *testing.T) {
 		"fc00::1": "private", "fd12:3456::1": "private", "fd00::1%eth0": "neither",
 	} {
 		a := netip.MustParseAddr(addr)
-		if got := Public(a); got != (want == "public") {
+		if got := PublicAddress(a); got != (want == "public") {
 			t.Errorf("Public(%s) = %t, want it %s", addr, got, want)
 		}
-		if got := Private(a); got != (want == "private") {
+		if got := privateAddress(a); got != (want == "private") {
 			t.Errorf("Private(%s) = %t, want it %s", addr, got, want)
 		}
 	}
-	if Public(netip.Addr{}) || Private(netip.Addr{}) || (Filter{Private: true}).Admits(netip.Addr{}) {
+	if PublicAddress(netip.Addr{}) || privateAddress(netip.Addr{}) || (Addresses{Private: true}).Admits(netip.Addr{}) {
 		t.Error("an address that is none is public or private")
 	}
 }
 
 func TestSpansDoNotOverlap(t *testing.T) {
-	for i, p := range parsed {
+	for i, p := range spanPrefixes {
 		if p != p.Masked() {
 			t.Errorf("%s has bits below its length", p)
 		}
 		if spans[i].rfc == "" {
 			t.Errorf("%s has no RFC", p)
 		}
-		for _, other := range parsed[:i] {
+		for _, other := range spanPrefixes[:i] {
 			if p.Overlaps(other) {
 				t.Errorf("%s and %s overlap", p, other)
 			}
@@ -67,13 +67,13 @@ func TestSpansDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestFilter(t *testing.T) {
+func TestAddressesOfAProfile(t *testing.T) {
 	own := func(a netip.Addr) bool {
 		return a == netip.MustParseAddr("192.168.0.5") || a == netip.MustParseAddr("8.8.4.4")
 	}
-	isolated := Filter{Own: own}
-	local := Filter{Own: own, Private: true}
-	test := Filter{Own: own, Extra: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("8.8.4.0/24")}}
+	isolated := Addresses{Own: own}
+	local := Addresses{Own: own, Private: true}
+	test := Addresses{Own: own, Extra: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("8.8.4.0/24")}}
 	for _, row := range []struct {
 		addr                  string
 		isolated, local, test bool
@@ -99,7 +99,7 @@ func TestFilter(t *testing.T) {
 
 // What is excluded is exactly what is not admitted, whoever asks.
 func TestExcluded4(t *testing.T) {
-	for name, f := range map[string]Filter{
+	for name, f := range map[string]Addresses{
 		"public": {}, "private": {Private: true},
 		"also some": {Extra: prefixesOf("198.51.100.0/24", "10.9.8.7/32", "172.16.0.0/9", "8.8.8.0/24", "0.0.0.0/1")},
 		"all":       {Extra: prefixesOf("0.0.0.0/0")},
@@ -130,7 +130,7 @@ func TestExcluded4(t *testing.T) {
 			}
 		}
 	}
-	if got := (Filter{Extra: prefixesOf("0.0.0.0/0")}).Excluded4(); len(got) != 0 {
+	if got := (Addresses{Extra: prefixesOf("0.0.0.0/0")}).Excluded4(); len(got) != 0 {
 		t.Errorf("all is let through, but %v is excluded", got)
 	}
 }

@@ -1,9 +1,4 @@
-// Package shim looks at the processes by which the engine holds its containers: containerd's shims, each the parent
-// of all that its container's runtime starts. It needs the host's process ids.
-//
-// The engine waits for a runtime that does not answer with the container's lock held, and forgets a container that
-// it removed by force before it had seen its end, whose shim then stays for good. Both are seen here alone.
-package shim
+package dockerd
 
 import (
 	"bytes"
@@ -21,7 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shim is one of an engine's.
+// A Shim is one of containerd's: the parent of all that its container's runtime starts. Looking at shims needs the
+// host's process ids.
+//
+// Docker waits for a runtime that does not answer with the container's lock held, and forgets a container that it
+// removed by force before it had seen its end, whose shim then stays for good. Both are seen here alone.
 type Shim struct {
 	PID       int
 	Container string // the engine's id
@@ -37,8 +36,8 @@ const namespace = "moby"
 
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// List returns the shims of all engines on this host, by process id.
-func List() ([]Shim, error) { return host.list() }
+// Shims returns the shims of all engines on this host, by process id.
+func Shims() ([]Shim, error) { return host.list() }
 
 // processes are those that /proc shows, or a test; shims and runtimes are those of one owner, root.
 type processes struct {
@@ -155,9 +154,9 @@ func sources(dir string) (list []string) {
 	return list
 }
 
-// Of finds the shim of a container: fs.ErrNotExist if it has none.
-func Of(container string) (Shim, error) {
-	all, err := List()
+// ShimOf finds the shim of a container: fs.ErrNotExist if it has none.
+func ShimOf(container string) (Shim, error) {
+	all, err := Shims()
 	if err != nil {
 		return Shim{}, err
 	}

@@ -1,4 +1,4 @@
-package expose
+package process
 
 import (
 	"context"

@@ -1,5 +1,6 @@
-// Package engine connects to the Docker engine and says, when that fails, what a person can do.
-package engine
+// Package dockerd is what has to be known of the Docker daemon itself: how to connect to it, what its errors ask a
+// person to do, what it says of itself (info.go), and the processes by which it holds containers (shims.go).
+package dockerd
 
 import (
 	"fmt"

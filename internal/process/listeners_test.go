@@ -1,4 +1,4 @@
-package expose
+package process
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 )
 
 // freeRange is n ports in a row that nobody listens at, below those that the kernel gives to connections.
-func freeRange(t *testing.T, n int) Range {
+func freeRange(t *testing.T, n int) PortRange {
 	t.Helper()
 candidates:
 	for first := 21_000; first < 30_000; first += n {
@@ -29,14 +29,14 @@ candidates:
 			}
 			_ = listener.Close()
 		}
-		return Range{first, first + n - 1}
+		return PortRange{first, first + n - 1}
 	}
 	t.Fatal("no ports are free")
-	return Range{}
+	return PortRange{}
 }
 
-func newListeners(t *testing.T, allowed Range) *Listeners {
-	l := New(allowed, zerolog.New(zerolog.NewTestWriter(t)))
+func newListeners(t *testing.T, allowed PortRange) *Listeners {
+	l := NewListeners(allowed, zerolog.New(zerolog.NewTestWriter(t)))
 	t.Cleanup(l.Shutdown)
 	return l
 }
@@ -44,7 +44,7 @@ func newListeners(t *testing.T, allowed Range) *Listeners {
 // inside is a server in a container: each connection that is dialled comes out of its channel.
 func inside(t *testing.T) (Dial, <-chan net.Conn) {
 	t.Helper()
-	server, err := net.Listen("tcp4", Host+":0")
+	server, err := net.Listen("tcp4", Loopback+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func abort(conn *net.TCPConn) {
 
 func connect(t *testing.T, port int) *net.TCPConn {
 	t.Helper()
-	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.ParseIP(Host), Port: port})
+	conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.ParseIP(Loopback), Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestNobodyInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp4", net.JoinHostPort(Host, strconv.Itoa(ports[0].HostPort)))
+	conn, err := net.Dial("tcp4", net.JoinHostPort(Loopback, strconv.Itoa(ports[0].HostPort)))
 	if err == nil { // else it was broken at once
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
@@ -324,7 +324,7 @@ func TestPortsAreChosen(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	l.Close("named first")
-	l.SetRange(Range{})
+	l.SetRange(PortRange{})
 	if got := open("not any more", Port{Port: 80}); got != "denied" {
 		t.Error(got)
 	}
@@ -408,7 +408,7 @@ func TestNobodyHoldsUpTheEnd(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	l := newListeners(t, Range{2000, 2999})
+	l := newListeners(t, PortRange{2000, 2999})
 	many := make([]Port, MaxPorts+1)
 	for i := range many {
 		many[i].Port = i + 1
@@ -434,7 +434,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%v: %v, want %q", tt.ports, err, tt.want)
 		}
 	}
-	l.SetRange(Range{})
+	l.SetRange(PortRange{})
 	if err := l.Check([]Port{{Port: 80}}); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "processes.exposePorts") {
 		t.Errorf("%v", err)
 	}

@@ -1,13 +1,12 @@
-// Package netrange says which addresses are of the public internet. The DNS filter strikes the
-// others from answers and the guard does not connect to them; both read the one table that is here.
-package netrange
+package policy
 
 import (
 	"net/netip"
 	"slices"
 )
 
-// A span is a range of addresses that is not of the public internet. Whole ranges are named, also
+// A span is a range of addresses that is not of the public internet. The DNS filter strikes them from answers, the
+// guard does not connect to them, and the rules drop what is for them: all by this one table. Whole ranges are named, also
 // where a few addresses in them would do no harm: what nobody needs is not told apart.
 type span struct {
 	prefix  string
@@ -57,8 +56,8 @@ var spans = []span{
 	{"ff00::/8", false, "RFC 4291: multicast"},
 }
 
-// parsed is spans as prefixes. It is never changed.
-var parsed = func() []netip.Prefix {
+// spanPrefixes is spans as prefixes. It is never changed.
+var spanPrefixes = func() []netip.Prefix {
 	prefixes := make([]netip.Prefix, len(spans))
 	for i, s := range spans {
 		prefixes[i] = netip.MustParsePrefix(s.prefix)
@@ -66,15 +65,15 @@ var parsed = func() []netip.Prefix {
 	return prefixes
 }()
 
-// Public reports whether addr is of the public internet. An IPv4 address that is written in IPv6 is
+// PublicAddress reports whether addr is of the public internet. An IPv4 address that is written in IPv6 is
 // not, whichever it is: nothing needs that form, and it has been used to get past lists.
-func Public(addr netip.Addr) bool {
+func PublicAddress(addr netip.Addr) bool {
 	return addr.IsValid() && addr.Zone() == "" && find(addr) < 0
 }
 
-// Private reports whether addr is of a private network: one of a house, an office or a cloud, but no
+// privateAddress reports whether addr is of a private network: one of a house, an office or a cloud, but no
 // machine's own (loopback), no neighbour's (link-local) and no group's (multicast).
-func Private(addr netip.Addr) bool {
+func privateAddress(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
 	}
@@ -84,7 +83,7 @@ func Private(addr netip.Addr) bool {
 
 // find returns the index of the span that holds addr, or -1. Spans do not overlap.
 func find(addr netip.Addr) int {
-	for i, prefix := range parsed {
+	for i, prefix := range spanPrefixes {
 		if prefix.Contains(addr) {
 			return i
 		}
@@ -92,8 +91,8 @@ func find(addr netip.Addr) int {
 	return -1
 }
 
-// Filter says which addresses a profile may reach. Its zero value is the public internet.
-type Filter struct {
+// Addresses are those that a profile may reach. The zero value is the public internet.
+type Addresses struct {
 	// Private admits private networks as well.
 	Private bool
 
@@ -106,28 +105,28 @@ type Filter struct {
 }
 
 // Admits reports whether the profile may be told of addr and connected to it.
-func (f Filter) Admits(addr netip.Addr) bool {
+func (a Addresses) Admits(addr netip.Addr) bool {
 	// Own costs most, and few addresses come to it.
-	return addr.IsValid() && f.ranges(addr) && (f.Own == nil || !f.Own(addr))
+	return addr.IsValid() && a.ranges(addr) && (a.Own == nil || !a.Own(addr))
 }
 
-func (f Filter) ranges(addr netip.Addr) bool {
-	if Public(addr) || f.Private && Private(addr) {
+func (a Addresses) ranges(addr netip.Addr) bool {
+	if PublicAddress(addr) || a.Private && privateAddress(addr) {
 		return true
 	}
-	return addr.Zone() == "" && slices.ContainsFunc(f.Extra, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return addr.Zone() == "" && slices.ContainsFunc(a.Extra, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Excluded4 is what Admits refuses of IPv4, whoever asks: Own is not in it. It is for rules that name
 // ranges. The prefixes do not overlap.
-func (f Filter) Excluded4() []netip.Prefix {
+func (a Addresses) Excluded4() []netip.Prefix {
 	var excluded []netip.Prefix
-	for i, prefix := range parsed {
-		if prefix.Addr().Is4() && !(f.Private && spans[i].private) {
+	for i, prefix := range spanPrefixes {
+		if prefix.Addr().Is4() && !(a.Private && spans[i].private) {
 			excluded = append(excluded, prefix)
 		}
 	}
-	for _, extra := range f.Extra {
+	for _, extra := range a.Extra {
 		var left []netip.Prefix
 		for _, prefix := range excluded {
 			left = append(left, without(prefix, extra.Masked())...)
