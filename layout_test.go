@@ -20,8 +20,8 @@ var mayImport = map[string]string{
 	"api":                       "internal/access internal/attach api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
 	"client":                    "api/types",
-	"internal/cli/wrapper":      "api/types",
-	"internal/cli/mcp":          "client api/types internal/policy",
+	"internal/cli/wrapper":      "api/types internal/policy",
+	"internal/cli/mcp":          "client api/types internal/policy pathmap",
 	"internal/attach":           "dockerexec internal/egress/decisions internal/errs internal/quota",
 	"internal/quota":            "",
 	"internal/sandbox":          "internal/quota internal/attach pathmap internal/policy internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
@@ -49,7 +49,7 @@ var mayImport = map[string]string{
 	"internal/cli/doctor":       "api/types",
 	"dnsfilter":                 "",
 	"pathmap":                   "",
-	"internal/hostfs":           "internal/errs",
+	"internal/hostfs":           "internal/errs pathmap",
 	"internal/version":          "",
 }
 

@@ -36,7 +36,7 @@ func (l *lab) measureDeciding() (found deciding, err error) {
 			into = &deciding{}
 		}
 		begun := time.Now()
-		grants, err := policy.ParseTags(tags, pathmap.ParseContainer)
+		grants, err := policy.ParseTags(tags, pathmap.Map{})
 		if err != nil {
 			return found, err
 		}

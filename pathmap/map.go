@@ -85,7 +85,7 @@ func (m Map) ToContainer(p HostPath) (ContainerPath, error) {
 	}
 	covered, tooLong := false, false
 	for _, mount := range m.byHost {
-		rest, ok := under(p.name, mount.Host.name)
+		rest, ok := CutDir(p.name, mount.Host.name)
 		if !ok {
 			continue
 		}
@@ -108,6 +108,17 @@ func (m Map) ToContainer(p HostPath) (ContainerPath, error) {
 		return ContainerPath{}, hostFault(p, "another mount covers it", errdefs.ErrNotFound)
 	}
 	return ContainerPath{}, hostFault(p, "no mount shows it", errdefs.ErrNotFound)
+}
+
+// Parse returns the path inside that a caller has written as an absolute path: inside, or on the host where a
+// mount shows it. The error is that of ParseContainer.
+func (m Map) Parse(written string) (ContainerPath, error) {
+	if host, err := ParseHost(written); err == nil {
+		if inside, err := m.ToContainer(host); err == nil {
+			return inside, nil
+		}
+	}
+	return ParseContainer(written)
 }
 
 // ToHost returns the host path that the container shows at p. The error is of class ErrNotFound when p
@@ -150,7 +161,7 @@ func (m Map) Locate(p ContainerPath) (Mount, string, error) {
 // have there.
 func (m Map) find(p ContainerPath) (Mount, string, bool) {
 	for _, mount := range m.byContainer {
-		if rest, ok := under(p.name, mount.Container.name); ok {
+		if rest, ok := CutDir(p.name, mount.Container.name); ok {
 			return mount, rest, true
 		}
 	}

@@ -70,8 +70,7 @@ func (p ContainerPath) Resolve(name string) (ContainerPath, error) {
 // Within reports whether p is dir or lies under it. Whole components are compared: /home/user10 is not
 // within /home/user1. A zero path is within nothing and holds nothing.
 func (p ContainerPath) Within(dir ContainerPath) bool {
-	_, ok := under(p.name, dir.name)
-	return ok
+	return Within(p.name, dir.name)
 }
 
 // IsZero reports whether p is the zero value, which is no path.
@@ -130,9 +129,15 @@ func shown(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// under returns the rest of name below dir, without a leading slash, and whether name is dir or lies
-// under it. The rest of dir itself is "".
-func under(name, dir string) (string, bool) {
+// Within reports whether a clean path is dir or lies below it. Whole components are compared.
+func Within(name, dir string) bool {
+	_, ok := CutDir(name, dir)
+	return ok
+}
+
+// CutDir returns the rest of a clean path below dir, without a leading slash, and whether it is dir or lies
+// below it. The rest of dir itself is "".
+func CutDir(name, dir string) (rest string, within bool) {
 	switch {
 	case dir == "" || len(name) < len(dir):
 		return "", false
@@ -146,7 +151,7 @@ func under(name, dir string) (string, bool) {
 	return "", false
 }
 
-// join is the inverse of under.
+// join is the inverse of CutDir.
 func join(dir, rest string) string {
 	switch {
 	case rest == "":

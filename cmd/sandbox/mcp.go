@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/signal"
 	"path"
-	"slices"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -115,9 +114,8 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 func (f mcpFlags) allGrants() ([]string, error) {
 	var faults []error
 	for _, tag := range f.grants {
-		kind, dir, _ := strings.Cut(tag, ":")
-		known := slices.Contains([]string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents}, tag)
-		if !known && ((kind != "@write" && kind != "@read") || !strings.HasPrefix(dir, "/")) {
+		kind, dir := policy.SplitTag(tag)
+		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" || hasPath && !strings.HasPrefix(dir, "/") {
 			faults = append(faults, fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path", tag))
 		}
 	}
@@ -133,7 +131,7 @@ func held(p types.Permissions) []string {
 		dir, dirErr := pathmap.ParseContainer(p.WorkingDir)
 		app, appErr := policy.ParseAppID(p.AppID)
 		if errors.Join(dirErr, appErr) == nil { // the service has accepted both
-			tags = []string{"@write:" + path.Join(policy.Permissions{WorkingDir: dir, AppID: app}.AppRoot().String(), p.AppID, "data")}
+			tags = []string{policy.TagWrite + path.Join(policy.Permissions{WorkingDir: dir, AppID: app}.AppRoot().String(), p.AppID, "data")}
 		}
 	}
 	if p.Network {
@@ -143,10 +141,10 @@ func held(p types.Permissions) []string {
 		tags = append(tags, policy.TagEvents)
 	}
 	for _, dir := range p.WriteDirs {
-		tags = append(tags, "@write:"+dir)
+		tags = append(tags, policy.TagWrite+dir)
 	}
 	for _, dir := range p.ReadDirs {
-		tags = append(tags, "@read:"+dir)
+		tags = append(tags, policy.TagRead+dir)
 	}
 	return tags
 }

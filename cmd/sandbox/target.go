@@ -81,15 +81,15 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 func needs(user string, grants []string) (id string, p types.Permissions) {
 	var special []string
 	for _, tag := range grants {
-		kind, path, _ := strings.Cut(tag, ":")
-		switch {
-		case tag == "@network":
+		kind, path := policy.SplitTag(tag)
+		switch absolute := strings.HasPrefix(path, "/"); {
+		case kind == policy.TagNetwork:
 			p.Network = true
-		case tag == "@events":
+		case kind == policy.TagEvents:
 			p.Events = true
-		case kind == "@write" && strings.HasPrefix(path, "/"):
+		case kind == policy.TagWrite && absolute:
 			p.WriteDirs = append(p.WriteDirs, path)
-		case kind == "@read" && strings.HasPrefix(path, "/"):
+		case kind == policy.TagRead && absolute:
 			p.ReadDirs = append(p.ReadDirs, path)
 		default:
 			continue // needs nothing, or is no tag: the call says so
@@ -122,7 +122,7 @@ func (w *wants) flags(cmd *cobra.Command) {
 	flags.StringArrayVar(&w.less.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below (repeatable)")
 	flags.StringSliceVar(&w.less.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
 	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
-	tags := []string{"@workspace", "@network", "@events", "@read:", "@write:"}
+	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead, policy.TagWrite}
 	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})
@@ -137,10 +137,10 @@ func presets() []string { return policy.Presets{}.Names() }
 
 // permissions are the call's grants. Who names something to reach asks for the network too.
 func (w wants) permissions() []string {
-	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, "@network") {
+	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, policy.TagNetwork) {
 		return w.grants
 	}
-	return append(slices.Clone(w.grants), "@network")
+	return append(slices.Clone(w.grants), policy.TagNetwork)
 }
 
 // runs are how a command is to run, as flags say it.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // maxName is the length in bytes of the longest name.
@@ -57,7 +58,7 @@ func join(dir, leaf string) string {
 
 // within reports whether name is dir or lies beneath it, by whole components.
 func within(name, dir string) bool {
-	return name == dir || dir == "." || strings.HasPrefix(name, dir+"/")
+	return dir == "." || pathmap.Within(name, dir)
 }
 
 // shown quotes as much of a name as a person reads in a message.

@@ -126,10 +126,10 @@ func (s Subject) holds() string {
 		tags = append(tags, TagWorkspace)
 	}
 	for _, dir := range s.WriteDirs {
-		tags = append(tags, tagWrite+dir.String())
+		tags = append(tags, TagWrite+dir.String())
 	}
 	for _, dir := range s.ReadDirs {
-		tags = append(tags, tagRead+dir.String())
+		tags = append(tags, TagRead+dir.String())
 	}
 	if len(tags) == 0 {
 		return "no permissions"

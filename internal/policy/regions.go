@@ -18,13 +18,13 @@ func (s Subject) view(g Grants) View {
 		all = append(all, Region{Path: Skills, Mode: ReadOnly, from: ground, Why: "the user's skills"})
 	}
 	for _, path := range g.Read {
-		all = s.grant(all, Region{Path: path, Mode: ReadOnly, Why: "granted by " + tagRead + path.String()})
+		all = s.grant(all, Region{Path: path, Mode: ReadOnly, Why: "granted by " + TagRead + path.String()})
 	}
 	if g.Workspace {
 		all = s.grant(all, Region{Path: s.WorkingDir, Mode: Writable, Why: "the working directory, granted by " + TagWorkspace})
 	}
 	for _, path := range g.Write {
-		all = s.grant(all, Region{Path: path, Mode: Writable, Why: "granted by " + tagWrite + path.String()})
+		all = s.grant(all, Region{Path: path, Mode: Writable, Why: "granted by " + TagWrite + path.String()})
 	}
 	for _, root := range s.appRoots() {
 		all = append(all, Region{Path: root, Mode: Empty, from: ruled, Why: "apps are not shown to other agents"})

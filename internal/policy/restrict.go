@@ -24,7 +24,7 @@ type Restrictions struct {
 
 // ParseRestrictions reads the paths of a call's restrictions, as ParseTags does those of tags. All faults
 // come in one error, of class ErrInvalidArgument, each with its field and index.
-func ParseRestrictions(denyRead, denyWrite []string, place func(string) (pathmap.ContainerPath, error)) (Restrictions, error) {
+func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restrictions, error) {
 	var r Restrictions
 	var faults []error
 	for _, list := range []struct {
@@ -37,7 +37,7 @@ func ParseRestrictions(denyRead, denyWrite []string, place func(string) (pathmap
 			continue
 		}
 		for i, written := range list.from {
-			path, err := place(written)
+			path, err := paths.Parse(written)
 			if err != nil {
 				faults = append(faults, errs.Invalid("%s[%d]: %v", list.field, i, err))
 			} else if depth := strings.Count(path.String(), "/"); depth > MaxDepth {

@@ -24,7 +24,7 @@ func mounted(t testing.TB) policy.Subject {
 
 func restrict(t testing.TB, s policy.Subject, v policy.View, denyRead, denyWrite string) (policy.View, error) {
 	t.Helper()
-	r, err := policy.ParseRestrictions(strings.Fields(denyRead), strings.Fields(denyWrite), pathmap.ParseContainer)
+	r, err := policy.ParseRestrictions(strings.Fields(denyRead), strings.Fields(denyWrite), pathmap.Map{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,15 +151,15 @@ func TestParseRestrictions(t *testing.T) {
 		{append(many, "/home/b"), nil, "denyRead has 65 entries; at most 64 are allowed"},
 		{nil, append(many, "/home/b"), "denyWrite has 65 entries"},
 	} {
-		_, err := policy.ParseRestrictions(tt.denyRead, tt.denyWrite, pathmap.ParseContainer)
+		_, err := policy.ParseRestrictions(tt.denyRead, tt.denyWrite, pathmap.Map{})
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%.60q %.60q: %v", tt.denyRead, tt.denyWrite, err)
 		}
 	}
-	if _, err := policy.ParseRestrictions([]string{strings.Repeat("/d", 24)}, nil, pathmap.ParseContainer); err != nil {
+	if _, err := policy.ParseRestrictions([]string{strings.Repeat("/d", 24)}, nil, pathmap.Map{}); err != nil {
 		t.Error(err)
 	}
-	if r, err := policy.ParseRestrictions(many, many, pathmap.ParseContainer); err != nil || len(r.DenyRead) != 64 || len(r.DenyWrite) != 64 {
+	if r, err := policy.ParseRestrictions(many, many, pathmap.Map{}); err != nil || len(r.DenyRead) != 64 || len(r.DenyWrite) != 64 {
 		t.Errorf("%d %d, %v", len(r.DenyRead), len(r.DenyWrite), err)
 	}
 }

@@ -44,7 +44,7 @@ func agent(t testing.TB, workingDir, appID string) policy.Subject {
 // decide is what a call with these tags gets.
 func decide(t testing.TB, s policy.Subject, tags ...string) (policy.Decision, error) {
 	t.Helper()
-	grants, err := policy.ParseTags(tags, pathmap.ParseContainer)
+	grants, err := policy.ParseTags(tags, pathmap.Map{})
 	if err != nil {
 		t.Fatal(err)
 	}

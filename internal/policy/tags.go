@@ -9,14 +9,28 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// The tags of a call ("Exec and Durable Process Permissions"). Two more have a path behind them.
+// The tags of a call ("Exec and Durable Process Permissions"). TagRead and TagWrite have a path behind them.
 const (
 	TagNetwork   = "@network"
 	TagEvents    = "@events"
 	TagWorkspace = "@workspace"
-	tagRead      = "@read:"
-	tagWrite     = "@write:"
+	TagRead      = "@read:"
+	TagWrite     = "@write:"
 )
+
+// SplitTag returns which of the tags it is, and its path as it is written. kind is empty for what is no tag.
+func SplitTag(tag string) (kind, path string) {
+	switch tag {
+	case TagNetwork, TagEvents, TagWorkspace:
+		return tag, ""
+	}
+	for _, kind := range []string{TagRead, TagWrite} {
+		if path, ok := strings.CutPrefix(tag, kind); ok {
+			return kind, path
+		}
+	}
+	return "", ""
+}
 
 // Grants are what a call asks for. The zero value asks for nothing: no network, and no place to write
 // to but /tmp.
@@ -25,25 +39,25 @@ type Grants struct {
 	Write, Read                []pathmap.ContainerPath
 }
 
-// ParseTags reads a call's tags. place reads a tag's path, which is absolute: a path inside, or one of
-// the host that a mount shows. All faults come in one error, of class ErrInvalidArgument, each with
-// its tag.
-func ParseTags(tags []string, place func(string) (pathmap.ContainerPath, error)) (Grants, error) {
+// ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a path inside, or one of the
+// host that paths shows. All faults come in one error, of class ErrInvalidArgument, each with its tag.
+func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 	var g Grants
 	var faults []error
 	for _, tag := range tags {
-		switch {
-		case tag == TagNetwork:
+		kind, written := SplitTag(tag)
+		switch kind {
+		case TagNetwork:
 			g.Network = true
-		case tag == TagEvents:
+		case TagEvents:
 			g.Events = true
-		case tag == TagWorkspace:
+		case TagWorkspace:
 			g.Workspace = true
-		case strings.HasPrefix(tag, tagRead):
-			path, err := place(tag[len(tagRead):])
+		case TagRead:
+			path, err := paths.Parse(written)
 			g.Read, faults = append(g.Read, path), appendTag(faults, tag, err)
-		case strings.HasPrefix(tag, tagWrite):
-			path, err := place(tag[len(tagWrite):])
+		case TagWrite:
+			path, err := paths.Parse(written)
 			g.Write, faults = append(g.Write, path), appendTag(faults, tag, err)
 		default:
 			faults = append(faults, errs.Invalid("permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path and @write:/absolute/path", tag))
@@ -77,12 +91,12 @@ func (s Subject) check(g Grants, v View) error {
 	}
 	for _, path := range g.Write {
 		if !(s.writes(held, path) && v.allows(path, Writable)) {
-			return s.notHeld(tagWrite+path.String(), s.whyNot(path))
+			return s.notHeld(TagWrite+path.String(), s.whyNot(path))
 		}
 	}
 	for _, path := range g.Read {
 		if !(s.reads(held, path) && v.allows(path, ReadOnly)) {
-			return s.notHeld(tagRead+path.String(), s.whyNot(path))
+			return s.notHeld(TagRead+path.String(), s.whyNot(path))
 		}
 	}
 	return nil

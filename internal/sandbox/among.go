@@ -92,7 +92,7 @@ func (s *Service) mayHold(box Sandbox) error {
 		return err
 	}
 	folder := s.real(users) + "/" + box.User.id
-	outside := func(source pathmap.HostPath) bool { return !within(s.real(source), folder) }
+	outside := func(source pathmap.HostPath) bool { return !pathmap.Within(s.real(source), folder) }
 	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {
 		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Ground makes what a container's masks and pins stand on in a home or a further mount, and takes it away
@@ -251,7 +252,7 @@ func (g *Ground) hideLinks(open *sites, ground *dockerexec.Ground) error {
 func writable(spec dockerexec.Spec, target string) bool {
 	var nearest dockerexec.Mount
 	for _, m := range spec.Mounts {
-		if within(target, m.Target) && len(m.Target) > len(nearest.Target) {
+		if pathmap.Within(target, m.Target) && len(m.Target) > len(nearest.Target) {
 			nearest = m
 		}
 	}

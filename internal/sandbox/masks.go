@@ -41,7 +41,7 @@ func (b *builder) mask(v policy.View, r policy.Region) (dockerexec.Mask, error) 
 func held(v policy.View, r policy.Region) (names []string) {
 	for _, inner := range v.Regions() {
 		around, ok := v.Around(inner.Path)
-		if rest, below := cutDir(inner.Path.String(), r.Path.String()); ok && below && around.Path == r.Path && inner.Mode >= policy.ReadOnly {
+		if rest, below := pathmap.CutDir(inner.Path.String(), r.Path.String()); ok && below && around.Path == r.Path && inner.Mode >= policy.ReadOnly {
 			names = append(names, rest)
 		}
 	}

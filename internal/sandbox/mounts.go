@@ -67,7 +67,7 @@ func (s *Service) mountSource(field, written string) (pathmap.HostPath, error) {
 	}
 	allowed := false
 	for _, root := range s.cfg().AllowedMountRoots {
-		allowed = allowed || within(written, root)
+		allowed = allowed || pathmap.Within(written, root)
 	}
 	if !allowed {
 		return source, errs.Denied("%s: %q is in none of allowedMountRoots; the operator may add it, or a directory above it, to that setting", field, written)
@@ -87,13 +87,13 @@ func (s *Service) keptFrom(source pathmap.HostPath) string {
 	}
 	// By where they really are, lest a link of the operator's makes another name for a home.
 	at, usersAt := s.real(source), s.real(users)
-	if within(usersAt, at) {
+	if pathmap.Within(usersAt, at) {
 		return "it holds the homes of users, whose secrets would be seen"
 	}
 	rest, inUsers := strings.CutPrefix(at, usersAt+"/")
 	if !inUsers { // usersDir may lie in dataDir
 		for _, own := range s.cfg().own {
-			if within(at, own) || within(own, at) {
+			if pathmap.Within(at, own) || pathmap.Within(own, at) {
 				return "it holds, or is in, what is the service's own"
 			}
 		}
@@ -111,7 +111,7 @@ func (s *Service) keptFrom(source pathmap.HostPath) string {
 		return ""
 	}
 	for _, name := range append(policy.DeniedInHome(), "apps") {
-		if within(inHome, name) || within(name, inHome) {
+		if pathmap.Within(inHome, name) || pathmap.Within(name, inHome) {
 			return fmt.Sprintf("it holds, or is in, %s of a home, which is hidden from every call", name)
 		}
 	}
@@ -121,9 +121,4 @@ func (s *Service) keptFrom(source pathmap.HostPath) string {
 // mounts says whether a further mount holds a path. To see it takes a grant.
 func (box Sandbox) mounts(path pathmap.ContainerPath) bool {
 	return slices.ContainsFunc(box.Mounts, func(m Mount) bool { return path.Within(m.Target) })
-}
-
-// within says that a clean path is dir or below it.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

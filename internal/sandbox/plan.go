@@ -47,7 +47,7 @@ func (s *Service) plan(ctx context.Context, box Sandbox, a ask) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	grants, err := policy.ParseTags(a.tags, func(written string) (pathmap.ContainerPath, error) { return place(paths, written) })
+	grants, err := policy.ParseTags(a.tags, paths)
 	if err != nil {
 		return plan{}, err
 	}
@@ -248,7 +248,7 @@ func (b *builder) settle(p *plan, paths pathmap.Map, asked string) error {
 	p.state, p.tmp = policy.Tmp.String(), policy.Tmp.String()
 	switch {
 	case asked != "":
-		path, err := place(paths, asked)
+		path, err := paths.Parse(asked)
 		if err != nil {
 			return errs.Invalid("home: %v", err)
 		}

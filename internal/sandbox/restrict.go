@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"path"
-	"strings"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -14,7 +13,7 @@ func (s *Service) restrict(box Sandbox, paths pathmap.Map, v policy.View, less R
 	if len(less.DenyRead)+len(less.DenyWrite) == 0 {
 		return v, nil
 	}
-	named, err := policy.ParseRestrictions(less.DenyRead, less.DenyWrite, func(written string) (pathmap.ContainerPath, error) { return place(paths, written) })
+	named, err := policy.ParseRestrictions(less.DenyRead, less.DenyWrite, paths)
 	if err != nil {
 		return policy.View{}, err
 	}
@@ -38,9 +37,9 @@ func (s *Service) otherNames(mounts []pathmap.Mount, paths []pathmap.ContainerPa
 	var others []pathmap.ContainerPath
 	for _, p := range paths {
 		for _, m := range mounts {
-			if within(m.Container.String(), p.String()) {
+			if pathmap.Within(m.Container.String(), p.String()) {
 				others = append(others, s.shownAt(mounts, s.real(m.Host))...)
-			} else if rest, ok := cutDir(p.String(), m.Container.String()); ok {
+			} else if rest, ok := pathmap.CutDir(p.String(), m.Container.String()); ok {
 				others = append(others, s.shownAt(mounts, path.Join(s.real(m.Host), rest))...)
 			}
 		}
@@ -52,21 +51,13 @@ func (s *Service) otherNames(mounts []pathmap.Mount, paths []pathmap.ContainerPa
 func (s *Service) shownAt(mounts []pathmap.Mount, host string) []pathmap.ContainerPath {
 	var all []pathmap.ContainerPath
 	for _, m := range mounts {
-		if rest, ok := cutDir(host, s.real(m.Host)); ok {
+		if rest, ok := pathmap.CutDir(host, s.real(m.Host)); ok {
 			if inside, err := m.Container.Resolve("./" + rest); err == nil {
 				all = append(all, inside)
 			}
-		} else if within(s.real(m.Host), host) {
+		} else if pathmap.Within(s.real(m.Host), host) {
 			all = append(all, m.Container)
 		}
 	}
 	return all
-}
-
-// cutDir is the rest of a clean path below dir; "" is dir itself.
-func cutDir(name, dir string) (rest string, ok bool) {
-	if !within(name, dir) {
-		return "", false
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), true
 }

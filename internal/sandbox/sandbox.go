@@ -156,7 +156,7 @@ func (s *Service) cfg() *settings { return s.present.Load() }
 func (s *Service) real(path pathmap.HostPath) string {
 	name := path.String()
 	for _, r := range s.cfg().roots {
-		if within(name, r.named) {
+		if pathmap.Within(name, r.named) {
 			return filepath.Join(r.real, strings.TrimPrefix(name, r.named))
 		}
 	}

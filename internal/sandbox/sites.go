@@ -10,6 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // showing is a directory of the host and where a container shows it: the home, or a further mount.
@@ -21,15 +22,15 @@ func (s showing) at(rest string) string { return filepath.Join(s.dir, rest) }
 // shownBy finds the directory that shows a path inside; ok is false for what belongs to the image.
 func (g *Ground) shownBy(spec dockerexec.Spec, target string) (s showing, rest string, ok bool) {
 	s = showing{filepath.Join(g.usersDir, spec.User, "home"), policy.Home.String()}
-	if rest, ok = cutDir(target, s.target); ok {
+	if rest, ok = pathmap.CutDir(target, s.target); ok {
 		return s, rest, true
 	}
 	for _, m := range spec.Mounts { // a part of a mount may be mounted in it once more: the widest counts
-		if within(target, m.Target) && (!ok || len(m.Target) < len(s.target)) {
+		if pathmap.Within(target, m.Target) && (!ok || len(m.Target) < len(s.target)) {
 			s, ok = showing{m.Source, m.Target}, true
 		}
 	}
-	rest, _ = cutDir(target, s.target)
+	rest, _ = pathmap.CutDir(target, s.target)
 	return s, rest, ok
 }
 

@@ -65,24 +65,13 @@ func (s *Service) homePath(user UserID) (pathmap.HostPath, error) {
 	return pathmap.ParseHost(filepath.Join(s.cfg().UsersDir, user.id, "home"))
 }
 
-// place reads an absolute path that a caller wrote: a path inside, or a path of the host that a mount
-// shows, which means the same place.
-func place(paths pathmap.Map, written string) (pathmap.ContainerPath, error) {
-	if host, err := pathmap.ParseHost(written); err == nil {
-		if inside, err := paths.ToContainer(host); err == nil {
-			return inside, nil
-		}
-	}
-	return pathmap.ParseContainer(written)
-}
-
-// resolve reads a path that a caller wrote: as place does, or relative to base, or below the home
+// resolve reads a path that a caller wrote: as Parse does, or relative to base, or below the home
 // when it begins with ~/.
 func resolve(paths pathmap.Map, base pathmap.ContainerPath, written string) (pathmap.ContainerPath, error) {
 	if written == "~" || strings.HasPrefix(written, "~/") {
 		return policy.Home.Resolve("." + written[1:])
 	}
-	if inside, err := place(paths, written); err == nil {
+	if inside, err := paths.Parse(written); err == nil {
 		return inside, nil
 	}
 	path, err := base.Resolve(written)
@@ -127,7 +116,7 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 		{"readDirs", r.ReadDirs, &box.ReadDirs},
 	} {
 		for i, written := range list.from {
-			dir, err := place(paths, written)
+			dir, err := paths.Parse(written)
 			if err != nil {
 				return Sandbox{}, errs.Invalid("permissions.%s[%d]: %v", list.name, i, err)
 			}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // A mask belongs to the file that it was put on, and so does a mount that keeps a file from being written.
@@ -324,14 +325,14 @@ func (g *Ground) touches(appeared map[string]uint64, known laid) (touched, broke
 	for _, m := range known.Masks {
 		if where, rest, ok := g.shownBy(known.Spec, m.Target); ok {
 			for name := range appeared {
-				touched = touched || within(name, where.at(rest)) || within(where.at(rest), name)
+				touched = touched || pathmap.Within(name, where.at(rest)) || pathmap.Within(where.at(rest), name)
 			}
 		}
 	}
 	for _, m := range guarded(known.Spec) {
 		if where, rest, ok := g.shownBy(known.Spec, m.Target); ok {
 			for name, at := range appeared {
-				above := within(where.at(rest), name)
+				above := pathmap.Within(where.at(rest), name)
 				touched, broken = touched || above, broken || (above && at > known.since)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Bounds are what calls may ask for. What goes beyond is refused here, and what the sandbox does not hold by
@@ -27,8 +28,8 @@ type Bounds struct {
 const (
 	tagNetwork   = policy.TagNetwork
 	tagWorkspace = policy.TagWorkspace
-	tagWrite     = "@write:"
-	tagRead      = "@read:"
+	tagWrite     = policy.TagWrite
+	tagRead      = policy.TagRead
 )
 
 func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
@@ -42,8 +43,8 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 	var faults []error
 	var all []string
 	for _, tag := range tags {
-		kind, name, hasPath := strings.Cut(tag, ":")
-		if kind += ":"; !hasPath || (kind != tagWrite && kind != tagRead) {
+		kind, name := policy.SplitTag(tag)
+		if kind != tagWrite && kind != tagRead {
 			if all = append(all, tag); !b.has(tag) {
 				faults = append(faults, b.notGranted(tag))
 			}
@@ -104,7 +105,7 @@ func (b Bounds) inside(name string) string {
 		name = b.WorkingDir + "/" + name
 	}
 	name = path.Clean(name)
-	if b.Home != "" && below(name, b.Home) {
+	if b.Home != "" && pathmap.Within(name, b.Home) {
 		return path.Join(policy.Home.String(), strings.TrimPrefix(name, b.Home))
 	}
 	return name
@@ -113,22 +114,18 @@ func (b Bounds) inside(name string) string {
 // writes and reads say whether a file call may: the service goes by what the sandbox holds, which is its
 // working directory in any case.
 func (b Bounds) writes(inside string) bool {
-	return below(inside, policy.Tmp.String()) || (b.has(tagWorkspace) && below(inside, b.WorkingDir)) || b.inTag(tagWrite, inside)
+	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(tagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(tagWrite, inside)
 }
 
 func (b Bounds) reads(inside string) bool {
-	return below(inside, policy.Home.String()) || below(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(tagRead, inside)
+	return pathmap.Within(inside, policy.Home.String()) || pathmap.Within(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(tagRead, inside)
 }
 
 func (b Bounds) inTag(kind, inside string) bool {
 	return slices.ContainsFunc(b.Grants, func(tag string) bool {
 		dir, ok := strings.CutPrefix(tag, kind)
-		return ok && below(inside, b.inside(dir))
+		return ok && pathmap.Within(inside, b.inside(dir))
 	})
-}
-
-func below(name, dir string) bool {
-	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // ports checks which ports of a process are to be reached from the host.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Applied is the sandbox.json of a durable process: what its container was made of. It is read for what the
@@ -88,11 +89,11 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 		}
 	}
 	if a.Events {
-		e.Permissions = append(e.Permissions, "@events")
+		e.Permissions = append(e.Permissions, policy.TagEvents)
 		p.call.Registration.Permissions.Events = true
 	}
 	if a.Egress.Profile != "" {
-		e.Permissions = append(e.Permissions, "@network")
+		e.Permissions = append(e.Permissions, policy.TagNetwork)
 		p.call.Registration.Permissions.Network = true
 		e.AllowedDomains, e.DeniedDomains = a.Egress.Domains, a.Egress.Denied
 	}
@@ -121,11 +122,11 @@ func (a Applied) mounts(p *planner) {
 		}
 		switch {
 		case !m.ReadOnly:
-			p.grant("@write:", m.Target)
+			p.grant(policy.TagWrite, m.Target)
 		case inside && p.writes(path.Dir(m.Target)):
 			p.call.Exec.DenyWrite = append(p.call.Exec.DenyWrite, m.Target)
 		case !inHome:
-			p.grant("@read:", m.Target)
+			p.grant(policy.TagRead, m.Target)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, to
@@ -45,13 +46,13 @@ func (p *planner) plan(s Settings) (Call, error) {
 	e := &p.call.Exec
 	e.Cwd, _ = p.shown.inside(p.where.Cwd)
 	for _, m := range p.call.Registration.Mounts {
-		if !slices.Contains(e.Permissions, "@write:"+m.Target) {
-			p.grant("@read:", m.Target)
+		if !slices.Contains(e.Permissions, policy.TagWrite+m.Target) {
+			p.grant(policy.TagRead, m.Target)
 		}
 	}
 	e.AllowedDomains, e.DeniedDomains = s.Network.AllowedDomains, s.Network.DeniedDomains
 	if len(e.AllowedDomains) > 0 {
-		e.Permissions = append(e.Permissions, "@network")
+		e.Permissions = append(e.Permissions, policy.TagNetwork)
 		p.call.Registration.Permissions.Network = true
 	}
 	return p.call, nil
@@ -69,7 +70,7 @@ func (p *planner) grant(tag, inside string) {
 		return
 	}
 	e.Permissions = append(e.Permissions, tag+inside)
-	if tag == "@write:" {
+	if tag == policy.TagWrite {
 		held.WriteDirs = append(held.WriteDirs, inside)
 	} else {
 		held.ReadDirs = append(held.ReadDirs, inside)
@@ -95,7 +96,7 @@ func (p *planner) allowWrite(entries []string) error {
 		switch {
 		case len(places) > 0:
 			for _, inside := range places {
-				p.grant("@write:", inside)
+				p.grant(policy.TagWrite, inside)
 			}
 		case inTmp:
 			p.call.Warnings = append(p.call.Warnings, fmt.Sprintf("%s[%d]: %q is not the host's: every sandbox has a /tmp of its own, which it may write to", field, i, entries[i]))
@@ -104,7 +105,7 @@ func (p *planner) allowWrite(entries []string) error {
 		default:
 			p.shown = append(p.shown, root{name, name})
 			p.mount(root{name, name})
-			p.grant("@write:", name)
+			p.grant(policy.TagWrite, name)
 		}
 	}
 	return nil
