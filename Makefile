@@ -15,10 +15,12 @@ demo: ## set up, start sandboxd if need be, and run a command under gVisor
 test: ## set up, then run all tests on the real engine under runsc and runc
 	@scripts/setup.sh
 	@scripts/setup.sh tests
+	cd bench && go test -count=1 ./...
 	go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output -- -count=1 -p 1 -timeout 40m ./...
 
 unit: ## run the tests that need neither engine nor root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)
+	cd bench && go test -count=1 ./...
 
 lint: ## check formatting, vet, staticcheck, shell scripts
 	@scripts/lint.sh
@@ -26,7 +28,7 @@ lint: ## check formatting, vet, staticcheck, shell scripts
 bench: ## set up, measure against docker exec, docker run, dnsmasq and haproxy, write bench/RESULTS.md
 	@scripts/setup.sh
 	@scripts/setup.sh bench
-	go run ./bench
+	go run -C bench .
 
 binaries: ## build bin/ alone; needs neither engine nor root
 	@scripts/setup.sh binaries

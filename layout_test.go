@@ -14,7 +14,7 @@ import (
 const module = "github.com/daycare-run/sandbox/"
 
 // mayImport lists, for each package of ours, which others of ours it may import. Imports run
-// downwards only; cmd, e2e and bench may import everything.
+// downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/errs internal/quota internal/sandbox",
 	"api":                       "internal/access internal/attach api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
@@ -94,7 +94,7 @@ func packages(t *testing.T) map[string]pkg {
 
 func free(name string) bool {
 	top, _, _ := strings.Cut(name, "/")
-	return top == "cmd" || top == "e2e" || top == "bench"
+	return top == "cmd" || top == "e2e"
 }
 
 func TestImportsRunDownwards(t *testing.T) {
@@ -120,7 +120,7 @@ func TestImportsRunDownwards(t *testing.T) {
 
 func TestLibrariesHaveOnePlace(t *testing.T) {
 	for name, p := range packages(t) {
-		if top, _, _ := strings.Cut(name, "/"); top == "e2e" || top == "bench" {
+		if top, _, _ := strings.Cut(name, "/"); top == "e2e" {
 			continue
 		}
 		for _, path := range p.Imports {

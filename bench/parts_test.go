@@ -17,7 +17,7 @@ func TestSectionsFlag(t *testing.T) {
 		out        string
 		fails      bool
 	}{
-		{"all", "", nil, "bench", false},
+		{"all", "", nil, ".", false},
 		{"quick", "-quick", nil, "", false},
 		{"quick with a folder", "-quick -out x", nil, "x", false},
 		{"some", "-sections dns,guard", []string{"dns", "guard"}, "", false},

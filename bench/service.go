@@ -58,7 +58,7 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/daycare-run/sandbox/bench/floor")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build bench/floor (run this in the project's folder): %w\n%s", err, out)
+		return "", fmt.Errorf("cannot build bench/floor (run this in the folder bench): %w\n%s", err, out)
 	}
 	return path, nil
 }

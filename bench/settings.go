@@ -41,9 +41,9 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&cfg.warm, "n", 300, "samples of a warm exec, each way")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
-	flags.StringVar(&cfg.out, "out", "bench", "folder for "+resultsName+" and "+pictureName)
+	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName+" and "+pictureName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
-	flags.StringVar(&cfg.bin, "bin", "bin", "folder of sandboxd and sandbox-agent")
+	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
 	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "1GiB", "what one stream carries")
 	if err := flags.Parse(args); err != nil {
