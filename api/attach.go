@@ -85,7 +85,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 
 // isTold says that the caller has not gone, although nothing more is taken from it.
 func isTold(why error) bool {
-	return cerrdefs.IsInvalidArgument(why) || errors.Is(why, attach.ErrTaken)
+	return cerrdefs.IsInvalidArgument(why) || errors.Is(why, attach.ErrReplaced)
 }
 
 // farewell is how long a caller of whom nothing more is taken may take to read why.

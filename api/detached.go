@@ -51,27 +51,27 @@ func readOffset(req *http.Request) (int64, error) {
 
 // watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
 func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offset int64, hangUp func(why error)) (*types.Result, error) {
-	view, err := e.View(offset)
+	attachment, err := e.Attach(offset)
 	if err != nil {
 		return nil, err
 	}
-	defer view.Close()
-	go func() { hangUp(a.receive(ctx, view)) }()
+	defer attachment.Close()
+	go func() { hangUp(a.receive(ctx, attachment)) }()
 	for {
-		part, err := view.Next(ctx)
+		event, err := attachment.Next(ctx)
 		switch {
 		case err != nil:
-		case part.Ended && part.Err != nil:
-			err = part.Err
-		case part.Ended:
-			exit := result(part.Result)
+		case event.Ended && event.Err != nil:
+			err = event.Err
+		case event.Ended:
+			exit := result(event.Result)
 			return &exit, nil
-		case part.Taken > 0:
-			err = a.event(writing, types.Event{Type: types.EventStdin, Bytes: part.Taken})
-		case len(part.Data) > 0:
-			err = a.output(writing, part.Stream, part.Data)
+		case event.Taken > 0:
+			err = a.event(writing, types.Event{Type: types.EventStdin, Bytes: event.Taken})
+		case len(event.Data) > 0:
+			err = a.output(writing, event.Stream, event.Data)
 		default:
-			err = a.event(writing, partEvent(e.ID, part))
+			err = a.event(writing, wireEvent(e.ID, event))
 		}
 		if err != nil {
 			return nil, err
@@ -79,12 +79,12 @@ func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offs
 	}
 }
 
-// partEvent is the event of a part that is neither output nor the end.
-func partEvent(execID string, part attach.Part[sandbox.Result]) types.Event {
-	if part.Refused != nil {
-		return refusal(*part.Refused)
+// wireEvent converts an event that is neither output nor the end.
+func wireEvent(execID string, event attach.Event[sandbox.Result]) types.Event {
+	if event.Refused != nil {
+		return refusal(*event.Refused)
 	}
-	return types.Event{Type: types.EventStart, ExecID: execID, Lost: part.Lost}
+	return types.Event{Type: types.EventStart, ExecID: execID, Lost: event.Lost}
 }
 
 // streamDetached is what stream is, of a command that goes on without its caller.
@@ -93,24 +93,24 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	if err != nil {
 		return err
 	}
-	view, err := e.View(0)
+	attachment, err := e.Attach(0)
 	if err != nil {
 		return err
 	}
-	defer view.Close()
+	defer attachment.Close()
 	stream := newEventStream(s, w)
 	defer stream.close()
 	for {
-		part, err := view.Next(req.Context())
+		event, err := attachment.Next(req.Context())
 		switch {
 		case err != nil:
-		case part.Ended:
-			return stream.finish(part.Result, part.Err)
-		case part.Taken > 0: // nobody sends any
-		case len(part.Data) > 0:
-			err = stream.output(part.Stream, part.Data)
+		case event.Ended:
+			return stream.finish(event.Result, event.Err)
+		case event.Taken > 0: // nobody sends any
+		case len(event.Data) > 0:
+			err = stream.output(event.Stream, event.Data)
 		default:
-			err = stream.send(partEvent(e.ID, part))
+			err = stream.send(wireEvent(e.ID, event))
 		}
 		if err != nil {
 			return stream.finish(sandbox.Result{}, err)

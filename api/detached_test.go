@@ -25,9 +25,9 @@ import (
 // detaching is a service whose execs with detachOnDisconnect do what run says.
 func detaching(t *testing.T, run func(context.Context, *sandbox.Detached) (sandbox.Result, error)) *fakeService {
 	t.Helper()
-	hub := attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
-	t.Cleanup(hub.Shutdown)
-	return &fakeService{fakeDetached: fakeDetached{hub: hub, run: run}}
+	execs := attach.NewStore[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
+	t.Cleanup(execs.Shutdown)
+	return &fakeService{fakeDetached: fakeDetached{execs: execs, run: run}}
 }
 
 // echoes is a command that prints its stdin, and ends with a signal or its stdin.

@@ -55,11 +55,11 @@ func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequ
 	return f.explain(r)
 }
 
-// fakeDetached is the part of a fakeService for execs that go on without their caller: those of a hub, which
+// fakeDetached is the part of a fakeService for execs that go on without their caller: those of an exec store, which
 // have one user.
 type fakeDetached struct {
-	hub *attach.Hub[sandbox.Result]
-	run func(context.Context, *sandbox.Detached) (sandbox.Result, error)
+	execs *attach.Store[sandbox.Result]
+	run   func(context.Context, *sandbox.Detached) (sandbox.Result, error)
 	// startErr is what StartExec fails with; nil for nothing.
 	startErr error
 }
@@ -68,13 +68,13 @@ func (f *fakeDetached) StartExec(_ context.Context, _ string, r sandbox.Request,
 	if f.startErr != nil {
 		return nil, f.startErr
 	}
-	return f.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, f.run)
+	return f.execs.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, f.run)
 }
 func (f *fakeDetached) DetachedExecs(string) ([]*sandbox.Detached, error) {
-	return f.hub.List("alice"), nil
+	return f.execs.List("alice"), nil
 }
 func (f *fakeDetached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
-	return f.hub.Get("alice", execID)
+	return f.execs.Get("alice", execID)
 }
 
 // fakeFiles is the part of a fakeService for files. None of its functions needs to know the sandbox.

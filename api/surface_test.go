@@ -95,8 +95,8 @@ func agreeable() *fakeService {
 			remove:  func(string, bool) error { return nil },
 		},
 		fakeDetached: fakeDetached{
-			hub: attach.NewHub[sandbox.Result](attach.Config{Keep: time.Minute}),
-			run: func(context.Context, *sandbox.Detached) (sandbox.Result, error) { return ended(0), nil },
+			execs: attach.NewStore[sandbox.Result](attach.Config{Keep: time.Minute}),
+			run:   func(context.Context, *sandbox.Detached) (sandbox.Result, error) { return ended(0), nil },
 		},
 		fakeProcesses: fakeProcesses{
 			start:     func(sandbox.ProcessRequest) (process.Record, []string, error) { return process.Record{}, nil, nil },

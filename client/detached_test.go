@@ -19,10 +19,10 @@ import (
 
 // detached is a service's execs that go on without their caller. Each prints its stdin in capitals, and ends
 // with it or with a signal.
-type detached struct{ hub *attach.Hub[sandbox.Result] }
+type detached struct{ execs *attach.Store[sandbox.Result] }
 
 func (d detached) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
-	return d.hub.Start(attach.Command{User: "alice", Text: r.Command, Stdin: stdin}, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
+	return d.execs.Start(attach.Command{User: "alice", Text: r.Command, Stdin: stdin}, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
 		e.Started()
 		ended := make(chan struct{})
 		go func() {
@@ -46,16 +46,18 @@ func (d detached) StartExec(_ context.Context, _ string, r sandbox.Request, stdi
 		return sandbox.Result{Result: dockerexec.Result{ExitCode: 4}}, nil
 	})
 }
-func (d detached) DetachedExecs(string) ([]*sandbox.Detached, error) { return d.hub.List("alice"), nil }
+func (d detached) DetachedExecs(string) ([]*sandbox.Detached, error) {
+	return d.execs.List("alice"), nil
+}
 func (d detached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
-	return d.hub.Get("alice", execID)
+	return d.execs.Get("alice", execID)
 }
 
 func dialDetached(t *testing.T) *client.Client {
 	t.Helper()
-	hub := attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
-	t.Cleanup(hub.Shutdown)
-	return dial(t, &fakeService{DetachedCalls: detached{hub}})
+	execs := attach.NewStore[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
+	t.Cleanup(execs.Shutdown)
+	return dial(t, &fakeService{DetachedCalls: detached{execs}})
 }
 
 // goneAt is a writer at which the caller goes when it has a text.

@@ -78,7 +78,7 @@ func TestExecThatGoesOnSaysHowToComeBack(t *testing.T) {
 		return sandbox.Result{}, nil
 	}
 	_, stderr, err := l.run(t.Context(), "", "exec", "--user", "alice", "--detach-on-disconnect", "--", "true")
-	if list := l.hub.List("alice"); err != nil || len(list) != 1 || stderr != "sandbox: to come back: sandbox attach --user alice "+list[0].ID+"\r\n" {
+	if list := l.execs.List("alice"); err != nil || len(list) != 1 || stderr != "sandbox: to come back: sandbox attach --user alice "+list[0].ID+"\r\n" {
 		t.Errorf("%q, %v", stderr, err)
 	}
 }

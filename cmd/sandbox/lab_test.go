@@ -43,8 +43,8 @@ type lab struct {
 	explained sandbox.ExplainRequest
 	// keeper has the processes.
 	keeper
-	// hub has the execs that go on without their caller, which do what running says.
-	hub     *attach.Hub[sandbox.Result]
+	// execs are those that go on without their caller, which do what running says.
+	execs   *attach.Store[sandbox.Result]
 	running func(context.Context, *sandbox.Detached) (sandbox.Result, error)
 	// stall is closed when a download has begun that is to go no further; nil for none.
 	stall chan struct{}
@@ -58,9 +58,9 @@ func newLab(t *testing.T) *lab {
 	l := &lab{
 		t: t, socket: filepath.Join(t.TempDir(), "api.sock"), home: t.TempDir(), put: map[string]sandbox.Registration{},
 		log: decisions.New(100), stopping: make(chan struct{}),
-		hub: attach.NewHub[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour}),
+		execs: attach.NewStore[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour}),
 	}
-	t.Cleanup(l.hub.Shutdown)
+	t.Cleanup(l.execs.Shutdown)
 	listener, err := net.Listen("unix", l.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -135,15 +135,15 @@ func (l *lab) Exec(_ context.Context, _ string, r sandbox.Request, out dockerexe
 
 func (l *lab) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
 	l.asked = r
-	return l.hub.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
+	return l.execs.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
 }
 
 func (l *lab) Ask(string) error { return nil }
 
-func (l *lab) DetachedExecs(string) ([]*sandbox.Detached, error) { return l.hub.List("alice"), nil }
+func (l *lab) DetachedExecs(string) ([]*sandbox.Detached, error) { return l.execs.List("alice"), nil }
 
 func (l *lab) DetachedExec(_, execID string) (*sandbox.Detached, error) {
-	return l.hub.Get("alice", execID)
+	return l.execs.Get("alice", execID)
 }
 
 func (l *lab) Decisions() *decisions.Log { return l.log }

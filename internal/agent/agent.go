@@ -8,7 +8,7 @@
 // what it has open. Its peer takes what it says for a tenant's input all the same.
 //
 // agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files;
-// family.go knows the processes. init.go is the container's first process, which sees to it that no command
+// tree.go knows the processes. init.go is the container's first process, which sees to it that no command
 // outlives its agent. process.go, with log.go, state.go and ready.go, is another mode: it runs one
 // command that needs no session; forward.go is the mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
 // who has ended, oom.go sees to who goes first without memory, and witness.go says what the mounts are.
@@ -35,7 +35,7 @@ const maxCommands = 1000
 
 // Agent runs the commands of one session.
 type Agent struct {
-	family  *family
+	tree    *processTree
 	spool   *spool
 	devNull int
 	uid     uint32 // who commands run as
@@ -53,7 +53,7 @@ type Agent struct {
 const waiting = 2
 
 // Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
-// that is locked to it, so that commands are started on others (see family). It takes over stdin and stdout and returns when they close or
+// that is locked to it, so that commands are started on others (see processTree). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then. Commands run as the user uid; score may be nil.
 func Serve(uid uint32, score *OOMScore) (err error) {
@@ -72,7 +72,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err := spawn.DefaultSignals(); err != nil {
 		return err
 	}
-	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, family: newFamily(score)}
+	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, tree: newProcessTree(score)}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
@@ -84,7 +84,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	}
 	defer func() {
 		// What cannot be ended here ends with the container: the first process sees that nobody has said so.
-		if endErr := a.family.end(); endErr != nil {
+		if endErr := a.tree.end(); endErr != nil {
 			err = errors.Join(err, endErr)
 		} else {
 			err = errors.Join(err, a.spool.end())
@@ -134,7 +134,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 		if err != nil {
 			return err
 		}
-		c := &command{family: a.family, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid}
+		c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid}
 		a.add(stream.StreamID(), c)
 		go func() {
 			defer a.remove(stream.StreamID())

@@ -23,16 +23,16 @@ import (
 
 // command is one stream's command.
 type command struct {
-	family  *family
+	tree    *processTree
 	spool   *spool
 	stream  *yamux.Stream
 	devNull int
 	uid     uint32 // who runs it
 
-	mu     sync.Mutex // covers leader, pipes and early
-	leader *leader
-	pipes  *pipes
-	early  []wire.Control // what came before the command had started
+	mu    sync.Mutex // covers root, pipes and early
+	root  *rootProcess
+	pipes *pipes
+	early []wire.Control // what came before the command had started
 
 	sending sync.Mutex // held while a frame is written
 }
@@ -64,18 +64,18 @@ func (c *command) run(start wire.Start) wire.Exit {
 	}
 	defer io.close()
 	p.Files, p.Terminal = io.child, io.terminal != nil
-	l, err := c.family.start(p)
+	root, err := c.tree.start(p)
 	io.closeChildEnds()
 	if err != nil {
 		return startFault(start, err)
 	}
-	c.started(l, io)
-	truncated := c.carry(io, l, start)
+	c.started(root, io)
+	truncated := c.carry(io, root, start)
 	exit := wire.Exit{Truncated: truncated}
-	if l.status.Signaled() {
-		exit.Signal = int(l.status.Signal())
+	if root.status.Signaled() {
+		exit.Signal = int(root.status.Signal())
 	} else {
-		exit.Code = l.status.ExitStatus()
+		exit.Code = root.status.ExitStatus()
 	}
 	return exit
 }
@@ -89,7 +89,7 @@ func (c *command) open(start wire.Start) (*pipes, error) {
 }
 
 // carry carries the command's input and output until it has ended with all that it started.
-func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) {
+func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncated bool) {
 	if p.stdin != nil {
 		go c.feed(p)
 	} else {
@@ -102,8 +102,8 @@ func (c *command) carry(p *pipes, l *leader, start wire.Start) (truncated bool) 
 			outputs.Go(func() { cut[i] = c.forward(p.outputs[i], kind, start.MaxOutput) })
 		}
 	}
-	<-l.exited
-	if err := c.family.sweep(); err != nil {
+	<-root.exited
+	if err := c.tree.sweep(); err != nil {
 		// The container cannot be trusted to be clean any more; the service replaces it when
 		// its agent is gone.
 		os.Exit(1)
@@ -209,9 +209,9 @@ func bufferPool(size int) sync.Pool {
 }
 
 // started hands the command over to those who act on it, with what they asked for meanwhile.
-func (c *command) started(l *leader, p *pipes) {
+func (c *command) started(root *rootProcess, p *pipes) {
 	c.mu.Lock()
-	c.leader, c.pipes = l, p
+	c.root, c.pipes = root, p
 	early := c.early
 	c.early = nil
 	c.mu.Unlock()
@@ -226,17 +226,17 @@ const maxEarly = 16
 // control acts on the command, or remembers to as soon as it has started.
 func (c *command) control(m wire.Control) {
 	c.mu.Lock()
-	l, p := c.leader, c.pipes
-	if l == nil && (len(c.early) < maxEarly || m.Terminate) {
+	root, p := c.root, c.pipes
+	if root == nil && (len(c.early) < maxEarly || m.Terminate) {
 		c.early = append(c.early, m)
 	}
 	c.mu.Unlock()
 	switch {
-	case l == nil:
+	case root == nil:
 	case m.Terminate:
-		c.terminate(l, time.Duration(m.Grace)*time.Millisecond)
+		c.terminate(root, time.Duration(m.Grace)*time.Millisecond)
 	case m.Signal > 0:
-		c.family.signal(l, unix.Signal(m.Signal), true)
+		c.tree.signal(root, unix.Signal(m.Signal), true)
 	case m.Resize != nil && p.terminal != nil:
 		_ = resize(p.terminal, *m.Resize) // one that has ended has no size
 	}
@@ -245,13 +245,13 @@ func (c *command) control(m wire.Control) {
 // abandon ends the command at once: nobody waits for it any more.
 func (c *command) abandon() { c.control(wire.Control{Terminate: true}) }
 
-// terminate asks the whole tree to stop, and after the grace makes the leader stop; the others are
+// terminate asks the whole tree to stop, and after the grace makes the root stop; the others are
 // swept away after it.
-func (c *command) terminate(l *leader, grace time.Duration) {
+func (c *command) terminate(root *rootProcess, grace time.Duration) {
 	if grace > 0 {
-		c.family.signalTree(l, unix.SIGTERM)
+		c.tree.signalTree(root, unix.SIGTERM)
 	}
-	time.AfterFunc(grace, func() { c.family.signal(l, unix.SIGKILL, false) })
+	time.AfterFunc(grace, func() { c.tree.signal(root, unix.SIGKILL, false) })
 }
 
 // defaultPath is for an environment without a PATH.

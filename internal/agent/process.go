@@ -99,11 +99,11 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 // command runs the command to its end and to that of all that it has started. An error means that
 // it was not started.
 func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready, start wire.Start) (launch.State, unix.WaitStatus, error) {
-	output, l, f, err := startLogged(p, d.score)
+	output, root, tree, err := startLogged(p, d.score)
 	if err != nil {
 		return launch.State{}, 0, err
 	}
-	state := launch.State{StartedAt: time.Now().UTC(), PID: l.pid}
+	state := launch.State{StartedAt: time.Now().UTC(), PID: root.pid}
 	_ = d.state.write(state, false) // before output takes the last room; the last state counts
 	drained := make(chan struct{})
 	go func() {
@@ -111,17 +111,17 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 		copyToLog(output, log)
 		log.finish()
 	}()
-	found, endChecks := startChecks(ready, start, d.uid, f)
+	found, endChecks := startChecks(ready, start, d.uid, tree)
 	for running := true; running; {
 		select {
 		case s := <-d.signals:
 			if s != unix.SIGUSR1 {
-				f.signalAll(l, s.(unix.Signal))
+				tree.signalAll(root, s.(unix.Signal))
 			}
 		case r := <-found:
 			state.Ready = &r
 			_ = d.state.write(state, false)
-		case <-l.exited:
+		case <-root.exited:
 			running = false
 		}
 	}
@@ -130,18 +130,18 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 	if os.Getpid() == 1 {
 		_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
 	}
-	_ = f.sweep() // what does not die now dies with the first process
+	_ = tree.sweep() // what does not die now dies with the first process
 	select {
 	case <-drained:
 	case <-time.After(drainLimit):
 	}
 	state.Lost = log.lost.Load()
-	return state, l.status, nil
+	return state, root.status, nil
 }
 
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and
 // returns its other end, which blocks.
-func startLogged(p spawn.Process, score *OOMScore) (output int, l *leader, f *family, err error) {
+func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProcess, tree *processTree, err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, nil, fmt.Errorf("cannot open a pipe: %w", err)
@@ -153,11 +153,11 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, l *leader, f *fa
 	}
 	defer unix.Close(null)
 	p.Files = [3]int{null, pipe[1], pipe[1]}
-	f = newFamily(score)
-	if l, err = f.start(p); err != nil {
+	tree = newProcessTree(score)
+	if root, err = tree.start(p); err != nil {
 		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))
 	}
-	return pipe[0], l, f, nil
+	return pipe[0], root, tree, nil
 }
 
 // A pipe that brings fewBytes at a time, and not manyBytes, is read again after logPause: with a

@@ -317,7 +317,7 @@ func TestARotatedLogHasEveryLineOnce(t *testing.T) {
 	}
 }
 
-// Each of the three says that the signal has come. The leader goes when the others have.
+// Each of the three says that the signal has come. The first process goes when the others have.
 func TestSignalsReachEverything(t *testing.T) {
 	const line = `
 		child='trap "echo $0 got it; : > $DIR/$0; exit" TERM HUP; echo $0 ready; while :; do sleep 1000 & wait; done'
@@ -358,8 +358,8 @@ func TestAnInterrupt(t *testing.T) {
 	}
 }
 
-// What the leader leaves running ends with it, and what that had printed is there.
-func TestNothingOutlivesTheLeader(t *testing.T) {
+// What the first process leaves running ends with it, and what that had printed is there.
+func TestNothingOutlivesTheRootProcess(t *testing.T) {
 	p, code, s := run(t, t.TempDir(), shell(`
 		(setsid sh -c 'trap "" TERM HUP INT; head -c 60000 /dev/zero | tr "\0" x; echo; : > $DIR/printed; while :; do sleep 1000; done' &)
 		while [ ! -e $DIR/printed ]; do sleep 0.01; done; exit 3`))
@@ -368,7 +368,7 @@ func TestNothingOutlivesTheLeader(t *testing.T) {
 	}
 }
 
-// An orphan is collected at once, by the first process: leaders that live long collect none.
+// An orphan is collected at once, by the first process: roots that live long collect none.
 func TestOrphansAreCollected(t *testing.T) {
 	p, code, _ := run(t, t.TempDir(), shell(`
 		(sh -c 'echo $$ > $DIR/orphan; while [ ! -e $DIR/go ]; do sleep 0.01; done' &)

@@ -19,19 +19,19 @@ import (
 
 // checks finds out, again and again, whether a durable process's command is ready.
 type checks struct {
-	ready  launch.Ready
-	start  wire.Start // of the command that Shell is
-	uid    uint32     // who runs it
-	family *family
+	ready launch.Ready
+	start wire.Start // of the command that Shell is
+	uid   uint32     // who runs it
+	tree  *processTree
 }
 
 // startChecks begins to check; what has changed comes over found. end returns when nothing of the checks runs
 // any more. Without a launch.Ready there are none.
-func startChecks(ready *launch.Ready, command wire.Start, uid uint32, f *family) (found <-chan launch.Readiness, end func()) {
+func startChecks(ready *launch.Ready, command wire.Start, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
 	if ready == nil {
 		return nil, func() {}
 	}
-	c := checks{ready: *ready, uid: uid, family: f, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
+	c := checks{ready: *ready, uid: uid, tree: tree, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, ended := make(chan launch.Readiness), make(chan struct{})
 	go func() {
@@ -101,7 +101,7 @@ func (c checks) shell(ctx context.Context) error {
 	printed := &output{file: file}
 	defer printed.close()
 	p.Files = [3]int{null, end, end}
-	l, err := c.family.start(p)
+	root, err := c.tree.start(p)
 	_ = unix.Close(end)
 	if err != nil {
 		return fmt.Errorf("cannot run the check: %w", err)
@@ -109,21 +109,21 @@ func (c checks) shell(ctx context.Context) error {
 	said := make(chan string, 1)
 	go func() { said <- lastLine(printed) }()
 	select {
-	case <-l.exited:
+	case <-root.exited:
 	case <-ctx.Done():
-		c.family.signal(l, unix.SIGKILL, true)
-		c.family.signal(l, unix.SIGKILL, false) // it may have left its group
-		<-l.exited
+		c.tree.signal(root, unix.SIGKILL, true)
+		c.tree.signal(root, unix.SIGKILL, false) // it may have left its group
+		<-root.exited
 		printed.stopWaiting()
 		<-said
 		return context.Cause(ctx)
 	}
 	printed.stopWaiting()
 	line := <-said
-	if l.status.Exited() && l.status.ExitStatus() == 0 {
+	if root.status.Exited() && root.status.ExitStatus() == 0 {
 		return nil
 	}
-	_, code := ended(launch.State{}, l.status)
+	_, code := ended(launch.State{}, root.status)
 	if line == "" {
 		return fmt.Errorf("the check ended with code %d", code)
 	}

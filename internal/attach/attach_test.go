@@ -22,18 +22,18 @@ import (
 )
 
 type (
-	exec = Exec[int]
-	view = View[int]
-	part = Part[int]
+	exec       = Exec[int]
+	attachment = Attachment[int]
+	event      = Event[int]
 )
 
-// withHub runs a story with a hub, in a time of its own.
-func withHub(t *testing.T, story func(*testing.T, *Hub[int])) {
+// withStore runs a scenario with a store, in a time of its own.
+func withStore(t *testing.T, scenario func(*testing.T, *Store[int])) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 5}}), Keep: 5 * time.Minute})
-		defer h.Shutdown()
-		story(t, h)
+		store := NewStore[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 5}}), Keep: 5 * time.Minute})
+		defer store.Shutdown()
+		scenario(t, store)
 	})
 }
 
@@ -47,11 +47,11 @@ type script struct {
 	steps chan func(context.Context, *exec)
 }
 
-func start(t *testing.T, h *Hub[int], c Command) *script {
+func start(t *testing.T, store *Store[int], c Command) *script {
 	t.Helper()
 	s := &script{t: t, steps: make(chan func(context.Context, *exec))}
 	var err error
-	s.exec, err = h.Start(c, func(ctx context.Context, e *exec) (int, error) {
+	s.exec, err = store.Start(c, func(ctx context.Context, e *exec) (int, error) {
 		e.Started()
 		for {
 			select {
@@ -82,17 +82,17 @@ func (s *script) exits() {
 	<-s.exec.done
 }
 
-func look(t *testing.T, e *exec, from int64) *view {
+func attachTo(t *testing.T, e *exec, from int64) *attachment {
 	t.Helper()
-	v, err := e.View(from)
+	v, err := e.Attach(from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
 }
 
-// next is a part in short.
-func next(t *testing.T, v *view) string {
+// next is an event in short.
+func next(t *testing.T, v *attachment) string {
 	t.Helper()
 	p, err := v.Next(t.Context())
 	if err != nil {
@@ -101,24 +101,24 @@ func next(t *testing.T, v *view) string {
 	return short(p)
 }
 
-func short(p part) string {
+func short(ev event) string {
 	switch {
-	case p.Started:
-		return fmt.Sprint("start, lost ", p.Lost)
-	case p.Taken > 0:
-		return fmt.Sprint("taken ", p.Taken)
-	case p.Refused != nil:
-		return "refused " + p.Refused.Name
-	case p.Ended:
-		return fmt.Sprint("end ", p.Result, " ", p.Err)
+	case ev.Started:
+		return fmt.Sprint("start, lost ", ev.Lost)
+	case ev.Taken > 0:
+		return fmt.Sprint("taken ", ev.Taken)
+	case ev.Refused != nil:
+		return "refused " + ev.Refused.Name
+	case ev.Ended:
+		return fmt.Sprint("end ", ev.Result, " ", ev.Err)
 	default:
-		return []string{"out ", "err "}[p.Stream] + string(p.Data)
+		return []string{"out ", "err "}[ev.Stream] + string(ev.Data)
 	}
 }
 
-func wants(t *testing.T, v *view, parts ...string) {
+func wants(t *testing.T, v *attachment, events ...string) {
 	t.Helper()
-	for _, want := range parts {
+	for _, want := range events {
 		if got := next(t, v); got != want {
 			t.Fatalf("%.100q, want %q", got, want)
 		}
@@ -126,9 +126,9 @@ func wants(t *testing.T, v *view, parts ...string) {
 }
 
 func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
-		v := look(t, s.exec, 0)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
+		v := attachTo(t, s.exec, 0)
 		s.prints(dockerexec.Stdout, "one ")
 		wants(t, v, "start, lost 0", "out one ")
 		v.Close()
@@ -137,28 +137,28 @@ func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
 		s.steps <- func(_ context.Context, e *exec) { e.Refused(decisions.Summary{Name: "a.org"}) }
 		synctest.Wait()
 
-		wants(t, look(t, s.exec, 0), "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out one two ", "err three ")
-		v = look(t, s.exec, 6)
+		wants(t, attachTo(t, s.exec, 0), "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out one two ", "err three ")
+		v = attachTo(t, s.exec, 6)
 		wants(t, v, "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out o ", "err three ")
 		s.exits()
 		wants(t, v, "end 7 <nil>")
-		wants(t, look(t, s.exec, 14), "start, lost 0", "refused a.org", "end 7 <nil>")
-		if _, err := s.exec.View(15); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "offset 15 is not from 0 to 14") {
+		wants(t, attachTo(t, s.exec, 14), "start, lost 0", "refused a.org", "end 7 <nil>")
+		if _, err := s.exec.Attach(15); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "offset 15 is not from 0 to 14") {
 			t.Error(err)
 		}
 	})
 }
 
-// While nobody looks the command goes on, and the last of what it prints is kept.
+// While nobody is attached the command goes on, and the last of what it prints is kept.
 func TestWhatIsLostIsTold(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
 		const pieces, size = 100, 100_000
 		for i := range pieces {
 			s.prints(dockerexec.Stdout, strings.Repeat(string(rune('a'+i%26)), size))
 		}
 		s.exits()
-		v := look(t, s.exec, 5)
+		v := attachTo(t, s.exec, 5)
 		first, err := v.Next(t.Context())
 		if err != nil || first.Lost <= 0 || first.Lost > pieces*size-Kept {
 			t.Fatalf("%+v, %v", first, err)
@@ -174,11 +174,11 @@ func TestWhatIsLostIsTold(t *testing.T) {
 	})
 }
 
-// While somebody looks the command waits for them, and no longer when they have gone.
+// While a caller is attached the command waits for it, and no longer when it has gone.
 func TestTheCommandWaitsForWhoLooks(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
-		v := look(t, s.exec, 0)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
+		v := attachTo(t, s.exec, 0)
 		sent := 0
 		go func() {
 			for range 100 {
@@ -198,8 +198,8 @@ func TestTheCommandWaitsForWhoLooks(t *testing.T) {
 		if sent > 9 {
 			t.Errorf("it has printed %d pieces", sent)
 		}
-		other := look(t, s.exec, 0) // takes over, with nothing lost
-		if got := next(t, v); got != ErrTaken.Error() {
+		other := attachTo(t, s.exec, 0) // takes over, with nothing lost
+		if got := next(t, v); got != ErrReplaced.Error() {
 			t.Errorf("%.100q", got)
 		}
 		wants(t, other, "start, lost 0")
@@ -214,14 +214,14 @@ func TestTheCommandWaitsForWhoLooks(t *testing.T) {
 }
 
 func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, Command{User: "alice", Terminal: true})
-		old := look(t, s.exec, 0)
-		v := look(t, s.exec, 0)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, Command{User: "alice", Terminal: true})
+		old := attachTo(t, s.exec, 0)
+		v := attachTo(t, s.exec, 0)
 		for name, err := range map[string]error{
 			"stdin": old.Put([]byte("x")), "eof": old.End(), "signal": old.Signal(syscall.SIGINT), "size": old.Resize(dockerexec.Size{Rows: 1, Cols: 1}),
 		} {
-			if !errors.Is(err, ErrTaken) {
+			if !errors.Is(err, ErrReplaced) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -241,14 +241,14 @@ func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
 
 // Callers may come and go as they like: no more stdin waits than one may send.
 func TestStdinOfSeveralCallers(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
-		v := look(t, s.exec, 0)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
+		v := attachTo(t, s.exec, 0)
 		wants(t, v, "start, lost 0")
 		if err := v.Put(make([]byte, Window-5)); err != nil {
 			t.Fatal(err)
 		}
-		v = look(t, s.exec, 0)
+		v = attachTo(t, s.exec, 0)
 		wants(t, v, "start, lost 0", "taken 5")
 		if err := v.Put([]byte("123456")); !cerrdefs.IsInvalidArgument(err) {
 			t.Errorf("more than there is room for: %v", err)
@@ -260,7 +260,7 @@ func TestStdinOfSeveralCallers(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		wants(t, v, "taken 10")
-		v = look(t, s.exec, 0)
+		v = attachTo(t, s.exec, 0)
 		wants(t, v, "start, lost 0", "taken 10")
 		if err := v.End(); err != nil {
 			t.Fatal(err)
@@ -273,9 +273,9 @@ func TestStdinOfSeveralCallers(t *testing.T) {
 }
 
 func TestStdinThatNobodyReads(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, Command{User: "alice"})
-		v := look(t, s.exec, 0)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, Command{User: "alice"})
+		v := attachTo(t, s.exec, 0)
 		wants(t, v, "start, lost 0")
 		for range 3 {
 			if err := v.Put(make([]byte, Window)); err != nil {
@@ -287,8 +287,8 @@ func TestStdinThatNobodyReads(t *testing.T) {
 }
 
 func TestKilling(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
 		s.steps <- func(_ context.Context, e *exec) {
 			for range 100 {
 				e.Input.Signal(syscall.SIGWINCH) // more than may wait
@@ -314,99 +314,99 @@ func TestKilling(t *testing.T) {
 }
 
 func TestWhoseCommandsTheyAre(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
-		if got, err := h.Get("alice", s.exec.ID); err != nil || got != s.exec {
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
+		if got, err := store.Get("alice", s.exec.ID); err != nil || got != s.exec {
 			t.Error(err)
 		}
-		_, stranger := h.Get("bob", s.exec.ID)
-		_, nobody := h.Get("alice", "x-1")
+		_, stranger := store.Get("bob", s.exec.ID)
+		_, nobody := store.Get("alice", "x-1")
 		if !cerrdefs.IsNotFound(stranger) || !cerrdefs.IsNotFound(nobody) {
 			t.Errorf("%v, %v", stranger, nobody)
 		}
 		if same := strings.Replace(nobody.Error(), "x-1", s.exec.ID, 1); stranger.Error() != same {
 			t.Errorf("a stranger learns that it is there: %v", stranger)
 		}
-		if list := h.List("bob"); len(list) > 0 {
+		if list := store.List("bob"); len(list) > 0 {
 			t.Errorf("bob has %d", len(list))
 		}
-		if list := h.List(""); len(list) > 0 {
+		if list := store.List(""); len(list) > 0 {
 			t.Errorf("nobody has %d", len(list))
 		}
 	})
 }
 
 func TestResultsAreKeptForAWhile(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
 		time.Sleep(time.Hour)
 		s.exits()
 		time.Sleep(5*time.Minute - 1)
-		if _, err := h.Get("alice", s.exec.ID); err != nil {
+		if _, err := store.Get("alice", s.exec.ID); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Nanosecond)
-		if _, err := h.Get("alice", s.exec.ID); !cerrdefs.IsNotFound(err) {
+		if _, err := store.Get("alice", s.exec.ID); !cerrdefs.IsNotFound(err) {
 			t.Error(err)
 		}
 	})
 }
 
 func TestCommandsThatNeverStart(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
+	withStore(t, func(t *testing.T, store *Store[int]) {
 		refused := errors.New("denied")
-		e, err := h.Start(alice, func(context.Context, *exec) (int, error) { return 0, refused })
+		e, err := store.Start(alice, func(context.Context, *exec) (int, error) { return 0, refused })
 		if err != nil {
 			t.Fatal(err)
 		}
-		wants(t, look(t, e, 0), "end 0 denied")
+		wants(t, attachTo(t, e, 0), "end 0 denied")
 		synctest.Wait()
-		if list := h.List("alice"); len(list) > 0 {
+		if list := store.List("alice"); len(list) > 0 {
 			t.Errorf("%d are kept", len(list))
 		}
 	})
 }
 
 func TestHowManyThereMayBe(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
+	withStore(t, func(t *testing.T, store *Store[int]) {
 		idle := func(ctx context.Context, e *exec) (int, error) {
 			e.Started()
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
 		}
-		first := start(t, h, alice)
+		first := start(t, store, alice)
 		time.Sleep(time.Nanosecond)
-		start(t, h, alice)
-		start(t, h, alice)
-		if _, err := h.Start(alice, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 3`) {
+		start(t, store, alice)
+		start(t, store, alice)
+		if _, err := store.Start(alice, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 3`) {
 			t.Error(err)
 		}
 		first.exits()
-		start(t, h, alice) // in the place of the first
-		if _, err := h.Get("alice", first.exec.ID); !cerrdefs.IsNotFound(err) {
+		start(t, store, alice) // in the place of the first
+		if _, err := store.Get("alice", first.exec.ID); !cerrdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-		start(t, h, Command{User: "bob"})
-		start(t, h, Command{User: "bob"})
-		if _, err := h.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
+		start(t, store, Command{User: "bob"})
+		start(t, store, Command{User: "bob"})
+		if _, err := store.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
 			t.Error(err)
 		}
 	})
 }
 
 func TestShutdownEndsAll(t *testing.T) {
-	withHub(t, func(t *testing.T, h *Hub[int]) {
-		s := start(t, h, alice)
-		v := look(t, s.exec, 0)
-		h.Shutdown()
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		s := start(t, store, alice)
+		v := attachTo(t, s.exec, 0)
+		store.Shutdown()
 		wants(t, v, "start, lost 0", "end 0 "+errStopping.Error())
-		if _, err := h.Start(alice, nil); !cerrdefs.IsUnavailable(err) {
+		if _, err := store.Start(alice, nil); !cerrdefs.IsUnavailable(err) {
 			t.Error(err)
 		}
 	})
 }
 
-// Who looks and takes nothing keeps a command neither from being killed nor from its time.
+// A caller that is attached and takes nothing keeps a command neither from being killed nor from its time.
 func TestWhoLooksAndTakesNothing(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *script){
 		"killed": func(t *testing.T, s *script) {
@@ -420,9 +420,9 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withHub(t, func(t *testing.T, h *Hub[int]) {
-				s := start(t, h, alice)
-				v := look(t, s.exec, 0)
+			withStore(t, func(t *testing.T, store *Store[int]) {
+				s := start(t, store, alice)
+				v := attachTo(t, s.exec, 0)
 				defer v.Close()
 				s.steps <- func(ctx context.Context, e *exec) {
 					for range 50 {
@@ -444,10 +444,10 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 
 // TestWhatMadeRoomIsNotKept looks at the memory: the bound on commands that have ended is one on that.
 func TestWhatMadeRoomIsNotKept(t *testing.T) {
-	h := NewHub[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
-	defer h.Shutdown()
+	store := NewStore[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
+	defer store.Shutdown()
 	run := func() weak.Pointer[exec] {
-		e, err := h.Start(alice, func(_ context.Context, e *exec) (int, error) {
+		e, err := store.Start(alice, func(_ context.Context, e *exec) (int, error) {
 			e.Started()
 			return 0, nil
 		})

@@ -21,17 +21,17 @@ type Exec[Result any] struct {
 	room    chan struct{} // holds one when Output may go on
 	give    func()        // gives its place back
 
-	mu      sync.Mutex // covers the rest
-	started bool
-	ending  bool // Output waits for nobody any more
-	ring    ring
-	refused []decisions.Summary
-	view    *View[Result] // who looks; nil for nobody
-	viewed  bool          // somebody has looked before
-	pending int           // bytes of stdin that came and of which nobody has been told that they were taken
-	ended   time.Time
-	result  Result
-	err     error
+	mu             sync.Mutex // covers the rest
+	started        bool
+	ending         bool // Output waits for nobody any more
+	ring           ring
+	refused        []decisions.Summary
+	attached       *Attachment[Result] // the caller who is attached; nil for none
+	attachedBefore bool                // a caller was attached before
+	pending        int                 // bytes of stdin that came and of which nobody has been told that they were taken
+	ended          time.Time
+	result         Result
+	err            error
 }
 
 func newExec[Result any](id string, c Command) *Exec[Result] {
@@ -50,8 +50,8 @@ func (e *Exec[Result]) Refused(line decisions.Summary) {
 	e.change(func() { e.refused = append(e.refused, line) })
 }
 
-// Output keeps what the command has printed. It waits for who looks at it, if anybody does and the command is
-// not to end; the error is ctx's cause.
+// Output keeps what the command has printed. It waits for the caller that is attached, if any, unless the command is
+// to end; the error is ctx's cause.
 func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
 	for !e.print(stream, data) {
 		select {
@@ -66,7 +66,7 @@ func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, dat
 func (e *Exec[Result]) print(stream dockerexec.Stream, data []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.view != nil && !e.ending && !e.ring.keeps(e.view.at) {
+	if e.attached != nil && !e.ending && !e.ring.keeps(e.attached.at) {
 		return false
 	}
 	e.ring.write(stream, data)
@@ -74,8 +74,8 @@ func (e *Exec[Result]) print(stream dockerexec.Stream, data []byte) bool {
 	return true
 }
 
-// End says that the command is to end, by its time or because somebody kills it: who looks at it and does not
-// take what it prints must not keep it from that.
+// End says that the command is to end, by its time or because somebody kills it: a caller that is attached and does
+// not take what it prints must not keep it from that.
 func (e *Exec[Result]) End() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,8 +87,8 @@ func (e *Exec[Result]) End() {
 func (e *Exec[Result]) taken(n int) {
 	e.change(func() {
 		e.pending -= n
-		if e.view != nil {
-			e.view.taken += n
+		if e.attached != nil {
+			e.attached.taken += n
 		}
 	})
 }
@@ -103,7 +103,7 @@ func (e *Exec[Result]) finish(result Result, err error) (started bool) {
 	return started
 }
 
-// change changes something that who looks wants to know.
+// change changes something and wakes the caller that is attached.
 func (e *Exec[Result]) change(how func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,8 +113,8 @@ func (e *Exec[Result]) change(how func()) {
 
 // wake never waits; e.mu is held.
 func (e *Exec[Result]) wake() {
-	if e.view != nil {
-		poke(e.view.news)
+	if e.attached != nil {
+		poke(e.attached.news)
 	}
 }
 
@@ -154,7 +154,7 @@ func (e *Exec[Result]) Kill(ctx context.Context) error {
 type Status[Result any] struct {
 	ID string
 	Command
-	// Attached says that a caller looks at it.
+	// Attached says that a caller is attached.
 	Attached bool
 	// Output is how many bytes it has printed.
 	Output int64
@@ -170,7 +170,7 @@ func (e *Exec[Result]) Status() Status[Result] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return Status[Result]{
-		ID: e.ID, Command: e.command, Attached: e.view != nil, Output: e.ring.end,
+		ID: e.ID, Command: e.command, Attached: e.attached != nil, Output: e.ring.end,
 		Begun: e.begun, Ended: e.ended, Result: e.result, Err: e.err,
 	}
 }

@@ -21,7 +21,7 @@ type ring struct {
 	runs []run // by their end; the last ends at end
 }
 
-// maxAhead is how far a command may be ahead of the caller who looks at it, in bytes of output: less than
+// maxAhead is how far a command may be ahead of the caller that is attached, in bytes of output: less than
 // what is kept, so that what is on its way to a caller that is lost is still there.
 const maxAhead = Kept / 2
 

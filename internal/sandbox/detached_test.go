@@ -16,21 +16,21 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// parts are what a command has to tell, in short.
-func parts(t *testing.T, view *attach.View[Result]) (told string, end attach.Part[Result]) {
+// events are what a command has to tell, in short.
+func events(t *testing.T, attachment *attach.Attachment[Result]) (told string, end attach.Event[Result]) {
 	t.Helper()
 	for {
-		part, err := view.Next(t.Context())
+		event, err := attachment.Next(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch {
-		case part.Ended:
-			return told, part
-		case part.Started:
+		case event.Ended:
+			return told, event
+		case event.Started:
 			told += "start "
 		default:
-			told += string(part.Data)
+			told += string(event.Data)
 		}
 	}
 }
@@ -49,14 +49,14 @@ func TestDetachedExecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	view, err := e.View(0)
+	attachment, err := e.Attach(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(view.Put([]byte("hello")), view.End(), view.Signal(syscall.SIGINT)); err != nil {
+	if err := errors.Join(attachment.Put([]byte("hello")), attachment.End(), attachment.Signal(syscall.SIGINT)); err != nil {
 		t.Fatal(err)
 	}
-	told, end := parts(t, view)
+	told, end := events(t, attachment)
 	if told != "start hello" || end.Result.Signal != syscall.SIGINT || end.Err != nil {
 		t.Errorf("%q, %+v", told, end)
 	}
@@ -100,11 +100,11 @@ func TestHowDetachedExecsFail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		view, err := e.View(0)
+		attachment, err := e.Attach(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, end := parts(t, view)
+		told, end := events(t, attachment)
 		if told != tt.told || (end.Err == nil) != (tt.err == "") || end.Err != nil && end.Err.Error() != tt.err || end.Result.ExitCode != tt.result.ExitCode {
 			t.Errorf("%s: %q, %+v", tt.name, told, end)
 		}
@@ -127,11 +127,11 @@ func TestDetachedExecsLogAsTheirRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	hangUp()
-	view, err := e.View(0)
+	attachment, err := e.Attach(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, end := parts(t, view); end.Err != nil {
+	if _, end := events(t, attachment); end.Err != nil {
 		t.Error(end.Err)
 	}
 	s.EndDetached()

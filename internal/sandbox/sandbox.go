@@ -95,7 +95,7 @@ type Service struct {
 	log       zerolog.Logger
 
 	processes *process.Manager
-	detached  *attach.Hub[Result]
+	detached  *attach.Store[Result]
 
 	among Users       // for whom its callers act
 	token quota.Token // by which they come
@@ -120,7 +120,7 @@ func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor
 	s := &Service{
 		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{},
 		registry: registry, platforms: platforms, executor: executor, log: log,
-		detached: attach.NewHub[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
+		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
 		among:    Everyone(), makingHome: &sync.Mutex{}, allotted: &allotted{},
 	}
 	s.Use(cfg)

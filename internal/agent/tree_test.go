@@ -25,7 +25,7 @@ func endsAll() (int, error) {
 	if err := harden(); err != nil {
 		return 99, err
 	}
-	f := newFamily(nil)
+	tree := newProcessTree(nil)
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 99, err
@@ -36,7 +36,7 @@ func endsAll() (int, error) {
 	}
 	p.Files = [3]int{null, null, null}
 	for range 3 {
-		if _, err := f.start(p); err != nil {
+		if _, err := tree.start(p); err != nil {
 			return 99, err
 		}
 	}
@@ -46,13 +46,13 @@ func endsAll() (int, error) {
 		}
 	}
 	begun := time.Now()
-	if err := f.end(); err != nil {
+	if err := tree.end(); err != nil {
 		return 1, err
 	}
 	if left := descendants(1); len(left) > 0 || time.Since(begun) > cleanupLimit/2 {
 		return 2, fmt.Errorf("after %v there are still %v", time.Since(begun), left)
 	}
-	if _, err := f.start(p); !errors.Is(err, errEnding) {
+	if _, err := tree.start(p); !errors.Is(err, errEnding) {
 		return 3, fmt.Errorf("a command is started after the end: %w", err)
 	}
 	return 0, nil

@@ -17,29 +17,29 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// family knows the agent's children. Each is either a leader, the first process of a command that
-// is running, or a leftover: package spawn makes every leader a subreaper, so a process becomes a
-// child of the agent without being a leader only when the command that it belonged to has ended.
+// processTree has the agent's children. Each is either a root, the first process of a command that
+// is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
+// child of the agent without being a root only when the command that it belonged to has ended.
 // Hence the one rule: a leftover is killed.
 //
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
 // agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.
-type family struct {
-	// spawning is held for reading while a leader is being started and for writing by whoever
-	// must know that every leader is registered.
+type processTree struct {
+	// spawning is held for reading while a root is being started and for writing by whoever
+	// must know that every root is registered.
 	spawning sync.RWMutex
 
 	ending atomic.Bool // nothing is started any more
 	score  *OOMScore
 
-	mu      sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
-	leaders map[int]*leader
-	reaped  chan struct{} // closed and replaced whenever a child has been waited for
-	living  sync.Cond     // on mu: a leader was registered
+	mu     sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
+	roots  map[int]*rootProcess
+	reaped chan struct{} // closed and replaced whenever a child has been waited for
+	living sync.Cond     // on mu: a root was registered
 }
 
-// leader is a running command's first process.
-type leader struct {
+// rootProcess is a running command's first process.
+type rootProcess struct {
 	pid    int
 	status unix.WaitStatus // valid once exited is closed
 	exited chan struct{}
@@ -48,44 +48,44 @@ type leader struct {
 // cleanupLimit is how long leftovers may take to die after SIGKILL.
 const cleanupLimit = 10 * time.Second
 
-func newFamily(score *OOMScore) *family {
-	f := &family{score: score, leaders: map[int]*leader{}, reaped: make(chan struct{})}
-	f.living.L = &f.mu
-	go f.reap()
-	return f
+func newProcessTree(score *OOMScore) *processTree {
+	t := &processTree{score: score, roots: map[int]*rootProcess{}, reaped: make(chan struct{})}
+	t.living.L = &t.mu
+	go t.reap()
+	return t
 }
 
-func (f *family) start(p spawn.Process) (*leader, error) {
-	f.spawning.RLock()
-	defer f.spawning.RUnlock()
-	if f.ending.Load() {
+func (t *processTree) start(p spawn.Process) (*rootProcess, error) {
+	t.spawning.RLock()
+	defer t.spawning.RUnlock()
+	if t.ending.Load() {
 		return nil, errEnding
 	}
-	f.score.raise()
+	t.score.raise()
 	pid, err := spawn.Start(p)
-	f.score.lower()
+	t.score.lower()
 	if err != nil {
 		return nil, err
 	}
-	l := &leader{pid: pid, exited: make(chan struct{})}
-	f.mu.Lock()
-	f.leaders[pid] = l
-	f.living.Signal()
-	f.mu.Unlock()
-	return l, nil
+	root := &rootProcess{pid: pid, exited: make(chan struct{})}
+	t.mu.Lock()
+	t.roots[pid] = root
+	t.living.Signal()
+	t.mu.Unlock()
+	return root, nil
 }
 
 var errEnding = errors.New("the session is ending")
 
 // end starts nothing any more and kills every process of the container but the first and the caller (kill(2),
 // pid -1). An error means that something is left, and that the container has to go.
-func (f *family) end() error {
-	f.ending.Store(true)
+func (t *processTree) end() error {
+	t.ending.Store(true)
 	started := make(chan struct{})
 	go func() {
-		f.spawning.Lock()
+		t.spawning.Lock()
 		close(started) // what was being started has been
-		f.spawning.Unlock()
+		t.spawning.Unlock()
 	}()
 	deadline := time.Now().Add(cleanupLimit)
 	for alone := false; ; time.Sleep(5 * time.Millisecond) {
@@ -107,90 +107,90 @@ func (f *family) end() error {
 
 // reap waits for children for as long as the agent lives. It first looks at who has died and
 // collects it only under the lock, so that a pid under the lock always means the same process.
-func (f *family) reap() {
+func (t *processTree) reap() {
 	for {
 		var info siginfo
 		err := waitAny(&info, unix.WEXITED|unix.WNOWAIT)
 		switch {
 		case err == nil:
-			f.collect(int(info.pid))
+			t.collect(int(info.pid))
 		case errors.Is(err, unix.ECHILD):
-			f.mu.Lock()
-			if len(f.leaders) == 0 {
-				f.living.Wait()
+			t.mu.Lock()
+			if len(t.roots) == 0 {
+				t.living.Wait()
 			}
-			f.mu.Unlock()
+			t.mu.Unlock()
 		}
 	}
 }
 
-func (f *family) collect(pid int) {
-	f.mu.Lock()
-	_, known := f.leaders[pid]
-	f.mu.Unlock()
+func (t *processTree) collect(pid int) {
+	t.mu.Lock()
+	_, known := t.roots[pid]
+	t.mu.Unlock()
 	if !known {
-		// Either a leftover, or a leader that died before start could register it.
-		f.spawning.Lock()
-		defer f.spawning.Unlock()
+		// Either a leftover, or a root that died before start could register it.
+		t.spawning.Lock()
+		defer t.spawning.Unlock()
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var status unix.WaitStatus
 	if got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err != nil || got != pid {
 		return
 	}
-	if l := f.leaders[pid]; l != nil {
-		delete(f.leaders, pid)
-		l.status = status
-		close(l.exited)
+	if root := t.roots[pid]; root != nil {
+		delete(t.roots, pid)
+		root.status = status
+		close(root.exited)
 	}
-	close(f.reaped)
-	f.reaped = make(chan struct{})
+	close(t.reaped)
+	t.reaped = make(chan struct{})
 }
 
-// signal sends to the leader alone or, when group is set, to its process group.
-func (f *family) signal(l *leader, signal unix.Signal, group bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.leaders[l.pid] != l {
+// signal sends to the root alone or, when group is set, to its process group.
+func (t *processTree) signal(root *rootProcess, signal unix.Signal, group bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.roots[root.pid] != root {
 		return
 	}
-	pid := l.pid
+	pid := root.pid
 	if group {
 		pid = -pid
 	}
 	_ = unix.Kill(pid, signal)
 }
 
-// signalTree sends to the leader and everything below it, as far as it can be seen at this
-// moment. It asks; what must die is killed with the leader and by sweep.
-func (f *family) signalTree(l *leader, signal unix.Signal) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.leaders[l.pid] != l {
+// signalTree sends to the root and everything below it, as far as it can be seen at this
+// moment. It asks; what must die is killed with the root and by sweep.
+func (t *processTree) signalTree(root *rootProcess, signal unix.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.roots[root.pid] != root {
 		return
 	}
-	for _, pid := range append([]int{l.pid}, descendants(l.pid)...) {
+	for _, pid := range append([]int{root.pid}, descendants(root.pid)...) {
 		_ = unix.Kill(pid, signal)
 	}
 }
 
-// signalAll is for a family with one command: it sends to the command's process group, which nobody
+// signalAll is for a tree with one command: it sends to the command's process group, which nobody
 // leaves unseen by forking, and to whatever else is below the agent at this moment, to each once:
 // for many programs a second signal means something else.
-func (f *family) signalAll(l *leader, signal unix.Signal) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.leaders[l.pid] != l {
+func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.roots[root.pid] != root {
 		return
 	}
 	var others []int
 	for _, pid := range descendants(os.Getpid()) {
-		if group, err := unix.Getpgid(pid); err == nil && group != l.pid {
+		if group, err := unix.Getpgid(pid); err == nil && group != root.pid {
 			others = append(others, pid)
 		}
 	}
-	_ = unix.Kill(-l.pid, signal)
+	_ = unix.Kill(-root.pid, signal)
 	for _, pid := range others {
 		_ = unix.Kill(pid, signal)
 	}
@@ -198,28 +198,28 @@ func (f *family) signalAll(l *leader, signal unix.Signal) {
 
 // sweep kills what ended commands have left and returns when nothing is left. An error means
 // that something could not be killed, and that the container should go.
-func (f *family) sweep() error {
+func (t *processTree) sweep() error {
 	if childless() {
 		return nil
 	}
 	deadline := time.NewTimer(cleanupLimit)
 	defer deadline.Stop()
 	for {
-		f.mu.Lock()
-		reaped := f.reaped
-		f.mu.Unlock()
-		if len(f.leftovers()) == 0 {
+		t.mu.Lock()
+		reaped := t.reaped
+		t.mu.Unlock()
+		if len(t.leftovers()) == 0 {
 			return nil
 		}
-		// Something that is no leader is here: again, without a start in between.
-		f.spawning.Lock()
-		rest := f.leftovers()
-		f.mu.Lock()
+		// Something that is no root is here: again, without a start in between.
+		t.spawning.Lock()
+		rest := t.leftovers()
+		t.mu.Lock()
 		for _, pid := range rest {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		f.mu.Unlock()
-		f.spawning.Unlock()
+		t.mu.Unlock()
+		t.spawning.Unlock()
 		if len(rest) == 0 {
 			return nil
 		}
@@ -231,15 +231,15 @@ func (f *family) sweep() error {
 	}
 }
 
-// leftovers lists the children of the agent's first thread that are not leaders.
-func (f *family) leftovers() []int {
+// leftovers lists the children of the agent's first thread that are not roots.
+func (t *processTree) leftovers() []int {
 	self := strconv.Itoa(os.Getpid())
 	all := readChildren("/proc/" + self + "/task/" + self + "/children")
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	rest := all[:0]
 	for _, pid := range all {
-		if f.leaders[pid] == nil {
+		if t.roots[pid] == nil {
 			rest = append(rest, pid)
 		}
 	}

@@ -2,8 +2,8 @@
 // go in, and for commands that go on when their caller's connection is lost, the end of what they have
 // printed and how they ended, for whoever comes back.
 //
-// stdin.go and input.go are what goes in; hub.go has the commands that go on, exec.go one of them, view.go
-// who looks at it, and ring.go its output. All of it is in memory and bounded.
+// stdin.go and input.go are what goes in; store.go has the commands that go on, exec.go one of them, attachment.go
+// the caller who is attached to it, and ring.go its output. All of it is in memory and bounded.
 package attach
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config bounds a Hub. Keep must be set.
+// Config bounds a Store. Keep must be set.
 type Config struct {
 	// Quotas bound how many commands there may be, those that have ended included; nil for no bounds. The
 	// oldest that has ended makes room for a new one.
@@ -32,9 +32,9 @@ type Config struct {
 	Keep time.Duration
 }
 
-// Hub has the commands that go on when their caller's connection is lost. Result is how one ends. It is safe
+// Store has the commands that go on when their caller's connection is lost. Result is how one ends. It is safe
 // for concurrent use.
-type Hub[Result any] struct {
+type Store[Result any] struct {
 	cfg    Config
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelCauseFunc
@@ -45,10 +45,10 @@ type Hub[Result any] struct {
 	execs  map[string]*Exec[Result]
 }
 
-// NewHub makes a Hub without commands.
-func NewHub[Result any](cfg Config) *Hub[Result] {
+// NewStore makes a Store without commands.
+func NewStore[Result any](cfg Config) *Store[Result] {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Hub[Result]{cfg: cfg, ctx: ctx, cancel: cancel, execs: map[string]*Exec[Result]{}}
+	return &Store[Result]{cfg: cfg, ctx: ctx, cancel: cancel, execs: map[string]*Exec[Result]{}}
 }
 
 // Command is what is known of a command before it runs.
@@ -63,42 +63,42 @@ type Command struct {
 // Start runs a command in the background: run is to call the methods of Exec that are for it, and returns
 // when the command has ended. One that ends before it has called Started is forgotten at once. The error is
 // of class ResourceExhausted if there are too many, or Unavailable after Shutdown.
-func (h *Hub[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
+func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return nil, fmt.Errorf("cannot run commands: %w", errStopping)
 	}
-	give, err := h.makeRoom(c)
+	give, err := s.makeRoom(c)
 	if err != nil {
 		return nil, fmt.Errorf("cannot run the command: %w", err)
 	}
 	e := newExec[Result]("x-"+strings.ToLower(rand.Text()), c)
 	e.give = give
-	h.execs[e.ID] = e
-	h.work.Go(func() {
-		result, err := run(h.ctx, e)
+	s.execs[e.ID] = e
+	s.work.Go(func() {
+		result, err := run(s.ctx, e)
 		if !e.finish(result, err) {
-			h.forget(e.ID)
+			s.forget(e.ID)
 			return
 		}
 		id := e.ID // and not e: one that has made room for others is not to be kept by its timer
-		time.AfterFunc(h.cfg.Keep, func() { h.forget(id) })
+		time.AfterFunc(s.cfg.Keep, func() { s.forget(id) })
 	})
 	return e, nil
 }
 
 var errStopping = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnavailable)
 
-// makeRoom takes the place of a new command. Where there are too many it forgets what has ended; h.mu is held.
-func (h *Hub[Result]) makeRoom(c Command) (give func(), err error) {
+// makeRoom takes the place of a new command. Where there are too many it forgets what has ended; s.mu is held.
+func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 	for {
-		give, err := h.cfg.Quotas.Take(quota.Account{User: c.User, Token: c.Token}, quota.DetachedExecs, 1)
+		give, err := s.cfg.Quotas.Take(quota.Account{User: c.User, Token: c.Token}, quota.DetachedExecs, 1)
 		full, is := errors.AsType[*quota.Exceeded](err)
 		if !is {
 			return give, err
 		}
-		if !h.forgetOldest(h.those(func(e *Exec[Result]) bool {
+		if !s.forgetOldest(s.those(func(e *Exec[Result]) bool {
 			return full.Scope == quota.Total || full.Scope == quota.User && e.command.User == full.Name ||
 				full.Scope == quota.OfToken && e.command.Token.Name == full.Name
 		})) {
@@ -107,10 +107,10 @@ func (h *Hub[Result]) makeRoom(c Command) (give func(), err error) {
 	}
 }
 
-// those are the commands that match, the oldest first; h.mu is held.
-func (h *Hub[Result]) those(match func(*Exec[Result]) bool) []*Exec[Result] {
+// those are the commands that match, the oldest first; s.mu is held.
+func (s *Store[Result]) those(match func(*Exec[Result]) bool) []*Exec[Result] {
 	var list []*Exec[Result]
-	for _, e := range h.execs {
+	for _, e := range s.execs {
 		if match(e) {
 			list = append(list, e)
 		}
@@ -119,58 +119,58 @@ func (h *Hub[Result]) those(match func(*Exec[Result]) bool) []*Exec[Result] {
 	return list
 }
 
-func (h *Hub[Result]) forgetOldest(list []*Exec[Result]) bool {
+func (s *Store[Result]) forgetOldest(list []*Exec[Result]) bool {
 	for _, e := range list {
 		if e.hasEnded() {
-			h.drop(e.ID)
+			s.drop(e.ID)
 			return true
 		}
 	}
 	return false
 }
 
-func (h *Hub[Result]) forget(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.drop(id)
+func (s *Store[Result]) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(id)
 }
 
-// drop takes a command out and gives its place back; h.mu is held.
-func (h *Hub[Result]) drop(id string) {
-	if e := h.execs[id]; e != nil {
+// drop takes a command out and gives its place back; s.mu is held.
+func (s *Store[Result]) drop(id string) {
+	if e := s.execs[id]; e != nil {
 		e.give()
-		delete(h.execs, id)
+		delete(s.execs, id)
 	}
 }
 
 // Get finds a user's command. Another user's is not found.
-func (h *Hub[Result]) Get(user, id string) (*Exec[Result], error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e := h.execs[id]; e != nil && e.command.User == user {
+func (s *Store[Result]) Get(user, id string) (*Exec[Result], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.execs[id]; e != nil && e.command.User == user {
 		return e, nil
 	}
-	return nil, errs.NotFound("there is no exec %q: it ended more than %g minutes ago, made room for others, or never was one with detachOnDisconnect", id, h.cfg.Keep.Minutes())
+	return nil, errs.NotFound("there is no exec %q: it ended more than %g minutes ago, made room for others, or never was one with detachOnDisconnect", id, s.cfg.Keep.Minutes())
 }
 
 // List returns a user's commands, the oldest first.
-func (h *Hub[Result]) List(user string) []*Exec[Result] {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (s *Store[Result]) List(user string) []*Exec[Result] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if user == "" {
 		return nil
 	}
-	return h.those(func(e *Exec[Result]) bool { return e.command.User == user })
+	return s.those(func(e *Exec[Result]) bool { return e.command.User == user })
 }
 
 // Shutdown ends all commands and waits for them.
-func (h *Hub[Result]) Shutdown() {
-	h.mu.Lock()
-	h.closed = true
-	h.mu.Unlock()
-	h.cancel(errStopping)
-	h.work.Wait()
+func (s *Store[Result]) Shutdown() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel(errStopping)
+	s.work.Wait()
 }
 
-// ErrTaken is what a View ends with when another has taken its place.
-var ErrTaken = errs.Conflict("another caller has attached to this exec and takes the place of this one")
+// ErrReplaced is what an Attachment ends with when another has taken its place.
+var ErrReplaced = errs.Conflict("another caller has attached to this exec and takes the place of this one")

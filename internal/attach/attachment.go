@@ -10,9 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// View is one caller's look at an Exec: the output that is kept, then what comes. While somebody looks, the
-// command waits for them rather than lose any of it.
-type View[Result any] struct {
+// Attachment is one caller that follows an Exec: the output that is kept, then what comes. While a caller is
+// attached, the command waits for it rather than lose any output.
+type Attachment[Result any] struct {
 	exec   *Exec[Result]
 	news   chan struct{} // holds one when there may be something to take
 	buffer []byte        // what Next has returned last
@@ -25,44 +25,44 @@ type View[Result any] struct {
 	gone    bool  // closed, or another has taken its place
 }
 
-// maxPart is how many bytes of output come at once.
-const maxPart = 64 << 10
+// maxData is how many bytes of output come at once.
+const maxData = 64 << 10
 
-// View begins a look from a position of the output on, and takes the place of who looks already. A position
-// beyond the end is the caller's fault. The first look may send a Window of stdin at once; a later one is
+// Attach follows the output from a position on, and replaces the caller that is attached already. A position
+// beyond the end is the caller's error. The first attachment may send a Window of stdin at once; a later one is
 // told by Taken how much, for the command may not have read yet what the earlier sent.
-func (e *Exec[Result]) View(from int64) (*View[Result], error) {
+func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if from < 0 || from > e.ring.end {
 		return nil, errs.Invalid("offset %d is not from 0 to %d, which is how many bytes the command has printed", from, e.ring.end)
 	}
-	if e.view != nil {
-		e.view.gone = true
+	if e.attached != nil {
+		e.attached.gone = true
 		e.wake()
 	}
-	v := &View[Result]{exec: e, news: make(chan struct{}, 1), at: from}
-	if e.viewed {
+	v := &Attachment[Result]{exec: e, news: make(chan struct{}, 1), at: from}
+	if e.attachedBefore {
 		v.taken = Window - e.pending
 	}
-	e.view, e.viewed = v, true
+	e.attached, e.attachedBefore = v, true
 	poke(e.room)
 	return v, nil
 }
 
 // Close leaves the command to itself. Called again, or when another has taken its place, it does nothing.
-func (v *View[Result]) Close() {
+func (v *Attachment[Result]) Close() {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()
 	v.gone = true
-	if v.exec.view == v {
-		v.exec.view = nil
+	if v.exec.attached == v {
+		v.exec.attached = nil
 		poke(v.exec.room)
 	}
 }
 
-// Part is one thing that a View has to tell; the fields that are not zero say what.
-type Part[Result any] struct {
+// Event is one thing that happened to an Exec; the fields that are not zero say what.
+type Event[Result any] struct {
 	// Started comes first, with the number of bytes that are Lost: they came after the position from which
 	// on the caller wanted to see, and are not kept any more.
 	Started bool
@@ -80,15 +80,15 @@ type Part[Result any] struct {
 	Err    error
 }
 
-// Next returns the next part, and waits for it. The error is ErrTaken or ctx's cause. Next is for one
+// Next returns the next event, and waits for it. The error is ErrReplaced or ctx's cause. Next is for one
 // goroutine.
-func (v *View[Result]) Next(ctx context.Context) (Part[Result], error) {
+func (v *Attachment[Result]) Next(ctx context.Context) (Event[Result], error) {
 	for {
 		if ctx.Err() != nil {
-			return Part[Result]{}, context.Cause(ctx)
+			return Event[Result]{}, context.Cause(ctx)
 		}
-		if part, ok, err := v.take(); ok || err != nil {
-			return part, err
+		if ev, ok, err := v.take(); ok || err != nil {
+			return ev, err
 		}
 		select {
 		case <-v.news:
@@ -97,42 +97,42 @@ func (v *View[Result]) Next(ctx context.Context) (Part[Result], error) {
 	}
 }
 
-func (v *View[Result]) take() (part Part[Result], ok bool, err error) {
+func (v *Attachment[Result]) take() (ev Event[Result], ok bool, err error) {
 	e := v.exec
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ended := !e.ended.IsZero()
 	switch {
 	case v.gone:
-		return part, false, ErrTaken
+		return ev, false, ErrReplaced
 	case e.started && !v.started:
 		v.started = true
-		part.Started, part.Lost = true, max(0, e.ring.start()-v.at)
+		ev.Started, ev.Lost = true, max(0, e.ring.start()-v.at)
 	case v.taken > 0 && e.started && !ended:
-		part.Taken, v.taken = v.taken, 0
+		ev.Taken, v.taken = v.taken, 0
 	case v.refused < len(e.refused):
 		line := e.refused[v.refused]
-		part.Refused = &line
+		ev.Refused = &line
 		v.refused++
 	case v.at < e.ring.end:
-		stream, data, from := e.ring.read(v.at, maxPart)
+		stream, data, from := e.ring.read(v.at, maxData)
 		v.buffer = append(v.buffer[:0], data...)
-		part.Stream, part.Data = stream, v.buffer
+		ev.Stream, ev.Data = stream, v.buffer
 		v.at = from + int64(len(data))
 		poke(e.room)
 	case ended:
-		part.Ended, part.Result, part.Err = true, e.result, e.err
+		ev.Ended, ev.Result, ev.Err = true, e.result, e.err
 	default:
-		return part, false, nil
+		return ev, false, nil
 	}
-	return part, true, nil
+	return ev, true, nil
 }
 
-// Put, End, Signal and Resize are what the caller tells the command, as Input has it. They fail with ErrTaken
+// Put, End, Signal and Resize are what the caller tells the command, as Input has it. They fail with ErrReplaced
 // when another has taken the place of this one.
 
 // Put adds to stdin.
-func (v *View[Result]) Put(data []byte) error {
+func (v *Attachment[Result]) Put(data []byte) error {
 	return v.tell(func(in *Input) error {
 		if !v.exec.command.Stdin {
 			v.taken += len(data) // nobody reads it
@@ -148,25 +148,25 @@ func (v *View[Result]) Put(data []byte) error {
 }
 
 // End ends stdin.
-func (v *View[Result]) End() error {
+func (v *Attachment[Result]) End() error {
 	return v.tell(func(in *Input) error { in.End(io.EOF); return nil })
 }
 
 // Signal sends a signal to the command's process group.
-func (v *View[Result]) Signal(signal syscall.Signal) error {
+func (v *Attachment[Result]) Signal(signal syscall.Signal) error {
 	return v.tell(func(in *Input) error { in.Signal(signal); return nil })
 }
 
 // Resize gives the command's terminal a new size.
-func (v *View[Result]) Resize(size dockerexec.Size) error {
+func (v *Attachment[Result]) Resize(size dockerexec.Size) error {
 	return v.tell(func(in *Input) error { return in.Resize(size) })
 }
 
-func (v *View[Result]) tell(what func(*Input) error) error {
+func (v *Attachment[Result]) tell(what func(*Input) error) error {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()
 	if v.gone {
-		return ErrTaken
+		return ErrReplaced
 	}
 	return what(v.exec.Input)
 }
