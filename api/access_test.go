@@ -63,9 +63,9 @@ func openWays(t *testing.T) *ways {
 		return d.DialContext(ctx, network, addr)
 	}}}
 	t.Cleanup(w.client.CloseIdleConnections)
-	serve := func(door Door, socket string) string {
+	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.service, Config{
-			Door: door, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Among(users, token) },
+			Authenticator: authenticate, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Among(users, token) },
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
@@ -295,13 +295,13 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 	}
 }
 
-// Without a door there is no way in, and without a view there is none for some users.
+// Without an authenticator nobody is admitted, and without a view nobody who acts for some users alone.
 func TestWhatIsNotSetIsClosed(t *testing.T) {
 	bob := func(*http.Request) (access.Caller, error) {
 		return access.Caller{Name: "bob", Users: sandbox.Just()}, nil
 	}
-	for name, door := range map[string]Door{"no door": nil, "no view": bob} {
-		server := httptest.NewServer(New(&fakeService{}, Config{Door: door, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop()}))
+	for name, authenticate := range map[string]Authenticator{"no authenticator": nil, "no view": bob} {
+		server := httptest.NewServer(New(&fakeService{}, Config{Authenticator: authenticate, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop()}))
 		for _, r := range routes {
 			req := exchange{route: strings.NewReplacer("{id}", "a", "{processId}", "p").Replace(r.pattern)}.request(t, server.URL)
 			response, err := http.DefaultClient.Do(req)
@@ -318,9 +318,9 @@ func TestWhatIsNotSetIsClosed(t *testing.T) {
 }
 
 func TestRoutesWithoutAClassTakeNobody(t *testing.T) {
-	g := &gate{cfg: Config{Door: anyone, Log: zerolog.Nop()}, service: &fakeService{}}
+	m := &middleware{cfg: Config{Authenticator: anyone, Log: zerolog.Nop()}, service: &fakeService{}}
 	out := httptest.NewRecorder()
-	g.serve(out, httptest.NewRequest(http.MethodGet, "/v1/new", nil), route{pattern: "GET /v1/new", handle: func(*server, http.ResponseWriter, *http.Request) error {
+	m.serve(out, httptest.NewRequest(http.MethodGet, "/v1/new", nil), route{pattern: "GET /v1/new", handle: func(*server, http.ResponseWriter, *http.Request) error {
 		t.Error("it is run")
 		return nil
 	}})

@@ -1,6 +1,6 @@
 // Package api is the HTTP surface: the routes, their access, and how errors become answers.
 //
-// api.go has the table of routes, gate.go what comes before and after each of them: who asks, limits, the line
+// api.go has the table of routes, middleware.go what comes before and after each of them: who asks, limits, the line
 // in the log; classes.go the one map from error classes to statuses, decode.go how requests are read; exec.go
 // the buffered exec, stream.go the streamed one, attach.go the one over a WebSocket, input.go and terminal.go
 // what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
@@ -97,13 +97,13 @@ type ProcessCalls interface {
 	FollowProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error
 }
 
-// Door says who a request is from, or why it is refused.
-type Door func(*http.Request) (access.Caller, error)
+// Authenticator returns who a request is from, or why it is refused.
+type Authenticator func(*http.Request) (access.Caller, error)
 
 // Config is what the API needs. Version, MaxRequest, MaxOutput and Log must be set.
 type Config struct {
-	// Door is the way in that these requests come by. Nil lets nobody in.
-	Door Door
+	// Authenticator is asked about each request. Nil refuses all.
+	Authenticator Authenticator
 	// Among gives the service as a caller may have it who acts for these users alone, or comes by that token.
 	// Nil refuses such callers.
 	Among func(sandbox.Users, quota.Token) Service
@@ -212,15 +212,15 @@ var routes = []route{
 
 // New makes the API's handler.
 func New(service Service, cfg Config) http.Handler {
-	g := &gate{cfg: cfg, service: service}
+	m := &middleware{cfg: cfg, service: service}
 	mux := http.NewServeMux()
 	for _, r := range routes {
-		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { g.serve(w, req, r) })
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })
 	}
 	elsewhere := route{pattern: "/", who: forUsers, handle: func(_ *server, w http.ResponseWriter, req *http.Request) error {
 		return notHere(mux, w, req)
 	}}
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { g.serve(w, req, elsewhere) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, elsewhere) })
 	unclean := route{pattern: "/", who: forUsers, handle: func(_ *server, _ http.ResponseWriter, req *http.Request) error {
 		return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument)
 	}}
@@ -228,17 +228,17 @@ func New(service Service, cfg Config) http.Handler {
 		// The mux would redirect a path with such a component, and the caller would be told about a
 		// path that it did not ask for.
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
-			g.serve(w, req, unclean)
+			m.serve(w, req, unclean)
 			return
 		}
 		mux.ServeHTTP(w, req)
 	})
 }
 
-// told is an error that the caller has been told already, at the end of a stream.
-type told struct{ error }
+// reportedError is an error that was reported to the caller already, at the end of a stream.
+type reportedError struct{ error }
 
-func (t told) Unwrap() error { return t.error }
+func (e reportedError) Unwrap() error { return e.error }
 
 func observed(route string, err error, took time.Duration) Call {
 	c := Call{Route: route, Status: http.StatusOK, Took: took}
@@ -246,7 +246,7 @@ func observed(route string, err error, took time.Duration) Call {
 		return c
 	}
 	failure, status := classify(err)
-	if _, is := errors.AsType[told](err); !is {
+	if _, is := errors.AsType[reportedError](err); !is {
 		c.Status = status
 	}
 	c.Kind = failure.Kind

@@ -78,7 +78,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	}
 	_ = conn.Close(websocket.StatusNormalClosure, "")
 	if err != nil {
-		return told{err}
+		return reportedError{err}
 	}
 	return nil
 }

@@ -167,11 +167,11 @@ func serveFake(t *testing.T, service *fakeService) *httptest.Server {
 
 func serveHandler(service *fakeService) http.Handler {
 	return New(service, Config{
-		Door: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
+		Authenticator: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
 	})
 }
 
-// anyone is a door by which everybody comes in, and acts for everyone.
+// anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
 	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

@@ -28,7 +28,7 @@ func TestCallsAreObserved(t *testing.T) {
 		},
 	}
 	var seen []Call
-	handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen = append(seen, c) }})
+	handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen = append(seen, c) }})
 	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/alice-7/exec"} {
 		method, path, _ := strings.Cut(path, " ")
 		request := httptest.NewRequest(method, path, strings.NewReader(`{"command":"true"}`))

@@ -129,7 +129,7 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 		return nil, nil
 	default:
 		failure, _ := s.failure(ended)
-		return []any{types.ProcessLogEvent{Error: &failure}}, told{ended}
+		return []any{types.ProcessLogEvent{Error: &failure}}, reportedError{ended}
 	}
 }
 

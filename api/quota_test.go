@@ -17,7 +17,7 @@ func TestABoundOnEveryRoute(t *testing.T) {
 	full := &quota.Exceeded{Resource: quota.Requests, Name: "alice", Bound: 5, Setting: "quotas.perUser.requestsPerSecond", Retry: 1500 * time.Millisecond}
 	var seen Call
 	handler := New(&fakeService{busy: full}, Config{
-		Door: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
+		Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 		Observed: func(c Call) { seen = c },
 	})
 	for _, r := range routes {

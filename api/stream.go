@@ -123,7 +123,7 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	if err != nil {
 		failure, _ := s.of.failure(err)
 		_ = s.send(types.Event{Type: types.EventError, Error: &failure})
-		return told{err}
+		return reportedError{err}
 	}
 	exit := result(ended)
 	_ = s.send(types.Event{Type: types.EventExit, Result: &exit})

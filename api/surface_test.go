@@ -55,7 +55,7 @@ func surfaces(t testing.TB) map[string]*surface {
 	if _, _, err := house.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Door: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: stopping, Log: zerolog.Nop()}
+	cfg := Config{Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: stopping, Log: zerolog.Nop()}
 	return map[string]*surface{
 		"a service that agrees": {c, New(agreeable(), cfg), statuses},
 		"the real service":      {c, New(house, cfg), statuses},

@@ -14,7 +14,7 @@ func upgrade(w http.ResponseWriter, req *http.Request) (*websocket.Conn, error) 
 	out := &contentWriter{ResponseWriter: w}
 	conn, err := websocket.Accept(out, req, &websocket.AcceptOptions{
 		CompressionMode:    websocket.CompressionDisabled,
-		InsecureSkipVerify: true, // of Origin, at which the door has looked
+		InsecureSkipVerify: true, // of Origin, at which the authenticator has looked
 	})
 	switch {
 	case err == nil:

@@ -31,7 +31,7 @@ func serveRaw(t *testing.T, network string, service Service, observed func(Call)
 		t.Fatal(err)
 	}
 	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: New(service, Config{
-		Door: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(), Observed: observed,
+		Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(), Observed: observed,
 	})}
 	prepared := Prepare(server, listener)
 	go func() { _ = server.Serve(prepared) }()

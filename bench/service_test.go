@@ -79,7 +79,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(api.New(inside, api.Config{Door: anyone, Version: "test", MaxRequest: 1 << 20, MaxOutput: 1000, Log: zerolog.Nop()}))
+	server := httptest.NewUnstartedServer(api.New(inside, api.Config{Authenticator: anyone, Version: "test", MaxRequest: 1 << 20, MaxOutput: 1000, Log: zerolog.Nop()}))
 	_ = server.Listener.Close()
 	server.Listener = listener
 	server.Start()
@@ -125,7 +125,7 @@ func (s *service) left(t *testing.T) []string {
 	return append(all, home...)
 }
 
-// anyone is a door by which everybody comes in, and acts for everyone.
+// anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
 	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

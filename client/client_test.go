@@ -61,7 +61,7 @@ func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequ
 func dial(t *testing.T, service *fakeService) *client.Client {
 	t.Helper()
 	return dialHandler(t, api.New(service, api.Config{
-		Door: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
+		Authenticator: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
 	}))
 }
 
@@ -210,7 +210,7 @@ func TestSomethingElseThatAnswers(t *testing.T) {
 	}
 }
 
-// anyone is a door by which everybody comes in, and acts for everyone.
+// anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
 	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

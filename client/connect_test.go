@@ -37,8 +37,8 @@ func serveTCP(t *testing.T, service *fakeService, encrypted bool) *httptest.Serv
 		t.Fatal(err)
 	}
 	server := httptest.NewUnstartedServer(api.New(service, api.Config{
-		Door:    access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
-		Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
+		Authenticator: access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
+		Version:       "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
 	}))
 	if encrypted {
 		server.StartTLS()

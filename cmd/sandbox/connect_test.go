@@ -33,8 +33,8 @@ func (l *lab) overTLS() (url, token, authority string) {
 		l.t.Fatal(err)
 	}
 	server := httptest.NewTLSServer(api.New(l, api.Config{
-		Door:    access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
-		Version: "v1", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
+		Authenticator: access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
+		Version:       "v1", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
 	}))
 	l.t.Cleanup(server.Close)
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

@@ -66,7 +66,7 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(err)
 	}
 	server := &http.Server{
-		Handler:           api.New(l, api.Config{Door: anyone, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()}),
+		Handler:           api.New(l, api.Config{Authenticator: anyone, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()}),
 		ReadHeaderTimeout: time.Minute,
 	}
 	served := make(chan error)
@@ -241,7 +241,7 @@ func entry(info os.FileInfo) sandbox.Entry {
 	return sandbox.Entry{Name: info.Name(), Type: kind, Size: info.Size(), Mode: uint32(info.Mode().Perm()), ModTime: info.ModTime()}
 }
 
-// anyone is a door by which everybody comes in, and acts for everyone.
+// anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
 	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
 }

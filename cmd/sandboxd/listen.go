@@ -21,32 +21,32 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// entrance is one way in: where it listens, and the server behind it.
-type entrance struct {
+// endpoint is a listener with its server.
+type endpoint struct {
 	listener net.Listener
 	server   *http.Server
 }
 
 // answer serves HTTP on the socket, and on TCP if the settings say so, until ctx ends, and then as stop says.
-// handler makes what answers those who come by a door; the warnings are for health.
-func answer(ctx context.Context, cfg config.Config, handler func(door api.Door, warnings []string) http.Handler, l *live, log zerolog.Logger) error {
+// handler makes the handler of requests that an authenticator admits; the warnings are for health.
+func answer(ctx context.Context, cfg config.Config, handler func(authenticate api.Authenticator, warnings []string) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &calls{}
-	entrances, err := openEntrances(ctx, cfg, l.tokens, func(door api.Door, warnings []string) http.Handler {
-		return running.counting(handler(door, warnings))
+	endpoints, err := listenAll(ctx, cfg, l.tokens, func(authenticate api.Authenticator, warnings []string) http.Handler {
+		return running.counting(handler(authenticate, warnings))
 	}, log)
 	if err != nil {
 		return err
 	}
 	log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
 	tellReady(log)
-	return keepOpen(ctx, entrances, func(servers ...*http.Server) error { return l.stop(ctx, running, servers...) })
+	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return l.stop(ctx, running, servers...) })
 }
 
-// keepOpen serves until ctx ends, and then stops; or until one of the entrances cannot be kept open.
-func keepOpen(ctx context.Context, entrances []entrance, stop func(...*http.Server) error) error {
-	failed := make(chan error, len(entrances))
-	servers := make([]*http.Server, len(entrances))
-	for i, e := range entrances {
+// serveAll serves until ctx ends, and then stops; or until one of them cannot go on listening.
+func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Server) error) error {
+	failed := make(chan error, len(endpoints))
+	servers := make([]*http.Server, len(endpoints))
+	for i, e := range endpoints {
 		servers[i] = e.server
 		go func() { failed <- e.server.Serve(e.listener) }()
 	}
@@ -61,8 +61,8 @@ func keepOpen(ctx context.Context, entrances []entrance, stop func(...*http.Serv
 	return stop(servers...)
 }
 
-// openEntrances listens. Where one cannot be opened, none is.
-func openEntrances(ctx context.Context, cfg config.Config, tokens *access.Tokens, handler func(api.Door, []string) http.Handler, log zerolog.Logger) ([]entrance, error) {
+// listenAll listens. Where one cannot be opened, none is.
+func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
 	tcp, warnings, err := openTCP(cfg.TCP, tokens)
 	if err != nil {
 		return nil, err
@@ -74,18 +74,18 @@ func openEntrances(ctx context.Context, cfg config.Config, tokens *access.Tokens
 	socket, err := listen(ctx, cfg.Listen, modeFor(peers), log)
 	if err != nil {
 		if tcp != nil {
-			err = errors.Join(err, tcp.listener.Close())
+			err = errors.Join(err, tcp.Close())
 		}
 		return nil, err
 	}
 	unix := newServer(handler(access.Unix{Peers: peers}.Caller, warnings), log)
 	unix.ConnContext = access.ConnContext
-	entrances := []entrance{{api.Prepare(unix, socket), unix}}
+	endpoints := []endpoint{{api.Prepare(unix, socket), unix}}
 	if tcp != nil {
-		server := newServer(handler(tcp.door, warnings), log)
-		entrances = append(entrances, entrance{api.Prepare(server, tcp.listener), server})
+		server := newServer(handler(tcp.authenticate, warnings), log)
+		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp.Listener), server})
 	}
-	return entrances, nil
+	return endpoints, nil
 }
 
 func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
@@ -98,14 +98,14 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	}
 }
 
-// tcpEntrance is the way in by TCP.
-type tcpEntrance struct {
-	listener net.Listener
-	door     api.Door
+// tcpListener listens on TCP. Its requests are authenticated by token.
+type tcpListener struct {
+	net.Listener
+	authenticate api.Authenticator
 }
 
 // openTCP listens as the settings say; nil if they do not. The warnings are for the operator.
-func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpEntrance, warnings []string, _ error) {
+func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpListener, warnings []string, _ error) {
 	if cfg.Listen == "" {
 		return nil, nil, nil
 	}
@@ -122,8 +122,8 @@ func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpEntrance, warnings []
 	} else if access.Exposed(cfg.Listen) {
 		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or tcp.listen to a loopback address instead of %s", cfg.Listen))
 	}
-	door := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
-	return &tcpEntrance{listener, door.Caller}, warnings, nil
+	tcp := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
+	return &tcpListener{listener, tcp.Caller}, warnings, nil
 }
 
 // readTokens reads the tokens that the settings name; nil if the service does not listen on TCP.
@@ -135,7 +135,7 @@ func readTokens(cfg config.TCP) (*access.Tokens, error) {
 }
 
 // modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,
-// and the door looks at who it is.
+// and the authenticator checks who it is.
 func modeFor(peers []uint32) fs.FileMode {
 	for _, uid := range peers {
 		if uid != 0 && int(uid) != os.Getuid() {

@@ -99,10 +99,10 @@ func (l accessLab) serve(cfg config.Config) (log string, warnings []string) {
 func (l accessLab) serveTo(cfg config.Config, tokens *access.Tokens) (log string, warnings []string) {
 	l.t.Helper()
 	var lines bytes.Buffer
-	entrances, err := openEntrances(l.t.Context(), cfg, tokens, func(door api.Door, told []string) http.Handler {
-		warnings = told
+	endpoints, err := listenAll(l.t.Context(), cfg, tokens, func(authenticate api.Authenticator, found []string) http.Handler {
+		warnings = found
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			if _, err := door(req); err != nil {
+			if _, err := authenticate(req); err != nil {
 				http.Error(w, err.Error(), http.StatusForbidden)
 				return
 			}
@@ -115,7 +115,7 @@ func (l accessLab) serveTo(cfg config.Config, tokens *access.Tokens) (log string
 	ctx, stop := context.WithCancel(l.t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- keepOpen(ctx, entrances, func(servers ...*http.Server) (err error) {
+		ended <- serveAll(ctx, endpoints, func(servers ...*http.Server) (err error) {
 			for _, server := range servers {
 				err = errors.Join(err, server.Close())
 			}
@@ -264,7 +264,7 @@ func TestTokensInClearAreWarnedOf(t *testing.T) {
 }
 
 // What is wrong is found before anything listens, and nothing is left listening.
-func TestEntrancesThatCannotBeOpened(t *testing.T) {
+func TestListenersThatCannotBeOpened(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(accessLab, *config.Config)
@@ -291,7 +291,7 @@ func TestEntrancesThatCannotBeOpened(t *testing.T) {
 			l := newAccessLab(t)
 			cfg := l.settings()
 			tt.change(l, &cfg)
-			_, err := openEntrances(t.Context(), cfg, nil, func(api.Door, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
+			_, err := listenAll(t.Context(), cfg, nil, func(api.Authenticator, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}

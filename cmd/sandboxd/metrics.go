@@ -16,15 +16,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// metrics answers with what the service counts. No label has a value that a tenant chooses.
-func metrics(l *live, verdicts *decisions.Log) http.Handler {
+// metricsHandler answers with what the service counts. No label has a value that a tenant chooses.
+func metricsHandler(l *daemon, verdicts *decisions.Log) http.Handler {
 	state := &stateCollector{
-		verdicts: verdicts.Totals, networks: l.outside.Stats, budgets: l.outside.Budgets, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
+		verdicts: verdicts.Totals, networks: l.networks.Stats, budgets: l.networks.Budgets, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
 	}
-	return promhttp.HandlerFor(registry(l.counts, state), promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(registry(l.metrics, state), promhttp.HandlerOpts{})
 }
 
-func registry(c *counts, state *stateCollector) *prometheus.Registry {
+func registry(c *metrics, state *stateCollector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state,

@@ -25,8 +25,8 @@ import (
 )
 
 // busy is a service of which there is something to say.
-func busy() (*counts, *prometheus.Registry) {
-	c := newCounts()
+func busy() (*metrics, *prometheus.Registry) {
+	c := newMetrics()
 	quotas := quota.New(quota.Limits{})
 	quotas.Hold(quota.Account{User: "alice"}, quota.Containers, 2)
 	state := &stateCollector{
@@ -200,7 +200,7 @@ func TestDashboardAndAlertsNameMetricsThatAreThere(t *testing.T) {
 
 // BenchmarkExecEvent is what metrics add to an exec.
 func BenchmarkExecEvent(b *testing.B) {
-	c := newCounts()
+	c := newMetrics()
 	e := sandbox.ExecEvent{Outcome: sandbox.OutcomeOK, InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
 	b.ReportAllocs()
 	for b.Loop() {

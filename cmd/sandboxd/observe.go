@@ -30,9 +30,9 @@ const (
 
 var phaseNames = [phases]string{"decide", "container", "start", "run", "total"}
 
-// counts are what is counted as it happens. Its label children are looked up beforehand: an exec costs less
+// metrics count what happens. Its label children are looked up beforehand: an exec costs less
 // than a microsecond here. It is a sandbox.Observer.
-type counts struct {
+type metrics struct {
 	execs     *prometheus.HistogramVec
 	byOutcome map[sandbox.Outcome]*[phases]prometheus.Observer
 	inFlight  prometheus.Gauge
@@ -50,8 +50,8 @@ type counts struct {
 	pending  prometheus.Gauge
 }
 
-func newCounts() *counts {
-	c := &counts{
+func newMetrics() *metrics {
+	c := &metrics{
 		execs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
 			Help: "Time of execs by phase (decide, container, start, run; total is all of it) and outcome (ok, failed, timedOut, refused, lost, canceled, error).",
@@ -108,15 +108,15 @@ func newCounts() *counts {
 	return c
 }
 
-func (c *counts) collectors() []prometheus.Collector {
+func (c *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
 // ExecBegan is for sandbox.Observer, as is ExecEnded.
-func (c *counts) ExecBegan() { c.inFlight.Inc() }
+func (c *metrics) ExecBegan() { c.inFlight.Inc() }
 
 // ExecEnded counts an exec. A phase that it did not come to is not counted.
-func (c *counts) ExecEnded(e sandbox.ExecEvent) {
+func (c *metrics) ExecEnded(e sandbox.ExecEvent) {
 	c.inFlight.Dec()
 	times := [phases]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
 	for p, child := range c.byOutcome[e.Outcome] {
@@ -133,7 +133,7 @@ func (c *counts) ExecEnded(e sandbox.ExecEvent) {
 }
 
 // called counts a request that was answered.
-func (c *counts) called(call api.Call) {
+func (c *metrics) called(call api.Call) {
 	code := "2xx"
 	if call.Status != http.StatusOK {
 		code = strconv.Itoa(call.Status)
@@ -149,7 +149,7 @@ func (c *counts) called(call api.Call) {
 }
 
 // reloaded counts an attempt to read settings and tokens again.
-func (c *counts) reloaded(l sandbox.Loaded) {
+func (c *metrics) reloaded(l sandbox.Loaded) {
 	outcome := "ok"
 	if l.Refused || l.TokensRefused {
 		outcome = "refused"

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"github.com/coreos/go-systemd/v22/daemon"
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 )
 
 // tellReady tells systemd, where that has started the service, that it listens.
 func tellReady(log zerolog.Logger) {
-	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+	if _, err := systemd.SdNotify(true, systemd.SdNotifyReady); err != nil {
 		log.Warn().Err(err).Msg("cannot tell systemd that the service is ready")
 	}
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// live is the part of the service that its settings change while it runs.
-type live struct {
+// daemon is the part of the service that its settings change while it runs.
+type daemon struct {
 	// read reads the settings anew. platform and facade are what they mean for the parts of these names.
 	read     func() (config.Config, error)
 	platform func(config.Config) (sandbox.PlatformConfig, error)
@@ -35,13 +35,13 @@ type live struct {
 	platforms *sandbox.Platforms
 	service   *sandbox.Service
 	executor  *dockerexec.Executor
-	outside   *egress.Egress
+	networks  *egress.Egress
 	processes *process.Manager
 	runner    *sandbox.Runner
 	ports     *process.Listeners
 	quotas    *quota.Ledger
 	tokens    *access.Tokens // nil without TCP
-	counts    *counts
+	metrics   *metrics
 	log       zerolog.Logger
 
 	cfg    atomic.Pointer[config.Config] // in force
@@ -57,14 +57,14 @@ func hangUps() (came chan os.Signal, stop func()) {
 }
 
 // follow reloads whenever asked to, until stop is called, which waits.
-func (l *live) follow(ctx context.Context, asked <-chan os.Signal) (stop func()) {
+func (d *daemon) follow(ctx context.Context, asked <-chan os.Signal) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
 			select {
 			case <-asked:
-				l.reload(ctx)
+				d.reload(ctx)
 			case <-ctx.Done():
 				return
 			}
@@ -78,40 +78,40 @@ func (l *live) follow(ctx context.Context, asked <-chan os.Signal) (stop func())
 
 // reload reads the settings and does what can be done without a restart; what cannot is told. Settings with
 // any fault change nothing. The tokens are read whatever the settings are like: one may have to go at once.
-func (l *live) reload(ctx context.Context) {
-	noTokens := l.reloadTokens()
-	next, err := l.consider(ctx)
+func (d *daemon) reload(ctx context.Context) {
+	noTokens := d.reloadTokens()
+	next, err := d.consider(ctx)
 	if err == nil {
-		err = l.apply(next)
+		err = d.apply(next)
 	}
-	l.loaded.Refused, l.loaded.TokensRefused = err != nil, noTokens != nil
-	l.counts.reloaded(l.loaded)
-	l.service.SetLoaded(l.loaded)
+	d.loaded.Refused, d.loaded.TokensRefused = err != nil, noTokens != nil
+	d.metrics.reloaded(d.loaded)
+	d.service.SetLoaded(d.loaded)
 	if err != nil {
-		l.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
+		d.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
 		return
 	}
-	l.log.Info().Strs("changed", next.changed).Msg("the settings were read again")
+	d.log.Info().Strs("changed", next.changed).Msg("the settings were read again")
 	if len(next.pending) > 0 {
-		l.log.Warn().Strs("keys", next.pending).Msg("these settings have changed, too, and need a restart; the running values stay")
+		d.log.Warn().Strs("keys", next.pending).Msg("these settings have changed, too, and need a restart; the running values stay")
 	}
 	// Containers that the settings of now would not make are given up when nobody uses them.
-	if err := l.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
-		l.log.Warn().Err(err).Msg("cannot compare containers with the new settings yet")
+	if err := d.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		d.log.Warn().Err(err).Msg("cannot compare containers with the new settings yet")
 	}
 }
 
 // reloadTokens reads the tokens, which are then in force for requests that come; those being answered go on.
 // With any fault those from before stay.
-func (l *live) reloadTokens() error {
-	next, err := readTokens(l.cfg.Load().TCP)
+func (d *daemon) reloadTokens() error {
+	next, err := readTokens(d.cfg.Load().TCP)
 	if err != nil {
-		l.log.Error().Err(err).Msg("the tokens were read again and cannot be used; those from before stay in force")
+		d.log.Error().Err(err).Msg("the tokens were read again and cannot be used; those from before stay in force")
 		return err
 	}
 	if next != nil {
-		gone, come := l.tokens.Use(next)
-		l.log.Info().Strs("gone", gone).Strs("new", come).Msg("the tokens were read again")
+		gone, come := d.tokens.Use(next)
+		d.log.Info().Strs("gone", gone).Strs("new", come).Msg("the tokens were read again")
 	}
 	return nil
 }
@@ -126,18 +126,18 @@ type reading struct {
 }
 
 // consider reads the settings and finds out whether they can be used. It changes nothing.
-func (l *live) consider(ctx context.Context) (next reading, err error) {
-	read, err := l.read()
+func (d *daemon) consider(ctx context.Context) (next reading, err error) {
+	read, err := d.read()
 	if err != nil {
 		return next, err
 	}
-	if next.cfg, next.changed, next.pending, err = l.cfg.Load().Next(read); err != nil {
+	if next.cfg, next.changed, next.pending, err = d.cfg.Load().Next(read); err != nil {
 		return next, err
 	}
 	if next.rules, err = egressRules(next.cfg); err != nil {
 		return next, err
 	}
-	if next.platform, err = l.platform(next.cfg); err != nil {
+	if next.platform, err = d.platform(next.cfg); err != nil {
 		return next, err
 	}
 	// An engine or an image that is missing may come; a runtime does not by itself.
@@ -148,22 +148,22 @@ func (l *live) consider(ctx context.Context) (next reading, err error) {
 }
 
 // apply does what may fail first.
-func (l *live) apply(r reading) error {
+func (d *daemon) apply(r reading) error {
 	next := r.cfg
 	if slices.Contains(r.changed, "docker.isolatedDnsServers") || slices.Contains(r.changed, "docker.localDnsServers") {
-		if err := l.outside.SetUpstreams(upstreams(next)); err != nil {
+		if err := d.networks.SetUpstreams(upstreams(next)); err != nil {
 			return err
 		}
 	}
-	l.cfg.Store(&next)
-	l.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
-	l.logs.use(next.Log)
-	l.platforms.Use(r.platform)
-	l.quotas.Use(quotas(next))
-	l.service.Use(l.facade(next, r.rules))
-	l.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
-	l.processes.SetBounds(processBounds(next))
-	l.ports.SetRange(exposable(next))
-	l.runner.SetMaxLog(int64(next.Processes.MaxLog))
+	d.cfg.Store(&next)
+	d.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
+	d.logs.use(next.Log)
+	d.platforms.Use(r.platform)
+	d.quotas.Use(quotas(next))
+	d.service.Use(d.facade(next, r.rules))
+	d.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
+	d.processes.SetBounds(processBounds(next))
+	d.ports.SetRange(exposable(next))
+	d.runner.SetMaxLog(int64(next.Processes.MaxLog))
 	return nil
 }

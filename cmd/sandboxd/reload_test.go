@@ -23,7 +23,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	l := &live{tokens: tokens, log: zerolog.New(&log)}
+	l := &daemon{tokens: tokens, log: zerolog.New(&log)}
 	l.cfg.Store(&cfg)
 	lab.serveTo(cfg, tokens)
 	web, dialled := webClient(t, "", nil), 0
@@ -68,7 +68,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 
 // Without TCP there are no tokens to read.
 func TestNoTokensWithoutTCP(t *testing.T) {
-	l := &live{log: zerolog.New(errorWriter{t})}
+	l := &daemon{log: zerolog.New(errorWriter{t})}
 	l.cfg.Store(&config.Config{})
 	if err := l.reloadTokens(); err != nil {
 		t.Error(err)

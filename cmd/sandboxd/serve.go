@@ -54,7 +54,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if err != nil {
 		return err
 	}
-	l := &live{read: read, logs: logs, counts: newCounts(), log: log, loaded: sandbox.Loaded{At: time.Now().UTC()}}
+	l := &daemon{read: read, logs: logs, metrics: newMetrics(), log: log, loaded: sandbox.Loaded{At: time.Now().UTC()}}
 	l.cfg.Store(&cfg)
 	if l.tokens, err = readTokens(cfg.TCP); err != nil {
 		return err
@@ -102,17 +102,17 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		return err
 	}
 	verdicts := decisions.New(cfg.Egress.DecisionLog)
-	if l.outside, err = egress.New(egressSettings(cfg, verdicts, log)); err != nil {
+	if l.networks, err = egress.New(egressSettings(cfg, verdicts, log)); err != nil {
 		return err
 	}
-	defer l.outside.Shutdown()
+	defer l.networks.Shutdown()
 	l.executor = dockerexec.New(docker, dockerexec.Config{
 		Instance:     data.instance,
 		DataDir:      cfg.DataDir,
 		IdleTimeout:  time.Duration(cfg.IdleTimeout),
 		Platform:     l.platforms.Current,
 		Grounds:      ground,
-		Networks:     l.outside,
+		Networks:     l.networks,
 		Quotas:       l.quotas,
 		ProcessEnded: func(id string) { l.processes.Ended(id) }, ProcessesUnseen: func() { l.processes.Lost() }, // not before Start
 		ImagesChanged: l.platforms.Forget,
@@ -121,7 +121,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer l.executor.Shutdown()
 	l.facade = func(cfg config.Config, rules policy.EgressRules) sandbox.Config {
 		s := facadeSettings(cfg)
-		s.Egress, s.Decisions, s.CannotFilter, s.Observer, s.Quotas = rules, verdicts, l.outside.Weak(), l.counts, l.quotas
+		s.Egress, s.Decisions, s.CannotFilter, s.Observer, s.Quotas = rules, verdicts, l.networks.Weak(), l.metrics, l.quotas
 		return s
 	}
 	l.service = sandbox.New(l.facade(cfg, rules), registry, l.platforms, l.executor, log)
@@ -146,13 +146,13 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	l.executor.Start(ctx)
 	defer watchGround(ctx, ground, l.executor, log)()
 	defer l.follow(ctx, hungUp)()
-	counted := metrics(l, verdicts)
-	return answer(ctx, cfg, func(door api.Door, warnings []string) http.Handler {
+	counted := metricsHandler(l, verdicts)
+	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string) http.Handler {
 		return api.New(l.service, api.Config{
-			Door: door, Warnings: warnings,
+			Authenticator: authenticate, Warnings: warnings,
 			Among:   func(users sandbox.Users, token quota.Token) api.Service { return l.service.Among(users, token) },
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: counted, Observed: l.counts.called,
+			Stopping: ctx.Done(), Metrics: counted, Observed: l.metrics.called,
 			Log: log, LogCalls: func() bool { return l.cfg.Load().Log.Access },
 		})
 	}, l, log)

@@ -70,13 +70,13 @@ func (c *calls) wait(ctx context.Context) bool {
 // stop takes no more connections and lets the calls that are being answered end by themselves, within
 // shutdownGraceMs or until it is told to stop again. Then their commands are ended as if their callers had
 // gone, and the callers are told. ctx has ended.
-func (l *live) stop(ctx context.Context, calls *calls, servers ...*http.Server) error {
-	cfg := l.cfg.Load()
+func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server) error {
+	cfg := d.cfg.Load()
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(again)
 	ctx = context.WithoutCancel(ctx)
-	l.log.Info().Int("commands", commands(l.executor.Containers())).Stringer("grace", cfg.ShutdownGrace.Duration()).
+	d.log.Info().Int("commands", commands(d.executor.Containers())).Stringer("grace", cfg.ShutdownGrace.Duration()).
 		Msg("stopping: no more calls are taken, and what runs may end by itself; stop again to end it at once")
 
 	grace, atOnce := context.WithTimeout(ctx, cfg.ShutdownGrace.Duration())
@@ -96,7 +96,7 @@ func (l *live) stop(ctx context.Context, calls *calls, servers ...*http.Server) 
 	}
 	closing.Wait()
 	if !calls.wait(grace) {
-		l.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
+		d.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
 	}
 	var faults []error
 	for _, server := range servers {
@@ -106,21 +106,21 @@ func (l *live) stop(ctx context.Context, calls *calls, servers ...*http.Server) 
 }
 
 // cut ends the commands that are running, with the grace of any command whose caller goes, or without.
-func (l *live) cut(ctx context.Context, calls *calls, grace time.Duration, atOnce bool) {
-	for _, c := range l.executor.Containers() {
+func (d *daemon) cut(ctx context.Context, calls *calls, grace time.Duration, atOnce bool) {
+	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {
-			l.log.Warn().Str("user", c.User).Str("container", c.Name).Int("commands", c.Commands).Msg("commands are cut off: the service is stopping")
+			d.log.Warn().Str("user", c.User).Str("container", c.Name).Int("commands", c.Commands).Msg("commands are cut off: the service is stopping")
 		}
 	}
-	l.executor.EndCommands()
+	d.executor.EndCommands()
 	if atOnce {
 		grace = 0
-		l.executor.Shutdown()
+		d.executor.Shutdown()
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace+endLimit)
 	defer cancel()
 	if !calls.wait(ctx) {
-		l.log.Warn().Msg("calls are cut off that do not end")
+		d.log.Warn().Msg("calls are cut off that do not end")
 	}
 }
 

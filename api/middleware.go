@@ -21,8 +21,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// gate is what every request passes.
-type gate struct {
+// middleware is what every request passes before and after its route.
+type middleware struct {
 	cfg     Config
 	service Service // as callers have it who act for everyone
 }
@@ -32,48 +32,48 @@ const bodyTimeout = time.Minute
 
 // serve answers one request: it finds out who asks and what of the service that caller may have, runs the
 // route with its body bounded in size and time, and logs it.
-func (g *gate) serve(w http.ResponseWriter, req *http.Request, r route) {
+func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	begun := time.Now()
 	out := &recorder{ResponseWriter: w}
-	s := &server{cfg: g.cfg, id: requestID(req)}
+	s := &server{cfg: m.cfg, id: requestID(req)}
 	out.Header().Set("X-Request-Id", s.id)
-	log := g.cfg.Log.With().Str("requestId", s.id).Logger()
+	log := m.cfg.Log.With().Str("requestId", s.id).Logger()
 	req = req.WithContext(log.WithContext(req.Context())) // a copy: the server goes by the kind of its own body
 	if req.ContentLength != 0 {
-		req.Body = g.bound(w, req.Body, r)
+		req.Body = m.bound(w, req.Body, r)
 	}
-	caller, err := g.admit(s, req, r)
+	caller, err := m.admit(s, req, r)
 	if err == nil {
 		err = r.handle(s, out, req)
 	}
-	if _, is := errors.AsType[told](err); err != nil && !is {
+	if _, is := errors.AsType[reportedError](err); err != nil && !is {
 		s.fail(out, err)
 	}
 	took := time.Since(begun)
-	if g.cfg.Observed != nil {
-		g.cfg.Observed(observed(r.pattern, err, took))
+	if m.cfg.Observed != nil {
+		m.cfg.Observed(observed(r.pattern, err, took))
 	}
-	g.log(log, req, r, caller, out, err, took)
+	m.log(log, req, r, caller, out, err, took)
 	if s.cut {
 		panic(http.ErrAbortHandler) // what was sent is not to look like the whole
 	}
 }
 
 // admit says who asks, and gives the server the service that is theirs.
-func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, error) {
-	if g.cfg.Door == nil {
+func (m *middleware) admit(s *server, req *http.Request, r route) (access.Caller, error) {
+	if m.cfg.Authenticator == nil {
 		return access.Caller{}, errs.Denied("the service knows no callers here")
 	}
-	caller, err := g.cfg.Door(req)
+	caller, err := m.cfg.Authenticator(req)
 	if err != nil {
 		return access.Caller{}, err
 	}
 	all := caller.Users.All()
 	switch mayCall := r.who == forUsers || r.who == forOperators && all; {
-	case mayCall && all && (caller.Token == (quota.Token{}) || g.cfg.Among == nil):
-		s.service = g.service
-	case mayCall && g.cfg.Among != nil:
-		s.service = g.cfg.Among(caller.Users, caller.Token)
+	case mayCall && all && (caller.Token == (quota.Token{}) || m.cfg.Among == nil):
+		s.service = m.service
+	case mayCall && m.cfg.Among != nil:
+		s.service = m.cfg.Among(caller.Users, caller.Token)
 	default:
 		return caller, errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
 	}
@@ -85,10 +85,10 @@ func (g *gate) admit(s *server, req *http.Request, r route) (access.Caller, erro
 
 // bound is a body that has to come in time. It is bounded also when nobody reads it: the server takes what
 // is left of it before it goes on.
-func (g *gate) bound(w http.ResponseWriter, from io.ReadCloser, r route) io.ReadCloser {
-	b := &body{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: cmp.Or(g.cfg.BodyTimeout, bodyTimeout), streams: r.streams}
+func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route) io.ReadCloser {
+	b := &body{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: cmp.Or(m.cfg.BodyTimeout, bodyTimeout), streams: r.streams}
 	if !r.streams {
-		b.ReadCloser = http.MaxBytesReader(w, from, g.cfg.MaxRequest)
+		b.ReadCloser = http.MaxBytesReader(w, from, m.cfg.MaxRequest)
 	}
 	b.wait(b.limit)
 	return b
@@ -138,9 +138,9 @@ func requestID(req *http.Request) string {
 
 // log tells of a call without anything that it carried: no query, no header, no body, and of an error its
 // text only where that is the service's own fault.
-func (g *gate) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, out *recorder, err error, took time.Duration) {
+func (m *middleware) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, out *recorder, err error, took time.Duration) {
 	event := log.Debug()
-	if g.cfg.LogCalls != nil && g.cfg.LogCalls() {
+	if m.cfg.LogCalls != nil && m.cfg.LogCalls() {
 		event = log.Info()
 	}
 	event = event.Str("method", known(req.Method)).Str("route", r.pattern).Int("status", out.status).Int64("bytes", out.bytes).Dur("took", took)

@@ -75,7 +75,7 @@ func TestWhoeverIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-func TestTCPDoor(t *testing.T) {
+func TestTCPAuthenticator(t *testing.T) {
 	tokens, err := ReadTokens(writeTokens(t, bothTokens))
 	if err != nil {
 		t.Fatal(err)

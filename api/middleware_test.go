@@ -44,7 +44,7 @@ func (l *lines) String() string {
 // serveConfig serves a fake with a Config of the test's own.
 func serveConfig(t *testing.T, service *fakeService, cfg Config) *httptest.Server {
 	t.Helper()
-	cfg.Door, cfg.MaxRequest, cfg.MaxOutput = anyone, testMaxRequest, testMaxOutput
+	cfg.Authenticator, cfg.MaxRequest, cfg.MaxOutput = anyone, testMaxRequest, testMaxOutput
 	server := httptest.NewServer(New(service, cfg))
 	t.Cleanup(server.Close)
 	return server
@@ -111,7 +111,7 @@ func TestErrorsAtTheEndOfStreams(t *testing.T) {
 			}
 			service.fakeProcesses = logs(broken, has(web())).fakeProcesses
 			var log lines
-			handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
+			handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
 			over := make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				defer close(over)
@@ -195,7 +195,7 @@ func (f *full) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 func TestAnAnswerThatIsCutBreaks(t *testing.T) {
 	seen := make(chan Call, 1)
 	service := &fakeService{health: func(context.Context) sandbox.Health { return sandbox.Health{} }}
-	handler := New(service, Config{Door: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen <- c }})
+	handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen <- c }})
 	for name, tt := range map[string]struct {
 		path  string
 		room  int
