@@ -118,7 +118,7 @@ func (f Finding) accepted(weaker bool) Finding {
 func Settings(from string, err error) Check {
 	return Check{"settings", func(context.Context) Finding {
 		if err != nil {
-			return wrong("correct it; README.md has all keys, and `sandboxd check` looks at them alone", "%v", err)
+			return wrong("correct it; docs/settings.md has all keys, and `sandboxd check` looks at them alone", "%v", err)
 		}
 		return ok("%s", from)
 	}}
