@@ -179,7 +179,7 @@ func TestBadFirstMessages(t *testing.T) {
 	for _, tt := range []struct{ name, first, message string }{
 		{"no JSON", "ls", "not JSON"},
 		{"empty", "", "empty"},
-		{"unknown key", `{"cmd":"ls"}`, "unknown key cmd"},
+		{"unknown key", `{"cmd":"ls"}`, "cmd: unknown key"},
 		{"bad stdin", `{"command":"ls","stdinEncoding":"hex"}`, "stdinEncoding"},
 		{"no rows", `{"command":"ls","tty":{"rows":0}}`, "tty.rows 0 is not from 1 to 10000"},
 		{"too many columns", `{"command":"ls","tty":{"cols":10001}}`, "tty.cols 10001 is not from 1 to 10000"},
@@ -212,7 +212,7 @@ func TestBadInputs(t *testing.T) {
 		send          func(*caller)
 	}{
 		{"unknown type", `input of unknown type "close"`, func(c *caller) { c.say(`{"type":"close"}`) }},
-		{"unknown key", "unknown key width", func(c *caller) { c.say(`{"type":"eof","width":1}`) }},
+		{"unknown key", "width: unknown key", func(c *caller) { c.say(`{"type":"eof","width":1}`) }},
 		{"no size", "rows 0 is not from 1 to 10000", func(c *caller) { c.say(`{"type":"resize"}`) }},
 		{"a size that is too large", "cols 10001 is not from 1 to 10000", func(c *caller) { c.say(`{"type":"resize","rows":1,"cols":10001}`) }},
 		{"a size without a terminal", "started without tty", func(c *caller) { c.say(`{"type":"resize","rows":1,"cols":1}`) }},

@@ -3,20 +3,15 @@ package api
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"reflect"
-	"regexp"
-	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
@@ -54,98 +49,19 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
+// decodeJSON tells the first fault alone, and no value: it may be a secret.
 func decodeJSON(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)
 	}
-	err := json.Unmarshal(text, into, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
-	of := reflect.TypeOf(into).Elem()
-	var semantic *json.SemanticError
-	var syntactic *jsontext.SyntacticError
+	faults := strictjson.Decode(text, into, strictjson.Options{Root: "the body", Secret: true})
 	switch {
-	case err == nil:
-		return refuseNulls(text, of)
-	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
-		return fmt.Errorf("unknown key %s: %w", field(of, semantic.JSONPointer), cerrdefs.ErrInvalidArgument)
-	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
-		return fmt.Errorf("key %s is given twice: %w", field(of, syntactic.JSONPointer), cerrdefs.ErrInvalidArgument)
-	case errors.As(err, &semantic):
-		return fmt.Errorf("%s cannot be a JSON %s: %w", field(of, semantic.JSONPointer), kindName(semantic.JSONKind), cerrdefs.ErrInvalidArgument)
-	case errors.As(err, &syntactic) && syntactic.JSONPointer != "":
-		return fmt.Errorf("the body is not JSON at %s: %v (byte %d): %w", field(of, syntactic.JSONPointer), syntactic.Err, syntactic.ByteOffset, cerrdefs.ErrInvalidArgument)
-	default:
-		return fmt.Errorf("the body is not JSON: %v: %w", err, cerrdefs.ErrInvalidArgument)
-	}
-}
-
-// refuseNulls finds a null, which the decoder takes for a key that was left out: no request has one.
-func refuseNulls(text []byte, of reflect.Type) error {
-	if !bytes.Contains(text, []byte("null")) {
+	case len(faults) == 0:
 		return nil
+	case faults[0].Kind == strictjson.Syntax:
+		return fmt.Errorf("the body is not JSON: %v: %w", faults[0], cerrdefs.ErrInvalidArgument)
 	}
-	for in := jsontext.NewDecoder(bytes.NewReader(text)); ; {
-		token, err := in.ReadToken()
-		if err != nil {
-			return nil // the end: the text was decoded before
-		}
-		if token.Kind() == 'n' {
-			return fmt.Errorf("%s cannot be null: leave the key out: %w", field(of, in.StackPointer()), cerrdefs.ErrInvalidArgument)
-		}
-	}
-}
-
-// plainKey is a key that may stand in a message as it is.
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-// field is the place of a value of this type, in the form that messages use: permissions.writeDirs[2].
-func field(of reflect.Type, pointer jsontext.Pointer) string {
-	name := ""
-	for token := range pointer.Tokens() {
-		if of != nil && of.Kind() == reflect.Pointer {
-			of = of.Elem()
-		}
-		if of != nil && of.Kind() == reflect.Slice {
-			name, of = name+"["+token+"]", of.Elem()
-			continue
-		}
-		of = member(of, token)
-		if !plainKey.MatchString(token) {
-			token = fmt.Sprintf("%.100q", token)
-		}
-		if name != "" {
-			name += "."
-		}
-		name += token
-	}
-	if name == "" {
-		return "the body"
-	}
-	return name
-}
-
-// member is the type of what an object of this type has under a key, or nil.
-func member(of reflect.Type, key string) reflect.Type {
-	if of == nil {
-		return nil
-	}
-	switch of.Kind() {
-	case reflect.Map:
-		return of.Elem()
-	case reflect.Struct:
-		for _, f := range reflect.VisibleFields(of) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == key {
-				return f.Type
-			}
-		}
-	}
-	return nil
-}
-
-func kindName(kind jsontext.Kind) string {
-	if kind == 0 {
-		return "value of this form"
-	}
-	return kind.String()
+	return fmt.Errorf("%v: %w", faults[0], cerrdefs.ErrInvalidArgument)
 }
 
 // pathOf is a path that a body names in one of two ways.

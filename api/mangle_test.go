@@ -138,7 +138,7 @@ func (m *mangler) members(schema *base.Schema, field string, raw jsontext.Value,
 		if first := []rune(name); !open {
 			first[0] = unicode.ToUpper(first[0])
 			m.list = append(m.list, mangled{path + " is in another case", only(member(string(first), values[name])),
-				"unknown key " + strings.TrimPrefix(field+"."+string(first), ".")})
+				strings.TrimPrefix(field+"."+string(first), ".") + ": unknown key"})
 		}
 		m.value(propertyOf(schema, name), path, values[name], func(value []byte) []byte { return only(member(name, value)) })
 	}
@@ -149,7 +149,7 @@ func (m *mangler) members(schema *base.Schema, field string, raw jsontext.Value,
 	for _, name := range names {
 		parts = append(parts, jsontext.Value(member(name, values[name])))
 	}
-	m.list = append(m.list, mangled{field + " has an unknown key", around(join('{', '}', parts)), "unknown key " + strings.TrimPrefix(field+".zzz", ".")})
+	m.list = append(m.list, mangled{field + " has an unknown key", around(join('{', '}', parts)), strings.TrimPrefix(field+".zzz", ".") + ": unknown key"})
 }
 
 func join(begin, end byte, parts []jsontext.Value) []byte {
@@ -204,8 +204,8 @@ func TestMangle(t *testing.T) {
 	for _, want := range []mangled{
 		{field: "permissions.writeDirs[0]", body: []byte(`{"permissions":{"writeDirs":[null]},"userId":"alice"}`)},
 		{field: "userId", body: []byte(`{"permissions":{"writeDirs":["/a"]},"userId":"alice","userId":"alice"}`)},
-		{field: "unknown key permissions.zzz", body: []byte(`{"permissions":{"zzz":1,"writeDirs":["/a"]},"userId":"alice"}`)},
-		{field: "unknown key UserId", body: []byte(`{"permissions":{"writeDirs":["/a"]},"UserId":"alice"}`)},
+		{field: "permissions.zzz: unknown key", body: []byte(`{"permissions":{"zzz":1,"writeDirs":["/a"]},"userId":"alice"}`)},
+		{field: "UserId: unknown key", body: []byte(`{"permissions":{"writeDirs":["/a"]},"UserId":"alice"}`)},
 		{field: "", body: []byte(`{"permissions":{"writeDirs":["/a"]}}`)},
 	} {
 		if !slices.ContainsFunc(list, func(m mangled) bool { return m.field == want.field && bytes.Equal(m.body, want.body) }) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // Access says who may use the service's socket, beside its mode.
@@ -64,13 +66,13 @@ type TCP struct {
 
 func (a Access) check(f *faults) {
 	if a.Peers != nil && len(a.Peers) == 0 {
-		f.add("access.peers", "[] lets nobody call: name the uids, or leave the key out for root and the service itself")
+		f.Add("access.peers", "[] lets nobody call: name the uids, or leave the key out for root and the service itself")
 	}
 	for i, uid := range a.Peers {
 		key := fmt.Sprintf("access.peers[%d]", i)
 		f.between(key, int64(uid), 0, math.MaxUint32-1)
 		if slices.Contains(a.Peers[:i], uid) {
-			f.add(key, "%d is given more than once", uid)
+			f.Add(key, "%d is given more than once", uid)
 		}
 	}
 }
@@ -81,16 +83,16 @@ func (t TCP) check(f *faults) {
 		return
 	}
 	if err := checkListen(t.Listen); err != nil {
-		f.add("tcp.listen", "%s %s", quote(t.Listen), err)
+		f.Add("tcp.listen", "%s %s", strictjson.Quote(t.Listen), err)
 	}
 	if t.TokensFile == "" {
-		f.add("tcp.tokensFile", "is not set, but whoever calls over TCP needs a token")
+		f.Add("tcp.tokensFile", "is not set, but whoever calls over TCP needs a token")
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		f.add("tcp.certFile", "and tcp.keyFile go together, but only one of them is set")
+		f.Add("tcp.certFile", "and tcp.keyFile go together, but only one of them is set")
 	}
 	if t.ClientCAFile != "" && t.CertFile == "" {
-		f.add("tcp.clientCaFile", "is set without tcp.certFile: certificates of callers go with TLS")
+		f.Add("tcp.clientCaFile", "is set without tcp.certFile: certificates of callers go with TLS")
 	}
 	f.each("tcp.allowedHosts", t.AllowedHosts, func(host string) error {
 		if _, err := netip.ParseAddr(host); err == nil || isHost(host) {
@@ -111,7 +113,7 @@ func (t TCP) checkUnused(f *faults) {
 		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0},
 	} {
 		if set.is {
-			f.add("tcp."+set.key, "is set, but tcp.listen is not: set that too, to an address such as 127.0.0.1:7480")
+			f.Add("tcp."+set.key, "is set, but tcp.listen is not: set that too, to an address such as 127.0.0.1:7480")
 		}
 	}
 }

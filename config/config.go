@@ -1,4 +1,5 @@
-// Package config reads settings.json, which may have // comments, and the environment into a Config.
+// Package config reads settings.json, which may have comments (// and /* */) and commas at the ends of lists, and the
+// environment into a Config.
 //
 // It is strict: whatever it does not know, cannot read or cannot believe is a fault, and all faults
 // come in one message, each with its key. The order of precedence is Default, then the file, then the

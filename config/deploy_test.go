@@ -48,6 +48,10 @@ func missing(t *testing.T, section reflect.Type, keys map[string]any, path strin
 	t.Helper()
 	for i := range section.NumField() {
 		field := section.Field(i)
+		if field.Anonymous {
+			missing(t, field.Type, keys, path)
+			continue
+		}
 		name := field.Tag.Get("json")
 		value, there := keys[name]
 		if !there {

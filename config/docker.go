@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 var (
@@ -41,23 +43,23 @@ func (d Docker) Reference() string {
 // check leaves SocketPath to checkPaths.
 func (d Docker) check(f *faults) {
 	if !d.Enabled {
-		f.add("docker.enabled", "false is refused: this service is the Docker mode")
+		f.Add("docker.enabled", "false is refused: this service is the Docker mode")
 	}
 	if err := checkImage(d.Image); err != nil {
-		f.add("docker.image", "%s %s", quote(d.Image), err)
+		f.Add("docker.image", "%s %s", strictjson.Quote(d.Image), err)
 	}
 	if !tagPattern.MatchString(d.Tag) {
-		f.add("docker.tag", "%s is no tag: want up to 128 letters, digits, _, . and -", quote(d.Tag))
+		f.Add("docker.tag", "%s is no tag: want up to 128 letters, digits, _, . and -", strictjson.Quote(d.Tag))
 	}
 	if !runtimePattern.MatchString(d.Runtime) {
-		f.add("docker.runtime", "%s is no name of a runtime: want letters, digits, _, . and -", quote(d.Runtime))
+		f.Add("docker.runtime", "%s is no name of a runtime: want letters, digits, _, . and -", strictjson.Quote(d.Runtime))
 	}
 	f.each("docker.capAdd", d.CapAdd, checkCapability)
 	f.each("docker.capDrop", d.CapDrop, checkCapability)
 	d.checkNamespaces(f)
 	f.each("docker.allowLocalNetworkingForUsers", d.AllowLocalNetworkingForUsers, checkUser)
 	if len(d.IsolatedDNSServers) == 0 {
-		f.add("docker.isolatedDnsServers", "[] names no resolver, and isolated users never get the host's own")
+		f.Add("docker.isolatedDnsServers", "[] names no resolver, and isolated users never get the host's own")
 	}
 	f.each("docker.isolatedDnsServers", d.IsolatedDNSServers, checkResolver)
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
@@ -72,7 +74,7 @@ func (d Docker) checkNamespaces(f *faults) {
 	for _, name := range d.CapAdd {
 		switch canonical(name) {
 		case "SYS_ADMIN", "ALL":
-			f.add("docker.allowUserNamespaces", "true together with %s in docker.capAdd would let commands unmount what hides files from them: leave one out", quote(name))
+			f.Add("docker.allowUserNamespaces", "true together with %s in docker.capAdd would let commands unmount what hides files from them: leave one out", strictjson.Quote(name))
 		}
 	}
 }
@@ -81,7 +83,7 @@ func (d Docker) checkNamespaces(f *faults) {
 func (f *faults) each(key string, items []string, check func(string) error) {
 	for i, item := range items {
 		if err := check(item); err != nil {
-			f.add(fmt.Sprintf("%s[%d]", key, i), "%s %s", quote(item), err)
+			f.Add(fmt.Sprintf("%s[%d]", key, i), "%s %s", strictjson.Quote(item), err)
 		}
 	}
 }
@@ -100,7 +102,7 @@ func checkImage(image string) error {
 func checkCapability(name string) error {
 	bare := canonical(name)
 	if !slices.Contains(capabilities, bare) {
-		return fmt.Errorf("is no Linux capability%s", nearest(bare, capabilities))
+		return fmt.Errorf("is no Linux capability%s", strictjson.Nearest(bare, capabilities))
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // Egress says what containers reach over the network, and bounds what that costs.
@@ -97,7 +99,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func (e Egress) check(f *faults) {
 	if !namePattern.MatchString(e.Name) {
-		f.add("egress.name", `%s is no name for networks: want 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last`, quote(e.Name))
+		f.Add("egress.name", `%s is no name for networks: want 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last`, strictjson.Quote(e.Name))
 	}
 	e.checkSubnets(f)
 	e.checkPorts(f)
@@ -113,7 +115,7 @@ func (e Egress) check(f *faults) {
 
 func (e Egress) checkSubnets(f *faults) {
 	if len(e.Subnets) == 0 {
-		f.add("egress.subnets", "[] leaves the networks without addresses: want at least one prefix")
+		f.Add("egress.subnets", "[] leaves the networks without addresses: want at least one prefix")
 	}
 	var taken []netip.Prefix
 	f.each("egress.subnets", e.Subnets, func(text string) error {
@@ -142,7 +144,7 @@ const maxExtraPorts = 128
 
 func (e Egress) checkPorts(f *faults) {
 	if len(e.ExtraPorts) > maxExtraPorts {
-		f.add("egress.extraPorts", "%d ports: at most %d", len(e.ExtraPorts), maxExtraPorts)
+		f.Add("egress.extraPorts", "%d ports: at most %d", len(e.ExtraPorts), maxExtraPorts)
 	}
 	seen := make(map[int]bool)
 	for i, port := range e.ExtraPorts {
@@ -151,9 +153,9 @@ func (e Egress) checkPorts(f *faults) {
 		case port < 1 || port > 65535:
 			f.between(key, int64(port), 1, 65535)
 		case port == 53 || port == 80 || port == 443:
-			f.add(key, "%d is refused: 53, 80 and 443 have rules of their own", port)
+			f.Add(key, "%d is refused: 53, 80 and 443 have rules of their own", port)
 		case seen[port]:
-			f.add(key, "%d is given more than once", port)
+			f.Add(key, "%d is given more than once", port)
 		}
 		seen[port] = true
 	}
@@ -162,12 +164,12 @@ func (e Egress) checkPorts(f *faults) {
 // checkPresets leaves the patterns to package policy.
 func (e Egress) checkPresets(f *faults) {
 	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
-		key := keyPath("egress.presets", printable(name))
+		key := strictjson.Path("egress.presets", name)
 		if !presetPattern.MatchString(name) {
-			f.add(key, `%s is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`, quote(name))
+			f.Add(key, `%s is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`, strictjson.Quote(name))
 		}
 		if len(e.Presets[name]) == 0 {
-			f.add(key, "[] names no domain")
+			f.Add(key, "[] names no domain")
 		}
 		f.each(key, e.Presets[name], func(pattern string) error {
 			if pattern == "" {

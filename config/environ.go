@@ -1,7 +1,9 @@
 package config
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -9,104 +11,126 @@ import (
 	"strings"
 
 	"github.com/caarlos0/env/v10"
-	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // prefix is what the names of all our variables begin with.
 const prefix = "SANDBOXD_"
 
+// emptyText stands for the empty value of a variable, which the parser takes for one that is not set. No variable can
+// hold a NUL.
+const emptyText = "\x00"
+
 // override sets in c what environ says. It returns the variable of each key that environ sets, and
 // the variables that set nothing.
-func override(c *Config, environ map[string]string) (map[string]string, faults) {
-	known := make(map[string]field)
+func override(c *Config, environ map[string]string) (map[string]string, strictjson.Faults) {
+	key := map[string]string{}
 	for _, f := range settings(c) {
-		known[f.variable] = f
+		key[f.variable] = f.key
 	}
-	names := slices.Sorted(maps.Keys(known))
-	set := make(map[string]string)
-	var wrong faults
+	var wrong strictjson.Faults
+	given, set := map[string]string{}, map[string]string{}
 	for _, variable := range slices.Sorted(maps.Keys(environ)) {
-		if !strings.HasPrefix(variable, prefix) {
-			continue
+		switch _, known := key[variable]; {
+		case known:
+			given[variable], set[key[variable]] = cmp.Or(environ[variable], emptyText), variable
+		case strings.HasPrefix(variable, prefix):
+			wrong.Add(strictjson.Path("", variable), "unknown variable%s", strictjson.Nearest(variable, slices.Sorted(maps.Keys(key))))
 		}
-		f, ok := known[variable]
+	}
+	p := parsers{types: map[reflect.Type]env.ParserFunc{}, key: key}
+	p.all()
+	err := env.ParseWithOptions(c, env.Options{Prefix: prefix, Environment: given, FuncMap: p.types, OnSet: func(variable string, _ any, _ bool) {
+		p.variable = variable
+	}})
+	all, _ := errors.AsType[env.AggregateError](err)
+	for _, err := range all.Errors {
+		parse, _ := errors.AsType[env.ParseError](err)
+		f, ok := errors.AsType[refused](parse.Err)
 		if !ok {
-			wrong.add(printable(variable), "unknown variable%s", nearest(variable, names))
-			continue
+			f = refused{Faults: strictjson.Faults{{Field: "the environment", Says: err.Error()}}}
 		}
-		if bad := assign(c, f, environ[variable]); len(bad) > 0 {
-			wrong = append(wrong, bad...)
-			continue
-		}
-		set[f.key] = variable
+		delete(set, key[f.variable])
+		wrong = append(wrong, f.Faults...)
 	}
 	return set, wrong
 }
 
-// assign sets one field of c from its variable, or returns what is wrong with the value. The parser's
-// errors name Go's fields, so it gets one variable at a time.
-func assign(c *Config, f field, value string) faults {
-	switch {
-	case value == "":
-		return assignEmpty(f)
-	case f.value.Kind() == reflect.Map:
-		return assignObject(f, value)
-	}
-	err := env.ParseWithOptions(c, env.Options{
-		Prefix:      prefix,
-		Environment: map[string]string{f.variable: value},
-		FuncMap: map[reflect.Type]env.ParserFunc{
-			reflect.TypeFor[[]string](): func(value string) (any, error) { return splitList(value), nil },
-			reflect.TypeFor[[]int]():    splitNumbers,
-			reflect.TypeFor[int]():      func(value string) (any, error) { return strconv.Atoi(value) }, // its own has 32 bits
-		},
+// refused is what is wrong with the value of a variable.
+type refused struct {
+	variable string
+	strictjson.Faults
+}
+
+// parsers read the values of variables. The parser's own errors name fields of Go; these name the variable that the
+// parser has come to.
+type parsers struct {
+	types    map[reflect.Type]env.ParserFunc
+	key      map[string]string // of each variable
+	variable string
+}
+
+func (p *parsers) all() {
+	parse(p, func(text string) (string, error) { return text, nil })
+	parse(p, strconv.ParseBool)
+	parse(p, strconv.Atoi)
+	parse(p, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+	parse(p, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	parse(p, func(text string) (Millis, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return Millis(n), err
 	})
-	if err == nil {
-		return nil
-	}
-	if parse, ok := parseError(err); ok && f.text() != nil {
-		return faults{{f.variable, quote(value) + " " + parse.Err.Error()}}
-	}
-	return mistyped(f, value)
+	parse(p, parseSize)
+	parse(p, parseDuration)
+	parse(p, parseOwners)
+	parse(p, parsePortRange)
+	parse(p, func(text string) ([]string, error) { return splitList(text), nil })
+	parse(p, splitNumbers)
+	parse(p, p.object)
 }
 
-func mistyped(f field, value string) faults {
-	return faults{{f.variable, "want " + f.wants() + ", got " + quote(value)}}
+// parse reads the settings of one type with read.
+func parse[T any](p *parsers, read func(text string) (T, error)) {
+	of := reflect.TypeFor[T]()
+	p.types[of] = func(text string) (any, error) {
+		text = strings.TrimPrefix(text, emptyText)
+		value, err := read(text)
+		if err == nil {
+			return value, nil
+		}
+		wrong := refused{variable: p.variable}
+		_, number := errors.AsType[*strconv.NumError](err)
+		if inside, ok := errors.AsType[strictjson.Faults](err); ok {
+			wrong.Faults = inside
+		} else if number || text == "" || errors.Is(err, strictjson.ErrKind) {
+			wrong.Add(p.variable, "want %s, got %s", strictjson.Want(of), strictjson.Quote(text))
+		} else {
+			wrong.Add(p.variable, "%s %s", strictjson.Quote(text), err)
+		}
+		return nil, wrong
+	}
 }
 
-// assignEmpty is for the empty value, which the parser takes for an absent one.
-func assignEmpty(f field) faults {
-	switch {
-	case f.text() == nil && f.value.Kind() == reflect.String:
-		f.value.SetString("")
-	case f.value.Kind() == reflect.Slice:
-		f.value.Set(reflect.MakeSlice(f.value.Type(), 0, 0))
-	default:
-		return mistyped(f, "")
+// object reads what a variable holds as JSON.
+func (p *parsers) object(text string) (all map[string][]string, _ error) {
+	wrong := strictjson.Decode([]byte(text), &all, strictjson.Options{})
+	for i, f := range wrong {
+		if f.Kind == strictjson.Syntax || f.Field == "" {
+			return nil, strictjson.ErrKind
+		}
+		wrong[i].Field = fmt.Sprintf("%s.%s (%s)", p.key[p.variable], f.Field, p.variable)
 	}
-	return nil
-}
-
-// assignObject is for what a variable holds as JSON. The field keeps its value when anything is wrong.
-func assignObject(f field, value string) faults {
-	raw := jsontext.Value(value)
-	if raw.Kind() != '{' || !raw.IsValid(jsontext.AllowDuplicateNames(true)) {
-		return mistyped(f, value)
+	if len(wrong) > 0 {
+		return nil, wrong
 	}
-	read := f
-	read.value = reflect.New(f.value.Type()).Elem()
-	d := &decoder{refused: make(map[string]bool)}
-	d.set(read, raw)
-	for i := range d.faults {
-		d.faults[i].key += " (" + f.variable + ")"
-	}
-	if len(d.faults) == 0 {
-		f.value.Set(read.value)
-	}
-	return d.faults
+	return all, nil
 }
 
 func splitList(value string) []string {
+	if value == "" {
+		return []string{}
+	}
 	list := strings.Split(value, ",")
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
@@ -114,8 +138,8 @@ func splitList(value string) []string {
 	return list
 }
 
-func splitNumbers(value string) (any, error) {
-	var list []int
+func splitNumbers(value string) ([]int, error) {
+	list := []int{}
 	for _, item := range splitList(value) {
 		n, err := strconv.Atoi(item)
 		if err != nil {
@@ -124,13 +148,4 @@ func splitNumbers(value string) (any, error) {
 		list = append(list, n)
 	}
 	return list, nil
-}
-
-// parseError finds the first ParseError of an AggregateError, which does not unwrap.
-func parseError(err error) (env.ParseError, bool) {
-	all, ok := errors.AsType[env.AggregateError](err)
-	if !ok || len(all.Errors) == 0 {
-		return env.ParseError{}, false
-	}
-	return errors.AsType[env.ParseError](all.Errors[0])
 }

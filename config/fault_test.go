@@ -31,22 +31,22 @@ func TestFaultsOfTheFile(t *testing.T) {
 
 		// Syntax.
 		{"empty", ``, []string{`line 1, column 1: the JSON ends too early`}},
-		{"truncated", "{\n\"log\": {", []string{`line 2, column 9: the JSON ends too early`}},
+		{"truncated", "{\n\"log\": {", []string{`line 2, column 9, near log: the JSON ends too early`}},
 		{"only a comment", `// x`, []string{`line 1, column 5: the JSON ends too early`}},
-		{"place after comments", "// a: \"\n{ // {\n  \"x\": 1, // \"x\": 2\n}", []string{
+		{"place after comments", "// a: \"\n{ // {\n  \"x\": 1;, // \"x\": 2\n}", []string{
 			`x: unknown key`,
-			`line 3, column 9: cannot be read as JSON: invalid character ',' at start of value`,
+			`line 3, column 9: cannot be read as JSON: invalid character ';' after object value (expecting ',' or '}')`,
 		}},
 		{"comment in a string", `{"dataDir":"//x\\\"//"}`, []string{`dataDir: "//x\\\"//" is not clean: write "/x\\\""`}},
-		{"comment of another kind", `{/* x */}`, []string{`line 1, column 2: cannot be read as JSON: invalid character '/' at start of value`}},
-		{"half a comment", `{"listen":"/a"/}`, []string{`line 1, column 15: cannot be read as JSON: invalid character '/' after object value (expecting ',' or '}')`}},
-		{"trailing value", "{}\n{}", []string{`line 1, column 3: there is more after the settings' object`}},
+		{"comment that does not end", `{/* x }`, []string{`line 1, column 2: cannot be read as JSON: invalid character '/' at start of value`}},
+		{"half a comment", `{"listen":"/a"/}`, []string{`line 1, column 15, near listen: cannot be read as JSON: invalid character '/' after object value (expecting ',' or '}')`}},
+		{"trailing value", "{}\n{}", []string{`line 1, column 3: there is more after the first value`}},
 		{"trailing data", `{} x`, []string{`line 1, column 4: cannot be read as JSON: invalid character 'x' at start of value`}},
 		{"not UTF-8", "{\"\xff\":1}", []string{`line 1, column 3: cannot be read as JSON: invalid UTF-8`}},
 		{"faults before the break", `{"a":1,"limits":{"pids":"x",]}`, []string{
 			`a: unknown key`,
 			`limits.pids: want a whole number, got "x"`,
-			`line 1, column 28: cannot be read as JSON: invalid character ',' at start of value`,
+			`line 1, column 29, near limits.pids: cannot be read as JSON: invalid character ']' after object value (expecting ',' or '}')`,
 		}},
 
 		// Types.
@@ -89,7 +89,7 @@ func TestFaultsOfTheFile(t *testing.T) {
 			`egress.presets.b[2]: "" names no domain`,
 			`egress.presets."e f": "e f" is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
 		}},
-		{"object that breaks off", `{"egress":{"presets":{"a":["x"`, []string{`line 1, column 31: the JSON ends too early`}},
+		{"object that breaks off", `{"egress":{"presets":{"a":["x"`, []string{`line 1, column 31, near egress.presets.a[1]: the JSON ends too early`}},
 		{"size", `{"limits":{"memory":true}}`, []string{`limits.memory: want a size such as 16Gi, got true`}},
 		{"duration", `{"idleTimeout":900}`, []string{`idleTimeout: want a duration such as 15m, got 900`}},
 		{"ports", `{"processes":{"exposePorts":"80"}}`, []string{`processes.exposePorts: "80" is no range of ports: want first-last, such as 20000-20999`}},

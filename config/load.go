@@ -1,11 +1,39 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/caarlos0/env/v10"
+	"github.com/tidwall/jsonc"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
+
+// DefaultFile is read when it exists and nothing else is named.
+const DefaultFile = "/etc/daycare-sandbox/settings.json"
+
+// Find loads the settings file that is named, or else that of SANDBOXD_SETTINGS, or else DefaultFile if it
+// exists, with the variables of environ over it. file is the one that it is; empty for none.
+func Find(named string, environ []string) (c Config, file string, err error) {
+	variables := env.ToMap(environ)
+	file = named
+	if file == "" {
+		file = variables["SANDBOXD_SETTINGS"]
+	}
+	delete(variables, "SANDBOXD_SETTINGS")
+	if file == "" {
+		if _, err := os.Stat(DefaultFile); !errors.Is(err, fs.ErrNotExist) {
+			file = DefaultFile
+		}
+	}
+	c, err = Load(file, variables)
+	return c, file, err
+}
 
 // maxFile is what a settings.json may have in bytes.
 const maxFile = 1 << 20
@@ -40,20 +68,23 @@ func Load(path string, environ map[string]string) (Config, error) {
 }
 
 // load is Load without the file system. Without data there is no file; an empty file is no nil data.
-func load(data []byte, environ map[string]string) (Config, faults) {
+func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	c := Default()
-	var wrong faults
-	var refused map[string]bool
+	var wrong strictjson.Faults
 	if data != nil {
-		wrong, refused = decode(&c, data)
+		wrong = strictjson.Decode(jsonc.ToJSON(data), &c, strictjson.Options{Root: "the whole file", Moved: moved})
+	}
+	refused := map[string]bool{}
+	for _, f := range wrong {
+		refused[f.Field] = refused[f.Field] || f.Kind == strictjson.Refused
 	}
 	variables, unset := override(&c, environ)
 	wrong = append(wrong, unset...)
 
-	for _, f := range c.check() {
-		if variable := setBy(variables, f.key); variable != "" {
-			f.key = fmt.Sprintf("%s (%s)", f.key, variable)
-		} else if refused[f.key] {
+	for _, f := range c.check().Faults {
+		if variable := setBy(variables, f.Field); variable != "" {
+			f.Field = fmt.Sprintf("%s (%s)", f.Field, variable)
+		} else if refused[f.Field] {
 			continue // what was not taken is not judged as well
 		}
 		wrong = append(wrong, f)

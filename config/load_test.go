@@ -45,8 +45,8 @@ func TestDefaults(t *testing.T) {
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
 		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
-			PerUser:  config.Quota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000, RequestsPerSecond: 1000},
-			PerToken: config.Quota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000, RequestsPerSecond: 2000},
+			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000}, RequestsPerSecond: 1000},
+			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, RequestsPerSecond: 2000},
 			Total:    config.TotalQuota{Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
 		IdleTimeout: config.Duration(15 * time.Minute),
@@ -116,8 +116,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			CPUs: 0.5, Memory: 1e9, PIDs: 128, OpenFiles: 2048, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},
 		Quotas: config.Quotas{
-			PerUser:  config.Quota{Containers: 1, ColdStarts: 2, Commands: 3, DetachedExecs: 4, Processes: 5, ExposedPorts: 6, Sandboxes: 7, RequestsPerSecond: 8},
-			PerToken: config.Quota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17, RequestsPerSecond: 18},
+			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 1, ColdStarts: 2, Commands: 3, DetachedExecs: 4, Processes: 5, ExposedPorts: 6, Sandboxes: 7}, RequestsPerSecond: 8},
+			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17}, RequestsPerSecond: 18},
 			Total:    config.TotalQuota{Containers: 21, ColdStarts: 22, Commands: 23, DetachedExecs: 24, Processes: 25, ExposedPorts: 26, Sandboxes: 27},
 		},
 		IdleTimeout: config.Duration(90 * time.Second), ShutdownGrace: 5,
@@ -269,6 +269,19 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, load(t, "testdata/daycare.json", environ)); diff != "" {
 		t.Errorf("from the environment:\n%s", diff)
+	}
+}
+
+func TestComments(t *testing.T) {
+	path := settings(t, `/* of ours, "a" */ { // first
+		"log": {"level": "debug", /* why // not */ "format": "text",}, "listen": "/run//*x*/",
+	} // last`)
+	if _, err := config.Load(path, nil); err == nil || !strings.Contains(err.Error(), `listen: "/run//*x*/" is not clean`) {
+		t.Errorf("a comment in a string: %v", err)
+	}
+	path = settings(t, "/* a\n */ { // b\n\"log\": {\"level\": \"debug\", /* c // d */ \"format\": \"text\",},\n} // e")
+	if got := load(t, path, nil).Log; got.Level != "debug" || got.Format != "text" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -1,5 +1,7 @@
 package config
 
+import "reflect"
+
 // Quotas bound what one user, one token and all of them together may have at a time. A request that goes beyond
 // one is refused as busy, with the name of the bound; a cold start waits for its turn instead. There is no value
 // that means no bound: where none is wanted, set a large one.
@@ -17,72 +19,54 @@ type Quotas struct {
 
 // Quota is what one may have at a time. Each from 1 to 1000000.
 type Quota struct {
-	// Containers is how many containers for execs there may be. Where there are so many, the one that was
-	// idle for longest makes room; if none is idle, the call is refused. Default 16 for a user, 64 for a token.
-	Containers int `json:"containers" env:"CONTAINERS" reload:"live"`
-
-	// ColdStarts is how many containers may be made at a time, those of processes included; further ones wait.
-	// Default 2, 4.
-	ColdStarts int `json:"coldStarts" env:"COLD_STARTS" reload:"live"`
-
-	// Commands is how many commands may run, or wait to. Default 100, 200.
-	Commands int `json:"commands" env:"COMMANDS" reload:"live"`
-
-	// DetachedExecs is how many execs with detachOnDisconnect there may be, those that have ended and are kept
-	// for five minutes included: of these the oldest makes room. Default 64, 128.
-	DetachedExecs int `json:"detachedExecs" env:"DETACHED_EXECS" reload:"live"`
-
-	// Processes is how many durable processes there may be, those that have ended included. Default 64, 256.
-	Processes int `json:"processes" env:"PROCESSES" reload:"live"`
-
-	// ExposedPorts is how many ports of processes may be exposed. Default 32, 128.
-	ExposedPorts int `json:"exposedPorts" env:"EXPOSED_PORTS" reload:"live"`
-
-	// Sandboxes is how many sandboxes may be registered. Default 1000, 2000.
-	Sandboxes int `json:"sandboxes" env:"SANDBOXES" reload:"live"`
+	TotalQuota
 
 	// RequestsPerSecond is how many requests may come in a second, and after a pause twice as many at once.
-	// Default 1000, 2000.
+	// Default 1000 for a user, 2000 for a token.
 	RequestsPerSecond int `json:"requestsPerSecond" env:"REQUESTS_PER_SECOND" reload:"live"`
 }
 
-// TotalQuota is what all may have together. Each from 1 to 1000000.
+// TotalQuota is what also all may have together. Each from 1 to 1000000. The defaults are for a user, a token, and
+// all.
 type TotalQuota struct {
-	// Containers for execs; where there are so many, whoever has most makes room. Default 500.
+	// Containers is how many containers for execs there may be. Where there are so many, the one that was idle
+	// for longest makes room, of all users' one of whoever has most; if none is idle, the call is refused.
+	// Default 16, 64, 500.
 	Containers int `json:"containers" env:"CONTAINERS" reload:"live"`
 
-	// ColdStarts at a time. Users who wait have turns, one after the other. Default 4.
+	// ColdStarts is how many containers may be made at a time, those of processes included; further ones wait,
+	// and users who wait have turns, one after the other. Default 2, 4, 4.
 	ColdStarts int `json:"coldStarts" env:"COLD_STARTS" reload:"live"`
 
-	// Commands that run, or wait to. Default 500.
+	// Commands is how many commands may run, or wait to. Default 100, 200, 500.
 	Commands int `json:"commands" env:"COMMANDS" reload:"live"`
 
-	// DetachedExecs, each of which takes up to 2 MiB of memory. Default 256.
+	// DetachedExecs is how many execs with detachOnDisconnect there may be, those that have ended and are kept
+	// for five minutes included: of these the oldest makes room. Each takes up to 2 MiB of memory. Default 64,
+	// 128, 256.
 	DetachedExecs int `json:"detachedExecs" env:"DETACHED_EXECS" reload:"live"`
 
-	// Processes, those that have ended included. Default 1000.
+	// Processes is how many durable processes there may be, those that have ended included. Default 64, 256,
+	// 1000.
 	Processes int `json:"processes" env:"PROCESSES" reload:"live"`
 
-	// ExposedPorts of processes. Default 1000.
+	// ExposedPorts is how many ports of processes may be exposed. Default 32, 128, 1000.
 	ExposedPorts int `json:"exposedPorts" env:"EXPOSED_PORTS" reload:"live"`
 
-	// Sandboxes that are registered. Default 100000.
+	// Sandboxes is how many sandboxes may be registered. Default 1000, 2000, 100000.
 	Sandboxes int `json:"sandboxes" env:"SANDBOXES" reload:"live"`
 }
 
 func defaultQuotas() Quotas {
 	return Quotas{
-		PerUser: Quota{
-			Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32,
-			Sandboxes: 1000, RequestsPerSecond: 1000,
-		},
-		PerToken: Quota{
-			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128,
-			Sandboxes: 2000, RequestsPerSecond: 2000,
-		},
+		PerUser: Quota{TotalQuota{
+			Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000,
+		}, 1000},
+		PerToken: Quota{TotalQuota{
+			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000,
+		}, 2000},
 		Total: TotalQuota{
-			Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000,
-			Sandboxes: 100_000,
+			Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000,
 		},
 	}
 }
@@ -90,32 +74,9 @@ func defaultQuotas() Quotas {
 const maxQuota = 1_000_000
 
 func (q Quotas) check(f *faults) {
-	for _, per := range []struct {
-		key string
-		q   Quota
-	}{{"quotas.perUser.", q.PerUser}, {"quotas.perToken.", q.PerToken}} {
-		per.q.total().check(f, per.key)
-		f.between(per.key+"requestsPerSecond", int64(per.q.RequestsPerSecond), 1, maxQuota)
+	for _, bound := range fields(reflect.ValueOf(&q).Elem(), "quotas", "") {
+		f.between(bound.key, bound.value.Int(), 1, maxQuota)
 	}
-	q.Total.check(f, "quotas.total.")
-}
-
-// total is what a quota has in common with that of all.
-func (q Quota) total() TotalQuota {
-	return TotalQuota{
-		Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands, DetachedExecs: q.DetachedExecs,
-		Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes,
-	}
-}
-
-func (q TotalQuota) check(f *faults, prefix string) {
-	f.between(prefix+"containers", int64(q.Containers), 1, maxQuota)
-	f.between(prefix+"coldStarts", int64(q.ColdStarts), 1, maxQuota)
-	f.between(prefix+"commands", int64(q.Commands), 1, maxQuota)
-	f.between(prefix+"detachedExecs", int64(q.DetachedExecs), 1, maxQuota)
-	f.between(prefix+"processes", int64(q.Processes), 1, maxQuota)
-	f.between(prefix+"exposedPorts", int64(q.ExposedPorts), 1, maxQuota)
-	f.between(prefix+"sandboxes", int64(q.Sandboxes), 1, maxQuota)
 }
 
 // moved are keys of former versions, and what has taken their place.

@@ -22,7 +22,7 @@ func (c Config) Next(read Config) (next Config, changed, pending []string, err e
 			pending = append(pending, f.key)
 		}
 	}
-	if wrong := next.check(); len(wrong) > 0 {
+	if wrong := next.check(); len(wrong.Faults) > 0 {
 		return c, nil, pending, fmt.Errorf("cannot use these settings without a restart: %w", wrong)
 	}
 	return next, changed, pending, nil

@@ -14,7 +14,7 @@ func TestEverySettingSaysWhetherItNeedsARestart(t *testing.T) {
 	walk = func(t *testing.T, section reflect.Type) {
 		for i := range section.NumField() {
 			f := section.Field(i)
-			if _, isSection := f.Tag.Lookup("envPrefix"); isSection {
+			if _, isSection := f.Tag.Lookup("envPrefix"); isSection || f.Anonymous {
 				walk(t, f.Type)
 			} else if tag := f.Tag.Get("reload"); tag != "live" && tag != "restart" {
 				t.Errorf("%s.%s: its tag reload is %q, neither live nor restart", section.Name(), f.Name, tag)

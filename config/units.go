@@ -7,7 +7,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
+
+// fromText sets what is written as a string.
+func fromText[T any](raw []byte, to *T, parse func(string) (T, error)) error {
+	text, err := strictjson.Text(raw)
+	if err != nil {
+		return err
+	}
+	value, err := parse(text)
+	if err == nil {
+		*to = value
+	}
+	return err
+}
 
 // Size is a number of bytes. Its text is a whole number with a unit: Ki, Mi, Gi and Ti are powers of
 // 1024, K, M, G and T powers of 1000, and no unit means bytes.
@@ -28,9 +45,9 @@ var units = []struct {
 	{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"K", 1e3},
 }
 
-// UnmarshalText reads a size such as "16Gi" or "1048576".
-func (s *Size) UnmarshalText(text []byte) error {
-	number, bytes := string(text), int64(1)
+// parseSize reads a size such as "16Gi" or "1048576".
+func parseSize(text string) (Size, error) {
+	number, bytes := text, int64(1)
 	for _, u := range units {
 		if n, ok := strings.CutSuffix(number, u.suffix); ok {
 			number, bytes = n, u.bytes
@@ -40,15 +57,25 @@ func (s *Size) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(number, 10, 63)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && int64(n) > math.MaxInt64/bytes:
-		return errors.New("is more bytes than anything has")
+		return 0, errors.New("is more bytes than anything has")
 	case err != nil:
-		return errors.New("is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi")
+		return 0, errors.New("is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi")
 	}
-	*s = Size(int64(n) * bytes)
-	return nil
+	return Size(int64(n) * bytes), nil
 }
 
-// String returns the shortest text that UnmarshalText reads back as s.
+// UnmarshalJSON reads the string that it is in settings.json, or the number.
+func (s *Size) UnmarshalJSON(raw []byte) error {
+	if jsontext.Value(raw).Kind() == '0' {
+		raw = strconv.AppendQuote(nil, string(raw))
+	}
+	return fromText(raw, s, parseSize)
+}
+
+// Want implements what strictjson asks of types.
+func (Size) Want() string { return "a size such as 16Gi" }
+
+// String returns the shortest text that parseSize reads back as s.
 func (s Size) String() string {
 	shortest := strconv.FormatInt(int64(s), 10)
 	for _, u := range units {
@@ -65,15 +92,20 @@ func (s Size) String() string {
 // Duration is a time.Duration whose text is Go's, such as "15m" or "1h30m".
 type Duration time.Duration
 
-// UnmarshalText reads a duration such as "15m".
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
+// parseDuration reads a duration such as "15m".
+func parseDuration(text string) (Duration, error) {
+	v, err := time.ParseDuration(text)
 	if err != nil {
-		return errors.New("is no duration: want a number with ms, s, m or h, such as 15m")
+		return 0, errors.New("is no duration: want a number with ms, s, m or h, such as 15m")
 	}
-	*d = Duration(v)
-	return nil
+	return Duration(v), nil
 }
+
+// UnmarshalJSON reads the string that it is in settings.json.
+func (d *Duration) UnmarshalJSON(raw []byte) error { return fromText(raw, d, parseDuration) }
+
+// Want implements what strictjson asks of types.
+func (Duration) Want() string { return "a duration such as 15m" }
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
@@ -87,25 +119,31 @@ func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millis
 // of a user and of a group, written first-last.
 type Owners struct{ UID, GID, Last uint32 }
 
-// UnmarshalText reads owners such as "1000:1000" or "200000-299999".
-func (o *Owners) UnmarshalText(text []byte) error {
-	if first, last, ok := strings.Cut(string(text), "-"); ok {
+// parseOwners reads owners such as "1000:1000" or "200000-299999".
+func parseOwners(text string) (Owners, error) {
+	if first, last, ok := strings.Cut(text, "-"); ok {
 		from, fromErr := strconv.ParseUint(first, 10, 32)
 		to, toErr := strconv.ParseUint(last, 10, 32)
 		if fromErr != nil || toErr != nil || to == 0 {
-			return errors.New("is no range of ids: want first-last, such as 200000-299999")
+			return Owners{}, errors.New("is no range of ids: want first-last, such as 200000-299999")
 		}
-		*o = Owners{UID: uint32(from), Last: uint32(to)}
-		return nil
+		return Owners{UID: uint32(from), Last: uint32(to)}, nil
 	}
-	u, g, _ := strings.Cut(string(text), ":")
+	u, g, _ := strings.Cut(text, ":")
 	uid, uidErr := strconv.ParseUint(u, 10, 32)
 	gid, gidErr := strconv.ParseUint(g, 10, 32)
 	if uidErr != nil || gidErr != nil {
-		return errors.New("is no owner: want the numbers uid:gid, such as 1000:1000, or a range of ids such as 200000-299999")
+		return Owners{}, errors.New("is no owner: want the numbers uid:gid, such as 1000:1000, or a range of ids such as 200000-299999")
 	}
-	*o = Owners{UID: uint32(uid), GID: uint32(gid)}
-	return nil
+	return Owners{UID: uint32(uid), GID: uint32(gid)}, nil
+}
+
+// UnmarshalJSON reads the string that it is in settings.json.
+func (o *Owners) UnmarshalJSON(raw []byte) error { return fromText(raw, o, parseOwners) }
+
+// Want implements what strictjson asks of types.
+func (Owners) Want() string {
+	return "an owner such as 1000:1000 or a range of them such as 200000-299999"
 }
 
 func (o Owners) String() string {
@@ -119,21 +157,25 @@ func (o Owners) String() string {
 // an empty text.
 type PortRange struct{ First, Last int }
 
-// UnmarshalText reads a range such as "20000-20999".
-func (r *PortRange) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*r = PortRange{}
-		return nil
+// parsePortRange reads a range such as "20000-20999".
+func parsePortRange(text string) (PortRange, error) {
+	if text == "" {
+		return PortRange{}, nil
 	}
-	first, last, _ := strings.Cut(string(text), "-")
+	first, last, _ := strings.Cut(text, "-")
 	from, fromErr := strconv.ParseUint(first, 10, 16)
 	to, toErr := strconv.ParseUint(last, 10, 16)
 	if fromErr != nil || toErr != nil {
-		return errors.New("is no range of ports: want first-last, such as 20000-20999")
+		return PortRange{}, errors.New("is no range of ports: want first-last, such as 20000-20999")
 	}
-	*r = PortRange{First: int(from), Last: int(to)}
-	return nil
+	return PortRange{First: int(from), Last: int(to)}, nil
 }
+
+// UnmarshalJSON reads the string that it is in settings.json.
+func (r *PortRange) UnmarshalJSON(raw []byte) error { return fromText(raw, r, parsePortRange) }
+
+// Want implements what strictjson asks of types.
+func (PortRange) Want() string { return "a range of ports such as 20000-20999" }
 
 func (r PortRange) String() string {
 	if r == (PortRange{}) {

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 const (
@@ -40,7 +42,7 @@ var levels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic
 // Validate returns nil when every value is possible, else one error that names each impossible value
 // with its key. What the host and the engine have (a directory, an image, a runtime) is not looked at.
 func (c Config) Validate() error {
-	if wrong := c.check(); len(wrong) > 0 {
+	if wrong := c.check(); len(wrong.Faults) > 0 {
 		return fmt.Errorf("cannot use these settings: %w", wrong)
 	}
 	return nil
@@ -54,18 +56,18 @@ func (c Config) check() faults {
 	c.Access.check(&f)
 	c.TCP.check(&f)
 	if c.HomeOwner.UID == 0 {
-		f.add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
+		f.Add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
 	if id := max(c.HomeOwner.UID, c.HomeOwner.GID, c.HomeOwner.Last); id > maxID {
-		f.add("homeOwner", "%q: %d is more than %d, the largest id that commands may run as", c.HomeOwner, id, maxID)
+		f.Add("homeOwner", "%q: %d is more than %d, the largest id that commands may run as", c.HomeOwner, id, maxID)
 	}
 	if last := c.HomeOwner.Last; last != 0 && last < c.HomeOwner.UID {
-		f.add("homeOwner", "%q has to go upwards", c.HomeOwner)
+		f.Add("homeOwner", "%q has to go upwards", c.HomeOwner)
 	}
 	c.Limits.check(&f)
 	c.Quotas.check(&f)
 	if c.IdleTimeout < Duration(time.Second) {
-		f.add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
+		f.Add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
 	}
 	f.between("shutdownGraceMs", int64(c.ShutdownGrace), 0, 600_000)
 	c.Exec.check(&f)
@@ -80,7 +82,7 @@ func (c Config) check() faults {
 func (c Config) checkPaths(f *faults) {
 	users := f.path("usersDir", c.UsersDir)
 	if c.UsersDir == "/" {
-		f.add("usersDir", "%q is the whole host", c.UsersDir)
+		f.Add("usersDir", "%q is the whole host", c.UsersDir)
 		users = false
 	}
 	own := []struct {
@@ -100,21 +102,21 @@ func (c Config) checkPaths(f *faults) {
 	}
 	for _, o := range own {
 		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {
-			f.add(o.key, "%s is in usersDir, where users write", quote(o.path))
+			f.Add(o.key, "%s is in usersDir, where users write", strictjson.Quote(o.path))
 		}
 	}
 	for i, root := range c.AllowedMountRoots {
 		f.path(fmt.Sprintf("allowedMountRoots[%d]", i), root)
 	}
 	if c.Listen != "" && c.Listen == c.Docker.SocketPath {
-		f.add("listen", "%s is the engine's socket", quote(c.Listen))
+		f.Add("listen", "%s is the engine's socket", strictjson.Quote(c.Listen))
 	}
 }
 
 func (l Limits) check(f *faults) {
 	// Written so that NaN is refused.
 	if !(l.CPUs >= minCPUs && l.CPUs <= maxCPUs) {
-		f.add("limits.cpus", "%v is not from %v to %v", l.CPUs, minCPUs, maxCPUs)
+		f.Add("limits.cpus", "%v is not from %v to %v", l.CPUs, minCPUs, maxCPUs)
 	}
 	f.atLeast("limits.memory", l.Memory, minMemory)
 	f.between("limits.pids", l.PIDs, minPIDs, maxPIDs)
@@ -129,7 +131,7 @@ func (e Exec) check(f *faults) {
 	f.between("exec.defaultTimeoutMs", int64(e.DefaultTimeout), 1, int64(maxMillis))
 	f.between("exec.maxTimeoutMs", int64(e.MaxTimeout), 1, int64(maxMillis))
 	if e.MaxTimeout < e.DefaultTimeout {
-		f.add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
+		f.Add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
 	}
 	f.between("exec.maxAttachedTimeoutMs", int64(e.MaxAttachedTimeout), 1, int64(maxMillis))
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
@@ -141,7 +143,7 @@ func (p Processes) check(f *faults) {
 	f.atLeast("processes.maxLog", p.MaxLog, minTmpfs)
 	f.between("processes.stopGraceMs", int64(p.StopGrace), 1, 600_000)
 	if r := p.ExposePorts; r != (PortRange{}) && (r.First < 1024 || r.Last < r.First) {
-		f.add("processes.exposePorts", "%q has to go upwards, from 1024 on", r)
+		f.Add("processes.exposePorts", "%q has to go upwards, from 1024 on", r)
 	}
 }
 
@@ -160,11 +162,11 @@ func (f *faults) path(key, name string) bool {
 	case name[0] != '/':
 		says = "is not absolute"
 	case path.Clean(name) != name:
-		says = fmt.Sprintf("is not clean: write %s", quote(path.Clean(name)))
+		says = fmt.Sprintf("is not clean: write %s", strictjson.Quote(path.Clean(name)))
 	default:
 		return true
 	}
-	f.add(key, "%s %s", quote(name), says)
+	f.Add(key, "%s %s", strictjson.Quote(name), says)
 	return false
 }
 
@@ -173,7 +175,7 @@ func (f *faults) socket(key, name string) bool {
 		return false
 	}
 	if len(name) > maxSocketPath {
-		f.add(key, "%s has %d bytes, but a socket's path at most %d", quote(name), len(name), maxSocketPath)
+		f.Add(key, "%s has %d bytes, but a socket's path at most %d", strictjson.Quote(name), len(name), maxSocketPath)
 		return false
 	}
 	return true
@@ -181,18 +183,18 @@ func (f *faults) socket(key, name string) bool {
 
 func (f *faults) between(key string, n, least, most int64) {
 	if n < least || n > most {
-		f.add(key, "%d is not from %d to %d", n, least, most)
+		f.Add(key, "%d is not from %d to %d", n, least, most)
 	}
 }
 
 func (f *faults) atLeast(key string, s, least Size) {
 	if s < least {
-		f.add(key, "%q is less than %s", s, least)
+		f.Add(key, "%q is less than %s", s, least)
 	}
 }
 
 func (f *faults) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		f.add(key, "%s is none of %s%s", quote(value), strings.Join(allowed, ", "), nearest(value, allowed))
+		f.Add(key, "%s is none of %s%s", strictjson.Quote(value), strings.Join(allowed, ", "), strictjson.Nearest(value, allowed))
 	}
 }

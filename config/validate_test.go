@@ -1,7 +1,7 @@
 package config_test
 
 import (
-	"encoding"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -241,10 +241,10 @@ func TestSize(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got, again config.Size
-		if err := got.UnmarshalText([]byte(tt.text)); err != nil || got != tt.want || got.String() != tt.back {
+		if err := got.UnmarshalJSON(fmt.Appendf(nil, "%q", tt.text)); err != nil || got != tt.want || got.String() != tt.back {
 			t.Errorf("%q = %d, %q, %v, want %d, %q", tt.text, got, got, err, tt.want, tt.back)
 		}
-		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != got {
+		if err := again.UnmarshalJSON(fmt.Appendf(nil, "%q", got.String())); err != nil || again != got {
 			t.Errorf("%q reads back as %d, %v", got, again, err)
 		}
 	}
@@ -257,7 +257,7 @@ func TestTextsThatAreRefused(t *testing.T) {
 		owner    config.Owners
 	)
 	tests := []struct {
-		into encoding.TextUnmarshaler
+		into interface{ UnmarshalJSON([]byte) error }
 		bad  []string
 	}{
 		{&size, []string{"", "Gi", "-1", "+1", "1.5Gi", "1g", "1gi", "1 Gi", " 1", "1GiB", "1GiGi", "0x10", "1e3", "1_000",
@@ -267,7 +267,7 @@ func TestTextsThatAreRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, bad := range tt.bad {
-			if err := tt.into.UnmarshalText([]byte(bad)); err == nil {
+			if err := tt.into.UnmarshalJSON(fmt.Appendf(nil, "%q", bad)); err == nil {
 				t.Errorf("%T reads %q as %v", tt.into, bad, tt.into)
 			}
 		}

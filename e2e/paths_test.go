@@ -196,7 +196,7 @@ func TestBadInputOfFileCallsAndGrants(t *testing.T) {
 			{"a control character", "read", `{"path":"fi\u001ble"}`, 400, "control character"},
 			{"NUL in base64", "read", `{"pathBase64":"ZgBs"}`, 400, "control character"},
 			{"4097 bytes and more", "write", `{"path":"` + long + `","content":"x"}`, 400, "more than 4096"},
-			{"an unknown key", "read", `{"path":"file","follow":true}`, 400, "unknown key follow"},
+			{"an unknown key", "read", `{"path":"file","follow":true}`, 400, "follow: unknown key"},
 			{"a move onto a file", "move", `{"from":"/home/dir/x","to":"/home/file"}`, 409, "exists"},
 			{"a move into itself", "move", `{"from":"/home/dir","to":"/home/dir/sub"}`, 400, "itself"},
 			{"remove the home", "remove", `{"path":"/home","recursive":true}`, 403, "has to stay"},

@@ -138,7 +138,7 @@ func TestWrapperRefusesSettings(t *testing.T) {
 		for settings, says := range map[string]string{
 			`{"network": {"allowUnixSockets": ["/var/run/docker.sock"]}}`:                "network.allowUnixSockets: sockets of the host",
 			`{"filesystem": {"denyRead": ["*.key"]}}`:                                    `filesystem.denyRead[0]: "*.key" is a pattern`,
-			`{"filesystem": {"denyRaed": []}}`:                                           "unknown key filesystem.denyRaed",
+			`{"filesystem": {"denyRaed": []}}`:                                           "filesystem.denyRaed: unknown key",
 			`{"network": {"allowedDomains": ["*"], "deniedDomains": ["a.example.org"]}}`: "nothing is filtered",
 			`{"network": {"allowedDomains": ["10.0.0.1"]}}`:                              "is an IP address",
 			`{`: "it is not JSON",

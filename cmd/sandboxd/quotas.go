@@ -7,12 +7,15 @@ import (
 
 // quotas are the bounds that the settings give.
 func quotas(cfg config.Config) quota.Limits {
-	all := cfg.Quotas.Total
+	bounds := func(q config.TotalQuota, requests int) quota.Bounds {
+		return quota.Bounds{
+			Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands, DetachedExecs: q.DetachedExecs,
+			Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes, RequestsPerSecond: requests,
+		}
+	}
+	user, token := cfg.Quotas.PerUser, cfg.Quotas.PerToken
 	return quota.Limits{
-		PerUser: quota.Bounds(cfg.Quotas.PerUser), PerToken: quota.Bounds(cfg.Quotas.PerToken),
-		Total: quota.Bounds{
-			Containers: all.Containers, ColdStarts: all.ColdStarts, Commands: all.Commands, DetachedExecs: all.DetachedExecs,
-			Processes: all.Processes, ExposedPorts: all.ExposedPorts, Sandboxes: all.Sandboxes,
-		},
+		PerUser: bounds(user.TotalQuota, user.RequestsPerSecond), PerToken: bounds(token.TotalQuota, token.RequestsPerSecond),
+		Total: bounds(cfg.Quotas.Total, 0),
 	}
 }

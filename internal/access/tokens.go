@@ -6,17 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 const (
@@ -52,9 +51,9 @@ type tokenEntry struct {
 	Token string `json:"token"`
 	// Users is a list of those for whom its bearer acts. Absent is everyone; null and an empty list are
 	// refused, lest something that was left out by mistake opens everything.
-	Users jsontext.Value `json:"users"`
-	// Quotas bound this token: they lower the settings' quotas.perToken.
-	Quotas quotaEntry `json:"quotas"`
+	Users []string `json:"users"`
+	// Quotas bound this token, by the keys of the settings' quotas.perToken: they lower those.
+	Quotas map[string]int `json:"quotas"`
 }
 
 // ReadTokens reads a tokens file, which must be a regular one that nobody but its owner can read or write.
@@ -93,9 +92,8 @@ func readPrivate(path string) ([]byte, error) {
 
 func parseTokens(text []byte) (*Tokens, error) {
 	var file tokensFile
-	err := json.Unmarshal(text, &file, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
-	if err != nil {
-		return nil, whatIsWrong(err)
+	if faults := strictjson.Decode(text, &file, strictjson.Options{Root: "the file", Secret: true}); len(faults) > 0 {
+		return nil, faults
 	}
 	if len(file.Tokens) == 0 {
 		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
@@ -123,23 +121,6 @@ func parseTokens(text []byte) (*Tokens, error) {
 	return tokens, nil
 }
 
-// whatIsWrong says where an error of JSON is, without a value: it may be a token.
-func whatIsWrong(err error) error {
-	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		if errors.Is(err, json.ErrUnknownName) {
-			return fmt.Errorf("unknown key at %s: the keys are tokens, in each of them name, token, users and quotas, and in quotas those of quotas.perToken in the settings", semantic.JSONPointer)
-		}
-		return fmt.Errorf("%s has a value of the wrong type", semantic.JSONPointer)
-	}
-	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return fmt.Errorf("%s is given more than once", syntactic.JSONPointer)
-		}
-		return fmt.Errorf("it is not JSON from byte %d on", syntactic.ByteOffset)
-	}
-	return errors.New("it is not JSON")
-}
-
 var (
 	tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 	// tokenText is what an Authorization header can hold (RFC 6750).
@@ -159,9 +140,11 @@ func (e tokenEntry) read() (known, error) {
 	case !tokenText.MatchString(e.Token):
 		return known{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
 	}
-	own, err := e.Quotas.read()
-	if err != nil {
-		return known{}, err
+	var own quota.Bounds
+	for _, name := range slices.Sorted(maps.Keys(e.Quotas)) {
+		if err := own.Set(name, e.Quotas[name]); err != nil {
+			return known{}, fmt.Errorf("%s: %w", strictjson.Path("quotas", name), err)
+		}
 	}
 	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{
 		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own},
@@ -169,15 +152,11 @@ func (e tokenEntry) read() (known, error) {
 	if e.Users == nil {
 		return k, nil
 	}
-	var names []string
-	if err := json.Unmarshal(e.Users, &names); err != nil {
-		return known{}, errors.New("users is no list of strings")
-	}
-	if len(names) == 0 {
+	if len(e.Users) == 0 {
 		return known{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
 	}
 	var ids []sandbox.UserID
-	for i, name := range names {
+	for i, name := range e.Users {
 		id, err := sandbox.ParseUserID(name)
 		if err != nil {
 			return known{}, fmt.Errorf("users[%d]: %w", i, err)

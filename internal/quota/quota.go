@@ -7,6 +7,8 @@ package quota
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -56,10 +58,25 @@ type Bounds struct {
 	RequestsPerSecond int
 }
 
-func (b Bounds) of(r Resource) int {
-	return [resources]int{
-		b.Containers, b.ColdStarts, b.Commands, b.DetachedExecs, b.Processes, b.ExposedPorts, b.Sandboxes, b.RequestsPerSecond,
+func (b *Bounds) at(r Resource) *int {
+	return [resources]*int{
+		&b.Containers, &b.ColdStarts, &b.Commands, &b.DetachedExecs, &b.Processes, &b.ExposedPorts, &b.Sandboxes, &b.RequestsPerSecond,
 	}[r]
+}
+
+func (b Bounds) of(r Resource) int { return *b.at(r) }
+
+// Set sets the bound of the resource that has this key in the settings.
+func (b *Bounds) Set(key string, bound int) error {
+	r := slices.Index(names[:], key)
+	switch {
+	case r < 0:
+		return fmt.Errorf("unknown key: want one of %s", strings.Join(names[:], ", "))
+	case bound < 1:
+		return fmt.Errorf("%d is less than 1: to take a token's rights away, remove it", bound)
+	}
+	*b.at(Resource(r)) = bound
+	return nil
 }
 
 // Limits are the bounds for each user, for each token that acts for some users alone, and for all together. A

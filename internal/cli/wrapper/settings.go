@@ -6,14 +6,7 @@
 // turns paths of the host into paths inside, and plan.go puts the call together.
 package wrapper
 
-import (
-	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "github.com/daycare-run/sandbox/internal/strictjson"
 
 // Settings are what a file says. The zero value gives a command its working directory to read, /tmp to write
 // to, and no network.
@@ -43,31 +36,11 @@ type Network struct {
 // Parse reads a settings file strictly: an unknown key or a wrong type is an error that names it, and so is
 // a key that would open more than the service does. The warnings are about keys that change nothing here.
 func Parse(text []byte) (s Settings, warnings []string, _ error) {
-	err := json.Unmarshal(text, &s, json.RejectUnknownMembers(true), json.MatchCaseInsensitiveNames(false))
-	var semantic *json.SemanticError
-	var syntactic *jsontext.SyntacticError
-	switch {
-	case err == nil:
-	case errors.Is(err, json.ErrUnknownName) && errors.As(err, &semantic):
-		return s, nil, fmt.Errorf("unknown key %s", dotted(semantic.JSONPointer))
-	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntactic):
-		return s, nil, fmt.Errorf("key %s is given twice", dotted(syntactic.JSONPointer))
-	case errors.As(err, &semantic):
-		return s, nil, fmt.Errorf("%s cannot be a JSON %s", dotted(semantic.JSONPointer), semantic.JSONKind)
-	default:
-		return s, nil, fmt.Errorf("it is not JSON: %w", err)
+	if faults := strictjson.Decode(text, &s, strictjson.Options{Root: "the file"}); len(faults) > 0 {
+		return s, nil, faults
 	}
 	if err := s.refused(); err != nil {
 		return s, nil, err
 	}
 	return s, s.warnings(), nil
-}
-
-// dotted is a JSON pointer as messages have it.
-func dotted(pointer jsontext.Pointer) string {
-	name := strings.Join(strings.FieldsFunc(string(pointer), func(r rune) bool { return r == '/' }), ".")
-	if name == "" {
-		return "the file"
-	}
-	return name
 }

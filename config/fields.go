@@ -1,0 +1,38 @@
+package config
+
+import (
+	"reflect"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
+)
+
+// faults is all that is wrong, as one error.
+type faults struct{ strictjson.Faults }
+
+// field is one setting of a Config.
+type field struct {
+	key      string // path in settings.json
+	variable string // name in the environment
+	live     bool   // takes effect without a restart
+	value    reflect.Value
+}
+
+// fields lists the settings of a section, which is addressable, in the order of the type.
+func fields(section reflect.Value, key, variable string) (list []field) {
+	for i := range section.NumField() {
+		tag, value := section.Type().Field(i).Tag, section.Field(i)
+		inner := key
+		if name := tag.Get("json"); name != "" {
+			inner = strictjson.Path(key, name)
+		}
+		if value.Kind() == reflect.Struct && tag.Get("env") == "" {
+			list = append(list, fields(value, inner, variable+tag.Get("envPrefix"))...)
+			continue
+		}
+		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("reload") == "live", value})
+	}
+	return list
+}
+
+// settings lists every setting of c.
+func settings(c *Config) []field { return fields(reflect.ValueOf(c).Elem(), "", prefix) }

@@ -1,0 +1,248 @@
+// Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests.
+// Whatever it does not know, cannot read or finds twice is a fault, and all faults come at once, each with the field.
+//
+// decode.go reads, fault.go has what is wrong and its words, nearest.go what was meant instead.
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Options say how a text is read and its faults are told.
+type Options struct {
+	// Root is what the whole is called in a fault, such as "the body".
+	Root string
+	// Secret keeps the text's values out of all faults.
+	Secret bool
+	// Moved are fields of former versions, and those that have taken their place.
+	Moved map[string]string
+}
+
+// mostFaults is how many faults are told; after them the rest goes unread.
+const mostFaults = 100
+
+var errEnough = errors.New("there are too many faults")
+
+// Decode sets what into points to from text, and returns all that is wrong with text. A field whose value is refused
+// keeps the one that it has; an item of a list is then zero, so that those after it keep their index. Lists and maps
+// are replaced. Where text is no longer JSON, the rest goes unread.
+//
+// Types that read themselves from JSON do (UnmarshalJSON), and say in Want what they would like instead.
+func Decode(text []byte, into any, how Options) Faults {
+	d := &decoder{
+		// Names that come twice are faults with a field of their own, not errors of syntax.
+		in:  jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)),
+		how: how,
+	}
+	err := d.value(reflect.ValueOf(into).Elem(), "")
+	if err == nil {
+		d.at = ""
+		end := d.in.InputOffset()
+		switch _, err = d.in.ReadToken(); err {
+		case nil:
+			d.faults = append(d.faults, Fault{position(text, end), "there is more after the first value", Syntax})
+		case io.EOF:
+			err = nil
+		}
+	}
+	if err != nil && err != errEnough {
+		d.faults = append(d.faults, d.syntax(text, err))
+	}
+	return d.faults
+}
+
+type decoder struct {
+	in     *jsontext.Decoder
+	how    Options
+	at     string // the field that was begun last
+	faults Faults
+}
+
+// value reads one value. Its error is one of syntax, after which nothing can be read.
+func (d *decoder) value(v reflect.Value, field string) error {
+	d.at = field
+	kind := d.in.PeekKind()
+	if _, ok := v.Addr().Interface().(json.Unmarshaler); ok {
+		return d.leaf(v, field)
+	}
+	switch want := v.Kind(); {
+	case want == reflect.Pointer && kind != 'n':
+		target := reflect.New(v.Type().Elem())
+		before := len(d.faults)
+		if err := d.value(target.Elem(), field); err != nil || len(d.faults) > before {
+			return err
+		}
+		v.Set(target)
+		return nil
+	case want == reflect.Struct && kind == '{':
+		return d.object(v, field)
+	case want == reflect.Map && kind == '{':
+		return d.dictionary(v, field)
+	case want == reflect.Slice && kind == '[':
+		return d.list(v, field)
+	}
+	return d.leaf(v, field)
+}
+
+// leaf reads a value that has no fields, or one of the wrong kind.
+func (d *decoder) leaf(v reflect.Value, field string) error {
+	raw, err := d.in.ReadValue()
+	if err != nil {
+		return err
+	}
+	if own, ok := v.Addr().Interface().(json.Unmarshaler); ok {
+		switch err := own.UnmarshalJSON(raw); {
+		case errors.Is(err, ErrKind):
+			return d.mistyped(v.Type(), field, raw)
+		case err != nil && d.how.Secret:
+			return d.refuse(Refused, field, "%s", err)
+		case err != nil:
+			return d.refuse(Refused, field, "%s %s", brief(raw), err)
+		}
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Struct, reflect.Map, reflect.Slice:
+		return d.mistyped(v.Type(), field, raw)
+	}
+	if raw.Kind() == 'n' {
+		return d.mistyped(v.Type(), field, raw)
+	}
+	switch err := json.Unmarshal(raw, v.Addr().Interface()); {
+	case errors.Is(err, strconv.ErrRange):
+		return d.refuse(Refused, field, "%s is out of range", brief(raw))
+	case err != nil:
+		return d.mistyped(v.Type(), field, raw)
+	}
+	return nil
+}
+
+func (d *decoder) list(v reflect.Value, field string) error {
+	if _, err := d.in.ReadToken(); err != nil {
+		return err
+	}
+	items := reflect.MakeSlice(v.Type(), 0, 0)
+	for i := 0; d.in.PeekKind() != ']'; i++ {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := d.value(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
+			return err
+		}
+		items = reflect.Append(items, item)
+	}
+	v.Set(items)
+	_, err := d.in.ReadToken()
+	return err
+}
+
+// object reads a struct.
+func (d *decoder) object(v reflect.Value, field string) error {
+	members := membersOf(v.Type())
+	return d.members(field, func(name string, again bool) (reflect.Value, error) {
+		if index, ok := members.index[name]; ok {
+			return v.FieldByIndex(index), nil
+		}
+		if again {
+			return reflect.Value{}, nil
+		}
+		full := Path(field, name)
+		hint := Nearest(name, members.names)
+		if now := d.how.Moved[full]; now != "" {
+			hint = ": it is " + now + " now"
+		}
+		return reflect.Value{}, d.refuse(Unknown, full, "unknown key%s", hint)
+	})
+}
+
+// dictionary reads a map, whose keys are the writer's own.
+func (d *decoder) dictionary(v reflect.Value, field string) error {
+	all := map[string]reflect.Value{}
+	err := d.members(field, func(name string, again bool) (reflect.Value, error) {
+		if !again {
+			all[name] = reflect.New(v.Type().Elem()).Elem()
+		}
+		return all[name], nil
+	})
+	if err != nil {
+		return err
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(all)))
+	for name, value := range all {
+		v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), value)
+	}
+	return nil
+}
+
+// members reads the members of an object into what target returns for their names; an invalid one is passed over.
+func (d *decoder) members(field string, target func(name string, again bool) (reflect.Value, error)) error {
+	if _, err := d.in.ReadToken(); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for d.in.PeekKind() != '}' {
+		token, err := d.in.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := token.String()
+		v, err := target(name, seen[name])
+		switch {
+		case err != nil:
+		case !v.IsValid():
+			err = d.in.SkipValue()
+		case seen[name]:
+			err = d.duplicate(Path(field, name))
+		default:
+			err = d.value(v, Path(field, name))
+		}
+		if err != nil {
+			return err
+		}
+		seen[name] = true
+	}
+	_, err := d.in.ReadToken()
+	return err
+}
+
+func (d *decoder) duplicate(field string) error {
+	raw, err := d.in.ReadValue()
+	switch {
+	case err != nil:
+		return err
+	case d.how.Secret:
+		return d.refuse(Duplicate, field, "is given more than once")
+	}
+	return d.refuse(Duplicate, field, "is given more than once, here as %s", brief(raw))
+}
+
+// members are the fields of a struct by their keys.
+type members struct {
+	index map[string][]int
+	names []string
+}
+
+var known sync.Map // members by reflect.Type
+
+func membersOf(t reflect.Type) members {
+	if found, ok := known.Load(t); ok {
+		return found.(members)
+	}
+	m := members{index: map[string][]int{}}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" && f.IsExported() {
+			m.index[name], m.names = f.Index, append(m.names, name)
+		}
+	}
+	known.Store(t, m)
+	return m
+}

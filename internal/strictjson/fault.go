@@ -1,0 +1,206 @@
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Kind is what sort of a fault it is.
+type Kind int
+
+// The kinds of faults.
+const (
+	Refused   Kind = iota // a value that was not taken
+	Unknown               // a key
+	Duplicate             // a key
+	Syntax                // the text is not JSON; Field is the place in it
+)
+
+// Fault is one thing that is wrong: the field, as a path such as docker.capAdd[1], and what is wrong with it.
+type Fault struct {
+	Field, Says string
+	Kind        Kind
+}
+
+// Error returns the field and what is wrong with it, in one line.
+func (f Fault) Error() string { return f.Field + ": " + f.Says }
+
+// Faults are all that is wrong, as one error.
+type Faults []Fault
+
+// Error returns how many faults there are, and then each in a line of its own.
+func (f Faults) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d fault", len(f))
+	if len(f) > 1 {
+		b.WriteByte('s')
+	}
+	for _, one := range f {
+		b.WriteString("\n  " + one.Error())
+	}
+	return b.String()
+}
+
+// Add appends the fault that a field's value cannot be used.
+func (f *Faults) Add(field, format string, args ...any) {
+	*f = append(*f, Fault{Field: field, Says: fmt.Sprintf(format, args...)})
+}
+
+// First returns the first fault; nil if there is none.
+func (f Faults) First() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return f[0]
+}
+
+func (d *decoder) refuse(kind Kind, field, format string, args ...any) error {
+	if field == "" {
+		field = d.how.Root
+	}
+	d.faults = append(d.faults, Fault{field, fmt.Sprintf(format, args...), kind})
+	if len(d.faults) == mostFaults {
+		return errEnough
+	}
+	return nil
+}
+
+func (d *decoder) mistyped(want reflect.Type, field string, raw jsontext.Value) error {
+	got := brief(raw)
+	if number := want.Kind() >= reflect.Int && want.Kind() <= reflect.Float64; d.how.Secret && !(number && raw.Kind() == '0') {
+		got = kindName(raw.Kind())
+	}
+	return d.refuse(Refused, field, "want %s, got %s", Want(want), got)
+}
+
+// syntax is the fault with the place where the text stops to be JSON, without the decoder's own words for it.
+func (d *decoder) syntax(text []byte, err error) Fault {
+	offset := int64(len(text))
+	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		offset, err = s.ByteOffset, s.Err
+	}
+	place := position(text, offset)
+	if d.at != "" {
+		place += ", near " + d.at
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return Fault{place, "the JSON ends too early", Syntax}
+	}
+	return Fault{place, fmt.Sprintf("cannot be read as JSON: %v", err), Syntax}
+}
+
+func position(text []byte, offset int64) string {
+	before := text[:min(offset, int64(len(text)))]
+	line := bytes.Count(before, []byte("\n")) + 1
+	column := len(before) - bytes.LastIndexByte(before, '\n')
+	return fmt.Sprintf("line %d, column %d", line, column)
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Path returns the field that is called name in another; empty for the whole. A name that could break a message is
+// quoted.
+func Path(field, name string) string {
+	if !plainKey.MatchString(name) {
+		name = Quote(name)
+	}
+	if field == "" {
+		return name
+	}
+	return field + "." + name
+}
+
+// mostShown is how much of a value a message shows, in bytes before escaping.
+const mostShown = 100
+
+// Quote writes a value into a message: escaped, so that it stays in its line, and cut, so that it stays readable.
+func Quote(value string) string {
+	if len(value) > mostShown {
+		return fmt.Sprintf("%q...", value[:mostShown])
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+// brief writes a JSON value into a message, in one line.
+func brief(raw jsontext.Value) string {
+	if text, err := Text(raw); err == nil {
+		return Quote(text)
+	}
+	compact := raw.Clone()
+	if err := compact.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
+		return Quote(raw.String())
+	}
+	if len(compact) > mostShown {
+		return strings.ToValidUTF8(string(compact[:mostShown]), "") + "..."
+	}
+	return compact.String()
+}
+
+// ErrKind is what UnmarshalJSON returns for a value that is not of the JSON kind that the type is written as.
+var ErrKind = errors.New("is of another kind")
+
+// Text returns what a JSON string says, for a type that reads itself from one; ErrKind for any other value.
+func Text(raw []byte) (string, error) {
+	if jsontext.Value(raw).Kind() != '"' {
+		return "", ErrKind
+	}
+	text, err := jsontext.AppendUnquote(nil, raw)
+	return string(text), err
+}
+
+// Want returns what a value of a type has to be, in the words of a message.
+func Want(t reflect.Type) string {
+	if own, ok := reflect.Zero(t).Interface().(interface{ Want() string }); ok {
+		return own.Want()
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return "an object"
+	case reflect.Pointer:
+		return Want(t.Elem())
+	case reflect.Slice:
+		return "a list of " + plural(t.Elem())
+	case reflect.Map:
+		return "an object of " + plural(t.Elem())
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}
+
+// plural returns what Want does, without its article and of more than one.
+func plural(t reflect.Type) string {
+	_, noun, _ := strings.Cut(Want(t), " ")
+	if first, rest, ok := strings.Cut(noun, " of "); ok {
+		return first + "s of " + rest
+	}
+	return noun + "s"
+}
+
+// kindName is a kind of JSON value in words.
+func kindName(kind jsontext.Kind) string {
+	switch kind {
+	case 'n':
+		return "null"
+	case 't', 'f':
+		return kind.String()
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	case '[':
+		return "a list"
+	}
+	return "an object"
+}

@@ -1,0 +1,46 @@
+package strictjson
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Nearest returns " (did you mean x?)" for the known name that is nearest to name, or "" when none is
+// near.
+func Nearest(name string, known []string) string {
+	// More than a third of the letters wrong is a different word.
+	best, least := "", min(len(name)/3+1, 4)
+	for _, k := range known {
+		if max(len(k)-len(name), len(name)-len(k)) >= least {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// distance is the number of letters to insert, delete or replace to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
