@@ -18,9 +18,9 @@ type Mount struct {
 // Map translates paths over a list of mounts. It does not change after New, and any number of
 // goroutines may use it. The zero value has no mounts, so no path maps.
 //
-// ToHost(ToContainer(h)) is h for every host path h that maps. ToContainer(ToHost(c)) is c for every
+// Locate(ToContainer(h)) is h for every host path h that maps. ToContainer(Locate(c)) is c for every
 // container path c that maps, with one exception that is in the nature of mounts: when the mounts show
-// a host path at two places, it has two names. Both lead ToHost to it, and ToContainer answers one of
+// a host path at two places, it has two names. Both lead Locate to it, and ToContainer answers one of
 // them, always the same: the one under the longest host mount, and where one host path is mounted
 // twice, under the container path that sorts first.
 type Map struct {
@@ -121,30 +121,8 @@ func (m Map) Parse(written string) (ContainerPath, error) {
 	return ParseContainer(written)
 }
 
-// ToHost returns the host path that the container shows at p. The error is of class ErrNotFound when p
-// is under no mount, and ErrInvalidArgument when p is zero or the host path would be longer than
-// MaxLen.
-func (m Map) ToHost(p ContainerPath) (HostPath, error) {
-	if p.IsZero() {
-		return HostPath{}, containerFault("", "is empty")
-	}
-	mount, rest, ok := m.find(p)
-	if !ok {
-		return HostPath{}, unmapped(p)
-	}
-	name := join(mount.Host.name, rest)
-	if len(name) > MaxLen {
-		return HostPath{}, &Error{
-			Host: name,
-			err: fmt.Errorf("cannot find path %s on the host: its name there has more than %d bytes: %w",
-				shown(p.name), MaxLen, errdefs.ErrInvalidArgument),
-		}
-	}
-	return HostPath{name}, nil
-}
-
 // Locate returns the mount that shows p and the path of p below it, relative and clean; "." is the
-// mount itself. It is ToHost for those who open a path beneath a root. The error is of class
+// mount itself. The error is of class
 // ErrNotFound when p is under no mount, and ErrInvalidArgument when p is zero.
 func (m Map) Locate(p ContainerPath) (Mount, string, error) {
 	if p.IsZero() {

@@ -43,7 +43,7 @@ func checkRoundTrip(t *testing.T, seen []pathmap.ContainerPath, mounts ...pathma
 	}
 	names := make(map[pathmap.HostPath][]pathmap.ContainerPath)
 	for _, c := range seen {
-		if h, err := m.ToHost(c); err == nil {
+		if h, err := onHost(m, c); err == nil {
 			names[h] = append(names[h], c)
 		}
 	}
@@ -56,7 +56,7 @@ func checkRoundTrip(t *testing.T, seen []pathmap.ContainerPath, mounts ...pathma
 		if err != nil {
 			continue
 		}
-		if back, err := m.ToHost(c); err != nil || back != h {
+		if back, err := onHost(m, c); err != nil || back != h {
 			t.Fatalf("%v: %q became %q, and that %q, %v", mounts, h, c, back, err)
 		}
 		if len(names[h]) == 1 && names[h][0] != c {
@@ -95,7 +95,7 @@ func FuzzRoundTrip(f *testing.F) {
 			c, err := m.ToContainer(h)
 			switch {
 			case err == nil:
-				if back, err := m.ToHost(c); err != nil || back != h {
+				if back, err := onHost(m, c); err != nil || back != h {
 					t.Fatalf("%q: %q became %q, and that %q, %v", table, h, c, back, err)
 				}
 			case !errdefs.IsNotFound(err) && !errdefs.IsInvalidArgument(err):
@@ -105,13 +105,13 @@ func FuzzRoundTrip(f *testing.F) {
 			}
 		}
 		if c, err := pathmap.ParseContainer(name); err == nil {
-			if h, err := m.ToHost(c); err == nil {
+			if h, err := onHost(m, c); err == nil {
 				// c may be an alias of the answer, but both are names of one host path.
 				answer, err := m.ToContainer(h)
 				if err != nil {
 					t.Fatalf("%q: %q is %q, which has no name: %v", table, c, h, err)
 				}
-				if back, err := m.ToHost(answer); err != nil || back != h {
+				if back, err := onHost(m, answer); err != nil || back != h {
 					t.Fatalf("%q: %q is %q, named %q, which is %q, %v", table, c, h, answer, back, err)
 				}
 			}

@@ -53,14 +53,6 @@ func (f *Faults) Add(field, format string, args ...any) {
 	*f = append(*f, Fault{Field: field, Says: fmt.Sprintf(format, args...)})
 }
 
-// First returns the first fault; nil if there is none.
-func (f Faults) First() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return f[0]
-}
-
 func (d *decoder) refuse(kind Kind, field, format string, args ...any) error {
 	if field == "" {
 		field = d.how.Root
