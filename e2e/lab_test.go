@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -44,6 +45,7 @@ type lab struct {
 	place   *place
 	environ []string
 	wrap    []string // what sandboxd is started with
+	from    string   // the folder of sandboxd; empty is binaries
 	egress  string   // what the names of its networks begin with
 	engine  *docker.Client
 	client  *client.Client
@@ -150,7 +152,7 @@ func (l *lab) home(user string) string { return filepath.Join(l.dir, "users", us
 
 // start runs sandboxd and waits until it answers.
 func (l *lab) start() error {
-	argv := append(slices.Clone(l.wrap), filepath.Join(binaries, "sandboxd"))
+	argv := append(slices.Clone(l.wrap), filepath.Join(cmp.Or(l.from, binaries), "sandboxd"))
 	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ
 	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log

@@ -267,6 +267,8 @@ fi
 if [ "${1:-}" = tests ]; then
 	setup_test_programs
 	setup_test_engine
+	step "The version before, for the tests of upgrades"
+	say "it is in $(scripts/before.sh)"
 	exit
 fi
 if [ "${1:-}" = engine ]; then

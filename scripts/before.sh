@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Builds the programs of the version before, whose containers and processes this version adopts, and prints where they
+# are. Needs the history of this repository.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly COMMIT=c07face7486f
+readonly BUILT=/usr/local/lib/daycare-sandbox-tests/version-$COMMIT
+
+if [ ! -d "$BUILT" ]; then
+	git cat-file -e "$COMMIT^{commit}" || {
+		echo "this checkout has no commit $COMMIT: fetch the whole history (git fetch --unshallow)" >&2
+		exit 1
+	}
+	sources=$(mktemp -d)
+	trap 'rm -rf "$sources" "$BUILT.new"' EXIT
+	git archive "$COMMIT" | tar -x -C "$sources"
+	mkdir -p "$BUILT.new"
+	CGO_ENABLED=0 go -C "$sources" build -trimpath -o "$BUILT.new/" ./cmd/...
+	mv "$BUILT.new" "$BUILT"
+fi
+echo "$BUILT"
