@@ -281,7 +281,7 @@ func (e *Egress) Stats() map[string]Stats {
 	for profile, g := range e.gates {
 		s := Stats{Containers: g.endpoints.count(), Forwarded: g.dns.Stats().Forwarded}
 		if g.guard != nil {
-			s.Connections = g.guard.Stats().Open
+			s.Connections = g.guard.Open()
 		}
 		stats[profile] = s
 	}

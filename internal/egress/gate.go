@@ -170,8 +170,10 @@ func (g *gate) startGuard(life context.Context) error {
 	if g.cables == nil {
 		return nil
 	}
+	limits := guard.DefaultLimits()
+	limits.Connections = g.owner.cfg.MaxConnections
 	opened, err := guard.New(guard.Config{
-		TLS: guard.Endpoint{Listener: g.cables.TLS}, HTTP: guard.Endpoint{Listener: g.cables.HTTP},
+		TLS: g.cables.TLS, HTTP: g.cables.HTTP,
 		Client: g.endpoints.guardClient,
 		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
 			return g.dns.Resolve(ctx, client.(*endpoint).asks, name)
@@ -181,7 +183,7 @@ func (g *gate) startGuard(life context.Context) error {
 		},
 		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return g.admits.Admits(addr) },
 		Decided:    g.connected,
-		Limits:     guard.Limits{Connections: g.owner.cfg.MaxConnections},
+		Limits:     limits,
 		Budget:     g.owner.budget,
 		Logger:     g.owner.cfg.Log,
 	})

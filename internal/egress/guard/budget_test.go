@@ -198,21 +198,19 @@ func TestHeadsAreBounded(t *testing.T) {
 // held is what the kernel has in the buffers of a guard's TLS connections.
 func (r *rig) held() (bytes, sockets int) {
 	sum := make(chan [2]int)
-	r.pollers[0].post(func() {
+	r.loops[0].Post(func() {
 		var all [2]int
-		for fd := range r.pollers[0].ends {
-			var info [9]uint32 // SO_MEMINFO
-			if rawGet(int(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, unsafe.Pointer(&info), unsafe.Sizeof(info)) == nil {
-				all[0] += int(info[0] + info[6]) // what has been received, and what is to be sent
-				all[1]++
-			}
-		}
-		for l := range r.pollers[0].links {
-			for _, s := range []*stream{&l.up, &l.down} {
-				if s.pipe != nil {
-					all[0] += s.pipe.held
+		for s := range r.loops[0].Sessions() {
+			for _, fd := range []int{s.Client.FD(), s.Origin.FD()} {
+				var info [9]uint32 // SO_MEMINFO
+				size := uint32(unsafe.Sizeof(info))
+				_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+				if errno == 0 {
+					all[0] += int(info[0] + info[6]) // what has been received, and what is to be sent
+					all[1]++
 				}
 			}
+			all[0] += s.InPipes()
 		}
 		sum <- all
 	})
@@ -273,14 +271,14 @@ func TestAClientThatHasGone(t *testing.T) {
 		o := take(t, origin)
 		r.decided(Allowed, "allowed.example", reasonAllowed)
 		leave(c)
-		eventually(t, "a client that "+what+" still counts", func() bool { return r.Stats().Open == 0 })
+		eventually(t, "a client that "+what+" still counts", func() bool { return r.Open() == 0 })
 		_, _ = io.Copy(io.Discard, o)
 	}
 	c := dial(t, r.http)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
 	take(t, origin)
 	reset(c)
-	eventually(t, "a client of HTTP that resets still counts", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "a client of HTTP that resets still counts", func() bool { return r.Open() == 0 })
 }
 
 // A client that has gone while its name is resolved, too.
@@ -293,6 +291,6 @@ func TestAClientThatHasGoneBeforeItsNameIsKnown(t *testing.T) {
 	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
 	<-asked
 	_ = c.Close()
-	eventually(t, "it still counts", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "it still counts", func() bool { return r.Open() == 0 })
 	r.undecided()
 }

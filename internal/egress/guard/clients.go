@@ -13,8 +13,8 @@ type identity struct {
 	done   <-chan struct{}
 }
 
-// tenant is a client that has had connections, until it is revoked.
-type tenant struct {
+// clientState is what is kept of a client that has had connections, until it is revoked.
+type clientState struct {
 	flows map[*flow]bool // true while the flow is undecided
 	plain int
 	// undecided is how many of flows are.
@@ -24,7 +24,7 @@ type tenant struct {
 // clients are those that have had connections.
 type clients struct {
 	mu     sync.Mutex
-	active map[identity]*tenant
+	active map[identity]*clientState
 	closed bool
 }
 
@@ -51,7 +51,7 @@ func (cs *clients) enter(ctx context.Context, f *flow) admission {
 	}
 	t := cs.active[f.who]
 	if t == nil {
-		t = &tenant{flows: map[*flow]bool{}}
+		t = &clientState{flows: map[*flow]bool{}}
 		cs.active[f.who] = t
 		g.running.Go(func() { cs.watch(ctx, f.who, t) })
 	}
@@ -59,19 +59,19 @@ func (cs *clients) enter(ctx context.Context, f *flow) admission {
 	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided || f.plain && t.plain >= most.HTTPConnections {
 		return full
 	}
-	f.tenant = t
+	f.state = t
 	t.flows[f] = true
 	t.undecided++
 	if f.plain {
 		t.plain++
 	}
-	g.counts.open.Add(1)
+	g.open.Add(1)
 	return admitted
 }
 
 // watch ends a client's flows when it is revoked. It outlives them: a program that makes one connection
 // after the other would start it for each.
-func (cs *clients) watch(ctx context.Context, who identity, t *tenant) {
+func (cs *clients) watch(ctx context.Context, who identity, t *clientState) {
 	select {
 	case <-who.done:
 		cs.mu.Lock()
@@ -88,18 +88,18 @@ func (cs *clients) watch(ctx context.Context, who identity, t *tenant) {
 func (cs *clients) decided(f *flow) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if t := f.tenant; t.flows[f] {
+	if t := f.state; t.flows[f] {
 		t.flows[f] = false
 		t.undecided--
 	}
 }
 
 func (cs *clients) leave(f *flow) {
-	f.guard.counts.open.Add(-1)
+	f.guard.open.Add(-1)
 	f.release()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	t := f.tenant
+	t := f.state
 	if t.flows[f] {
 		t.undecided--
 	}

@@ -1,9 +1,6 @@
 package guard
 
-import (
-	"net/netip"
-	"sync/atomic"
-)
+import "net/netip"
 
 // Verdict is what became of one TLS connection or one HTTP request.
 type Verdict string
@@ -30,7 +27,6 @@ const (
 	reasonBadName     = "what was asked for is not a host name"
 	reasonBadPort     = "the request names another port than the one it was sent to"
 	reasonConnect     = "CONNECT is not allowed: there is no proxy to ask"
-	reasonDirect      = "the guard itself was dialled"
 	reasonNotPublic   = "the name has no address that this call may reach"
 	reasonOtherName   = "the second ClientHello asks for another name"
 	reasonNotTLS      = "what was sent to the TLS port is not TLS"
@@ -82,44 +78,8 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// Stats counts decisions by verdict, since the start.
-type Stats struct {
-	Allowed, Denied, Malformed, Failed, Limited uint64
-	// Unknown counts the connections of sources that are no clients. They are no decisions.
-	Unknown uint64
-	// Open is how many connections of clients are open now.
-	Open int64
-}
-
-type counts struct {
-	allowed, denied, malformed, failed, limited, unknown atomic.Uint64
-	open                                                 atomic.Int64
-}
-
-// Stats may be called at any time.
-func (g *Guard) Stats() Stats {
-	c := &g.counts
-	return Stats{
-		Allowed: c.allowed.Load(), Denied: c.denied.Load(), Malformed: c.malformed.Load(), Failed: c.failed.Load(),
-		Limited: c.limited.Load(), Unknown: c.unknown.Load(), Open: c.open.Load(),
-	}
-}
-
-// decide counts and tells.
+// decide reports a verdict.
 func (f *flow) decide(name string, r *refusal) {
-	c := &f.guard.counts
-	switch r.verdict {
-	case Allowed:
-		c.allowed.Add(1)
-	case Denied:
-		c.denied.Add(1)
-	case Malformed:
-		c.malformed.Add(1)
-	case Failed:
-		c.failed.Add(1)
-	case Limited:
-		c.limited.Add(1)
-	}
 	f.guard.cfg.Decided(Decision{
 		Client: f.client, Source: f.who.source, Name: name, Port: f.port,
 		Verdict: r.verdict, Reason: r.reason, Err: r.err,

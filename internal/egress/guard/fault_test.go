@@ -57,6 +57,6 @@ func TestWhoseFaultAnAnswerIs(t *testing.T) {
 	r.decided(Allowed, "allowed.example", reasonAllowed)
 	_ = c.Close()
 	readAll(o)
-	eventually(t, "the connection stays", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "the connection stays", func() bool { return r.Open() == 0 })
 	r.undecided()
 }

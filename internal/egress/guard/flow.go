@@ -11,30 +11,24 @@ type flow struct {
 	guard  *Guard
 	client Client
 	who    identity
-	tenant *tenant // once the flow has been admitted
+	state  *clientState // once the flow has been admitted
 	port   uint16
 	plain  bool
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
-	heard   room
+	kept    room
 	// cut ends the flow at once; any goroutine may call it, and it does not wait.
 	cut func()
 }
 
 // enter finds whose connection a socket is, and counts it in. It reports false for one that must end now.
-func (f *flow) enter(life context.Context, socket int, source netip.Addr, here netip.AddrPort) bool {
+func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	g := f.guard
 	client, known := g.cfg.Client(source)
 	if !known {
-		g.counts.unknown.Add(1)
 		return false
 	}
 	f.client, f.who = client, identity{source, client.Done()}
-	dialled, err := g.cfg.Dialled(socket, here)
-	if err != nil || !here.IsValid() || dialled.Port() != f.port {
-		f.decide("", &refusal{verdict: Denied, reason: reasonDirect, err: err})
-		return false
-	}
 	if !f.reserve() {
 		f.decide("", &refusal{verdict: Limited, reason: reasonSockets})
 		return false

@@ -18,7 +18,7 @@ import (
 
 // forwarding is one request on its way.
 type forwarding struct {
-	web     *web
+	session *httpSession
 	name    string
 	decided atomic.Bool
 	// answered says that the head of the answer has come.
@@ -37,27 +37,27 @@ func forwardingOf(ctx context.Context) *forwarding {
 // that was is told by blame.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
-		fw.web.decide(fw.name, r)
+		fw.session.decide(fw.name, r)
 	}
 }
 
 // blame tells who has broken off a request that was passed on. When the connection ends, nobody has.
 func (fw *forwarding) blame(r *refusal) {
-	if fw.web.life.Err() == nil {
+	if fw.session.life.Err() == nil {
 		fw.decided.Store(true)
-		fw.web.decide(fw.name, r)
+		fw.session.decide(fw.name, r)
 	}
 }
 
 // RoundTrip uses the transport of the client's own connection.
 func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
-	return forwardingOf(r.Context()).web.transport.RoundTrip(r)
+	return forwardingOf(r.Context()).session.transport.RoundTrip(r)
 }
 
 // forward passes an allowed request on, and its answer back.
-func (w *web) forward(to http.ResponseWriter, r *http.Request, name string) {
-	fw := &forwarding{web: w, name: name}
-	life, cancel := context.WithCancel(w.life)
+func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name string) {
+	fw := &forwarding{session: s, name: name}
+	life, cancel := context.WithCancel(s.life)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
@@ -76,13 +76,13 @@ func (w *web) forward(to http.ResponseWriter, r *http.Request, name string) {
 		fw.body = &clientBody{ReadCloser: r.Body}
 		r.Body = fw.body
 	}
-	w.guard.proxy.ServeHTTP(to, r)
+	s.guard.proxy.ServeHTTP(to, r)
 }
 
 // halfClosed is called when the client has ended its half. It may still wait for the answer, though to net/http
 // that is the client's end, and so it ends the request's context.
 func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc) {
-	limits := fw.web.guard.cfg.Limits
+	limits := fw.session.guard.cfg.Limits
 	end := time.AfterFunc(limits.HalfClosedIdle, cancel)
 	silent := time.AfterFunc(limits.HalfClosedAnswer, func() {
 		if !fw.answered.Load() {
@@ -99,14 +99,14 @@ func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
 
 // newTransport makes what connects to origins for one client connection. Its pool is keyed by
 // name, and each name was allowed to this client when it was connected to.
-func (w *web) newTransport() *http.Transport {
+func (s *httpSession) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			name, _, err := net.SplitHostPort(addr)
 			if err != nil {
 				return nil, fmt.Errorf("cannot connect to %q: %w", addr, err)
 			}
-			c, refused := w.connect(ctx, name)
+			c, refused := s.connect(ctx, name)
 			if refused != nil {
 				return nil, refused
 			}
@@ -120,7 +120,7 @@ func (w *web) newTransport() *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 		ReadBufferSize:         2 << 10,
 		WriteBufferSize:        1 << 10,
-		Protocols:              w.guard.web.Protocols,
+		Protocols:              s.guard.server.Protocols,
 	}
 }
 

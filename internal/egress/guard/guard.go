@@ -11,13 +11,11 @@
 // one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
-// After that the bytes are spliced in the kernel, through a pipe that a connection has only while there is
-// something to move; where no pipe is to be had they are copied. TLS connections have no goroutines. A few
-// pollers serve all of them, each with one goroutine that waits for what the kernel has to tell; see poller. A
-// link is one connection: what it does next is one of its methods, which goes as far as it can without waiting.
+// After that the bytes are spliced in the kernel. TLS connections have no goroutines: see package poller. A session is
+// one connection: its next step is one of its methods, which goes as far as it can without waiting.
 //
-// Turns go by user, not by connection (turns for TLS, gate for HTTP), and so does what a connection takes of the
-// host: descriptors, ports, and bytes in this process and in the kernel (reserve).
+// Turns go by user, not by connection (by the poller for TLS, by a semaphore for HTTP), and so does what a connection
+// takes of the host: descriptors, ports, and bytes in this process and in the kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written anew by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
@@ -28,32 +26,33 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
 // Guard accepts the redirected connections. Make one with New.
 type Guard struct {
 	cfg     Config
-	budget  *budget.Connections
 	clients clients
-	counts  counts
-	gate    *gate
-	web     *http.Server
+	open    atomic.Int64 // connections of clients
+	turns   *semaphore
+	server  *http.Server
 	proxy   *httputil.ReverseProxy
 
-	listeners []*net.TCPListener
-	pollers   []*poller
-	stop      context.CancelFunc
-	running   sync.WaitGroup
+	loops   []*poller.Loop
+	stop    context.CancelFunc
+	running sync.WaitGroup
 }
 
 // New checks cfg and makes a guard that does nothing until Start.
@@ -61,63 +60,51 @@ func New(cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("cannot make the guard: %w", err)
 	}
-	g := &Guard{cfg: cfg.withDefaults()}
-	if g.cfg.Budget == nil {
-		own, err := budget.NewConnections(0)
-		if err != nil {
-			return nil, fmt.Errorf("cannot make the guard: %w", err)
-		}
-		g.cfg.Budget = own
+	cfg.TLSPort, cfg.HTTPPort = cmp.Or(cfg.TLSPort, 443), cmp.Or(cfg.HTTPPort, 80)
+	if cfg.Decided == nil {
+		cfg.Decided = func(Decision) {}
 	}
-	g.budget = g.cfg.Budget
-	g.clients.active = map[identity]*tenant{}
-	g.gate = newGate(runtime.GOMAXPROCS(0))
+	g := &Guard{cfg: cfg}
+	g.clients.active = map[identity]*clientState{}
+	g.turns = newSemaphore(runtime.GOMAXPROCS(0))
 	g.proxy = g.newProxy()
-	g.web = g.newServer()
+	g.server = g.newServer()
 	return g, nil
 }
 
-// Start listens and returns; it is called once. Connections are served until Shutdown, or until ctx
+// Start begins to accept and returns; it is called once. Connections are served until Shutdown, or until ctx
 // ends, after which Shutdown must still be called.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
-	var faults []error
-	for _, at := range []Endpoint{g.cfg.TLS, g.cfg.HTTP} {
-		l, err := at.listen(ctx)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		g.listeners = append(g.listeners, l)
-	}
-	if len(faults) == 0 {
-		faults = append(faults, g.makePollers(ctx, g.listeners[0]))
-	}
-	if err := errors.Join(faults...); err != nil {
+	if err := g.makeLoops(ctx); err != nil {
 		g.stop()
 		g.closeListeners()
-		for _, p := range g.pollers {
-			p.close()
+		for _, l := range g.loops {
+			l.Close()
 		}
 		return fmt.Errorf("cannot start the guard: %w", err)
 	}
-	plain := &door{TCPListener: g.listeners[1], guard: g, life: ctx}
-	g.web.BaseContext = func(net.Listener) context.Context { return ctx }
-	for _, p := range g.pollers {
-		g.running.Go(p.run)
+	plain := &httpListener{TCPListener: g.cfg.HTTP, guard: g, life: ctx}
+	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
+	for _, l := range g.loops {
+		g.running.Go(func() {
+			if err := l.Run(); err != nil {
+				g.cfg.Logger.Error().Err(err).Msg("guard stopped serving TLS connections")
+			}
+		})
 	}
 	g.running.Go(func() {
-		if err := g.web.Serve(plain); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+		if err := g.server.Serve(plain); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
 			g.cfg.Logger.Error().Err(err).Msg("guard stopped accepting HTTP")
 		}
 	})
 	g.running.Go(func() {
 		<-ctx.Done()
 		g.closeListeners()
-		_ = g.web.Close()
+		_ = g.server.Close()
 		g.clients.abortAll()
-		for _, p := range g.pollers {
-			p.post(p.stop)
+		for _, l := range g.loops {
+			l.Post(l.Stop)
 		}
 	})
 	return nil
@@ -144,23 +131,30 @@ func (g *Guard) Shutdown(ctx context.Context) error {
 }
 
 func (g *Guard) closeListeners() {
-	for _, l := range g.listeners {
-		_ = l.Close()
-	}
+	_, _ = g.cfg.TLS.Close(), g.cfg.HTTP.Close()
 }
 
-// makePollers makes the pollers of TLS connections, as many as half of the processors: the other half is for
-// all else that the service does.
-func (g *Guard) makePollers(ctx context.Context, from *net.TCPListener) error {
+// makeLoops makes the loops of TLS connections, as many as half of the processors: the other half is for all else that
+// the service does.
+func (g *Guard) makeLoops(ctx context.Context) error {
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		p, err := newPoller(ctx, g)
+		l, err := poller.New()
 		if err != nil {
 			return err
 		}
-		g.pollers = append(g.pollers, p)
+		g.loops = append(g.loops, l)
 	}
-	if err := newAcceptor(g.pollers, from); err != nil {
-		return err
+	accepts := func(l *poller.Loop, fd int, source netip.Addr) *poller.Session {
+		if s := g.newSession(ctx, l, fd, source); s != nil {
+			return &s.Session
+		}
+		return nil
 	}
-	return from.Close() // the acceptor has a descriptor of its own
+	err := poller.Accept(g.loops, g.cfg.TLS, keepAlive, accepts, func(err error) {
+		g.cfg.Logger.Error().Err(err).Msg("guard cannot accept a TLS connection")
+	})
+	return errors.Join(err, g.cfg.TLS.Close()) // the loops have a descriptor of their own, which Go's poller does not watch
 }
+
+// Open returns how many connections of clients are open.
+func (g *Guard) Open() int64 { return g.open.Load() }

@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/httplog"
 )
 
-// web is a client's HTTP connection, with everything that was opened on its behalf.
-type web struct {
+// httpSession is a client's HTTP connection, with everything that was opened on its behalf.
+type httpSession struct {
 	*flow
 	socket    *socket // the client's
 	transport *http.Transport
@@ -34,9 +34,9 @@ type web struct {
 	socks   []*net.TCPConn
 }
 
-type webKey struct{}
+type sessionKey struct{}
 
-func webOf(ctx context.Context) *web { return ctx.Value(webKey{}).(*web) }
+func sessionOf(ctx context.Context) *httpSession { return ctx.Value(sessionKey{}).(*httpSession) }
 
 func (g *Guard) newServer() *http.Server {
 	most := g.cfg.Limits
@@ -50,10 +50,10 @@ func (g *Guard) newServer() *http.Server {
 		Protocols:                    new(http.Protocols),
 		ConnState:                    g.connState,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			w := c.(*conn).web
-			w.socket = c.(*conn).socket
-			w.transport, w.life = w.newTransport(), context.WithValue(w.context(ctx), webKey{}, w)
-			return w.life
+			s := c.(*conn).session
+			s.socket = c.(*conn).socket
+			s.transport, s.life = s.newTransport(), context.WithValue(s.context(ctx), sessionKey{}, s)
+			return s.life
 		},
 	}
 	server.Protocols.SetHTTP1(true)
@@ -62,97 +62,97 @@ func (g *Guard) newServer() *http.Server {
 
 // connState follows a connection. All calls for it but the first come from its own goroutine.
 func (g *Guard) connState(c net.Conn, state http.ConnState) {
-	w := c.(*conn).web
+	s := c.(*conn).session
 	switch state {
 	case http.StateNew:
 		// The handler's goroutine is the server's; this is how it is waited for.
 		g.running.Add(1)
 	case http.StateActive:
-		w.heads++
-		g.clients.decided(w.flow)
+		s.heads++
+		g.clients.decided(s.flow)
 	case http.StateHijacked:
-		w.hijacked = true
+		s.hijacked = true
 	case http.StateClosed:
-		if w.heads > w.requests && !w.refused.Load() {
-			w.decide("", malformed(reasonBadRequest))
+		if s.heads > s.requests && !s.refused.Load() {
+			s.decide("", malformed(reasonBadRequest))
 		}
-		w.leave()
+		s.leave()
 	}
 }
 
 // leave ends the connection in good order. It is called once, when the server is done with it.
-func (w *web) leave() {
-	w.transport.CloseIdleConnections() // before the client's is all that is left
-	w.end(func(c *net.TCPConn) { _ = c.Close() })
-	w.guard.clients.leave(w.flow)
-	w.guard.running.Done()
+func (s *httpSession) leave() {
+	s.transport.CloseIdleConnections() // before the client's is all that is left
+	s.end(func(c *net.TCPConn) { _ = c.Close() })
+	s.guard.clients.leave(s.flow)
+	s.guard.running.Done()
 }
 
 // abort ends the connection at once: what is still to be sent is thrown away.
-func (w *web) abort() { w.end(reset) }
+func (s *httpSession) abort() { s.end(reset) }
 
-func (w *web) end(how func(*net.TCPConn)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.aborted = true
-	if w.cancel != nil {
-		w.cancel()
+func (s *httpSession) end(how func(*net.TCPConn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aborted = true
+	if s.cancel != nil {
+		s.cancel()
 	}
-	for _, c := range w.socks {
+	for _, c := range s.socks {
 		how(c)
 	}
-	w.socks = nil
+	s.socks = nil
 }
 
 // context ends when the connection is aborted.
-func (w *web) context(parent context.Context) context.Context {
+func (s *httpSession) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.cancel = cancel
-	if w.aborted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+	if s.aborted {
 		cancel()
 	}
 	return ctx
 }
 
 // own has a socket end with w. One that comes too late is closed, and false returned.
-func (w *web) own(c *net.TCPConn) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.aborted {
+func (s *httpSession) own(c *net.TCPConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.aborted {
 		reset(c)
 		return false
 	}
-	w.socks = append(w.socks, c)
+	s.socks = append(s.socks, c)
 	return true
 }
 
 // disown closes a socket of w's.
-func (w *web) disown(c *net.TCPConn) error {
-	w.mu.Lock()
-	w.socks = slices.DeleteFunc(w.socks, func(one *net.TCPConn) bool { return one == c })
-	w.mu.Unlock()
+func (s *httpSession) disown(c *net.TCPConn) error {
+	s.mu.Lock()
+	s.socks = slices.DeleteFunc(s.socks, func(one *net.TCPConn) bool { return one == c })
+	s.mu.Unlock()
 	return c.Close()
 }
 
 func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
-	w := webOf(r.Context())
-	w.requests++
-	w.socket.inHead.Store(false)
+	s := sessionOf(r.Context())
+	s.requests++
+	s.socket.inHead.Store(false)
 	defer func() {
-		w.forget(0)
-		w.socket.inHead.Store(true)
-		if w.hijacked {
-			w.leave()
+		s.free(0)
+		s.socket.inHead.Store(true)
+		if s.hijacked {
+			s.leave()
 		}
 	}()
-	name, refused := requestName(r, w.port)
-	if refused == nil && !w.client.Allows(name) {
+	name, refused := requestName(r, s.port)
+	if refused == nil && !s.client.Allows(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
 	if refused != nil {
-		w.decide(name, refused)
+		s.decide(name, refused)
 		status := http.StatusForbidden
 		if refused.verdict == Malformed {
 			status = http.StatusBadRequest
@@ -160,7 +160,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 		refuse(to, status, name, *refused)
 		return
 	}
-	w.forward(to, r, name)
+	s.forward(to, r, name)
 }
 
 // requestName finds the one host that a request is for. In absolute form that is the URI's, and the

@@ -176,7 +176,7 @@ func TestWebSocket(t *testing.T) {
 			t.Error("the connection goes on")
 		}
 	}
-	eventually(t, "a connection stays", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "a connection stays", func() bool { return r.Open() == 0 })
 }
 
 // TestASwitchNobodyAskedFor: an origin cannot turn a request into a tunnel by itself.

@@ -56,8 +56,10 @@ func alone(ports string) error {
 		listeners[i] = l.(*net.TCPListener)
 	}
 	var users sync.Map
+	limits := DefaultLimits()
+	limits.HTTPConnections, limits.Undecided = 4096, 4096
 	g, err := New(Config{
-		TLS: Endpoint{Listener: listeners[0], Port: secure}, HTTP: Endpoint{Listener: listeners[1], Port: plain},
+		TLS: listeners[0], TLSPort: secure, HTTP: listeners[1], HTTPPort: plain,
 		Client: func(a netip.Addr) (Client, bool) {
 			client, _ := users.LoadOrStore(a, &fakeClient{user: a.String(), names: []string{"allowed.example"}})
 			return client.(Client), true
@@ -66,13 +68,7 @@ func alone(ports string) error {
 			return []netip.Addr{netip.MustParseAddr(c.(*fakeClient).user)}, nil
 		},
 		MayConnect: func(Client, netip.Addr) bool { return true },
-		Dialled: func(_ int, here netip.AddrPort) (netip.AddrPort, error) {
-			if here == peer(listeners[0].Addr()) {
-				return netip.AddrPortFrom(loopback, secure), nil
-			}
-			return netip.AddrPortFrom(loopback, plain), nil
-		},
-		Limits: Limits{HTTPConnections: 4096, Undecided: 4096},
+		Limits:     limits,
 		Budget: &budget.Connections{
 			Descriptors: budget.NewPool(1<<20, 0), Hellos: budget.NewPool(1<<30, 8<<20), Buffers: budget.NewPool(budget.TCPMemory(), 0),
 			Ports: budget.NewPorts(1 << 20),
@@ -180,7 +176,7 @@ func TestIdleConnectionsAreCheap(t *testing.T) {
 		addr             func(process) string
 	}{
 		{2000, "TLS", string(hello) + "ping", "\x15\x03\x03\x00\x02\x01\x00ping", func(p process) string { return p.tls }},
-		{defaults.HTTPConnections, "HTTP", "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n", "hello", func(p process) string { return p.plain }},
+		{DefaultLimits().HTTPConnections, "HTTP", "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n", "hello", func(p process) string { return p.plain }},
 	} {
 		p := startAlone(t, port, web)
 		before, fds := p.resident(t), p.descriptors(t)

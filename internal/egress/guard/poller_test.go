@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/egress/budget"
 )
 
 // unanswering is an address of this machine that answers no connection: the kernel's queue for it is full.
@@ -83,7 +81,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("the %s: %v", what, err)
 		}
 	}
-	eventually(t, "the connection stays", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "the connection stays", func() bool { return r.Open() == 0 })
 }
 
 // What is known need not be asked for.
@@ -113,11 +111,13 @@ func TestBothEndsAreKeptAlive(t *testing.T) {
 	r := newRig(t, port, 0, nil)
 	established(r, origin)
 	got := make(chan [2]int, 2)
-	r.pollers[0].post(func() {
-		for fd := range r.pollers[0].ends {
-			on, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
-			idle, _ := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
-			got <- [2]int{on, idle}
+	r.loops[0].Post(func() {
+		for s := range r.loops[0].Sessions() {
+			for _, fd := range []int{s.Client.FD(), s.Origin.FD()} {
+				on, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+				idle, _ := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+				got <- [2]int{on, idle}
+			}
 		}
 	})
 	for range 2 {
@@ -171,32 +171,9 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// TestAStreamHasItsTurn: one that always has more to move stops, and says that it could go on.
-func TestAStreamHasItsTurn(t *testing.T) {
-	open := func(path string, how int) int {
-		t.Helper()
-		fd, err := unix.Open(path, how|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		return fd
-	}
-	p := &poller{pipes: budget.NewPool(pipesMost, 0)}
-	s := &stream{from: &end{fd: open("/dev/zero", unix.O_RDONLY), readable: true}, to: &end{fd: open("/dev/null", unix.O_WRONLY), writable: true}}
-	moved, more, err := p.move(s)
-	if !moved || !more || err != nil {
-		t.Errorf("moved %t, more %t, %v", moved, more, err)
-	}
-	p.returnPipe(s)
-	for _, one := range p.spare {
-		one.close()
-	}
-}
-
 // TestManyComeAtOnce: more than are accepted in one turn.
 func TestManyComeAtOnce(t *testing.T) {
-	const many = 2*acceptShare + 1
+	const many = 100
 	first, others := make(chan bool, 1), make(chan bool)
 	first <- true
 	r := newRig(t, 1, 0, func(c *Config) {
@@ -214,17 +191,17 @@ func TestManyComeAtOnce(t *testing.T) {
 		dial(t, r.tls)
 	}
 	close(others)
-	eventually(t, "not all were accepted", func() bool { return r.Stats().Open == many })
+	eventually(t, "not all were accepted", func() bool { return r.Open() == many })
 }
 
-// TestManyPollers: connections are dealt out evenly, and work on each.
-func TestManyPollers(t *testing.T) {
+// TestManyLoops: connections are dealt out evenly, and work on each.
+func TestManyLoops(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
 	const each = 5
 	o := newTLSOrigin(t, echo, nil)
 	r := newRig(t, o.port, 0, nil)
-	if n := len(r.pollers); n != 4 {
-		t.Fatalf("%d pollers for 8 processors", n)
+	if n := len(r.loops); n != 4 {
+		t.Fatalf("%d loops for 8 processors", n)
 	}
 	var clients sync.WaitGroup
 	for i := range 4 * each {
@@ -246,16 +223,16 @@ func TestManyPollers(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	for i, p := range r.pollers {
-		links := make(chan int)
-		p.post(func() { links <- len(p.links) })
-		if n := <-links; n != each {
-			t.Errorf("poller %d has %d links", i, n)
+	for i, l := range r.loops {
+		sessions := make(chan int)
+		l.Post(func() { sessions <- len(l.Sessions()) })
+		if n := <-sessions; n != each {
+			t.Errorf("loop %d has %d sessions", i, n)
 		}
 	}
 }
 
-// TestNothingIsDoneByWhoIsGone: what is posted to a poller that has ended is refused, not forgotten.
+// TestNothingIsDoneByWhoIsGone: what is posted to a loop that has ended is refused, not forgotten.
 func TestNothingIsDoneByWhoIsGone(t *testing.T) {
 	r := newRig(t, 1, 0, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -263,26 +240,8 @@ func TestNothingIsDoneByWhoIsGone(t *testing.T) {
 	if err := r.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if r.pollers[0].post(func() { t.Error("done nevertheless") }) {
+	if r.loops[0].Post(func() { t.Error("done nevertheless") }) {
 		t.Error("taken")
-	}
-}
-
-// An event of a descriptor that was closed meanwhile is not taken for its successor's.
-func TestEventsOfOthers(t *testing.T) {
-	p := &poller{bell: -1, turns: turns{users: map[string]*turn{}}}
-	e := &end{link: &link{poller: p, flow: &flow{client: &fakeClient{}}, next: func(*link) { t.Error("taken for its own") }}, fd: 7, serial: 2}
-	p.ends = map[int32]*end{7: e}
-	p.happened(unix.EpollEvent{Fd: 7, Pad: 1, Events: unix.EPOLLIN})
-	if e.readable {
-		t.Error("it is readable")
-	}
-	stepped := false
-	e.link.next = func(*link) { stepped = true }
-	p.happened(unix.EpollEvent{Fd: 7, Pad: 2, Events: unix.EPOLLIN})
-	p.turns.round()
-	if !e.readable || e.writable || !stepped {
-		t.Error("its own event was lost")
 	}
 }
 
@@ -314,7 +273,7 @@ func TestNoDescriptorStays(t *testing.T) {
 		mine = append(mine, c, o, dial(t, r.tls))
 	}
 	close(r.client.done)
-	eventually(t, "connections stay", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "connections stay", func() bool { return r.Open() == 0 })
 	for _, c := range mine {
 		_ = c.Close()
 	}
@@ -360,47 +319,47 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestLimitsBoundWhatWaits: who waits for a poller that is busy is counted already.
+// TestLimitsBoundWhatWaits: who waits for a loop that is busy is counted already.
 func TestLimitsBoundWhatWaits(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	r := newRig(t, 1, 0, func(c *Config) { c.Limits.Connections = 3 })
 	busy := make(chan bool)
-	r.pollers[1].post(func() { <-busy })
+	r.loops[1].Post(func() { <-busy })
 	for range 20 {
 		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
 			t.Cleanup(func() { _ = c.Close() })
 		}
 	}
-	eventually(t, "not all were decided", func() bool { return r.Stats().Limited == 17 })
-	if open := r.Stats().Open; open != 3 {
+	eventually(t, "not all were decided", func() bool { return r.counted(Limited) == 17 })
+	if open := r.Open(); open != 3 {
 		t.Errorf("%d are open", open)
 	}
 	close(busy)
 }
 
-// TestAPollerThatIsGone: connections that would have been its are reset, once, and the others served.
-func TestAPollerThatIsGone(t *testing.T) {
+// TestALoopThatIsGone: connections that would have been its are reset, once, and the others served.
+func TestALoopThatIsGone(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	r := newRig(t, 1, 0, nil)
-	gone := r.pollers[1]
-	gone.post(gone.stop)
-	eventually(t, "it does not end", func() bool { return !gone.post(func() {}) })
+	gone := r.loops[1]
+	gone.Post(gone.Stop)
+	eventually(t, "it does not end", func() bool { return !gone.Post(func() {}) })
 	for range 10 {
 		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
 			t.Cleanup(func() { _ = c.Close() })
 		}
 	}
 	served := func() int {
-		links := make(chan int)
-		r.pollers[0].post(func() { links <- len(r.pollers[0].links) })
-		return <-links
+		sessions := make(chan int)
+		r.loops[0].Post(func() { sessions <- len(r.loops[0].Sessions()) })
+		return <-sessions
 	}
-	eventually(t, "half of them are not open", func() bool { return served() == 5 && r.Stats().Open == 5 })
+	eventually(t, "half of them are not open", func() bool { return served() == 5 && r.Open() == 5 })
 
-	l := newLink(gone, boundSocket(t), loopback)
-	l.abandon()
-	l.reset()
-	if open := r.Stats().Open; open != 5 {
+	s := r.newSession(t.Context(), gone, boundSocket(t), loopback)
+	s.Reset()
+	s.Reset()
+	if open := r.Open(); open != 5 {
 		t.Errorf("%d are open", open)
 	}
 }

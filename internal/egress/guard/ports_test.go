@@ -35,7 +35,7 @@ func TestTheOriginKeepsThePort(t *testing.T) {
 		_, _ = io.WriteString(c, "goodbye")
 		_ = c.Close()
 	}
-	eventually(t, "connections stay", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "connections stay", func() bool { return r.Open() == 0 })
 	if n := timeWaits(t, port); n > each/20 {
 		t.Errorf("%d of %d ports are kept", n, each)
 	}
@@ -64,7 +64,7 @@ func TestHTTPLeavesNoPorts(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	eventually(t, "connections stay", func() bool { return r.Stats().Open == 0 })
+	eventually(t, "connections stay", func() bool { return r.Open() == 0 })
 	if n := timeWaits(t, port); n > each/20 {
 		t.Errorf("%d of %d ports are kept", n, each)
 	}

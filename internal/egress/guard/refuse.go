@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // TLS alerts give the program's library an ordinary error at once.
@@ -20,54 +22,54 @@ const (
 	lingerBytes = 64 << 10
 )
 
-// refuse tells the program that it may not, and the observer. Someone who connects and leaves without a
-// word has asked for nothing.
-func (l *link) refuse(r *refusal) {
-	raw := l.hello.raw
+// refuse tells the program by an alert, and reports the verdict. A client that connects and leaves without having sent
+// anything has asked for nothing.
+func (s *session) refuse(r *refusal) {
+	raw := s.hello.raw
 	if r.reason == reasonCutShort && len(raw) == 0 {
-		l.finish()
+		s.finish()
 		return
 	}
-	l.flow.decide(l.name, r)
+	s.flow.decide(s.name, r)
 	switch {
 	case r.verdict == Limited || len(raw) == 0 || raw[0] != recordHandshake:
-		l.reset()
+		s.Reset()
 	case r.verdict == Malformed:
-		l.alert(alertDecodeError)
+		s.alert(alertDecodeError)
 	case r.reason == reasonNotAllowed:
-		l.alert(alertAccessDenied)
+		s.alert(alertAccessDenied)
 	default:
-		l.alert(alertUnrecognizedName)
+		s.alert(alertUnrecognizedName)
 	}
 }
 
 // alert ends the connection from our side and waits a little for the program to do the same: if it were
 // closed while something is unread, the kernel would take the alert back.
-func (l *link) alert(alert byte) {
+func (s *session) alert(alert byte) {
 	const fatal = 2
-	l.client.unsent = []byte{recordAlert, 3, 3, 0, 2, fatal, alert}
-	if sent, _ := l.client.send(); !sent {
-		l.reset()
+	s.Client.Unsent = []byte{recordAlert, 3, 3, 0, 2, fatal, alert}
+	if sent, _ := s.Client.Send(); !sent {
+		s.Reset()
 		return
 	}
-	rawShutdown(l.client.fd, unix.SHUT_WR)
-	l.unheard = lingerBytes
-	l.next = (*link).awaitEnd
-	l.poller.within(l, lingerTime, (*link).finish)
-	l.awaitEnd()
+	sock.Shutdown(s.Client.FD(), unix.SHUT_WR)
+	s.lingering = lingerBytes
+	s.next = (*session).awaitEnd
+	s.Within(lingerTime, s.finish)
+	s.awaitEnd()
 }
 
-func (l *link) awaitEnd() {
+func (s *session) awaitEnd() {
 	var p [4 << 10]byte
-	for l.unheard > 0 {
-		n, err := l.client.Read(p[:])
-		if errors.Is(err, errAgain) {
+	for s.lingering > 0 {
+		n, err := s.Client.Read(p[:])
+		if errors.Is(err, sock.Again) {
 			return
 		}
 		if err != nil {
 			break
 		}
-		l.unheard -= n
+		s.lingering -= n
 	}
-	l.finish()
+	s.finish()
 }

@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +41,7 @@ type rig struct {
 	t         testing.TB
 	client    *fakeClient // the one at 127.0.0.1
 	decisions chan Decision
+	counts    sync.Map // of decisions by Verdict
 	tls, http string
 }
 
@@ -52,27 +55,23 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 		client: &fakeClient{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
 	}
 	cfg := Config{
-		TLS:        Endpoint{Listener: listen(t), Port: max(tlsPort, 1)},
-		HTTP:       Endpoint{Listener: listen(t), Port: max(httpPort, 1)},
+		TLS: listen(t), TLSPort: max(tlsPort, 1),
+		HTTP: listen(t), HTTPPort: max(httpPort, 1),
 		Client:     func(a netip.Addr) (Client, bool) { return r.client, a == loopback },
 		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
 		MayConnect: func(_ Client, a netip.Addr) bool { return a == loopback },
 		Decided: func(d Decision) {
+			count, _ := r.counts.LoadOrStore(d.Verdict, &atomic.Int64{})
+			count.(*atomic.Int64).Add(1)
 			select {
 			case r.decisions <- d:
 			default:
 			}
 		},
+		Limits: DefaultLimits(), Budget: budgets(),
 		Logger: zerolog.Nop(),
 	}
-	r.tls, r.http = cfg.TLS.Listener.Addr().String(), cfg.HTTP.Listener.Addr().String()
-	cfg.Dialled = func(_ int, here netip.AddrPort) (netip.AddrPort, error) {
-		port := cfg.TLS.Port
-		if here.String() == r.http {
-			port = cfg.HTTP.Port
-		}
-		return netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), port), nil
-	}
+	r.tls, r.http = cfg.TLS.Addr().String(), cfg.HTTP.Addr().String()
 	if change != nil {
 		change(&cfg)
 	}
@@ -90,7 +89,7 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 		if err := g.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if open := g.Stats().Open; open != 0 {
+		if open := g.Open(); open != 0 {
 			t.Errorf("%d connections are open after Shutdown", open)
 		}
 	})
@@ -122,6 +121,12 @@ func (r *rig) decided(verdict Verdict, name, reason string) Decision {
 		r.t.Fatalf("nothing was decided, want %s %q (%s)", verdict, name, reason)
 		return Decision{}
 	}
+}
+
+// counted returns how many decisions there were.
+func (r *rig) counted(v Verdict) int64 {
+	count, _ := r.counts.LoadOrStore(v, &atomic.Int64{})
+	return count.(*atomic.Int64).Load()
 }
 
 func (r *rig) undecided() {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // socket is one of net/http's connections. What it reads and writes takes its user's turn, and what is read of a
@@ -15,7 +17,7 @@ type socket struct {
 	net.Conn // tcp, without its ways around Read and Write
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
-	web      *web
+	session  *httpSession
 	// inHead says that what is read next is a head.
 	inHead atomic.Bool
 }
@@ -25,27 +27,27 @@ const socketShare = 64 << 10
 
 var errNoRoom = errors.New("the user's budget for heads of HTTP is used up")
 
-func newSocket(c *net.TCPConn, raw syscall.RawConn, w *web) *socket {
-	s := &socket{Conn: c, tcp: c, raw: raw, web: w}
+func newSocket(c *net.TCPConn, raw syscall.RawConn, w *httpSession) *socket {
+	s := &socket{Conn: c, tcp: c, raw: raw, session: w}
 	s.inHead.Store(true)
 	return s
 }
 
 func (s *socket) Read(p []byte) (n int, err error) {
 	var failed error
-	g, user := s.web.guard.gate, s.web.client.User()
+	turns, user := s.session.guard.turns, s.session.client.User()
 	err = s.raw.Read(func(fd uintptr) bool {
-		g.enter(user)
-		defer g.leave()
-		n, failed = rawRead(int(fd), p[:min(len(p), socketShare)])
-		return failed != errAgain
+		turns.acquire(user)
+		defer turns.release()
+		n, failed = sock.Read(int(fd), p[:min(len(p), socketShare)])
+		return failed != sock.Again
 	})
 	switch {
 	case err != nil || failed != nil:
 		return 0, s.fault("read", err, failed)
 	case n == 0 && len(p) > 0:
 		return 0, io.EOF
-	case s.inHead.Load() && !s.web.hear(n):
+	case s.inHead.Load() && !s.session.keep(n):
 		return 0, s.fault("read", errNoRoom, nil)
 	}
 	return n, nil
@@ -55,12 +57,12 @@ func (s *socket) Write(p []byte) (sent int, err error) {
 	for sent < len(p) {
 		var n int
 		var failed error
-		g, user := s.web.guard.gate, s.web.client.User()
+		turns, user := s.session.guard.turns, s.session.client.User()
 		err := s.raw.Write(func(fd uintptr) bool {
-			g.enter(user)
-			defer g.leave()
-			n, failed = rawSend(int(fd), p[sent:min(len(p), sent+socketShare)])
-			return failed != errAgain
+			turns.acquire(user)
+			defer turns.release()
+			n, failed = sock.Send(int(fd), p[sent:min(len(p), sent+socketShare)])
+			return failed != sock.Again
 		})
 		if err != nil || failed != nil {
 			return sent, s.fault("write", err, failed)
@@ -91,11 +93,11 @@ type conn struct{ *socket }
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.socket.Read(p)
 	if errors.Is(err, syscall.ECONNRESET) {
-		c.web.abort()
+		c.session.abort()
 	}
 	if errors.Is(err, errNoRoom) {
-		c.web.refused.Store(true)
-		c.web.decide("", &refusal{verdict: Limited, reason: reasonHellos})
+		c.session.refused.Store(true)
+		c.session.decide("", &refusal{verdict: Limited, reason: reasonHellos})
 	}
 	return n, err
 }
@@ -119,24 +121,24 @@ func (c *originConn) Close() error {
 	if !switched {
 		_ = c.tcp.SetLinger(0)
 	}
-	err := c.web.disown(c.tcp)
-	c.web.guard.giveSocket(c.web.client.User(), c.to, switched)
+	err := c.session.disown(c.tcp)
+	c.session.guard.giveSocket(c.session.client.User(), c.to, switched)
 	return err
 }
 
 // takeSocket takes what a connection to an origin needs of its user's budgets.
 func (g *Guard) takeSocket(user string, to netip.AddrPort) *refusal {
-	if !g.budget.Descriptors.Take(user, 1) {
+	if !g.cfg.Budget.Descriptors.Take(user, 1) {
 		return &refusal{verdict: Limited, reason: reasonSockets}
 	}
-	if !g.budget.Ports.Take(user, to) {
-		g.budget.Descriptors.Give(user, 1)
+	if !g.cfg.Budget.Ports.Take(user, to) {
+		g.cfg.Budget.Descriptors.Give(user, 1)
 		return unreachable(errPorts)
 	}
 	return nil
 }
 
 func (g *Guard) giveSocket(user string, to netip.AddrPort, kept bool) {
-	g.budget.Descriptors.Give(user, 1)
-	g.budget.Ports.Give(user, to, kept)
+	g.cfg.Budget.Descriptors.Give(user, 1)
+	g.cfg.Budget.Ports.Give(user, to, kept)
 }

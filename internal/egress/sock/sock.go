@@ -1,7 +1,12 @@
-package guard
+// Package sock makes system calls on sockets and pipes that never block, without Go's scheduler being told of them. In
+// a process that was idle, telling it would wake its monitor, a thread that then looks after the call every 20 µs: on
+// a small machine that costs a connection as much as all else that the guard does. A descriptor that can block must
+// never be passed to this package: the call would hold up a thread of Go's without its knowing.
+package sock
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"syscall"
 	"time"
@@ -10,44 +15,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These are system calls on descriptors that never block, and so they are made without a word to Go's
-// scheduler. In a process that was idle a word would wake its monitor, a thread that then looks after the
-// call every 20 µs: on a small machine that costs a connection as much as all else that the guard does.
+// Again is the error of a call that would have to wait.
+const Again = unix.EAGAIN
 
-func rawRead(fd int, p []byte) (int, error) {
+// Read reads what is there.
+func Read(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	})
 }
 
-func rawSend(fd int, p []byte) (int, error) {
+// Send sends as much as is taken.
+func Send(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	})
 }
 
-// rawPeek reads what stays to be read.
-func rawPeek(fd int, p []byte) (int, error) {
+// Peek reads what is there and leaves it there.
+func Peek(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_PEEK, 0, 0)
 	})
 }
 
-// rawSkip throws n bytes away that are there to be read.
-func rawSkip(fd, n int) error {
+// Skip discards n bytes that are there to be read.
+func Skip(fd, n int) error {
 	_, err := again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), unix.MSG_TRUNC, 0, 0)
 	})
 	return err
 }
 
-func rawSplice(from, to, most int) (int, error) {
+// Splice moves bytes between a socket and a pipe.
+func Splice(from, to, most int) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(most), unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 	})
 }
 
-func rawAccept(listener int) (fd int, peer netip.AddrPort, err error) {
+// Accept accepts a connection, which does not block.
+func Accept(listener int) (fd int, peer netip.AddrPort, err error) {
 	var from unix.RawSockaddrAny
 	size := uint32(unix.SizeofSockaddrAny)
 	fd, err = again(func() (uintptr, uintptr, syscall.Errno) {
@@ -56,7 +64,8 @@ func rawAccept(listener int) (fd int, peer netip.AddrPort, err error) {
 	return fd, addrPort(&from), err
 }
 
-func rawConnect(fd int, to netip.AddrPort) error {
+// Connect begins to connect; the error is unix.EINPROGRESS where that takes time.
+func Connect(fd int, to netip.AddrPort) error {
 	addr, size := sockaddr(to)
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), size)
 	if errno != 0 {
@@ -65,10 +74,10 @@ func rawConnect(fd int, to netip.AddrPort) error {
 	return nil
 }
 
-// rawError is what a socket has to say of its connection, once.
-func rawError(fd int) error {
+// Error returns a socket's pending error, once.
+func Error(fd int) error {
 	var failed int32
-	if err := rawGet(fd, unix.SOL_SOCKET, unix.SO_ERROR, unsafe.Pointer(&failed), unsafe.Sizeof(failed)); err != nil {
+	if err := get(fd, unix.SOL_SOCKET, unix.SO_ERROR, unsafe.Pointer(&failed), unsafe.Sizeof(failed)); err != nil {
 		return err
 	}
 	if failed != 0 {
@@ -77,7 +86,7 @@ func rawError(fd int) error {
 	return nil
 }
 
-func rawGet(fd, level, option int, value unsafe.Pointer, size uintptr) error {
+func get(fd, level, option int, value unsafe.Pointer, size uintptr) error {
 	length := uint32(size)
 	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(value), uintptr(unsafe.Pointer(&length)), 0)
 	if errno != 0 {
@@ -86,48 +95,42 @@ func rawGet(fd, level, option int, value unsafe.Pointer, size uintptr) error {
 	return nil
 }
 
-func rawSetInt(fd, level, option int, value int32) {
+// SetInt sets an option. Where the kernel refuses it the socket works all the same.
+func SetInt(fd, level, option int, value int32) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
 }
 
-func rawShutdown(fd, how int) {
+// Shutdown ends one half of a connection, or both.
+func Shutdown(fd, how int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), uintptr(how), 0)
 }
 
-func rawClose(fd int) {
+// Close closes a descriptor.
+func Close(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 }
 
-// speakFirst has a socket send the last packet of TCP's handshake together with the first words, which we
-// have already: so the server is woken once, and not a moment before there is anything to read. Where it is
-// refused, there is one packet more.
-func speakFirst(fd int) { rawSetInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }
+// DelayAck has a socket that will be connected send the last packet of TCP's handshake together with its first bytes:
+// so the server is woken once, and not before there is anything to read.
+func DelayAck(fd int) { SetInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }
 
-// rawReset closes a socket and throws away what is still to be sent: the peer is told that it was cut off.
-func rawReset(fd int) {
+// Reset closes a socket and discards what is still to be sent: the peer gets a reset.
+func Reset(fd int) {
 	now := unix.Linger{Onoff: 1}
 	_, _, _ = unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_LINGER, uintptr(unsafe.Pointer(&now)), unsafe.Sizeof(now), 0)
-	rawClose(fd)
+	Close(fd)
 }
 
-// localAddr is a socket's own address.
-func localAddr(fd int) netip.AddrPort {
-	var here unix.RawSockaddrAny
-	size := uint32(unix.SizeofSockaddrAny)
-	_, _, _ = unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&here)), uintptr(unsafe.Pointer(&size)))
-	return addrPort(&here)
+// KeepAlive turns keep-alive packets on.
+func KeepAlive(fd int, with net.KeepAliveConfig) {
+	SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int32(with.Idle/time.Second))
+	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int32(with.Interval/time.Second))
+	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int32(with.Count))
 }
 
-// rawKeepAlive turns keepAlive on.
-func rawKeepAlive(fd int) {
-	rawSetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-	rawSetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int32(keepAlive.Idle/time.Second))
-	rawSetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int32(keepAlive.Interval/time.Second))
-	rawSetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int32(keepAlive.Count))
-}
-
-// rawEvents takes the events that are there.
-func rawEvents(poll int, events []unix.EpollEvent) int {
+// Events takes the events of an epoll descriptor that are there.
+func Events(poll int, events []unix.EpollEvent) int {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
 		return 0
@@ -135,7 +138,7 @@ func rawEvents(poll int, events []unix.EpollEvent) int {
 	return int(n)
 }
 
-// again makes a call until no signal interrupts it.
+// again repeats a call that a signal has interrupted.
 func again(call func() (uintptr, uintptr, syscall.Errno)) (int, error) {
 	for {
 		switch n, _, errno := call(); errno {

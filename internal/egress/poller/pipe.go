@@ -1,6 +1,10 @@
-package guard
+package poller
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/sock"
+)
 
 // pipe is what splice(2) moves bytes through. held is how many it has.
 type pipe struct {
@@ -10,25 +14,25 @@ type pipe struct {
 
 const (
 	pipeSize = 256 << 10
-	// pipesMost is how many pipes a poller has. Where a user has its share of them, because it does not take
+	// pipesMost is how many pipes a loop has. Where a user has its share of them, because it does not take
 	// what they hold, its other streams are copied.
 	pipesMost = 64
 )
 
 // takePipe takes a pipe that nobody uses now, or makes one. It returns nil if the user is to have none.
-func (p *poller) takePipe(user string) *pipe {
-	if !p.pipes.Take(user, 1) {
+func (l *Loop) takePipe(user string) *pipe {
+	if !l.pipes.Take(user, 1) {
 		return nil
 	}
-	if n := len(p.spare); n > 0 {
-		one := p.spare[n-1]
-		p.spare = p.spare[:n-1]
+	if n := len(l.spare); n > 0 {
+		one := l.spare[n-1]
+		l.spare = l.spare[:n-1]
 		one.user = user
 		return one
 	}
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		p.pipes.Give(user, 1)
+		l.pipes.Give(user, 1)
 		return nil
 	}
 	// If that is refused, the kernel's default size does as well, only slower.
@@ -37,21 +41,21 @@ func (p *poller) takePipe(user string) *pipe {
 }
 
 // returnPipe takes a stream's pipe away, if it has one. One that is not empty is not used again.
-func (p *poller) returnPipe(s *stream) {
+func (l *Loop) returnPipe(s *stream) {
 	one := s.pipe
 	if one == nil {
 		return
 	}
 	s.pipe = nil
-	p.pipes.Give(one.user, 1)
+	l.pipes.Give(one.user, 1)
 	if one.held == 0 {
-		p.spare = append(p.spare, one)
+		l.spare = append(l.spare, one)
 		return
 	}
 	one.close()
 }
 
 func (p *pipe) close() {
-	rawClose(p.r)
-	rawClose(p.w)
+	sock.Close(p.r)
+	sock.Close(p.w)
 }

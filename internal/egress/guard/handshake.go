@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/poller"
+	"github.com/daycare-run/sandbox/internal/egress/sock"
+)
+
+// forwardHello sends the hello on. Nothing else of the client's goes on before the server's first answer is known,
+// so that no second hello slips through early.
+func (s *session) forwardHello() {
+	s.Origin.Unsent = s.hello.raw[:s.hello.at]
+	_, err := s.Origin.Send()
+	// This and the options only now, while the server works.
+	s.flow.decide(s.name, &refusal{verdict: Allowed, reason: reasonAllowed})
+	if err != nil {
+		s.Reset()
+		return
+	}
+	sock.SetInt(s.Origin.FD(), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	sock.KeepAlive(s.Origin.FD(), keepAlive)
+	s.next = (*session).readAnswer
+	s.Within(s.limits().AnswerTimeout, nil)
+	s.readAnswer()
+}
+
+// readAnswer passes the server's first answer back. If that is a HelloRetryRequest, the client says hello once
+// more, and must name the same host.
+func (s *session) readAnswer() {
+	if s.clientGone() || !s.sent(&s.Origin) {
+		return
+	}
+	s.forgetHello()
+	if !s.answerComplete() {
+		return
+	}
+	s.Client.Unsent = s.answer
+	if isRetryRequest(s.answer) {
+		s.next = (*session).readSecondHello
+		s.Within(s.limits().HelloTimeout, func() { s.refuseSecond("", malformed(reasonTooSlow)) })
+	} else {
+		s.Origin.Unsent = s.hello.raw
+		s.next = (*session).flush
+	}
+	s.Step()
+}
+
+// forgetHello keeps only what the client has sent behind its hello: the server's side has that now. A second
+// hello would begin there.
+func (s *session) forgetHello() {
+	if s.hello.at == 0 {
+		return
+	}
+	rest := bytes.Clone(s.hello.raw[s.hello.at:])
+	s.hello = &hello{limit: s.hello.limit, room: s.hello.room, raw: rest, skipsOthers: true}
+	s.flow.free(cap(rest))
+}
+
+// answerMost is how much of a server's first answer is read before it is passed on.
+const answerMost = 4 << 10
+
+// answerComplete reads enough of what a server says to recognise a HelloRetryRequest. What is shorter because the
+// server has ended, or is no handshake, is an answer as well. It reports false while there is none.
+func (s *session) answerComplete() bool {
+	for {
+		n, err := s.Origin.Read(s.Loop().Scratch()[:answerMost-len(s.answer)])
+		s.answer = append(s.answer, s.Loop().Scratch()[:n]...)
+		switch {
+		case errors.Is(err, sock.Again):
+			return false
+		case errors.Is(err, io.EOF):
+			return true
+		case err != nil:
+			s.Reset()
+			return false
+		case s.answer[0] != recordHandshake || len(s.answer) >= retryRandomAt+len(retryRandom):
+			return true
+		}
+	}
+}
+
+// readSecondHello passes the answer on and reads the second hello.
+func (s *session) readSecondHello() {
+	if !s.sent(&s.Client) {
+		return
+	}
+	name, refused, done := s.helloName()
+	if !done {
+		return
+	}
+	if refused == nil && name != s.name {
+		refused = &refusal{verdict: Denied, reason: reasonOtherName}
+	}
+	if refused != nil {
+		s.refuseSecond(name, refused)
+		return
+	}
+	s.Origin.Unsent = s.hello.raw
+	s.next = (*session).flush
+	s.Within(s.limits().AnswerTimeout, nil)
+	s.flush()
+}
+
+func (s *session) refuseSecond(name string, r *refusal) {
+	// One that leaves does not like the answer, which is its right.
+	if r.reason != reasonCutShort {
+		s.flow.decide(name, r)
+	}
+	s.Reset()
+}
+
+// flush sends what both have still to get of the hellos and the answer.
+func (s *session) flush() {
+	switch {
+	case s.Client.Broken():
+		s.Reset()
+		return
+	case !s.sent(&s.Client) || !s.sent(&s.Origin):
+		return
+	}
+	s.hello, s.answer, s.addrs = nil, nil, nil
+	s.flow.free(0)
+	s.Untimed()
+	s.next = (*session).relay
+	s.relay()
+}
+
+// relay passes on what both say until the end.
+func (s *session) relay() {
+	if ended, err := s.Splice(s.limits().HalfClosedIdle); err != nil {
+		s.Reset()
+	} else if ended {
+		s.finish()
+	}
+}
+
+// sent sends what a socket has still to send. It reports false while there is more, or if that failed.
+func (s *session) sent(socket *poller.Socket) bool {
+	sent, err := socket.Send()
+	if err != nil {
+		s.Reset()
+	}
+	return sent
+}
+
+// retryRandom is the ServerHello.random that makes it a HelloRetryRequest (RFC 8446, 4.1.3).
+var retryRandom = []byte{
+	0xCF, 0x21, 0xAD, 0x74, 0xE5, 0x9A, 0x61, 0x11, 0xBE, 0x1D, 0x8C, 0x02, 0x1E, 0x65, 0xB8, 0x91,
+	0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
+}
+
+// retryRandomAt is where the random is: behind the record's and the message's header and version.
+const retryRandomAt = recordHeader + 4 + 2
+
+func isRetryRequest(answer []byte) bool {
+	return len(answer) >= retryRandomAt && bytes.HasPrefix(answer[retryRandomAt:], retryRandom)
+}

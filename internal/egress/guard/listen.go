@@ -1,0 +1,54 @@
+package guard
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// keepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+// httpListener accepts HTTP connections of clients, within their limits.
+type httpListener struct {
+	*net.TCPListener
+	guard *Guard
+	life  context.Context // the guard's
+}
+
+// Accept returns *conn.
+func (l *httpListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptTCP()
+		if err != nil {
+			return nil, err
+		}
+		s := &httpSession{flow: &flow{guard: l.guard, port: l.guard.cfg.HTTPPort, plain: true}}
+		s.cut = s.abort
+		s.own(c)
+		raw, err := c.SyscallConn()
+		admitted := false
+		if err == nil {
+			err = raw.Control(func(fd uintptr) {
+				admitted = s.enter(l.life, int(fd), peer(c.RemoteAddr()).Addr())
+			})
+		}
+		if err != nil || !admitted {
+			reset(c)
+			continue
+		}
+		return &conn{newSocket(c, raw, s)}, nil
+	}
+}
+
+func peer(addr net.Addr) netip.AddrPort {
+	a := addr.(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// reset closes a connection and discards what is still to be sent: the peer gets a reset, and nothing leaves any more.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}

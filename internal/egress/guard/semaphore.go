@@ -1,0 +1,60 @@
+package guard
+
+import "sync"
+
+// semaphore lets as few goroutines copy at a time as there are processors, and users in turn: Go's scheduler is fair to
+// goroutines, of which a user has as many as it likes. Whoever has acquired it must not block.
+type semaphore struct {
+	mu     sync.Mutex
+	free   int
+	queues map[string]*queue
+	order  []*queue
+}
+
+// queue has one user's goroutines that wait.
+type queue struct {
+	user    string
+	waiting []chan struct{}
+}
+
+func newSemaphore(atOnce int) *semaphore {
+	return &semaphore{free: atOnce, queues: map[string]*queue{}}
+}
+
+// acquire waits for a turn of the user's.
+func (s *semaphore) acquire(user string) {
+	s.mu.Lock()
+	if s.free > 0 {
+		s.free--
+		s.mu.Unlock()
+		return
+	}
+	mine := make(chan struct{})
+	q := s.queues[user]
+	if q == nil {
+		q = &queue{user: user}
+		s.queues[user] = q
+		s.order = append(s.order, q)
+	}
+	q.waiting = append(q.waiting, mine)
+	s.mu.Unlock()
+	<-mine
+}
+
+// release gives the turn to the user who is next.
+func (s *semaphore) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.order) == 0 {
+		s.free++
+		return
+	}
+	q := s.order[0]
+	s.order = s.order[1:]
+	close(q.waiting[0])
+	if q.waiting = q.waiting[1:]; len(q.waiting) > 0 {
+		s.order = append(s.order, q)
+	} else {
+		delete(s.queues, q.user)
+	}
+}

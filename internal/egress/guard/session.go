@@ -1,0 +1,228 @@
+package guard
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/poller"
+	"github.com/daycare-run/sandbox/internal/egress/sock"
+)
+
+// session is a client's TLS connection and the one to its origin. It implements poller.Handler. next is its next step,
+// which goes as far as it can without waiting.
+type session struct {
+	poller.Session
+	flow *flow
+	life context.Context // the guard's
+	next func(*session)
+
+	hello     *hello
+	name      string // that the hello asks for
+	addrs     []netip.Addr
+	connectBy time.Time // when no further address is tried
+	last      *refusal  // why no address could be connected to so far
+	cancel    context.CancelFunc
+	answer    []byte         // the server's first
+	lingering int            // how many bytes a refused client may still send
+	to        netip.AddrPort // the origin's address, while a port of ours is taken for it
+}
+
+// newSession makes the session of a connection that was accepted, or returns nil if it must end now. It implements
+// poller.Acceptor.
+func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source netip.Addr) *session {
+	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort}, life: ctx, next: (*session).begin}
+	s.Init(l, fd, s)
+	s.flow.cut = func() { l.Post(s.Reset) }
+	if !s.flow.enter(ctx, fd, source) {
+		return nil
+	}
+	return s
+}
+
+// User returns who has the client.
+func (s *session) User() string { return s.flow.client.User() }
+
+// Step takes the next step.
+func (s *session) Step() { s.next(s) }
+
+// Reset cuts the session off, finish ends it in good order.
+func (s *session) Reset()  { s.close(sock.Reset) }
+func (s *session) finish() { s.close(sock.Close) }
+
+func (s *session) close(how func(fd int)) {
+	if !s.Close(how) {
+		return
+	}
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.givePort()
+	s.flow.guard.clients.leave(s.flow)
+}
+
+func (s *session) limits() *Limits { return &s.flow.guard.cfg.Limits }
+
+func (s *session) begin() {
+	s.hello = &hello{limit: s.limits().HelloBytes, room: s.flow.keep}
+	s.next = (*session).readHello
+	s.Within(s.limits().HelloTimeout, s.tooSlow)
+}
+
+// readHello reads the first hello.
+func (s *session) readHello() {
+	name, refused, done := s.helloName()
+	if !done {
+		return
+	}
+	s.name = name
+	if refused == nil && !s.flow.client.Allows(name) {
+		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
+	}
+	s.flow.guard.clients.decided(s.flow)
+	if refused != nil {
+		s.refuse(refused)
+		return
+	}
+	s.resolve()
+}
+
+func (s *session) tooSlow() {
+	s.flow.guard.clients.decided(s.flow)
+	s.refuse(malformed(reasonTooSlow))
+}
+
+// helloName reads a hello and finds its name. It reports false while there is more to come.
+func (s *session) helloName() (name string, refused *refusal, done bool) {
+	complete, refused := s.hello.read(&s.Client, s.Loop().Scratch()[:helloShare])
+	if complete {
+		name, refused = serverName(s.hello.message)
+	}
+	return name, refused, complete || refused != nil
+}
+
+// resolve finds the addresses of an allowed name.
+func (s *session) resolve() {
+	if s.clientGone() {
+		return
+	}
+	cfg := &s.flow.guard.cfg
+	if cfg.Known != nil {
+		if addrs, ok := cfg.Known(s.flow.client, s.name); ok {
+			s.resolved(addrs, nil)
+			return
+		}
+	}
+	s.next = func(s *session) { s.clientGone() }
+	s.Untimed()
+	ctx, cancel := context.WithCancel(s.life)
+	s.cancel = cancel
+	s.flow.guard.running.Go(func() {
+		defer cancel()
+		addrs, err := s.flow.resolve(ctx, s.name)
+		s.Loop().Post(func() {
+			switch {
+			case s.Closed():
+			case s.life.Err() != nil:
+				s.Reset() // the guard ends, which is no verdict
+			default:
+				s.resolved(addrs, err)
+			}
+		})
+	})
+}
+
+func (s *session) resolved(addrs []netip.Addr, err error) {
+	s.last = unconnected(addrs, err)
+	if err == nil {
+		s.addrs = addrs
+	}
+	s.connectBy = s.Loop().Now().Add(s.limits().ConnectTotal)
+	s.connect()
+}
+
+// connect connects to the next address that may be, or gives up.
+func (s *session) connect() {
+	for len(s.addrs) > 0 && s.Loop().Now().Before(s.connectBy) {
+		addr := s.addrs[0].Unmap()
+		s.addrs = s.addrs[1:]
+		if !s.flow.mayConnect(addr) {
+			continue
+		}
+		if err := s.dial(netip.AddrPortFrom(addr, s.flow.port)); err != nil {
+			s.failed(err)
+			continue
+		}
+		s.next = (*session).connecting
+		limit := min(s.limits().ConnectTimeout, s.connectBy.Sub(s.Loop().Now()))
+		s.Within(limit, func() { s.failed(syscall.ETIMEDOUT); s.connect() })
+		return
+	}
+	s.flow.decide(s.name, s.last)
+	if s.last.verdict == Denied {
+		s.alert(alertAccessDenied)
+	} else {
+		// What the program would have seen without the guard.
+		s.Reset()
+	}
+}
+
+func (s *session) dial(to netip.AddrPort) error {
+	if !s.flow.guard.cfg.Budget.Ports.Take(s.User(), to) {
+		return errPorts
+	}
+	s.to = to
+	family := unix.AF_INET
+	if to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	sock.DelayAck(fd)
+	boundOrigin(fd, s.flow.buffers)
+	if err := sock.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
+		sock.Close(fd)
+		return err
+	}
+	return s.Watch(&s.Origin, fd)
+}
+
+// givePort gives the origin's port back, if one is taken.
+func (s *session) givePort() {
+	if s.to.IsValid() {
+		s.flow.guard.cfg.Budget.Ports.Give(s.User(), s.to, s.EndedFirst)
+		s.to = netip.AddrPort{}
+	}
+}
+
+func (s *session) failed(err error) {
+	s.Disconnect(&s.Origin, sock.Close)
+	s.givePort()
+	s.last = unreachable(err)
+}
+
+func (s *session) connecting() {
+	if s.clientGone() || !s.Origin.Writable() {
+		return
+	}
+	if err := sock.Error(s.Origin.FD()); err != nil {
+		s.failed(err)
+		s.connect()
+		return
+	}
+	s.forwardHello()
+}
+
+// clientGone ends a session whose client has gone before the server has answered: no TLS client can do anything with
+// an answer after it has ended its half. It reports whether it was so.
+func (s *session) clientGone() bool {
+	if s.Client.Gone() {
+		s.Reset()
+	}
+	return s.Client.Gone()
+}

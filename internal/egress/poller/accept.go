@@ -1,0 +1,78 @@
+package poller
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/sock"
+)
+
+// listener accepts connections and deals them out to the loops. It works on the first one's goroutine: if all of
+// them listened, each connection would wake all.
+type listener struct {
+	loops   []*Loop
+	socket  int
+	accepts Acceptor
+	failed  func(error)
+	next    int  // whose connection the next is
+	resting bool // after an error, which would only be repeated
+}
+
+// Accept has the loops serve the connections of from in turn, before they run. from stays its caller's to close; the
+// loops have a descriptor of their own. failed is told why a connection could not be accepted: most likely descriptors have run out, and
+// connections that end will bring some back. Options and keep-alive of what is accepted are set.
+func Accept(loops []*Loop, from *net.TCPListener, keepAlive net.KeepAliveConfig, accepts Acceptor, failed func(error)) error {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return err
+	}
+	l := &listener{loops: loops, accepts: accepts, failed: failed}
+	var dupErr error
+	err = raw.Control(func(fd uintptr) { l.socket, dupErr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(err, dupErr); err != nil {
+		return fmt.Errorf("cannot take over a listener: %w", err)
+	}
+	loops[0].listener = l
+	// What is accepted has the listener's options.
+	sock.KeepAlive(l.socket, keepAlive)
+	sock.SetInt(l.socket, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	return loops[0].watch(l.socket, 0, unix.EPOLLIN|unix.EPOLLET)
+}
+
+// accept takes what waits to be accepted.
+func (l *listener) accept() {
+	if l.resting {
+		return
+	}
+	for range acceptShare {
+		fd, source, err := sock.Accept(l.socket)
+		switch {
+		case err == nil:
+			loop := l.loops[l.next%len(l.loops)]
+			if s := l.accepts(loop, fd, source.Addr()); s != nil {
+				l.next++
+				s.start(loop == l.loops[0])
+			} else {
+				sock.Reset(fd)
+			}
+		case errors.Is(err, sock.Again):
+			return
+		case errors.Is(err, unix.ECONNABORTED):
+		default:
+			l.failed(err)
+			l.resting = true
+			time.AfterFunc(acceptPause, func() {
+				l.loops[0].Post(func() {
+					l.resting = false
+					l.accept()
+				})
+			})
+			return
+		}
+	}
+	l.loops[0].Post(l.accept)
+}
