@@ -32,80 +32,107 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	if s.err != nil {
 		return checks, func() {}
 	}
-	root, weaker := os.Geteuid() == 0, s.Docker.EnableWeakerNestedSandbox
-	docker, err := dockerd.Connect(s.Docker.SocketPath)
-	close = func() {
-		if docker != nil {
-			_ = docker.Close()
-		}
-	}
-	ask := sync.OnceValues(func() (dockerd.Info, error) {
-		if err != nil {
-			return dockerd.Info{}, err
-		}
-		// The engine's client does not tell this from an engine that is down.
-		if err := unix.Access(s.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
-			return dockerd.Info{}, err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-		defer cancel()
-		return dockerd.Inspect(ctx, docker)
-	})
-	s.engine = func(context.Context) (doctor.Engine, error) { return asEngine(ask()) }
-	unused := ""
-	if s.EventsSocket == "" {
-		unused = "eventsSocket is empty, so that no call may have @events"
-	}
-	checks = append(checks,
-		doctor.EngineAnswers(s.Docker.SocketPath, s.engine),
-		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.engine, programVersion))
-	if s.Docker.EventsRuntime != s.Docker.Runtime {
-		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.engine, programVersion))
-	}
-	checks = append(checks,
-		doctor.ImageThere(s.Docker.Reference(), images.Version, s.engine, func(ctx context.Context) (string, error) {
-			found, err := images.NewFinder(docker, s.Docker.Reference()).Find(ctx)
-			return found.Version, err
-		}),
-		doctor.RulesUsable(root, weaker, func() error { return egress.Probe(s.Egress.Name) }),
-		doctor.Forwarding(func(name string) (string, error) {
-			text, err := os.ReadFile(filepath.Join("/proc/sys", name))
-			return string(text), err
-		}),
-	)
-	checks = append(checks, ownAddresses(s))
-	for _, u := range resolvers(s) {
-		checks = append(checks, u.Resolvers(probeName, dnsfilter.Ask)...)
-	}
-	checks = append(checks,
-		doctor.NameserverPort(takeNameserverPort),
-		doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
+	host := &dockerHost{settings: s, root: os.Geteuid() == 0}
+	host.client, host.err = dockerd.Connect(s.Docker.SocketPath)
+	host.inspect = sync.OnceValues(host.ask)
+	s.engine = func(context.Context) (doctor.Engine, error) { return asEngine(host.inspect()) }
+	checks = append(checks, host.checks()...)
+	checks = append(checks, networkChecks(s, probeName, host.root)...)
+	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
 	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
 	checks = append(checks,
 		doctor.Folder("usersDir", s.UsersDir, lookAt),
 		doctor.Folder("dataDir", s.DataDir, lookAt),
 		doctor.Disk("usersDir", s.UsersDir, spaceAt),
-		doctor.Disk("dataDir", s.DataDir, spaceAt))
-	checks = append(checks, doctor.Disk("engine", "the engine's root", func(string) (doctor.Space, error) {
-		info, err := ask()
-		if err != nil {
-			return doctor.Space{}, errors.New("the engine does not answer")
-		}
-		return spaceAt(info.Root)
-	}))
-	checks = append(checks, doctor.Leftovers(root, func(ctx context.Context) ([]string, error) {
-		if _, err := ask(); err != nil {
-			return nil, errors.New("the engine does not answer")
-		}
-		belongings, err := dockerexec.Belongings(ctx, docker)
-		if err != nil {
-			return nil, err
-		}
-		shims, err := dockerexec.ForgottenShims(ctx, docker, "")
-		return leftovers(belongings, shims), err
-	}))
+		doctor.Disk("dataDir", s.DataDir, spaceAt),
+		doctor.Disk("engine", "the engine's root", host.space),
+		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
-	return append(checks, clocks.Right(s.engine)), close
+	return append(checks, clocks.Right(s.engine)), host.close
+}
+
+// dockerHost is Docker as the checks ask it.
+type dockerHost struct {
+	settings *doctorSettings
+	root     bool // the checks run as root
+	client   *dockerd.Client
+	err      error // of connecting
+	inspect  func() (dockerd.Info, error)
+}
+
+func (h *dockerHost) close() {
+	if h.client != nil {
+		_ = h.client.Close()
+	}
+}
+
+func (h *dockerHost) ask() (dockerd.Info, error) {
+	if h.err != nil {
+		return dockerd.Info{}, h.err
+	}
+	// Docker's client does not tell this from an engine that is down.
+	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
+		return dockerd.Info{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return dockerd.Inspect(ctx, h.client)
+}
+
+// checks returns those of Docker itself, its runtimes and the image.
+func (h *dockerHost) checks() []doctor.Check {
+	s := h.settings
+	weaker, unused := s.Docker.EnableWeakerNestedSandbox, ""
+	if s.EventsSocket == "" {
+		unused = "eventsSocket is empty, so that no call may have @events"
+	}
+	checks := []doctor.Check{
+		doctor.EngineAnswers(s.Docker.SocketPath, s.engine),
+		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.engine, programVersion),
+	}
+	if s.Docker.EventsRuntime != s.Docker.Runtime {
+		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.engine, programVersion))
+	}
+	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.engine, func(ctx context.Context) (string, error) {
+		found, err := images.NewFinder(h.client, s.Docker.Reference()).Find(ctx)
+		return found.Version, err
+	}))
+}
+
+func (h *dockerHost) space(string) (doctor.Space, error) {
+	info, err := h.inspect()
+	if err != nil {
+		return doctor.Space{}, errors.New("the engine does not answer")
+	}
+	return spaceAt(info.Root)
+}
+
+func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
+	if _, err := h.inspect(); err != nil {
+		return nil, errors.New("the engine does not answer")
+	}
+	belongings, err := dockerexec.Belongings(ctx, h.client)
+	if err != nil {
+		return nil, err
+	}
+	shims, err := dockerexec.ForgottenShims(ctx, h.client, "")
+	return leftovers(belongings, shims), err
+}
+
+// networkChecks returns those of rules, forwarding, addresses and resolvers.
+func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Check {
+	checks := []doctor.Check{
+		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error { return egress.Probe(s.Egress.Name) }),
+		doctor.Forwarding(func(name string) (string, error) {
+			text, err := os.ReadFile(filepath.Join("/proc/sys", name))
+			return string(text), err
+		}),
+		ownAddresses(s),
+	}
+	for _, u := range resolvers(s) {
+		checks = append(checks, u.Resolvers(probeName, dnsfilter.Ask)...)
+	}
+	return append(checks, doctor.NameserverPort(takeNameserverPort))
 }
 
 func asEngine(info dockerd.Info, err error) (doctor.Engine, error) {

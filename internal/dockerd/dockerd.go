@@ -9,6 +9,9 @@ import (
 	"github.com/docker/docker/client"
 )
 
+// Client is that of the Docker API, for packages that pass it on.
+type Client = client.Client
+
 // Connect makes a client for the engine behind a Unix socket; it speaks whatever API version the
 // engine does. It connects to nothing yet: an engine that is down is an error of the calls.
 func Connect(socketPath string) (*client.Client, error) {
