@@ -39,7 +39,7 @@ var mayImport = map[string]string{
 	"internal/egress/gateway":   "",
 	"internal/egress/rules":     "",
 	"internal/egress/decisions": "",
-	"images":                    "internal/dockerd",
+	"images":                    "internal/dockerd internal/durable",
 	"internal/dockerd":          "",
 	"internal/agent":            "internal/agent/wire internal/agent/launch internal/agent/spawn",
 	"internal/agent/creds":      "",

@@ -349,6 +349,23 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// A file that was cut at any byte is refused: nothing that it said is silently the default.
+func TestFileThatWasCut(t *testing.T) {
+	text, err := os.ReadFile("testdata/daycare.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := settings(t, "")
+	for length := range len(strings.TrimSpace(string(text))) {
+		if err := os.WriteFile(path, text[:length], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Load(path, nil); err == nil {
+			t.Fatalf("cut to %d bytes, it loads", length)
+		}
+	}
+}
+
 func load(t testing.TB, path string, environ map[string]string) config.Config {
 	t.Helper()
 	c, err := config.Load(path, environ)

@@ -39,11 +39,5 @@ func install(binary, dir, prefix string) (string, error) {
 	}
 	sum := sha256.Sum256(content)
 	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:8]))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	return path, errors.Join(durable.Sweep(dir), durable.WriteFile(path, content, 0o555))
+	return path, errors.Join(durable.Keep(path, content, 0o555), durable.Sweep(dir))
 }

@@ -56,3 +56,28 @@ func TestAgentThatIsNotThere(t *testing.T) {
 		t.Errorf("leftovers: %v, %v", entries, err)
 	}
 }
+
+// A copy that a power cut has left in part, wherever it cut, is replaced.
+func TestAgentThatWasCutIsInstalledAgain(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "built")
+	const content = "the agent"
+	if err := os.WriteFile(binary, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for length := range len(content) {
+		path, err := InstallAgent(binary, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, int64(length)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := InstallAgent(binary, dir); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != content {
+			t.Fatalf("cut to %d bytes: %q, %v", length, got, err)
+		}
+	}
+}

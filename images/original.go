@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 // Original is what the service reads of an image, to give containers a version of its own of it. What is not in
@@ -58,6 +59,7 @@ type Originals struct {
 // NewOriginals makes one that remembers in dir what it has read. labels are those of the container that it takes
 // for reading, by which one is found that was left when the service was killed.
 func NewOriginals(docker Docker, dir string, labels map[string]string) *Originals {
+	_ = durable.Sweep(dir) // of writes that a crash cut short; dir need not be there
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }
 
@@ -77,7 +79,7 @@ func (o *Originals) Read(ctx context.Context, id string) (*Outfit, error) {
 	}
 	text, err := json.Marshal(versioned{Version: originalVersion, Original: original})
 	if err == nil {
-		err = put(record, text)
+		err = durable.Keep(record, text, 0o444)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot keep files of the image: %w", err)
@@ -175,21 +177,4 @@ func (o *Originals) content(ctx context.Context, from, name string) ([]byte, err
 		return nil, fmt.Errorf("cannot read %s: it has more than %d bytes", name, maxFile)
 	}
 	return io.ReadAll(io.LimitReader(reader, maxFile))
-}
-
-// put puts a file in place whole, for everyone to read.
-func put(name string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
-	}
-	file, err := os.CreateTemp(filepath.Dir(name), "new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails once it has its name
-	_, err = file.Write(content)
-	if err = errors.Join(err, file.Chmod(0o444), file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), name)
 }

@@ -8,12 +8,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 // Outfit makes files that containers of an image get instead of the image's own. Their names change with their
@@ -134,10 +134,7 @@ func account(file []byte, id uint32) (fields []string, ok bool) {
 func (o *Outfit) keep(kind string, content []byte) (string, error) {
 	sum := sha256.Sum256(content)
 	name := filepath.Join(o.dir, kind+"-"+hex.EncodeToString(sum[:16]))
-	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		return name, err
-	}
-	if err := put(name, content); err != nil {
+	if err := durable.Keep(name, content, 0o444); err != nil {
 		return "", fmt.Errorf("cannot keep %s of containers: %w", kind, err)
 	}
 	return name, nil

@@ -7,9 +7,11 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"math/big"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -107,5 +109,43 @@ func TestAccounts(t *testing.T) {
 	}
 	if text, err := os.ReadFile(bare.Passwd); err != nil || string(text) != "user:x:7:7::/home:/bin/sh\n" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// What the service keeps of images may be cut anywhere: it is written again, and read from the image again.
+func TestFilesThatWereCut(t *testing.T) {
+	dir := t.TempDir()
+	original := Original{Passwd: []byte("root:x:0:0::/:/bin/bash\n"), BundleAt: "/etc/ssl/cert.pem"}
+	made, err := NewOutfit(dir, original).Accounts(1000, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(made.Passwd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length := range whole {
+		if err := os.Truncate(made.Passwd, int64(length)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewOutfit(dir, original).Accounts(1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(made.Passwd); err != nil || !bytes.Equal(got, whole) {
+			t.Fatalf("cut to %d bytes: %q, %v", length, got, err)
+		}
+	}
+	text, err := json.Marshal(versioned{Version: originalVersion, Original: original})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(dir, "image-x.json")
+	for length := range text {
+		if err := os.WriteFile(record, text[:length], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readOriginal(record); err == nil {
+			t.Fatalf("cut to %d bytes: %+v", length, got)
+		}
 	}
 }

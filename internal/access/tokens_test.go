@@ -181,3 +181,17 @@ func TestFilesThatHoldNoTokens(t *testing.T) {
 		}
 	}
 }
+
+// A file that was cut at any byte opens nothing, and no token of it is told.
+func TestTokensFileThatWasCut(t *testing.T) {
+	path := writeTokens(t, bothTokens)
+	for length := len(bothTokens) - 1; length >= 0; length-- {
+		if err := os.Truncate(path, int64(length)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadTokens(path)
+		if err == nil || strings.Contains(err.Error(), engineToken[:8]) || strings.Contains(err.Error(), aliceToken[:8]) {
+			t.Errorf("cut to %d bytes: %v", length, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,6 +23,18 @@ func WriteFile(name string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	return SyncDir(dir) // which renameio leaves to its callers
+}
+
+// Keep is WriteFile, into a directory that it makes, for a file that is named after its content: where that is there
+// already, whole, it stays.
+func Keep(name string, content []byte, mode fs.FileMode) error {
+	if there, err := os.ReadFile(name); err == nil && bytes.Equal(there, content) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return WriteFile(name, content, mode)
 }
 
 // SyncDir waits until the names in a directory are on the disk.

@@ -183,3 +183,33 @@ func TestSecretsAreOfOneProcess(t *testing.T) {
 		t.Errorf("another process opened %v", got)
 	}
 }
+
+// Secrets and their key, cut at any byte, open nothing, seal nothing, and say why.
+func TestSecretsThatWereCut(t *testing.T) {
+	v := &vault{keyFile: filepath.Join(t.TempDir(), "key")}
+	sealed, err := v.seal("p-a", map[string]string{"A": "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length := range sealed {
+		if got, err := v.open("p-a", sealed[:length]); err == nil || !strings.Contains(err.Error(), "they are damaged") {
+			t.Errorf("cut to %d bytes: %v, %v", length, got, err)
+		}
+	}
+	key, err := os.ReadFile(v.keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for length := range key {
+		if err := os.WriteFile(v.keyFile, key[:length], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, sealErr := v.seal("p-a", map[string]string{"A": "b"})
+		_, openErr := v.open("p-a", sealed)
+		for _, err := range []error{sealErr, openErr} {
+			if err == nil || !strings.Contains(err.Error(), "it is damaged") {
+				t.Errorf("key cut to %d bytes: %v", length, err)
+			}
+		}
+	}
+}

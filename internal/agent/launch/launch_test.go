@@ -1,6 +1,7 @@
 package launch_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -79,6 +80,15 @@ func TestAStateRoundTrips(t *testing.T) {
 	long := launch.State{StartedAt: at, PID: 1 << 30, EndedAt: at, ExitCode: 255, Signal: "SIGRTMIN", Fault: strings.Repeat("\x01", 1<<20), Lost: 1 << 62, Ready: &launch.Readiness{Since: at, Message: strings.Repeat("\x01", 1<<20)}}
 	if data := long.Encode(); len(data) > launch.MaxStateSize {
 		t.Errorf("a state of %d bytes", len(data))
+	}
+}
+
+func TestAStateThatWasCut(t *testing.T) {
+	whole := launch.State{Version: 1, StartedAt: time.Now(), PID: 7, ExitCode: 1, Signal: "SIGTERM"}.Encode()
+	for length := range len(bytes.TrimSpace(whole)) {
+		if got, err := launch.ParseState(whole[:length]); err == nil {
+			t.Errorf("cut to %d bytes: %+v", length, got)
+		}
 	}
 }
 

@@ -177,6 +177,16 @@ const applied = `{
   "process": {"id": "p-aaaaaaaaaaaa", "dir": "/x"}
 }`
 
+// A sandbox.json that was cut at any byte is neither that nor settings.
+func TestAppliedThatWasCut(t *testing.T) {
+	for length := range len(applied) {
+		text := []byte(applied[:length])
+		if _, _, err := Parse(text); IsApplied(text) || err == nil {
+			t.Errorf("cut to %d bytes, it is taken", length)
+		}
+	}
+}
+
 // TestApplied: the sandbox.json of a process gives another command what the process has.
 func TestApplied(t *testing.T) {
 	if !IsApplied([]byte(applied)) || IsApplied([]byte(`{"filesystem":{}}`)) || IsApplied([]byte(`nothing`)) {
