@@ -2,9 +2,9 @@
 // for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
 // the rules for those that may reach all of the internet.
 //
-// egress.go says what there is; gate.go is one network; endpoints.go has the containers on it; cables.go connects the
-// filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; host.go, route.go and own.go
-// ask about the host; reports.go turns verdicts into decisions.
+// egress.go says what there is; stack.go is one network; endpoints.go has the containers on it; gatewaylink.go connects
+// the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go
+// and own.go ask about the host; reports.go turns verdicts into decisions.
 package egress
 
 import (
@@ -71,17 +71,17 @@ type Profile struct {
 
 // Egress is the networks of one service. It implements dockerexec.Networks and is safe for concurrent use.
 type Egress struct {
-	cfg    Config
-	budget *budget.Connections
-	weak   error // why there are no rules; nil where there are
-	links  *links
-	routes *routes
-	own    *ownAddresses
-	ctx    context.Context // ends with Shutdown
-	cancel context.CancelFunc
+	cfg        Config
+	budget     *budget.Connections
+	weak       error // why there are no rules; nil where there are
+	interfaces *interfaces
+	routes     *routes
+	own        *ownAddresses
+	ctx        context.Context // ends with Shutdown
+	cancel     context.CancelFunc
 
 	mu     sync.Mutex
-	gates  map[string]*gate
+	stacks map[string]*stack
 	closed bool
 }
 
@@ -100,23 +100,23 @@ func New(cfg Config) (*Egress, error) {
 		return nil, err
 	}
 	if weak == nil {
-		if err := removeLeftRules(cfg.Log); err != nil {
+		if err := removeStaleRules(cfg.Log); err != nil {
 			return nil, err
 		}
 	}
-	links, err := openLinks()
+	interfaces, err := openInterfaces()
 	if err != nil {
 		return nil, err
 	}
 	routes, err := openRoutes()
 	if err != nil {
-		links.close()
+		interfaces.close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Egress{
-		cfg: cfg, budget: shared, weak: weak, links: links, routes: routes, own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
-		ctx: ctx, cancel: cancel, gates: map[string]*gate{},
+		cfg: cfg, budget: shared, weak: weak, interfaces: interfaces, routes: routes, own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
+		ctx: ctx, cancel: cancel, stacks: map[string]*stack{},
 	}, nil
 }
 
@@ -169,18 +169,18 @@ func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []docke
 	if err := checkBridge(n); err != nil {
 		return err
 	}
-	if open := e.gates[n.Profile]; open != nil {
+	if open := e.stacks[n.Profile]; open != nil {
 		if open.network == n {
 			return open.register(running)
 		}
-		delete(e.gates, n.Profile)
+		delete(e.stacks, n.Profile)
 		open.close()
 	}
-	g, err := e.openGate(ctx, n, running)
+	s, err := e.openStack(ctx, n, running)
 	if err != nil {
 		return explain(fmt.Errorf("cannot open network %s: %w", n.Bridge, err))
 	}
-	e.gates[n.Profile] = g
+	e.stacks[n.Profile] = s
 	return nil
 }
 
@@ -192,35 +192,35 @@ func (e *Egress) ResolvConf(profile string) string {
 // Add registers what a container may reach before it exists, and gives it an address on its profile's network, which
 // must be open. Remove gives the address back.
 func (e *Egress) Add(spec dockerexec.Spec) (netip.Addr, error) {
-	g, err := e.gate(spec.Egress.Profile)
+	s, err := e.stack(spec.Egress.Profile)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return g.add(spec)
+	return s.add(spec)
 }
 
 // Bind opens the way of a container that has started, before anything of a tenant runs in it.
 func (e *Egress) Bind(ep dockerexec.Endpoint) error {
-	g, err := e.gate(ep.Spec.Egress.Profile)
+	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
 		return err
 	}
-	return g.bind(ep)
+	return s.bind(ep)
 }
 
 // Remove cuts off, at once, what a container has going, and has it forgotten. Its address is another's not before
 // that is done, about a millisecond later.
 func (e *Egress) Remove(profile string, addr netip.Addr) {
-	if g, err := e.gate(profile); err == nil {
-		g.remove(addr)
+	if s, err := e.stack(profile); err == nil {
+		s.remove(addr)
 	}
 }
 
-func (e *Egress) gate(profile string) (*gate, error) {
+func (e *Egress) stack(profile string) (*stack, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if g := e.gates[profile]; g != nil {
-		return g, nil
+	if s := e.stacks[profile]; s != nil {
+		return s, nil
 	}
 	return nil, fmt.Errorf("the network of profile %q is not open: %w", profile, errdefs.ErrUnavailable)
 }
@@ -231,13 +231,13 @@ func (e *Egress) Shutdown() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closed = true
-	for _, g := range e.gates {
-		g.close()
+	for _, s := range e.stacks {
+		s.close()
 	}
 	e.cancel()
 	e.own.finder.Wait()
 	e.routes.close()
-	e.links.close()
+	e.interfaces.close()
 }
 
 // SetUpstreams changes the resolvers of the profiles, those of networks that are open with them. Who is not
@@ -250,7 +250,7 @@ func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 		p := profiles[name]
 		p.Upstreams = servers
 		profiles[name] = p
-		if e.gates[name] != nil {
+		if e.stacks[name] != nil {
 			var err error
 			if resolvers[name], err = p.upstreams(); err != nil {
 				return err
@@ -258,7 +258,7 @@ func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 		}
 	}
 	for name, servers := range resolvers {
-		if err := e.gates[name].dns.SetUpstreams(name, servers); err != nil {
+		if err := e.stacks[name].dns.SetUpstreams(name, servers); err != nil {
 			return err // none that can be written down in the settings
 		}
 	}
@@ -277,13 +277,13 @@ type Stats struct {
 func (e *Egress) Stats() map[string]Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	stats := make(map[string]Stats, len(e.gates))
-	for profile, g := range e.gates {
-		s := Stats{Containers: g.endpoints.count(), Forwarded: g.dns.Stats().Forwarded}
-		if g.guard != nil {
-			s.Connections = g.guard.Open()
+	stats := make(map[string]Stats, len(e.stacks))
+	for profile, s := range e.stacks {
+		numbers := Stats{Containers: s.endpoints.count(), Forwarded: s.dns.Stats().Forwarded}
+		if s.guard != nil {
+			numbers.Connections = s.guard.Open()
 		}
-		stats[profile] = s
+		stats[profile] = numbers
 	}
 	return stats
 }

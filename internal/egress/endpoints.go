@@ -19,7 +19,7 @@ type endpoint struct {
 	user, container string
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
-	told            told
+	answers         answers
 	asks            *dnsfilter.Client
 	done            chan struct{}
 	revoke          func() // closes done

@@ -19,85 +19,85 @@ const (
 	leastTTL = time.Minute
 	// mostTTL is how long at most.
 	mostTTL = time.Hour
-	// mostTold bounds the addresses that one container can make us remember.
-	mostTold = 1024
+	// mostAnswers bounds the addresses that one container can make us remember.
+	mostAnswers = 1024
 	// relayDial bounds the connection to an address.
 	relayDial = 10 * time.Second
 )
 
-// told is what a container has been told: names by address, and until when.
-type told struct {
+// answers are the addresses that a container has got from DNS, with their names.
+type answers struct {
 	mu    sync.Mutex
-	names map[netip.Addr]toldName
+	names map[netip.Addr]answeredName
 	open  int // connections
 }
 
-type toldName struct {
+type answeredName struct {
 	name  string
 	until time.Time
 }
 
 // note remembers addresses of an allowed name. Where there is no room the new ones wait until others have expired.
-func (t *told) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.names == nil {
-		t.names = map[netip.Addr]toldName{}
+func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.names == nil {
+		a.names = map[netip.Addr]answeredName{}
 	}
-	if len(t.names)+len(addrs) > mostTold {
-		for addr, n := range t.names {
+	if len(a.names)+len(addrs) > mostAnswers {
+		for addr, n := range a.names {
 			if now.After(n.until) {
-				delete(t.names, addr)
+				delete(a.names, addr)
 			}
 		}
 	}
 	for _, addr := range addrs {
-		if _, again := t.names[addr]; again || len(t.names) < mostTold {
-			t.names[addr] = toldName{name, now.Add(min(max(ttl, leastTTL), mostTTL))}
+		if _, again := a.names[addr]; again || len(a.names) < mostAnswers {
+			a.names[addr] = answeredName{name, now.Add(min(max(ttl, leastTTL), mostTTL))}
 		}
 	}
 }
 
 // nameOf is the name that an address may be reached for.
-func (t *told) nameOf(addr netip.Addr, now time.Time) (string, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n, ok := t.names[addr]
+func (a *answers) nameOf(addr netip.Addr, now time.Time) (string, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n, ok := a.names[addr]
 	return n.name, ok && now.Before(n.until)
 }
 
-// enter counts a connection, and reports whether there is room for it.
-func (t *told) enter(most int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.open >= most {
+// acquire counts a connection, and reports whether there is room for it.
+func (a *answers) acquire(most int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.open >= most {
 		return false
 	}
-	t.open++
+	a.open++
 	return true
 }
 
-func (t *told) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.open--
+func (a *answers) release() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open--
 }
 
 // startRelays accepts at the further ports until life ends.
-func (g *gate) startRelays(life context.Context) {
-	if g.cables == nil {
+func (s *stack) startRelays(life context.Context) {
+	if s.gateway == nil {
 		return
 	}
-	for port, l := range g.cables.Ports {
+	for port, l := range s.gateway.Ports {
 		stop := context.AfterFunc(life, func() { _ = l.Close() })
-		g.work.Go(func() {
+		s.work.Go(func() {
 			defer stop()
 			for life.Err() == nil {
 				c, err := l.AcceptTCP()
 				if err == nil {
-					g.work.Go(func() { g.relay(life, c, port) })
+					s.work.Go(func() { s.relay(life, c, port) })
 				} else if life.Err() == nil {
-					g.owner.cfg.Log.Error().Err(err).Uint16("port", port).Msg("cannot accept a connection to a further port")
+					s.owner.cfg.Log.Error().Err(err).Uint16("port", port).Msg("cannot accept a connection to a further port")
 					pause(life, 100*time.Millisecond)
 				}
 			}
@@ -114,32 +114,32 @@ func pause(ctx context.Context, d time.Duration) {
 
 // relay connects a container to where it meant to go, if it may, and carries what is said until both have ended,
 // or the container has gone.
-func (g *gate) relay(life context.Context, c *net.TCPConn, port uint16) {
+func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer abort(c)
-	ep := g.endpoints.at(addrPortOf(c.RemoteAddr()).Addr())
+	ep := s.endpoints.at(addrPortOf(c.RemoteAddr()).Addr())
 	if ep == nil || ep.gone() || ep.open {
 		return
 	}
 	to := addrPortOf(c.LocalAddr())
 	decided := func(name string, verdict decisions.Verdict, reason string) {
-		g.owner.cfg.Decisions.Add(decisions.Decision{
+		s.owner.cfg.Decisions.Add(decisions.Decision{
 			User: ep.user, Container: ep.container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
 		})
 	}
-	name, ok := ep.told.nameOf(to.Addr(), time.Now())
+	name, ok := ep.answers.nameOf(to.Addr(), time.Now())
 	switch {
 	case !ok:
 		decided("", decisions.Denied, "the address is none that was told for an allowed name")
 		return
-	case !g.admits.Admits(to.Addr()):
+	case !s.admits.Admits(to.Addr()):
 		decided(name, decisions.Denied, "the name has no address that this call may reach")
 		return
-	case !ep.told.enter(g.owner.cfg.MaxConnections):
+	case !ep.answers.acquire(s.owner.cfg.MaxConnections):
 		decided(name, decisions.Limited, "too many connections are open")
 		return
 	}
-	defer ep.told.leave()
-	give, ok := g.owner.takeRelay(ep.user, to)
+	defer ep.answers.release()
+	give, ok := s.owner.takeRelay(ep.user, to)
 	if !ok {
 		decided(name, decisions.Limited, "budget used up: the user has too many connections open")
 		return

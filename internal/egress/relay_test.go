@@ -9,36 +9,36 @@ import (
 )
 
 // A further port is reached at addresses that were told, for as long as they were told, and only so many.
-func TestTold(t *testing.T) {
-	var told told
+func TestAnswersAreRemembered(t *testing.T) {
+	var known answers
 	now := time.Now()
 	at := netip.MustParseAddr("198.51.100.7")
-	if _, ok := told.nameOf(at, now); ok {
+	if _, ok := known.nameOf(at, now); ok {
 		t.Error("nothing was told")
 	}
-	told.note("a.example", []netip.Addr{at}, time.Second, now)
+	known.note("a.example", []netip.Addr{at}, time.Second, now)
 	for after, want := range map[time.Duration]bool{0: true, leastTTL - 1: true, leastTTL: false} {
-		if name, ok := told.nameOf(at, now.Add(after)); ok != want || name != "a.example" {
+		if name, ok := known.nameOf(at, now.Add(after)); ok != want || name != "a.example" {
 			t.Errorf("after %v: %q %t", after, name, ok)
 		}
 	}
-	told.note("b.example", []netip.Addr{at}, 24*time.Hour, now)
-	if name, ok := told.nameOf(at, now.Add(mostTTL)); ok || name != "b.example" {
+	known.note("b.example", []netip.Addr{at}, 24*time.Hour, now)
+	if name, ok := known.nameOf(at, now.Add(mostTTL)); ok || name != "b.example" {
 		t.Errorf("%q %t", name, ok)
 	}
 	addr := netip.MustParseAddr("203.0.113.0")
-	for range 2 * mostTold {
+	for range 2 * mostAnswers {
 		addr = addr.Next()
-		told.note("many.example", []netip.Addr{addr}, 0, now)
+		known.note("many.example", []netip.Addr{addr}, 0, now)
 	}
-	if len(told.names) > mostTold {
-		t.Errorf("%d are remembered", len(told.names))
+	if len(known.names) > mostAnswers {
+		t.Errorf("%d are remembered", len(known.names))
 	}
-	if _, ok := told.nameOf(at, now); !ok {
+	if _, ok := known.nameOf(at, now); !ok {
 		t.Error("one was forgotten for others")
 	}
-	told.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
-	if name, ok := told.nameOf(addr, now.Add(2*mostTTL)); !ok || name != "late.example" {
+	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
+	if name, ok := known.nameOf(addr, now.Add(2*mostTTL)); !ok || name != "late.example" {
 		t.Error("there is no room although all have expired")
 	}
 }

@@ -29,8 +29,8 @@ var dnsVerdicts = map[dnsfilter.Verdict]decisions.Verdict{
 	dnsfilter.Failed: decisions.Failed, dnsfilter.Limited: decisions.Limited, dnsfilter.Refused: decisions.Denied,
 }
 
-// asked is told of each question.
-func (g *gate) asked(d dnsfilter.Decision) {
+// reportQuestion implements dnsfilter.Config.Decided.
+func (s *stack) reportQuestion(d dnsfilter.Decision) {
 	decision := decisions.Decision{
 		Time: d.Time, Container: d.Client, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
 		Verdict: dnsVerdicts[d.Verdict], Reason: dnsReasons[d.Reason],
@@ -38,31 +38,32 @@ func (g *gate) asked(d dnsfilter.Decision) {
 	if d.Verdict == dnsfilter.Refused && d.Reason == "form" {
 		decision.Verdict = decisions.Malformed // there was no question to decide about
 	}
-	if ep := g.endpoints.named(d.Client); ep != nil {
+	if ep := s.endpoints.named(d.Client); ep != nil {
 		decision.User = ep.user
 	}
-	g.owner.cfg.Decisions.Add(decision)
+	s.owner.cfg.Decisions.Add(decision)
 }
 
-// connected is told of each connection.
-func (g *gate) connected(d guard.Decision) {
+// reportConnection implements guard.Config.Decided.
+func (s *stack) reportConnection(d guard.Decision) {
 	ep := d.Client.(*endpoint)
 	via := decisions.TLS
 	if d.Port == 80 {
 		via = decisions.HTTP
 	}
-	g.owner.cfg.Decisions.Add(decisions.Decision{
+	s.owner.cfg.Decisions.Add(decisions.Decision{
 		User: ep.user, Container: ep.container, Name: d.Name, Via: via, Port: d.Port,
 		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 	})
 }
 
-// answered remembers what a filtered container is about to learn, for the further ports.
-func (g *gate) answered(client, name string, addrs []netip.Addr, ttl time.Duration) {
-	if len(g.owner.cfg.ExtraPorts) == 0 {
+// noteAnswer remembers the addresses that a filtered container is about to learn, for the further ports. It implements
+// dnsfilter.Config.Answered.
+func (s *stack) noteAnswer(client, name string, addrs []netip.Addr, ttl time.Duration) {
+	if len(s.owner.cfg.ExtraPorts) == 0 {
 		return
 	}
-	if ep := g.endpoints.named(client); ep != nil && !ep.open {
-		ep.told.note(name, addrs, ttl, time.Now())
+	if ep := s.endpoints.named(client); ep != nil && !ep.open {
+		ep.answers.note(name, addrs, ttl, time.Now())
 	}
 }

@@ -1,14 +1,13 @@
 package egress
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,7 +15,7 @@ import (
 // connection, so the socket stays open.
 type routes struct {
 	mu     sync.Mutex
-	socket *netlink.Conn // nil after a fault, and after close
+	handle *netlink.Handle // nil after an error, and after close
 	closed bool
 	known  map[netip.Addr]route
 }
@@ -32,18 +31,24 @@ const (
 	// opens one connection after the other to the same server is what it is for.
 	routeLifetime = time.Second
 	routesKnown   = 1024
+	// routePatience bounds the kernel's answer, for which others wait: it comes within microseconds.
+	routePatience = 500 * time.Millisecond
 )
 
 func openRoutes() (*routes, error) {
 	r := &routes{}
-	return r, r.dial()
+	return r, r.open()
 }
 
-func (r *routes) dial() (err error) {
-	if r.socket, err = netlink.Dial(unix.NETLINK_ROUTE, nil); err != nil {
-		r.socket = nil
+func (r *routes) open() error {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err == nil {
+		err = handle.SetSocketTimeout(routePatience)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot ask the kernel for routes: %w", err)
 	}
+	r.handle = handle
 	return nil
 }
 
@@ -55,13 +60,13 @@ func (r *routes) close() {
 }
 
 func (r *routes) drop() {
-	if r.socket != nil {
-		_ = r.socket.Close()
-		r.socket = nil
+	if r.handle != nil {
+		r.handle.Close()
+		r.handle = nil
 	}
 }
 
-// own says whether the kernel would deliver to the host itself. What cannot be known is.
+// own reports whether the kernel would deliver to the host itself, or may do so.
 func (r *routes) own(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	r.mu.Lock()
@@ -69,64 +74,35 @@ func (r *routes) own(addr netip.Addr) bool {
 	if found, ok := r.known[addr]; ok && time.Now().Before(found.until) {
 		return found.own
 	}
-	kind, err := r.kind(addr)
-	nowhere := errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
-	if err != nil && !nowhere {
+	own, err := r.ask(addr)
+	if err != nil {
 		return true
 	}
-	found := route{own: err == nil && kind != unix.RTN_UNICAST, until: time.Now().Add(routeLifetime)}
 	if r.known == nil || len(r.known) >= routesKnown {
 		r.known = map[netip.Addr]route{}
 	}
-	r.known[addr] = found
-	return found.own
+	r.known[addr] = route{own: own, until: time.Now().Add(routeLifetime)}
+	return own
 }
 
-// kind is the type of the route to an address, of those of rtnetlink(7). The lock is held.
-func (r *routes) kind(addr netip.Addr) (byte, error) {
+// ask looks a route up. The lock is held. After an error the socket is made anew, since an answer may be left in it.
+func (r *routes) ask(addr netip.Addr) (own bool, err error) {
 	if r.closed {
-		return 0, errors.New("no more routes are asked for")
+		return false, errClosed
 	}
-	if r.socket == nil {
-		if err := r.dial(); err != nil {
-			return 0, err
+	if r.handle == nil {
+		if err := r.open(); err != nil {
+			return false, err
 		}
 	}
-	answers, err := r.ask(addr)
-	if err != nil {
-		if answer := (*netlink.OpError)(nil); !errors.As(err, &answer) || answer.Sequence == 0 {
-			r.drop() // there was no answer, and it may still come
-		}
-		return 0, err
+	found, err := r.handle.RouteGet(addr.AsSlice())
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return false, nil // there is no way there
+	case err == nil && len(found) == 1:
+		return found[0].Type != unix.RTN_UNICAST, nil
+	default:
+		r.drop()
+		return false, fmt.Errorf("cannot look up the route to %s: %d answers: %w", addr, len(found), err)
 	}
-	if len(answers) != 1 || answers[0].Header.Type != unix.RTM_NEWROUTE || len(answers[0].Data) < unix.SizeofRtMsg {
-		return 0, errors.New("the kernel did not answer with one route")
-	}
-	return answers[0].Data[typeInRtMsg], nil
-}
-
-// typeInRtMsg is where rtm_type is in a struct rtmsg.
-const typeInRtMsg = 7
-
-// routePatience bounds the kernel's answer, for which others wait: it comes within microseconds.
-const routePatience = 500 * time.Millisecond
-
-func (r *routes) ask(addr netip.Addr) ([]netlink.Message, error) {
-	question := make([]byte, unix.SizeofRtMsg)
-	question[0], question[1] = unix.AF_INET, byte(addr.BitLen())
-	if addr.Is6() {
-		question[0] = unix.AF_INET6
-	}
-	binary.NativeEndian.PutUint32(question[8:], unix.RTM_F_LOOKUP_TABLE)
-	parts, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.RTA_DST, Data: addr.AsSlice()}})
-	if err != nil {
-		return nil, err
-	}
-	if err := r.socket.SetDeadline(time.Now().Add(routePatience)); err != nil {
-		return nil, err
-	}
-	return r.socket.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.RTM_GETROUTE, Flags: netlink.Request},
-		Data:   append(question, parts...),
-	})
 }

@@ -12,7 +12,7 @@ import (
 
 // The kernel's routes say what the host's own addresses are, also those that no interface has.
 func TestOwnAddresses(t *testing.T) {
-	host, outside := newSpot(t), newSpot(t)
+	host, outside := newTestNetns(t), newTestNetns(t)
 	lo, err := host.net.LinkByName("lo")
 	must(t, err)
 	must(t, host.net.LinkSetUp(lo))
@@ -72,7 +72,7 @@ func TestOwnAddresses(t *testing.T) {
 		}
 	}
 
-	_ = r.socket.Close() // whatever breaks it
+	r.handle.Close() // whatever breaks it
 	if !own("203.0.113.7") {
 		t.Error("what could not be asked is not the host's own")
 	}

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A spot is a network namespace and a thread in it, which the kernel takes for a process.
-type spot struct {
+// A testNetns is a network namespace and a thread in it, which the kernel takes for a process.
+type testNetns struct {
 	space  netns.NsHandle
 	thread int
 	net    *netlink.Handle
 }
 
-func newSpot(t *testing.T) spot {
+func newTestNetns(t *testing.T) testNetns {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes network namespaces: run it as root")
 	}
-	var s spot
+	var s testNetns
 	var err error
 	ready, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -51,7 +51,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (s spot) bridge(t *testing.T, name string) int {
+func (s testNetns) bridge(t *testing.T, name string) int {
 	t.Helper()
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
 	must(t, s.net.LinkAdd(bridge))
@@ -59,7 +59,7 @@ func (s spot) bridge(t *testing.T, name string) int {
 }
 
 // veth gives peer an interface whose other end is here.
-func (s spot) veth(t *testing.T, port string, master int, peer spot, inside string) {
+func (s testNetns) veth(t *testing.T, port string, master int, peer testNetns, inside string) {
 	t.Helper()
 	must(t, s.net.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: master}, PeerName: inside, PeerNamespace: netlink.NsFd(int(peer.space)),
@@ -67,7 +67,7 @@ func (s spot) veth(t *testing.T, port string, master int, peer spot, inside stri
 }
 
 // within runs what asks the kernel about this namespace.
-func (s spot) within(ask func() error) error {
+func (s testNetns) within(ask func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -81,9 +81,9 @@ func (s spot) within(ask func() error) error {
 }
 
 // port is what vethOf says in this namespace.
-func (s spot) port(of spot, bridge string) (name string, err error) {
+func (s testNetns) port(of testNetns, bridge string) (name string, err error) {
 	err = s.within(func() error {
-		l, err := openLinks()
+		l, err := openInterfaces()
 		if err == nil {
 			defer l.close()
 			name, err = l.vethOf(of.thread, bridge)
@@ -94,7 +94,7 @@ func (s spot) port(of spot, bridge string) (name string, err error) {
 }
 
 func TestVethOf(t *testing.T) {
-	host, first, second, stranger, alone := newSpot(t), newSpot(t), newSpot(t), newSpot(t), newSpot(t)
+	host, first, second, stranger, alone := newTestNetns(t), newTestNetns(t), newTestNetns(t), newTestNetns(t), newTestNetns(t)
 	ours := host.bridge(t, "ours")
 	theirs := host.bridge(t, "theirs")
 	host.veth(t, "veth1", ours, first, "eth0")
@@ -108,7 +108,7 @@ func TestVethOf(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		of     spot
+		of     testNetns
 		bridge string
 		want   string // empty: not found
 	}{

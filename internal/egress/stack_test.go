@@ -18,19 +18,19 @@ type slowTable struct {
 	forget chan error
 }
 
-func (*slowTable) Add(netip.Addr) error           { return nil }
-func (s *slowTable) Forget(addr netip.Addr) error { return <-s.forget }
+func (*slowTable) Add(netip.Addr) error      { return nil }
+func (t *slowTable) Forget(netip.Addr) error { return <-t.forget }
 
 // An address is nobody's until what was left of its container is forgotten; the container itself may come
 // back meanwhile, and have another.
 func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{forget: make(chan error)}
-		g := &gate{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
-		g.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
+		s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
+		s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
 		add := func(name string) netip.Addr {
 			t.Helper()
-			addr, err := g.add(testSpec(name, "*"))
+			addr, err := s.add(testSpec(name, "*"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,15 +40,15 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		for _, name := range []string{"c1", "c2", "c3"} {
 			add(name)
 		}
-		g.remove(first)
-		g.remove(first) // once more is nothing more
-		if who := g.endpoints.dnsClient(first); who != nil {
+		s.remove(first)
+		s.remove(first) // once more is nothing more
+		if who := s.endpoints.dnsClient(first); who != nil {
 			t.Error("who was removed may ask")
 		}
 		if again := add("c0"); again == first {
 			t.Error("the address was given out while flows of it were left")
 		}
-		if _, err := g.add(testSpec("c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testSpec("c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
@@ -57,10 +57,10 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 			t.Errorf("the address that is free is %s, not %s", first, addr)
 		}
 
-		g.remove(first)
+		s.remove(first)
 		table.forget <- errors.New("the kernel does not want to")
 		synctest.Wait()
-		if _, err := g.add(testSpec("c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testSpec("c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("an address was given out whose flows are still tracked: %v", err)
 		}
 	})
@@ -69,27 +69,27 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 // What waits is bounded: one too many is done by who asks for it.
 func TestWhatIsDoneLaterIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{}
+		s := &stack{}
 		release := make(chan struct{})
-		for range laterAtOnce {
-			g.later(func() { <-release })
+		for range backgroundMost {
+			s.background(func() { <-release })
 		}
 		done := false
-		g.later(func() { done = true })
+		s.background(func() { done = true })
 		if !done {
 			t.Error("more than the bound was begun")
 		}
 		close(release)
 		synctest.Wait()
-		g.later(func() { <-t.Context().Done() })
-		if g.pending != 1 {
-			t.Errorf("%d are counted", g.pending)
+		s.background(func() { <-t.Context().Done() })
+		if s.pending != 1 {
+			t.Errorf("%d are counted", s.pending)
 		}
-		g.mu.Lock()
-		g.closed = true
-		g.mu.Unlock()
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
 		done = false
-		g.later(func() { done = true })
+		s.background(func() { done = true })
 		if !done {
 			t.Error("something was begun after the end")
 		}

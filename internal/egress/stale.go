@@ -14,8 +14,8 @@ import (
 
 // Rules outlive the service that made them, and drop what comes from their subnet wherever that is used next.
 
-// removeLeftRules removes the tables of services whose bridges are gone.
-func removeLeftRules(log zerolog.Logger) error {
+// removeStaleRules removes the tables of services whose bridges are gone.
+func removeStaleRules(log zerolog.Logger) error {
 	claims, err := rules.Claims(0)
 	if err != nil {
 		return err

@@ -42,86 +42,80 @@ func (e *Egress) gatewayConfig(n dockerexec.Network) gateway.Config {
 	}
 }
 
-// cables are those of a network's filtered containers, and end in its gateway.
-type cables struct {
-	links  *links
-	bridge string
+// gatewayLink connects the filtered containers of a network to its gateway.
+type gatewayLink struct {
+	interfaces *interfaces
+	bridge     string
 	*gateway.Client
 }
 
-// openCables connects to a network's gateway; nil where nothing can be filtered.
-func (e *Egress) openCables(ctx context.Context, n dockerexec.Network) (*cables, error) {
-	if e.weak != nil {
-		return nil, nil
-	}
+// openGateway connects to a network's gateway.
+func (e *Egress) openGateway(ctx context.Context, n dockerexec.Network) (*gatewayLink, error) {
 	client, err := gateway.Dial(ctx, n.GatewayDir, e.gatewayConfig(n))
 	if err != nil {
 		return nil, err
 	}
-	return &cables{links: e.links, bridge: n.Bridge, Client: client}, nil
+	return &gatewayLink{interfaces: e.interfaces, bridge: n.Bridge, Client: client}, nil
 }
 
-// dns are the sockets for the DNS filter.
-func (c *cables) dns() []dnsfilter.Socket {
-	if c == nil {
+// dnsSockets returns those of the DNS filter.
+func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
+	if g == nil {
 		return nil
 	}
-	return []dnsfilter.Socket{{TCP: c.DNSOverTCP, UDP: c.DNSOverUDP}}
+	return []dnsfilter.Socket{{TCP: g.DNSOverTCP, UDP: g.DNSOverUDP}}
 }
 
-// plug moves the host's end of a container's interface from the bridge to the gateway, or sees that it is there.
+// connect moves the host's end of a container's interface from the bridge to the gateway, or sees that it is there.
 // From then on it reaches the gateway and nothing else.
-func (c *cables) plug(ep dockerexec.Endpoint) error {
+func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 	name := gateway.LinkName(ep.Addr)
-	veth, err := c.links.vethOf(ep.PID, c.bridge)
+	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
 	switch {
 	case err == nil:
 		// What somebody before has left there would be in the way.
-		if err = c.Detach(ep.Addr); err == nil {
-			err = c.links.move(veth, c.Space, name)
+		if err = g.Detach(ep.Addr); err == nil {
+			err = g.interfaces.move(veth, g.Space, name)
 		}
 	case errdefs.IsNotFound(err):
-		err = c.links.joined(ep.PID, c.Space, name)
+		err = g.interfaces.checkPeer(ep.PID, g.Space, name)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
 	}
-	if err := c.Attach(ep.Addr, ep.MAC); err != nil {
+	if err := g.Attach(ep.Addr, ep.MAC); err != nil {
 		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
 	}
 	return nil
 }
 
-// keep detaches all but these.
-func (c *cables) keep(known map[netip.Addr]bool) error {
-	if c == nil {
-		return nil
-	}
-	attached, err := c.Attached()
+// disconnectOthers detaches the containers that are not known.
+func (g *gatewayLink) disconnectOthers(known map[netip.Addr]bool) error {
+	attached, err := g.Attached()
 	if err != nil {
 		return err
 	}
 	var faults []error
 	for _, addr := range attached {
 		if !known[addr] {
-			faults = append(faults, c.Detach(addr))
+			faults = append(faults, g.Detach(addr))
 		}
 	}
 	return errors.Join(faults...)
 }
 
-func (c *cables) close() {
-	if c != nil {
-		c.Close()
+func (g *gatewayLink) close() {
+	if g != nil {
+		g.Close()
 	}
 }
 
 // move puts an interface of the host's into another network namespace, under another name, in one step.
-func (l *links) move(name string, space *os.File, as string) error {
+func (l *interfaces) move(name string, space *os.File, as string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle == nil {
-		return errNoMore
+		return errClosed
 	}
 	link, err := l.handle.LinkByName(name)
 	if err != nil {
@@ -140,14 +134,14 @@ func (l *links) move(name string, space *os.File, as string) error {
 	return nil
 }
 
-// joined sees that an interface of that name, in a network namespace, is the other end of one of a process's.
-func (l *links) joined(pid int, space *os.File, name string) error {
+// checkPeer checks that an interface of that name, in a network namespace, is the other end of one of a process's.
+func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle == nil {
-		return errNoMore
+		return errClosed
 	}
-	far, err := l.numberOf(
+	far, err := l.nsid(
 		func() (int, error) { return l.handle.GetNetNsIdByFd(int(space.Fd())) },
 		func(id int) error { return l.handle.SetNetNsIdByFd(int(space.Fd()), id) })
 	if err != nil {
@@ -157,11 +151,11 @@ func (l *links) joined(pid int, space *os.File, name string) error {
 	if err != nil {
 		return err
 	}
-	near, err := l.spaceOf(pid)
+	near, err := l.nsidOf(pid)
 	if err != nil {
 		return fmt.Errorf("cannot find the network namespace of process %d: %w", pid, err)
 	}
-	inside, err := l.in(near)
+	inside, err := l.list(near)
 	if err != nil {
 		return fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
 	}
@@ -174,8 +168,8 @@ func (l *links) joined(pid int, space *os.File, name string) error {
 	return fmt.Errorf("interface %s of the gateway does not lead to process %d: %w", name, pid, errdefs.ErrNotFound)
 }
 
-// named is an interface of another network namespace.
-func (l *links) named(space int, name string) (netlink.Link, error) {
+// named returns an interface of another network namespace.
+func (l *interfaces) named(space int, name string) (netlink.Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	req.Sockets = l.dumps
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -191,4 +185,4 @@ func (l *links) named(space int, name string) (netlink.Link, error) {
 	return netlink.LinkDeserialize(nil, messages[0])
 }
 
-var errNoMore = errors.New("no more interfaces are asked for")
+var errClosed = errors.New("the service is shutting down")

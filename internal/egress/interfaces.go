@@ -16,80 +16,6 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// subnetBits is the size of a network: room for 1021 containers. Larger ones only collide more.
-const subnetBits = 22
-
-// freeSubnets are the first of that size in each range, and where that is taken the next ones, as far as
-// a few. Where a range is smaller, it is one network.
-func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
-	const most = 8 // of each range
-	var free []netip.Prefix
-	for _, r := range ranges {
-		found := 0
-		for at := netip.PrefixFrom(r.Masked().Addr(), max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
-			if !overlaps(at, taken) {
-				free = append(free, at)
-				found++
-			}
-		}
-	}
-	return free
-}
-
-// following is the network after one.
-func following(p netip.Prefix) netip.Prefix {
-	b := p.Addr().As4()
-	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	n += 1 << (32 - p.Bits())
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits())
-}
-
-func overlaps(p netip.Prefix, others []netip.Prefix) bool {
-	for _, other := range others {
-		if p.Overlaps(other) {
-			return true
-		}
-	}
-	return false
-}
-
-// hostRanges is what the host has addresses in or routes to, without the default route.
-func hostRanges() ([]netip.Prefix, error) {
-	var ranges []netip.Prefix
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
-	}
-	for _, a := range addrs {
-		ranges = addRange(ranges, a.IPNet.IP, a.IPNet.Mask)
-	}
-	// All tables: what a policy routes elsewhere is taken, too.
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the host's routes: %w", err)
-	}
-	for _, r := range routes {
-		if r.Dst != nil {
-			ranges = addRange(ranges, r.Dst.IP, r.Dst.Mask)
-		}
-	}
-	return ranges, nil
-}
-
-func addRange(ranges []netip.Prefix, ip []byte, mask []byte) []netip.Prefix {
-	addr, ok := netip.AddrFromSlice(ip)
-	bits := 0
-	for _, b := range mask {
-		for ; b != 0; b <<= 1 {
-			bits++
-		}
-	}
-	if !ok || bits == 0 {
-		return ranges // the default route
-	}
-	return append(ranges, netip.PrefixFrom(addr.Unmap(), bits).Masked())
-}
-
 // checkBridge looks whether the engine's picture of a network is true.
 func checkBridge(n dockerexec.Network) error {
 	broken := func(what string) error {
@@ -122,15 +48,15 @@ func checkBridge(n dockerexec.Network) error {
 // kernelPatience bounds the kernel's answers, which come within the call.
 const kernelPatience = 10 * time.Second
 
-// links asks the kernel about interfaces, by sockets that stay open.
-type links struct {
+// interfaces asks the kernel about interfaces, by sockets that stay open.
+type interfaces struct {
 	mu     sync.Mutex
 	handle *netlink.Handle // nil after close
 	// dumps is for requests that the handle has no method for.
 	dumps map[int]*nl.SocketHandle
 }
 
-func openLinks() (*links, error) {
+func openInterfaces() (*interfaces, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
@@ -146,10 +72,10 @@ func openLinks() (*links, error) {
 		dumps.Close()
 		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
 	}
-	return &links{handle: handle, dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
+	return &interfaces{handle: handle, dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
 }
 
-func (l *links) close() {
+func (l *interfaces) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle == nil {
@@ -165,21 +91,21 @@ func (l *links) close() {
 // vethOf finds the host's end of a container's interface: the port of the bridge whose other end is in
 // the network namespace of a process. It asks that namespace, which has few interfaces, and not the host,
 // which has one for each container.
-func (l *links) vethOf(pid int, bridge string) (string, error) {
+func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.handle == nil {
-		return "", errNoMore
+		return "", errClosed
 	}
 	master, err := l.handle.LinkByName(bridge)
 	if err != nil {
 		return "", fmt.Errorf("cannot look at bridge %s: %w", bridge, err)
 	}
-	space, err := l.spaceOf(pid)
+	nsid, err := l.nsidOf(pid)
 	if err != nil {
 		return "", fmt.Errorf("cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w", pid, err)
 	}
-	inside, err := l.in(space)
+	inside, err := l.list(nsid)
 	if err != nil {
 		return "", fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
 	}
@@ -194,22 +120,22 @@ func (l *links) vethOf(pid int, bridge string) (string, error) {
 		} else if err != nil {
 			return "", fmt.Errorf("cannot look at interface %d: %w", peer, err)
 		}
-		if a := port.Attrs(); port.Type() == "veth" && a.MasterIndex == master.Attrs().Index && a.NetNsID == space {
+		if a := port.Attrs(); port.Type() == "veth" && a.MasterIndex == master.Attrs().Index && a.NetNsID == nsid {
 			return a.Name, nil
 		}
 	}
 	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
 }
 
-// spaceOf is the number that the host's network namespace has for that of a process.
-func (l *links) spaceOf(pid int) (int, error) {
-	return l.numberOf(
+// nsidOf is the number that the host's network namespace has for that of a process.
+func (l *interfaces) nsidOf(pid int) (int, error) {
+	return l.nsid(
 		func() (int, error) { return l.handle.GetNetNsIdByPid(pid) },
 		func(id int) error { return l.handle.SetNetNsIdByPid(pid, id) })
 }
 
-// numberOf asks for the number of a network namespace, which the kernel gives when it is first needed.
-func (l *links) numberOf(get func() (int, error), set func(int) error) (int, error) {
+// nsid asks for the number of a network namespace, which the kernel gives when it is first needed.
+func (l *interfaces) nsid(get func() (int, error), set func(int) error) (int, error) {
 	const unnamed = -1
 	id, err := get()
 	if err != nil || id != unnamed {
@@ -224,12 +150,12 @@ func (l *links) numberOf(get func() (int, error), set func(int) error) (int, err
 	return id, err
 }
 
-// in lists the interfaces of another network namespace.
-func (l *links) in(space int) ([]netlink.Link, error) {
+// list returns the interfaces of another network namespace.
+func (l *interfaces) list(nsid int) ([]netlink.Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
 	req.Sockets = l.dumps
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(space))))
+	req.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid))))
 	messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,388 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/guard"
+	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// checkEvery is how often the rules are compared with the kernel's when nothing says that they changed.
+const checkEvery = 30 * time.Second
+
+// closeLimit bounds the end of a stack's servers.
+const closeLimit = 5 * time.Second
+
+// stack is one network's rules and servers.
+type stack struct {
+	owner     *Egress
+	network   dockerexec.Network
+	admits    policy.Addresses
+	endpoints endpoints
+	table     table
+	gateway   *gatewayLink // nil where nothing can be filtered
+	dns       *dnsfilter.Server
+	guard     *guard.Guard // nil where there is no gateway whose connections it could take
+
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool // nothing more is added to work
+	pending int  // of work: what background began
+}
+
+// table is what rules.Table does for containers that may reach all of the internet.
+type table interface {
+	Add(netip.Addr) error
+	Bind(rules.Binding) error
+	Remove(netip.Addr) error
+	Forget(netip.Addr) error
+	Keep(ctx context.Context, interval time.Duration) error
+	Close()
+}
+
+// none implements table where there can be no rules.
+type none struct{}
+
+func (none) Add(netip.Addr) error                            { return nil }
+func (none) Bind(rules.Binding) error                        { return nil }
+func (none) Remove(netip.Addr) error                         { return nil }
+func (none) Forget(netip.Addr) error                         { return nil }
+func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); return ctx.Err() }
+func (none) Close()                                          {}
+
+// openStack closes first and opens then: the rules are in place before anything listens.
+func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) (_ *stack, err error) {
+	profile, known := e.cfg.Profiles[n.Profile]
+	if !known {
+		return nil, fmt.Errorf("there is no profile %q", n.Profile)
+	}
+	upstreams, err := profile.upstreams()
+	if err != nil {
+		return nil, err
+	}
+	s := &stack{owner: e, network: n, admits: e.admits(profile), table: none{}}
+	s.endpoints.init(n)
+	life, stop := context.WithCancel(e.ctx)
+	s.stop = stop
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err := s.setRules(ctx, running); err != nil {
+		return nil, err
+	}
+	if err := s.startDNS(ctx, upstreams); err != nil {
+		return nil, err
+	}
+	if err := writeResolvConf(e.ResolvConf(n.Profile), n.Gateway); err != nil {
+		return nil, err
+	}
+	if err := s.startGuard(life); err != nil {
+		return nil, err
+	}
+	s.work.Go(func() { s.keep(life) })
+	s.startRelays(life)
+	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(running)).Msg("network open")
+	return s, nil
+}
+
+// setRules makes what holds containers to what they may reach that of those that run, and of no others.
+func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) error {
+	if s.owner.weak != nil {
+		s.restore(running)
+		return nil
+	}
+	table, err := s.openTable()
+	if err != nil {
+		return err
+	}
+	s.table = table // which close closes
+	if s.gateway, err = s.owner.openGateway(ctx, s.network); err != nil {
+		return err
+	}
+	state, attached := s.restore(running)
+	if err := table.Apply(ctx, state); err != nil {
+		return err
+	}
+	if err := table.ForgetStrangers(); err != nil {
+		return err
+	}
+	return s.gateway.disconnectOthers(attached)
+}
+
+// startDNS answers at the bridge's gateway address, for open containers, and in the gateway for filtered ones.
+func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
+	cfg, n := &s.owner.cfg, s.network
+	s.dns, err = dnsfilter.New(dnsfilter.Config{
+		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
+		Sockets:          s.gateway.dnsSockets(),
+		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: s.admits.Admits}},
+		Client:           s.endpoints.dnsClient,
+		QueriesPerSecond: cfg.QueriesPerSecond, Burst: 2 * cfg.QueriesPerSecond,
+		Decided: s.reportQuestion, Answered: s.noteAnswer, Log: cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	return s.dns.Start(ctx)
+}
+
+// openTable connects to the kernel's rules.
+func (s *stack) openTable() (*rules.Table, error) {
+	e, n := s.owner, s.network
+	return rules.New(rules.Config{
+		Table: e.cfg.Name + "-" + n.Profile,
+		Bridges: []rules.Bridge{{
+			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: append(s.admits.Excluded4(), e.own.prefixes()...),
+		}},
+		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
+		ClosedPorts: e.cfg.closedPorts(), Log: e.cfg.Log,
+	})
+}
+
+// mailPort is where mail is handed over to other servers: what is sent there from a host is counted against it.
+const mailPort = 25
+
+// closedPorts are those that nobody reaches unless the operator has named them.
+func (c Config) closedPorts() []uint16 {
+	if slices.Contains(c.ExtraPorts, mailPort) {
+		return nil
+	}
+	return []uint16{mailPort}
+}
+
+// startGuard serves the connections that come to the gateway.
+func (s *stack) startGuard(life context.Context) error {
+	if s.gateway == nil {
+		return nil
+	}
+	limits := guard.DefaultLimits()
+	limits.Connections = s.owner.cfg.MaxConnections
+	opened, err := guard.New(guard.Config{
+		TLS: s.gateway.TLS, HTTP: s.gateway.HTTP,
+		Client: s.endpoints.guardClient,
+		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
+			return s.dns.Resolve(ctx, client.(*endpoint).asks, name)
+		},
+		Known: func(client guard.Client, name string) ([]netip.Addr, bool) {
+			return s.dns.Known(client.(*endpoint).asks, name)
+		},
+		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return s.admits.Admits(addr) },
+		Decided:    s.reportConnection,
+		Limits:     limits,
+		Budget:     s.owner.budget,
+		Logger:     s.owner.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	s.guard = opened
+	return s.guard.Start(life)
+}
+
+const dnsPort = 53
+
+// keep holds the kernel to the rules until the stack closes.
+func (s *stack) keep(life context.Context) {
+	for life.Err() == nil {
+		err := s.table.Keep(life, checkEvery)
+		if life.Err() != nil {
+			return
+		}
+		s.owner.cfg.Log.Error().Err(err).Str("network", s.network.Bridge).Msg("cannot watch the rules; trying again")
+		pause(life, 10*time.Millisecond)
+	}
+}
+
+// close ends the servers and leaves the rules.
+func (s *stack) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	s.stop()
+	var err error
+	if s.dns != nil {
+		err = s.dns.Shutdown(ctx)
+	}
+	if s.guard != nil {
+		err = errors.Join(err, s.guard.Shutdown(ctx))
+	}
+	if err != nil {
+		s.owner.cfg.Log.Warn().Err(err).Str("network", s.network.Bridge).Msg("a server of the network does not end")
+	}
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.work.Wait()
+	s.table.Close()
+	s.gateway.close()
+}
+
+// backgroundMost is how many addresses of a network wait at once for what is left of their containers to go.
+const backgroundMost = 16
+
+// background does what nobody needs to wait for, before the stack has closed. It blocks where too much is under way.
+func (s *stack) background(do func()) {
+	s.mu.Lock()
+	if s.closed || s.pending == backgroundMost {
+		s.mu.Unlock()
+		do()
+		return
+	}
+	defer s.mu.Unlock()
+	s.pending++
+	s.work.Go(func() {
+		do()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.pending--
+	})
+}
+
+// restore registers the containers that are there when the stack opens. It returns what their rules are, and
+// the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
+func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
+	var state rules.State
+	filtered := map[netip.Addr]bool{}
+	for _, e := range list {
+		ep, err := newEndpoint(e.Spec)
+		if err != nil || !s.endpoints.restore(ep, e.Addr) {
+			continue // not of this network, or the second one there: Bind finds it missing
+		}
+		if !ep.open {
+			filtered[ep.addr] = true
+			continue
+		}
+		state.Containers = append(state.Containers, ep.addr)
+		if binding, err := s.binding(e); err == nil {
+			state.Bindings = append(state.Bindings, binding)
+		}
+	}
+	return state, filtered
+}
+
+// register registers the containers that were not known when the stack opened.
+func (s *stack) register(list []dockerexec.Endpoint) error {
+	for _, e := range list {
+		if ep, err := newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
+			if err := s.admit(ep); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
+	ep, err := newEndpoint(spec)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if err := s.endpoints.register(ep); err != nil {
+		return netip.Addr{}, err
+	}
+	return ep.addr, s.admit(ep)
+}
+
+// admit lets an address be used by a container that is not bound yet. After an error it is free again.
+func (s *stack) admit(ep *endpoint) (err error) {
+	switch {
+	case ep.open:
+		err = explain(s.table.Add(ep.addr))
+	case s.gateway == nil:
+		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", s.owner.weak, errdefs.ErrPermissionDenied)
+	}
+	if err != nil {
+		s.endpoints.release(ep)
+	}
+	return err
+}
+
+func (s *stack) bind(e dockerexec.Endpoint) error {
+	ep := s.endpoints.at(e.Addr)
+	if ep == nil || ep.container != e.Spec.ContainerName() {
+		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
+	}
+	if s.owner.weak != nil {
+		return nil // nor may it be asked where the container is
+	}
+	if !ep.open {
+		return explain(s.gateway.connect(e))
+	}
+	binding, err := s.binding(e)
+	if err != nil {
+		return explain(err)
+	}
+	return explain(s.table.Bind(binding))
+}
+
+// binding finds out which port of the bridge is a container's.
+func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
+	veth, err := s.owner.interfaces.vethOf(e.PID, s.network.Bridge)
+	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
+}
+
+func (s *stack) remove(addr netip.Addr) {
+	ep := s.endpoints.at(addr)
+	if ep == nil {
+		return
+	}
+	ep.revoke()
+	// The address stays taken until nothing is left that its next container could inherit.
+	if err := s.cutOff(ep); err != nil {
+		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
+		return
+	}
+	if !s.endpoints.unregister(ep) {
+		return
+	}
+	if !ep.open {
+		s.endpoints.release(ep)
+		return
+	}
+	s.background(func() {
+		if err := s.table.Forget(ep.addr); err != nil {
+			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
+			return
+		}
+		s.endpoints.release(ep)
+	})
+}
+
+// cutOff lets nothing more come from a container.
+func (s *stack) cutOff(ep *endpoint) error {
+	switch {
+	case ep.open:
+		return s.table.Remove(ep.addr)
+	case s.gateway != nil:
+		return s.gateway.Detach(ep.addr)
+	default:
+		return nil
+	}
+}
+
+// writeResolvConf replaces the file's content in place: containers have the file mounted.
+func writeResolvConf(file string, gateway netip.Addr) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("cannot make the folder of resolv.conf: %w", err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "nameserver %s\noptions timeout:5 attempts:2\n", gateway), 0o644); err != nil {
+		return fmt.Errorf("cannot write resolv.conf: %w", err)
+	}
+	return nil
+}

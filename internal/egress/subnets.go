@@ -1,0 +1,79 @@
+package egress
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// subnetBits is the size of a network: room for 1021 containers. Larger ones only collide more.
+const subnetBits = 22
+
+// freeSubnets are the first of that size in each range, and where that is taken the next ones, as far as
+// a few. Where a range is smaller, it is one network.
+func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
+	const most = 8 // of each range
+	var free []netip.Prefix
+	for _, r := range ranges {
+		found := 0
+		for at := netip.PrefixFrom(r.Masked().Addr(), max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
+			if !overlaps(at, taken) {
+				free = append(free, at)
+				found++
+			}
+		}
+	}
+	return free
+}
+
+// following is the network after one.
+func following(p netip.Prefix) netip.Prefix {
+	b := p.Addr().As4()
+	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	n += 1 << (32 - p.Bits())
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits())
+}
+
+func overlaps(p netip.Prefix, others []netip.Prefix) bool {
+	for _, other := range others {
+		if p.Overlaps(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// hostRanges is what the host has addresses in or routes to, without the default route.
+func hostRanges() ([]netip.Prefix, error) {
+	var ranges []netip.Prefix
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
+	}
+	for _, a := range addrs {
+		ranges = addRange(ranges, a.IPNet)
+	}
+	// All tables: what a policy routes elsewhere is taken, too.
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the host's routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil {
+			ranges = addRange(ranges, r.Dst)
+		}
+	}
+	return ranges, nil
+}
+
+// addRange adds a network, unless it is the default route's.
+func addRange(ranges []netip.Prefix, network *net.IPNet) []netip.Prefix {
+	addr, ok := netip.AddrFromSlice(network.IP)
+	if bits, _ := network.Mask.Size(); ok && bits > 0 {
+		ranges = append(ranges, netip.PrefixFrom(addr.Unmap(), bits).Masked())
+	}
+	return ranges
+}
