@@ -50,7 +50,7 @@ var mayImport = map[string]string{
 	"internal/agent/seccomp":    "",
 	"config":                    "internal/strictjson",
 	"internal/cli/doctor":       "api/types",
-	"dnsfilter":                 "",
+	"dnsfilter":                 "internal/egress/budget",
 	"pathmap":                   "",
 	"internal/hostfs":           "internal/errs pathmap",
 	"internal/version":          "",

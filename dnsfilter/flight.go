@@ -42,6 +42,15 @@ func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run
 	}
 }
 
+// start begins run for a key, which nobody waits for, if none is under way.
+func (g *flights) start(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed && g.byKey[key] == nil {
+		g.begin(ctx, key, timeout, run)
+	}
+}
+
 // begin starts a lookup. The lock is held.
 func (g *flights) begin(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) *flight {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)

@@ -154,7 +154,7 @@ func (s *Server) say(a *answer, c *Client, name string, now time.Time, q *questi
 
 // resolve answers a question from upstreams. The lookup was taken for it, and is freed.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
-	defer s.freeLookup(ask.client)
+	defer s.lookups.Give(ask.client.owner(), 1)
 	e, err := s.fetch(ctx, ask.client, ask.profile, string(q.setKey(ask.profile.index)), q.qtype)
 	if err != nil {
 		return nil // the server ends

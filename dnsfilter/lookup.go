@@ -30,17 +30,12 @@ func (s *Server) find(ctx context.Context, c *Client, p *profile, q *question) (
 	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
 		return e, nil
 	}
-	if !s.takeLookup(c) {
+	if !s.lookups.Take(c.owner(), 1) {
 		return nil, errBusy
 	}
-	defer s.freeLookup(c)
+	defer s.lookups.Give(c.owner(), 1)
 	return s.fetch(ctx, c, p, string(key), q.qtype)
 }
-
-// takeLookup takes the right to wait for an upstream, of which each user has a share.
-func (s *Server) takeLookup(c *Client) bool { return s.lookups.take(&s.accounts.of(c).lookups) }
-
-func (s *Server) freeLookup(c *Client) { s.lookups.give(&s.accounts.of(c).lookups) }
 
 // fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
 func (s *Server) fetch(ctx context.Context, c *Client, p *profile, key string, qtype uint16) (*entry, error) {

@@ -19,10 +19,11 @@ type resolver struct {
 	perTry    time.Duration
 	now       func() time.Time
 	forwarded *atomic.Uint64
+	flights   *flights // of the server, for probes
 	log       zerolog.Logger
 }
 
-// failureMemory is how long an upstream that failed comes after the others.
+// failureMemory is how long an upstream that failed comes after the others before it is probed again.
 const failureMemory = 10 * time.Second
 
 // rounds is how often each upstream is asked: a datagram may be lost.
@@ -35,7 +36,7 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 	query.SetQuestion(name, qtype)
 	query.SetEdns0(maxPayload, false)
 	var faults []error
-	order := r.order()
+	order := r.order(ctx)
 	for range rounds {
 		var again []*upstream
 		for _, u := range order {
@@ -58,7 +59,7 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 	return nil, errors.Join(faults...)
 }
 
-// try asks one upstream and remembers whether it could.
+// try asks one upstream. One that does not answer is probed: the reason may be the name, which a client has chosen.
 func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
@@ -67,30 +68,51 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 	defer cancel()
 	reply, err := u.exchange(trying, query)
 	if err == nil {
-		if u.retry.Swap(0) != 0 {
-			r.log.Info().Str("upstream", u.spec).Msg("upstream resolver answers again")
-		}
+		r.answered(u)
 		return reply, nil
 	}
-	if ctx.Err() == nil && u.retry.Swap(r.now().Add(failureMemory).UnixNano()) == 0 {
-		r.log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
+	if ctx.Err() == nil {
+		r.probe(ctx, u)
 	}
 	return nil, fmt.Errorf("%s: %w", u.spec, err)
 }
 
-// order returns the upstreams in the order in which to try them: as configured, but those that
-// failed lately at the end. When that time has passed, one question finds out for all.
-func (r *resolver) order() []*upstream {
+// probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. Nobody
+// else's questions decide that, so no client can put an upstream after the others for all clients.
+func (r *resolver) probe(ctx context.Context, u *upstream) {
+	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.perTry, func(ctx context.Context) *entry {
+		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
+		if _, err := u.exchange(ctx, query.SetEdns0(maxPayload, false)); err == nil {
+			r.answered(u)
+		} else if ctx.Err() != context.Canceled && u.retry.Swap(r.now().Add(failureMemory).UnixNano()) == 0 {
+			r.log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
+		}
+		return nil
+	})
+}
+
+func (r *resolver) answered(u *upstream) {
+	if u.retry.Swap(0) != 0 {
+		r.log.Info().Str("upstream", u.spec).Msg("upstream resolver answers again")
+	}
+}
+
+// order returns the upstreams in the order in which to try them: as configured, but those that failed lately at the
+// end. They are probed from time to time.
+func (r *resolver) order(ctx context.Context) []*upstream {
 	now := r.now().UnixNano()
 	all := *r.upstreams.Load()
 	order := make([]*upstream, 0, len(all))
 	var failed []*upstream
 	for _, u := range all {
 		retry := u.retry.Load()
-		if retry == 0 || retry <= now && u.retry.CompareAndSwap(retry, now+int64(failureMemory)) {
+		if retry == 0 {
 			order = append(order, u)
-		} else {
-			failed = append(failed, u)
+			continue
+		}
+		failed = append(failed, u)
+		if retry <= now && u.retry.CompareAndSwap(retry, now+int64(failureMemory)) {
+			r.probe(ctx, u)
 		}
 	}
 	return append(order, failed...)

@@ -5,7 +5,7 @@
 // A packet is read in question.go, decided in handle.go, and answered there from the cache or, by a
 // goroutine of its own, from upstream resolvers: flight.go has one lookup for those who ask the same,
 // chain.go follows aliases and strikes out addresses, resolver.go chooses among upstreams, and dress.go has what
-// makes their answers hard to forge. budget.go shares what the filter has once among users.
+// makes their answers hard to forge. account.go has the rate of each user.
 package dnsfilter
 
 import (
@@ -20,6 +20,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/internal/egress/budget"
 )
 
 // Server answers DNS questions from New's configuration, between Start and Shutdown.
@@ -32,8 +34,8 @@ type Server struct {
 	counters counters
 	unknown  bucket // the rate of all that nobody is registered for
 	accounts accounts
-	lookups  pool
-	conns    pool
+	lookups  *budget.Pool
+	conns    *budget.Pool
 
 	mu      sync.Mutex // of what follows
 	started bool
@@ -66,8 +68,8 @@ func New(config Config) (*Server, error) {
 		cache:    newCache(config.CacheSize),
 		flights:  flights{byKey: map[string]*flight{}},
 		accounts: accounts{byUser: map[string]weak.Pointer[account]{}},
-		lookups:  pool{total: config.MaxLookups},
-		conns:    pool{total: config.MaxConns},
+		lookups:  budget.NewPool(config.MaxLookups, 0),
+		conns:    budget.NewPool(config.MaxConns, 0),
 	}
 	for i, p := range config.Profiles {
 		upstreams, err := s.parseUpstreams(p.Upstreams)
@@ -79,6 +81,7 @@ func New(config Config) (*Server, error) {
 			perTry:    config.TryTimeout,
 			now:       config.Now,
 			forwarded: &s.counters.forwarded,
+			flights:   &s.flights,
 			log:       config.Log.With().Str("profile", p.Name).Logger(),
 		}}
 		made.resolver.upstreams.Store(&upstreams)

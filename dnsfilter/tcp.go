@@ -23,25 +23,19 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 		}
 		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		client := s.config.Client(source)
-		if !s.takeConn(client) {
+		// One that is known nowhere has no connection: by UDP it is told so.
+		if client == nil || !s.conns.Take(client.owner(), 1) {
 			conn.Close()
 			continue
 		}
 		s.wg.Go(func() {
-			defer s.freeConn(client)
+			defer s.conns.Give(client.owner(), 1)
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
 			s.serveConn(ctx, conn, source)
 		})
 	}
 }
-
-// takeConn takes the right to a connection. One that is known nowhere has none: by UDP it is told so.
-func (s *Server) takeConn(c *Client) bool {
-	return c != nil && s.conns.take(&s.accounts.of(c).conns)
-}
-
-func (s *Server) freeConn(c *Client) { s.conns.give(&s.accounts.of(c).conns) }
 
 // serveConn answers one question after the other until the client closes, is idle, or sends what is no
 // question.
@@ -62,7 +56,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 			return
 		}
 		reply, ask := s.handle(&q, source, packet[:size], out, true)
-		if ask != nil && s.takeLookup(ask.client) {
+		if ask != nil && s.lookups.Take(ask.client.owner(), 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {
 			reply = s.say(&answerBusy, ask.client, ask.name, s.config.Now(), &q, out)

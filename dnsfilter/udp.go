@@ -28,7 +28,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 		}
 		reply, ask := s.handle(&q, source.Addr(), packet[:n], out, false)
 		switch {
-		case ask != nil && s.takeLookup(ask.client):
+		case ask != nil && s.lookups.Take(ask.client.owner(), 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
 		case ask != nil:
 			reply = s.say(&answerBusy, ask.client, ask.name, s.config.Now(), &q, out)

@@ -25,7 +25,7 @@ type upstream struct {
 	idle    idleConns // over TLS, kept for the next question
 	dress   dress     // by UDP
 
-	retry atomic.Int64 // 0, or when it may be tried again before others, as Config.Now in nanoseconds
+	retry atomic.Int64 // 0, or when it has failed: when it is probed again, as Config.Now in nanoseconds
 }
 
 // parseUpstream reads address, address:port or tls://host[:port].

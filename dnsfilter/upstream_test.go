@@ -1,7 +1,9 @@
 package dnsfilter_test
 
 import (
+	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,14 +129,19 @@ func TestFailureIsRemembered(t *testing.T) {
 	first, second := newFake(t, liars["half"]), newFake(t, nil)
 	l := newLab(t, nil, first.addr, second.addr)
 	l.wantSaid(open, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
-	l.wantSaid(open, "other.test.", dns.TypeA, "NOERROR 5.6.7.8")
-	if n := len(first.asked()); n != 1 {
-		t.Errorf("the one that failed was asked %d times at first", n)
-	}
+	n := 0
+	eventually(t, "the one that failed is asked no more", func() bool {
+		before := len(first.asked())
+		l.wantSaid(open, fmt.Sprintf("n%d.other.test.", n), dns.TypeA, "NXDOMAIN SOA")
+		n++
+		return len(first.asked()) == before
+	})
+	before := len(first.asked())
 	l.clock.advance(11 * time.Second)
 	l.wantSaid(open, "www.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
-	if n := len(first.asked()); n != 2 {
-		t.Errorf("the one that failed was asked %d times after a while", n)
+	eventually(t, "it is probed after a while", func() bool { return len(first.asked()) > before })
+	if got := first.asked()[before:]; len(got) != 1 || got[0] != ". NS" {
+		t.Errorf("after a while it was asked %q", got)
 	}
 	// One that says that it failed with a name is not one that fails.
 	third := newFake(t, liars["server failure"])
@@ -143,6 +150,25 @@ func TestFailureIsRemembered(t *testing.T) {
 	l.wantSaid(open, "other.test.", dns.TypeA, "NOERROR 5.6.7.8")
 	if n := len(third.asked()); n != 2 {
 		t.Errorf("the one with a failing name was asked %d times", n)
+	}
+}
+
+// Names for which nobody answers are no reason to leave an upstream: whoever asks for them has chosen them.
+func TestSilentNamesAreNoFailure(t *testing.T) {
+	first := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		if !strings.HasPrefix(strings.ToLower(q.Question[0].Name), "silent") {
+			_ = w.WriteMsg(good(q))
+		}
+	})
+	second := newFake(t, nil)
+	l := newLab(t, impatient, first.addr, second.addr)
+	for n := range 3 {
+		l.wantSaid(open, fmt.Sprintf("silent%d.test.", n), dns.TypeA, "NXDOMAIN SOA") // by the second
+		name := fmt.Sprintf("other%d.example.org.", n)
+		l.wantSaid(filtered, name, dns.TypeA, "NOERROR 1.2.3.4")
+		if slices.Contains(second.asked(), name+" A") {
+			t.Errorf("%s was not asked of the first", name)
+		}
 	}
 }
 

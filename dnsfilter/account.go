@@ -8,8 +8,6 @@ import (
 // account is what the clients of one user have together. It lasts as long as one of them does.
 type account struct {
 	rate bucket
-	// Of the server's pools, and under their locks.
-	lookups, conns int
 }
 
 // accounts finds the account of a user.
@@ -43,30 +41,4 @@ func (a *accounts) of(c *Client) *account {
 	}
 	c.account.CompareAndSwap(nil, found)
 	return c.account.Load()
-}
-
-// pool is a number of equal things of which a user may take one while it has at most a third of what nobody has:
-// one alone gets a quarter of all, a second one a quarter of what is left, and so on. So there is something left
-// for who comes next, and who has little gets it before who has much.
-type pool struct {
-	mu          sync.Mutex
-	total, used int
-}
-
-func (p *pool) take(held *int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if 3*(*held+1) > p.total-p.used {
-		return false
-	}
-	*held++
-	p.used++
-	return true
-}
-
-func (p *pool) give(held *int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*held--
-	p.used--
 }
