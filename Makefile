@@ -1,5 +1,6 @@
 # Two commands are enough on a fresh machine: make demo, make test. Each sets up what it needs.
 .DEFAULT_GOAL := help
+GOTESTSUM = go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output --
 .PHONY: help setup demo test unit lint bench binaries image install uninstall clean
 
 help: ## show the targets
@@ -16,7 +17,10 @@ test: ## set up, then run all tests on the real engine under runsc and runc
 	@scripts/setup.sh
 	@scripts/setup.sh tests
 	cd bench && go test -count=1 ./...
-	go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output -- -count=1 -p 1 -timeout 40m ./...
+	@failed=0; \
+	$(GOTESTSUM) -count=1 -p 2 $$(go list ./... | grep -v '/e2e$$') || failed=1; \
+	$(GOTESTSUM) -count=1 -parallel 8 -timeout 20m ./e2e || failed=1; \
+	exit $$failed
 
 unit: ## run the tests that need neither engine nor root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)

@@ -214,9 +214,9 @@ var notRemoved struct {
 func (l *lab) removeItself() {
 	out, code := l.sandboxd("cleanup")
 	left := l.remains()
-	// With settings that a story means to be refused, the program refuses this as well, and the lab has made nothing.
+	// With settings that a scenario means to be refused, the program refuses this as well, and the lab has made nothing.
 	done := code == 0 || strings.Contains(out, "cannot use the settings")
-	if done && len(left) == 0 || l.place != machine { // an engine of a story's own may have ended
+	if done && len(left) == 0 || l.place != machine { // an engine of a scenario's own may have ended
 		return
 	}
 	notRemoved.Lock()

@@ -116,7 +116,7 @@ func TestThirdInterruptCutsTheConnection(t *testing.T) {
 }
 
 func TestNoServiceToTalkTo(t *testing.T) {
-	stories.Watch(t)
+	begin(t)
 	cmd := exec.Command(filepath.Join(binaries, "sandbox"), "--socket", filepath.Join(t.TempDir(), "none.sock"), "exec", "-u", "x", "--", "true")
 	out, _ := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 125 || !strings.Contains(string(out), "is sandboxd running?") {

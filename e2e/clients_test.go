@@ -24,6 +24,7 @@ import (
 
 // git and pip talk to servers of the test internet as they do to any other.
 func TestEgressOfGitAndPip(t *testing.T) {
+	beside(t)
 	w := openWorld(t)
 	w.serveTools(t)
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
@@ -46,7 +47,7 @@ func TestEgressOfGitAndPip(t *testing.T) {
 	})
 }
 
-// serveTools has the test internet's servers serve a repository and an index, for all stories of the run.
+// serveTools has the test internet's servers serve a repository and an index, for all scenarios of the run.
 func (w *world) serveTools(t *testing.T) {
 	t.Helper()
 	w.tools.Do(func() {
@@ -121,43 +122,41 @@ func serveWheel(t *testing.T, w *world) {
 // Package managers fetch a small package through their presets, from where the host's resolvers say that
 // the registries are.
 func TestEgressOfPackageManagers(t *testing.T) {
-	for _, runtimeName := range runtimes {
-		t.Run(runtimeName, func(t *testing.T) {
-			goroot := runtimeGOROOT(t)
-			l := newLab(t, runtimeName, append(registrySettings(t), "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot, "SANDBOXD_EGRESS_CA_FILE="+hostCAFile)...)
-			l.registerAs(t, "packages", types.Registration{
-				UserID:      "packages",
-				Permissions: types.Permissions{Network: true, ReadDirs: []string{"/mnt/go"}},
-				Mounts:      []types.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
-			})
-			timeout := int64(200_000)
-			for _, c := range []struct {
-				name, preset, other, command string
-			}{
-				{"npm", "node", "python", "rm -rf n && mkdir n && cd n && npm install --no-audit --no-fund --loglevel=error is-odd >&2 && node -e 'console.log(require(\"is-odd\")(3))'"},
-				{"go", "go", "node", "rm -rf g && mkdir g && cd g && export GOPATH=/tmp/gopath GOMODCACHE=/tmp/gopath/mod GOFLAGS=-modcacherw GOTOOLCHAIN=local && /mnt/go/bin/go mod init example.org/x >&2 && /mnt/go/bin/go get golang.org/x/text@v0.3.8 >&2 && /mnt/go/bin/go list -m golang.org/x/text && echo true"},
-			} {
-				call := types.Exec{
-					Command: "cd /tmp && " + c.command, Permissions: []string{"@network", "@read:/mnt/go"}, PackageManagers: []string{c.preset}, TimeoutMs: &timeout,
-					Env: map[string]string{"GOFLAGS": "-mod=mod"},
-				}
-				out := l.run(t, "packages", call)
-				for tries := 1; out.Failed && !out.TimedOut && tries < 3; tries++ {
-					t.Logf("%s: once more after %s %.500q", c.name, exitText(out), out.Stderr)
-					time.Sleep(11 * time.Second) // this needs the world outside, which may fail for a moment
-					out = l.run(t, "packages", call)
-				}
-				if got := succeeds(t, out); !strings.HasSuffix(got, "true") {
-					t.Errorf("%s: %q", c.name, got)
-				}
-				call.PackageManagers = []string{c.other}
-				call.Command = "cd /tmp && rm -rf \"$npm_config_cache\" /tmp/gopath; export npm_config_cache=/tmp/empty-npm; " + strings.Replace(c.command, "npm install", "npm install --fetch-retries=0", 1)
-				if out := l.run(t, "packages", call); !out.Failed || len(out.Egress) == 0 {
-					t.Errorf("%s with the preset of another: %q, egress %v", c.name, out.Stdout, out.Egress)
-				}
-			}
+	each(t, func(t *testing.T, p *place, runtime string) {
+		goroot := runtimeGOROOT(t)
+		l := newLabIn(t, p, runtime, append(registrySettings(t), "SANDBOXD_ALLOWED_MOUNT_ROOTS="+goroot, "SANDBOXD_EGRESS_CA_FILE="+hostCAFile)...)
+		l.registerAs(t, "packages", types.Registration{
+			UserID:      "packages",
+			Permissions: types.Permissions{Network: true, ReadDirs: []string{"/mnt/go"}},
+			Mounts:      []types.Mount{{Source: goroot, Target: "/mnt/go", ReadOnly: true}},
 		})
-	}
+		timeout := int64(200_000)
+		for _, c := range []struct {
+			name, preset, other, command string
+		}{
+			{"npm", "node", "python", "rm -rf n && mkdir n && cd n && npm install --no-audit --no-fund --loglevel=error is-odd >&2 && node -e 'console.log(require(\"is-odd\")(3))'"},
+			{"go", "go", "node", "rm -rf g && mkdir g && cd g && export GOPATH=/tmp/gopath GOMODCACHE=/tmp/gopath/mod GOFLAGS=-modcacherw GOTOOLCHAIN=local && /mnt/go/bin/go mod init example.org/x >&2 && /mnt/go/bin/go get golang.org/x/text@v0.3.8 >&2 && /mnt/go/bin/go list -m golang.org/x/text && echo true"},
+		} {
+			call := types.Exec{
+				Command: "cd /tmp && " + c.command, Permissions: []string{"@network", "@read:/mnt/go"}, PackageManagers: []string{c.preset}, TimeoutMs: &timeout,
+				Env: map[string]string{"GOFLAGS": "-mod=mod"},
+			}
+			out := l.run(t, "packages", call)
+			for tries := 1; out.Failed && !out.TimedOut && tries < 3; tries++ {
+				t.Logf("%s: once more after %s %.500q", c.name, exitText(out), out.Stderr)
+				time.Sleep(11 * time.Second) // this needs the world outside, which may fail for a moment
+				out = l.run(t, "packages", call)
+			}
+			if got := succeeds(t, out); !strings.HasSuffix(got, "true") {
+				t.Errorf("%s: %q", c.name, got)
+			}
+			call.PackageManagers = []string{c.other}
+			call.Command = "cd /tmp && rm -rf \"$npm_config_cache\" /tmp/gopath; export npm_config_cache=/tmp/empty-npm; " + strings.Replace(c.command, "npm install", "npm install --fetch-retries=0", 1)
+			if out := l.run(t, "packages", call); !out.Failed || len(out.Egress) == 0 {
+				t.Errorf("%s with the preset of another: %q, egress %v", c.name, out.Stdout, out.Egress)
+			}
+		}
+	})
 }
 
 // registrySettings let a sandboxd resolve names as the host does. Where a registry is at an address that

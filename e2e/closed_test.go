@@ -295,11 +295,8 @@ print("sent", sent)
 // Mail to other servers goes nowhere, also from calls that may reach all of the internet, and nobody reaches an
 // address that is the host's own by the operator's word.
 func TestEgressOfMailAndOwnAddresses(t *testing.T) {
-	w := openWorldBeside(t, machine)
-	named := w.fresh()
-	if err := w.Origin(named); err != nil {
-		t.Fatal(err)
-	}
+	beside(t)
+	named := openWorld(t).origin(t)
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "mail")
 		mail := w.fresh()

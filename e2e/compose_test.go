@@ -19,9 +19,9 @@ func TestComposeDeployment(t *testing.T) {
 	w := openWorld(t)
 	d := newDeployment(t, w, "docker-compose.isolated.yml", "docker-compose.local.yml")
 	d.up(t)
-	for _, story := range []struct {
+	for _, scenario := range []struct {
 		name string
-		tell func(*testing.T, *deployment, *world)
+		run  func(*testing.T, *deployment, *world)
 	}{
 		{"healthy", composeHealthy},
 		{"confined", composeConfined},
@@ -32,7 +32,7 @@ func TestComposeDeployment(t *testing.T) {
 		{"command line", composeCommandLine},
 		{"process", composeProcess},
 	} {
-		t.Run(story.name, func(t *testing.T) { story.tell(t, d, w) })
+		t.Run(scenario.name, func(t *testing.T) { scenario.run(t, d, w) })
 	}
 }
 
@@ -117,7 +117,7 @@ func composeEgress(t *testing.T, d *deployment, w *world) {
 
 // A private address is reached by the user who may, and by no other.
 func composeLocal(t *testing.T, d *deployment, w *world) {
-	private := w.name(t, "nas", privateAddr)
+	private := w.name(t, "nas", w.private(t))
 	for user, may := range map[string]bool{"local": true, "stranger": false} {
 		d.traveller(t, w, user)
 		if out := d.reach(t, user, hello("http://"+private), private); out.Failed == may {

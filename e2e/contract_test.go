@@ -20,7 +20,7 @@ import (
 
 // The whole suite's calls are held against the contract: each answer, and each request that the service has
 // taken. Streams, WebSockets and the bytes of files are not looked into. What does not fit fails the suite at
-// its end, whatever the story was about.
+// its end, whatever the scenario was about.
 
 // newClient is a client of a lab whose calls are held against the contract.
 func newClient(socket string) *client.Client {
@@ -147,7 +147,7 @@ func (c *contract) kept() bool {
 // The net has to catch: an answer without a key, one of an unknown status, and a request that was taken
 // against the contract.
 func TestDriftIsSeen(t *testing.T) {
-	stories.Watch(t)
+	begin(t)
 	const good = `{"status":"ok","version":"v1","usersDir":"/data/users","maxTimeoutMs":300000,"settings":{"loadedAt":"2026-01-02T15:04:05Z","pending":[]}}`
 	for _, tt := range []struct {
 		name, route, sent string

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +17,9 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// mainStories are told on the current engine, too, as runsc@current and runc@current: what the product is for,
+// mainScenarios are run on the current engine, too, as runsc@current and runc@current: what the product is for,
 // and whatever talks to the engine in a way of its own.
-var mainStories = []string{
+var mainScenarios = []string{
 	// Commands.
 	"TestOutputAndExitAreExact", "TestStdinLargerThanAPipe", "TestLargeOutputArrivesWhole", "TestStreamedEvents",
 	"TestTerminal",
@@ -50,6 +51,18 @@ type place struct {
 	socket string
 	ns     netns.NsHandle // none: that of the tests
 	inet   string         // the name of the test internet beside it
+	used   sync.RWMutex   // by its scenarios
+}
+
+// enter waits until the scenario may run in the place beside those that do.
+func (p *place) enter(t *testing.T) {
+	if slices.Contains(flushing, topOf(t)) {
+		p.used.Lock()
+		t.Cleanup(p.used.Unlock)
+		return
+	}
+	p.used.RLock()
+	t.Cleanup(p.used.RUnlock)
 }
 
 // machine is the place of the machine's own engine.
@@ -95,21 +108,29 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// each tells a story once for each runtime, and a main one in both places.
-func each(t *testing.T, story func(t *testing.T, p *place, runtime string)) {
-	stories.Watch(t)
+// each runs a scenario once for each runtime, and a main one in both places: all beside each other.
+func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
+	beside(t)
 	for _, runtime := range runtimes {
-		t.Run(runtime, func(t *testing.T) { story(t, machine, runtime) })
+		t.Run(runtime, func(t *testing.T) {
+			begin(t)
+			scenario(t, machine, runtime)
+		})
 	}
-	if name, _, _ := strings.Cut(t.Name(), "/"); !slices.Contains(mainStories, name) {
+	if !slices.Contains(mainScenarios, topOf(t)) {
 		return
 	}
 	for _, runtime := range runtimes {
-		t.Run(runtime+"@current", func(t *testing.T) { story(t, current.get(t), runtime) })
+		t.Run(runtime+"@current", func(t *testing.T) {
+			begin(t)
+			p := current.get(t)
+			p.enter(t)
+			scenario(t, p, runtime)
+		})
 	}
 }
 
-// current is the current engine. The first story that needs it starts it; it ends with the suite.
+// current is the current engine. The first scenario that needs it starts it; it ends with the suite.
 var current currentEngine
 
 type currentEngine struct {
@@ -120,7 +141,7 @@ type currentEngine struct {
 
 func (c *currentEngine) get(t *testing.T) *place {
 	t.Helper()
-	stories.Watch(t)
+	begin(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.begun {
@@ -128,7 +149,7 @@ func (c *currentEngine) get(t *testing.T) *place {
 		c.engine = startCurrent(t)
 	}
 	if c.engine == nil {
-		t.Fatal("the current engine did not start; the first story that needed it says why")
+		t.Fatal("the current engine did not start; the first scenario that needed it says why")
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -182,8 +203,8 @@ func currentPrograms() (string, error) {
 	return dir, nil
 }
 
-// Every main story is one.
-func TestMainStoriesAreThere(t *testing.T) {
+// Every scenario that is named is one.
+func TestMainScenariosAreThere(t *testing.T) {
 	var all strings.Builder
 	files, err := filepath.Glob("*_test.go")
 	if err != nil {
@@ -196,7 +217,7 @@ func TestMainStoriesAreThere(t *testing.T) {
 		}
 		all.Write(text)
 	}
-	for _, name := range mainStories {
+	for _, name := range slices.Concat(mainScenarios, slices.Collect(maps.Keys(alone))) {
 		if !strings.Contains(all.String(), "\nfunc "+name+"(t *testing.T) {") {
 			t.Errorf("there is no %s", name)
 		}

@@ -228,6 +228,7 @@ var systemRows = []string{"/etc/ssh", "/etc/sudoers", "/etc/shadow", "/etc/ssl/p
 // The same for the paths of the system, in an image where they are readable for all, and in one that has
 // none of them.
 func TestDenyListOfTheSystem(t *testing.T) {
+	beside(t)
 	images := map[string]string{
 		"there": "RUN rm -rf /etc/ssh /etc/sudoers /etc/shadow /etc/ssl/private /etc/gshadow /etc/sudoers.d" +
 			" && mkdir -p /etc/ssh/sub /etc/ssl/private/sub /etc/sudoers.d/sub && chmod 755 /etc/ssl/private" +
@@ -237,11 +238,9 @@ func TestDenyListOfTheSystem(t *testing.T) {
 	for name, steps := range images {
 		t.Run(name, func(t *testing.T) {
 			eachOwn(t, func(t *testing.T, l *lab) {
-				const tag = "daycare-sandbox-e2e-system:latest"
-				t.Cleanup(func() { removeImage(l, tag) })
-				build(t, l, tag, "FROM "+sandboxImage+"\nUSER root\n"+steps)
+				build(t, l, l.image("system"), "FROM "+sandboxImage+"\nUSER root\n"+steps)
 				l.stop(syscall.SIGTERM)
-				l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-system")
+				l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE="+l.image("system"))
 				if err := l.start(); err != nil {
 					t.Fatal(err)
 				}

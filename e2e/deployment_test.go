@@ -44,8 +44,8 @@ func composeProgram(t *testing.T) []string {
 // newDeployment makes a project of our files, and of further ones below e2e, which up brings up.
 func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 	t.Helper()
-	stories.Watch(t)
-	l, err := layLab(t.Name(), runDir, machine)
+	begin(t)
+	l, err := layLab(t, runDir, machine)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 // The commands in README.md and docs print what stands below them. A console block that cannot be run here says why,
 // in a comment above it.
 func TestDocs(t *testing.T) {
+	beside(t)
 	pages, err := filepath.Glob("../docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)

@@ -305,7 +305,7 @@ func TestDoctorOfATakenPort(t *testing.T) {
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends, and with it its network
 		var err error
-		defer func() { done <- err }() // also when what follows fails the story, which ends this goroutine
+		defer func() { done <- err }() // also when what follows fails the scenario, which ends this goroutine
 		err = func() error {
 			ns, err := netns.New()
 			if err != nil {
@@ -337,7 +337,7 @@ func TestDoctorOfATakenPort(t *testing.T) {
 }
 
 func TestDoctorOfAWrongCommandLine(t *testing.T) {
-	stories.Watch(t)
+	begin(t)
 	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--probe-name", "*.example.org"}, {"--probe-name", ""}} {
 		cmd := exec.Command(filepath.Join(binaries, "sandbox"), append([]string{"doctor"}, args...)...)
 		out, _ := cmd.CombinedOutput()

@@ -116,12 +116,12 @@ func TestEgressOpen(t *testing.T) {
 		if err := w.Listen(port); err != nil {
 			t.Fatal(err)
 		}
-		capture := w.capture(t)
-		out := l.reach(t, "open", dial(port)+"; "+hello("http://"+w.other.String())+"; for a in "+privateAddr.String()+" "+metadataAddr.String()+"; do curl -s --max-time 3 http://$a/hello; done; true", "*")
+		capture, private := w.capture(t), w.private(t)
+		out := l.reach(t, "open", dial(port)+"; "+hello("http://"+w.other.String())+"; for a in "+private.String()+" "+metadataAddr.String()+"; do curl -s --max-time 3 http://$a/hello; done; true", "*")
 		if want := "connected\nhello from " + w.other.String(); strings.TrimSpace(out.Stdout) != want {
 			t.Errorf("%q %q, want %q", out.Stdout, out.Stderr, want)
 		}
-		for _, addr := range []netip.Addr{privateAddr, metadataAddr} {
+		for _, addr := range []netip.Addr{private, metadataAddr} {
 			if n := seen(t, capture, addr); n != 0 {
 				t.Errorf("%d packets came to %s", n, addr)
 			}
@@ -158,10 +158,7 @@ func TestEgressWaysAround(t *testing.T) {
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "around")
 		allowed, denied := w.name(t, "allowed", w.shared), w.name(t, "denied", w.shared)
-		forbidden := w.fresh()
-		if err := w.Origin(forbidden); err != nil {
-			t.Fatal(err)
-		}
+		forbidden := w.origin(t)
 		for _, port := range []uint16{22, 53, 853, 8443} {
 			if err := w.Listen(netip.AddrPortFrom(forbidden, port)); err != nil {
 				t.Fatal(err)
@@ -304,10 +301,11 @@ func TestEgressRebinding(t *testing.T) {
 		l.traveller(t, w, "local")
 		_, heard := hostListener(t, l.place)
 		gateway := netip.MustParseAddr(strings.Fields(hostAddresses(t, l.place))[0])
+		privateAddr := w.private(t)
 		private, metadata := w.name(t, "private", privateAddr), w.name(t, "metadata", metadataAddr)
 		own, loop := w.name(t, "own", gateway), w.name(t, "loop", netip.MustParseAddr("127.0.0.1"))
 		mixed := w.name(t, "mixed", metadataAddr, w.shared, privateAddr)
-		mapped := w.name(t, "mapped", netip.MustParseAddr("::ffff:10.77.0.5"))
+		mapped := w.name(t, "mapped", netip.AddrFrom16(privateAddr.As16()))
 		capture := w.capture(t)
 		for _, name := range []string{private, metadata, own, loop, mapped} {
 			for _, url := range []string{hello("http://" + name), hello("-f --resolve " + name + ":80:" + w.shared.String() + " http://" + name)} {
@@ -480,18 +478,19 @@ func TestEgressExtraPorts(t *testing.T) {
 func TestEgressWhileTheServiceIsDown(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "down")
-		name := w.name(t, "down", w.shared)
+		at := w.origin(t) // which nobody else comes to
+		name := w.name(t, "down", at)
 		succeeds(t, l.reach(t, "down", hello("http://"+name), name))
 		before := l.containersOf(t, "down")
 		l.stop(syscall.SIGKILL)
 		capture := w.capture(t)
 		// Past the service: the engine runs it in the same container.
-		text := l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+w.shared.String()+" http://"+name+"/hello; "+
-			"curl -sS --max-time 2 -k --resolve "+name+":443:"+w.shared.String()+" https://"+name+"/hello; timeout 2 getent hosts "+name+"; echo end")
+		text := l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello; "+
+			"curl -sS --max-time 2 -k --resolve "+name+":443:"+at.String()+" https://"+name+"/hello; timeout 2 getent hosts "+name+"; echo end")
 		if strings.Contains(text, "hello from") || !strings.Contains(text, "end") {
 			t.Errorf("%q", text)
 		}
-		if n := seen(t, capture, w.shared); n != 0 {
+		if n := seen(t, capture, at); n != 0 {
 			t.Errorf("%d packets came while the service was down", n)
 		}
 		if err := l.start(); err != nil {

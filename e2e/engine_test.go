@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -34,14 +33,13 @@ type privateEngine struct {
 	cmd      *exec.Cmd
 	exited   chan struct{}
 	log      *lockedBuffer
-	runs     atomic.Pointer[running] // as a lab's
-	gone     sync.Mutex              // held by who closes it
+	gone     sync.Mutex // held by who closes it
 }
 
 // newPrivateEngine is of the machine's programs, without a bridge and without rules.
 func newPrivateEngine(t *testing.T) *privateEngine {
 	t.Helper()
-	stories.Watch(t)
+	begin(t)
 	e := layEngine(t, map[string]any{"bridge": "none", "iptables": false, "ip-masq": false})
 	t.Cleanup(func() {
 		if err := e.close(); err != nil {
@@ -110,7 +108,6 @@ func (e *privateEngine) start(t *testing.T) {
 	}
 	exited := make(chan struct{})
 	e.exited = exited
-	e.runs.Store(&running{e.cmd.Process.Pid, exited})
 	go func() {
 		_ = e.cmd.Wait()
 		close(exited)
@@ -139,11 +136,10 @@ func (e *privateEngine) close() error {
 	if e.exited != nil {
 		e.stop()
 	}
-	unmountBelow(e.dir) // what dockerd has left
 	if e.place.ns.IsOpen() {
 		_ = e.place.ns.Close()
 	}
-	return os.RemoveAll(e.dir)
+	return removeTree(e.dir) // with what dockerd has left mounted
 }
 
 // giveImage imports a small image with a shell: dash and sleep with their libraries, taken from the

@@ -93,6 +93,7 @@ func (p pair) restore(t *testing.T) {
 // While a container is made, what it is to mount is exchanged for a link to somewhere else, and so is
 // what holds that: the call gets what was meant, or is refused.
 func TestExchangeOfAMountsSource(t *testing.T) {
+	beside(t)
 	// Of the calls that count there may be fewer within the first time; one of each kind there has to be.
 	const longest, most = 20 * time.Second, time.Minute
 	for name, c := range map[string]struct {

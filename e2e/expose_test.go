@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,9 +18,23 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// exposePorts are those of the host that stories may expose: below the ones that the kernel gives to
-// connections, and apart from those of the packages' own tests.
-const exposePorts = "SANDBOXD_PROCESSES_EXPOSE_PORTS=30100-30199"
+// exposePorts is the setting of a lab whose processes may expose ports of the host. openLab gives each ten of its own:
+// below the ones that the kernel gives to connections, and apart from those of the packages' own tests.
+const exposePorts = "SANDBOXD_PROCESSES_EXPOSE_PORTS="
+
+var exposingLabs atomic.Int32
+
+// withPorts completes exposePorts.
+func (l *lab) withPorts(settings []string) []string {
+	settings = slices.Clone(settings)
+	for i, setting := range settings {
+		if setting == exposePorts {
+			l.firstPort = 30090 + 10*int(exposingLabs.Add(1)) // up to freePort's
+			settings[i] = fmt.Sprintf("%s%d-%d", exposePorts, l.firstPort, l.firstPort+9)
+		}
+	}
+	return settings
+}
 
 // isReady waits until a process says that it is.
 func (l *lab) isReady(t *testing.T, sandbox, id string) types.Process {
@@ -182,14 +198,15 @@ func TestProcessesWithPortsOnTheCommandLine(t *testing.T) {
 		out, err := l.cli(append([]string{"process", "start", "--user", "shell"}, args...)...).CombinedOutput()
 		return string(out), err
 	}
-	out, err := start("--name", "web", "--ready-port", "8000", "--wait", "60s", "--expose", "30150:8000", "--", "sleep 1; python3 -m http.server --bind 127.0.0.1 8000")
-	if err != nil || !strings.Contains(out, "\n127.0.0.1:30150 leads to port 8000\n") {
+	address := fmt.Sprintf("127.0.0.1:%d", l.firstPort+5)
+	out, err := start("--name", "web", "--ready-port", "8000", "--wait", "60s", "--expose", fmt.Sprintf("%d:8000", l.firstPort+5), "--", "sleep 1; python3 -m http.server --bind 127.0.0.1 8000")
+	if err != nil || !strings.Contains(out, "\n"+address+" leads to port 8000\n") {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if _, err := fetch("http://127.0.0.1:30150/"); err != nil {
+	if _, err := fetch("http://" + address); err != nil {
 		t.Errorf("it was waited for, but: %v", err)
 	}
-	for _, tt := range []struct{ command, want string }{{"get", "(port 8000)"}, {"get", "127.0.0.1:30150 leads to port 8000"}, {"list", "  ready  "}} {
+	for _, tt := range []struct{ command, want string }{{"get", "(port 8000)"}, {"get", address + " leads to port 8000"}, {"list", "  ready  "}} {
 		args := []string{"process", tt.command, "--user", "shell"}
 		if tt.command == "get" {
 			args = append(args, "web")

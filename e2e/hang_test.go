@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,155 +20,104 @@ import (
 	"github.com/daycare-run/sandbox/e2e/watchdog"
 )
 
-// What a story that hangs waits for is ended, and has to say first what it was at: the story itself, its
-// sandboxd, and the programs that it has started.
+// A scenario that hangs ends the suite, which says first what the scenario and its sandboxd are at.
 
 const module = "github.com/daycare-run/sandbox/"
 
-// running is a process that serves stories.
-type running struct {
-	pid    int
-	exited <-chan struct{}
-}
-
-// breakUp writes what a story is at that has hung for so long, and ends what it waits for.
-func breakUp(out io.Writer, story string, since time.Duration) {
-	fmt.Fprintf(out, "e2e: %s hangs; it is at\n\n%s", story, ownStacks(since))
-	others := map[int]bool{}
-	for e := range openEngines.Range {
-		if d := e.(*privateEngine).runs.Load(); d != nil {
-			others[d.pid] = true
-		}
-	}
+// explain writes what scenarios are at that have run for so long at most. It ends their labs' sandboxd.
+func explain(out io.Writer, scenarios []string, since time.Duration) {
+	fmt.Fprintf(out, "e2e: the scenarios are at\n\n%s", ownStacks(since, scenarios...))
 	for l := range openLabs.Range {
-		if l := l.(*lab); l.serves(story) {
-			l.broken.Store(true)
-			fmt.Fprintf(out, "e2e: its sandboxd is at\n\n%s", watchdog.Pick(l.quit(), since, 10000, module, "main."))
-		} else if d := l.runs.Load(); d != nil {
-			others[d.pid] = true
-		}
-	}
-	for _, pid := range children() {
-		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); !others[pid] && len(line) > 0 {
-			fmt.Fprintf(out, "e2e: it has started process %d, which is ended: %.200q\n", pid, bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
-			quit(pid)
+		if l := l.(*lab); slices.ContainsFunc(scenarios, func(name string) bool { _, uses := l.users.Load(name); return uses }) {
+			fmt.Fprintf(out, "e2e: the sandboxd in %s is at\n\n%s", l.dir, watchdog.Pick(l.quit(), since, 10000, module, "main."))
 		}
 	}
 }
 
-// ownStacks are the stories' own, without the caller's.
-func ownStacks(since time.Duration) string {
+// ownStacks are those of the scenarios' goroutines, without the caller's; without a name they are of all scenarios.
+func ownStacks(since time.Duration, scenarios ...string) string {
 	var dump bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&dump, 2)
 	_, others, _ := strings.Cut(dump.String(), "\n\n")
-	return watchdog.Pick(others, since, 10000, module+"e2e.")
+	prefixes := []string{}
+	for _, name := range scenarios {
+		name, _, _ = strings.Cut(name, "/")
+		prefixes = append(prefixes, module+"e2e."+name+".", "created by "+module+"e2e."+name+".")
+	}
+	if len(scenarios) == 0 {
+		prefixes = []string{module + "e2e."}
+	}
+	return watchdog.Pick(others, since, 10000, prefixes...)
 }
 
-// quit has a program of Go write its stacks to its stderr, also one that is stopped, and ends any other.
-func quit(pid int) {
-	_ = syscall.Kill(pid, syscall.SIGQUIT)
-	_ = syscall.Kill(pid, syscall.SIGCONT)
-}
-
-// quit ends sandboxd and returns its stacks.
+// quit has sandboxd write its stacks, also when it is stopped, which ends it, and returns them.
 func (l *lab) quit() string {
 	if l.dumps != nil {
 		return l.dumps()
 	}
-	d := l.runs.Load()
-	if d == nil {
+	if l.exited == nil {
 		return ""
 	}
+	_ = l.daemon.Process.Signal(syscall.SIGQUIT)
+	_ = l.daemon.Process.Signal(syscall.SIGCONT)
 	select {
-	case <-d.exited:
-		return ""
-	default:
-		quit(d.pid)
-	}
-	select {
-	case <-d.exited:
-	case <-time.After(time.Minute):
+	case <-l.exited:
+	case <-time.After(20 * time.Second):
 	}
 	_, dump, _ := strings.Cut(l.log.String(), dumpBegins)
 	return dump
 }
 
-// serves reports whether the story, or one inside it, has the lab.
-func (l *lab) serves(story string) bool {
-	at := *l.story.Load()
-	return at == story || strings.HasPrefix(at, story+"/")
-}
-
-// children are the processes that this one has started and that have not been waited for.
-func children() (pids []int) {
+// killChildren kills the processes that this one has started and that have not been waited for.
+func killChildren() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
 		for _, word := range strings.Fields(string(text)) {
 			if pid, err := strconv.Atoi(word); err == nil {
-				pids = append(pids, pid)
+				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 	}
-	return pids
 }
 
-func killChildren() {
-	for _, pid := range children() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+// What is said of a scenario that hangs is where it waits and where its sandboxd does; nobody else's sandboxd ends.
+func TestAHangIsExplained(t *testing.T) {
+	bystander, hung := newLab(t, "runc"), newLab(t, "runc")
+	bystander.users.Clear() // as another scenario's
+	hung.register(t, "hang")
+	hung.sh(t, "hang", "true")
+	called := make(chan error, 1)
+	go func() {
+		_, err := hung.client.Exec(context.Background(), "hang", types.Exec{Permissions: workspace, Command: "echo > begun; sleep 7811"})
+		called <- err
+	}()
+	eventually(t, "the command runs", func() bool { _, err := os.Stat(hung.home("hang") + "/begun"); return err == nil })
+	if err := hung.daemon.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// Broken up, a story's calls and programs end and say what they were at; the next story has a lab that works,
-// and nobody else loses one.
-func TestAHangIsBrokenUp(t *testing.T) {
-	const name = "hang"
-	bystander := newLab(t, "runc")
-	open := func(t *testing.T) *lab { return sharedLab(t, machine, name, runtimeSettings("runc")) }
-	var hung *lab
-	t.Run("the story", func(t *testing.T) {
-		hung = open(t)
-		hung.register(t, name)
-		hung.sh(t, name, "true")
-		called := make(chan error, 1)
-		go func() {
-			_, err := hung.client.Exec(context.Background(), name, types.Exec{Permissions: workspace, Command: "echo > begun; sleep 7811"})
-			called <- err
-		}()
-		eventually(t, "the command runs", func() bool { _, err := os.Stat(hung.home(name) + "/begun"); return err == nil })
-		program := exec.Command("sleep", "7812")
-		if err := errors.Join(program.Start(), hung.daemon.Process.Signal(syscall.SIGSTOP)); err != nil {
-			t.Fatal(err)
-		}
-		var said bytes.Buffer
-		breakUp(&said, t.Name(), storyLimit)
-		if err := <-called; err == nil {
-			t.Error("the call has not failed")
-		}
-		_ = program.Wait()
-		if got := program.ProcessState.Sys().(syscall.WaitStatus).Signal(); got != syscall.SIGQUIT {
-			t.Errorf("the program ended by %v", got)
-		}
-		for _, want := range []string{t.Name() + " hangs", "e2e.TestAHangIsBrokenUp.func", "sandbox/api.", "main.serve  ", `"sleep 7812 "`} {
-			if !strings.Contains(said.String(), want) {
-				t.Errorf("it does not say %q", want)
-			}
-		}
-		if n := said.Len(); n > 25000 {
-			t.Errorf("it says %d bytes", n)
-		}
-		if t.Failed() {
-			t.Logf("it says\n%s", said.String())
-		}
-	})
-	if _, err := os.Stat(hung.dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the lab is left: %v", err)
+	said := make(chan string)
+	go func() {
+		var out bytes.Buffer
+		explain(&out, []string{t.Name()}, scenarioLimit)
+		said <- out.String()
+	}()
+	text := <-said
+	if err := <-called; err == nil {
+		t.Error("the call has not failed")
 	}
-	l := open(t)
-	l.broken.Store(true) // nobody else needs it
-	l.register(t, name)
-	l.sh(t, name, "true")
-	if _, err := bystander.client.Health(t.Context()); err != nil {
-		t.Errorf("another story's lab: %v", err)
+	for _, want := range []string{"e2e.TestAHangIsExplained  ", "e2e.TestAHangIsExplained.func1  ", hung.dir, "sandbox/api.", "main.serve  "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if len(text) > 25000 || strings.Contains(text, bystander.dir) {
+		t.Errorf("it says %d bytes, and of another scenario's lab: %t", len(text), strings.Contains(text, bystander.dir))
+	}
+	if _, err := bystander.client.Health(t.Context()); err != nil || errors.Is(err, context.Canceled) {
+		t.Errorf("another scenario's lab: %v", err)
+	}
+	if t.Failed() {
+		t.Logf("it says\n%s", text)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// What stories about files do on the host, as root, past our service.
+// What scenarios about files do on the host, as root, past our service.
 
 // none is the grants of a call without any; nil would be @workspace.
 var none = []string{}
@@ -34,7 +34,7 @@ func (l *lab) registerAs(t *testing.T, id string, r types.Registration) {
 	}
 }
 
-// ownerIn is who owns what a story makes in a directory: whoever owns that, or ownerUID where it is root's.
+// ownerIn is who owns what a scenario makes in a directory: whoever owns that, or ownerUID where it is root's.
 func ownerIn(t *testing.T, dir string) int {
 	t.Helper()
 	info, err := os.Stat(dir)

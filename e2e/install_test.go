@@ -12,7 +12,7 @@ import (
 
 // What is installed is all that is needed, and is taken away again; the operator's own stays.
 func TestInstall(t *testing.T) {
-	stories.Watch(t)
+	begin(t)
 	dest := t.TempDir()
 	run := func(target string) {
 		t.Helper()

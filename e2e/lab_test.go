@@ -1,6 +1,6 @@
 // Package e2e runs the real service against a real engine with real gVisor, and looks from outside
 // at what happens. Nothing here is skipped: without an engine, root, runsc and the image the suite
-// fails and says what is missing. Every story runs under runsc and under runc.
+// fails and says what is missing. Every scenario runs under runsc and under runc.
 //
 // A lab is a sandboxd of its own, with folders and containers of its own, which it removes.
 package e2e
@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -58,10 +57,8 @@ type lab struct {
 
 	closed sync.Once
 
-	// For whoever breaks up a story that hangs.
-	story  atomic.Pointer[string] // the one that has the lab
-	runs   atomic.Pointer[running]
-	broken atomic.Bool // sandboxd was ended
+	users     sync.Map // the names of the scenarios that have the lab
+	firstPort int      // of exposePorts
 }
 
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
@@ -100,8 +97,8 @@ func openLab(t *testing.T, p *place, settings []string) (*lab, error) {
 }
 
 func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, error) {
-	stories.Watch(t)
-	l, err := layLab(t.Name(), run, p)
+	begin(t)
+	l, err := layLab(t, run, p)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +111,9 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 		"SANDBOXD_EGRESS_NAME=" + l.egress,
 		"SANDBOXD_EGRESS_ASK_METADATA=false", // nothing leaves this machine
 		"PATH=" + os.Getenv("PATH"),
+		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS=120000", // of a call that others run beside
 		"DAEMON_ONLY=must-not-be-seen-inside",
-	}, settings...)
+	}, l.withPorts(settings)...)
 	if err := l.start(); err != nil {
 		l.close()
 		return nil, err
@@ -124,12 +122,12 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 }
 
 // layLab makes a lab without a sandboxd. Its folder has the name of its networks.
-func layLab(story, run string, p *place) (*lab, error) {
+func layLab(t *testing.T, run string, p *place) (*lab, error) {
 	l, err := labAt(filepath.Join(run, egressName()), p)
 	if err != nil {
 		return nil, err
 	}
-	l.story.Store(&story)
+	l.serves(t)
 	openLabs.Store(l, nil)
 	return l, os.Mkdir(l.dir, 0o700)
 }
@@ -161,7 +159,6 @@ func (l *lab) start() error {
 	}
 	exited := make(chan struct{})
 	l.exited = exited
-	l.runs.Store(&running{l.daemon.Process.Pid, exited})
 	go func() {
 		_ = l.daemon.Wait()
 		close(exited)
@@ -217,8 +214,16 @@ func (l *lab) remove() {
 		_ = l.engine.VolumeRemove(context.Background(), name, true)
 	}
 	_ = l.engine.Close()
-	unmountBelow(l.dir)
-	_ = os.RemoveAll(l.dir)
+	_ = removeTree(l.dir)
+}
+
+// removeTree removes a folder with what is mounted below it. A tenant may have made it deeper than os.RemoveAll goes.
+func removeTree(dir string) error {
+	unmountBelow(dir)
+	if out, err := exec.Command("rm", "-rf", "--", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot remove %s: %w: %.500s", dir, err, out)
+	}
+	return nil
 }
 
 // unmountBelow takes away what is mounted below a directory.
@@ -301,10 +306,10 @@ func (l *lab) register(t *testing.T, user string) {
 	}
 }
 
-// workspace is the grant of the stories that are not about grants.
+// workspace is the grant of the scenarios that are not about grants.
 var workspace = []string{"@workspace"}
 
-// unhurried is the time of a call that has much to do, or waits for others: nearly all that a story has.
+// unhurried is the time of a call that has much to do, or waits for others: nearly all that a scenario has.
 var unhurried = new(int64(240_000))
 
 // run executes and expects the service not to fail. A call that says nothing of permissions has
@@ -361,25 +366,25 @@ func (l *lab) insideAs(t *testing.T, id string, how container.ExecOptions) strin
 	return out.String()
 }
 
-// shared labs serve the stories that leave the service as they found it.
+// shared labs serve the scenarios that leave the service as they found it.
 var (
 	sharedMu   sync.Mutex
 	sharedLabs = map[string]*lab{}
 )
 
-// eachRuntime tells a story once for each runtime, in a lab that it shares with others. A story
+// eachRuntime runs a scenario once for each runtime, in a lab that it shares with others. A scenario
 // takes users of its own.
-func eachRuntime(t *testing.T, story func(t *testing.T, l *lab)) {
+func eachRuntime(t *testing.T, scenario func(t *testing.T, l *lab)) {
 	each(t, func(t *testing.T, p *place, runtime string) {
-		story(t, sharedLab(t, p, runtime, runtimeSettings(runtime)))
+		scenario(t, sharedLab(t, p, runtime, runtimeSettings(runtime)))
 	})
 }
 
-// sharedLab is the one with that name in that place; the first story that asks for it starts it.
+// sharedLab is the one with that name in that place; the first scenario that asks for it starts it.
 func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 	t.Helper()
 	name += " " + p.inet
-	stories.Watch(t)
+	begin(t)
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
 	l := sharedLabs[name]
@@ -390,24 +395,19 @@ func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 		}
 		sharedLabs[name] = l
 	}
-	story := t.Name()
-	l.story.Store(&story)
-	t.Cleanup(func() {
-		if !l.broken.Load() {
-			return
-		}
-		sharedMu.Lock()
-		defer sharedMu.Unlock()
-		delete(sharedLabs, name)
-		l.close()
-		t.Logf("the end of sandboxd's log:\n%s", l.log.tail())
-	})
+	l.serves(t)
 	return l
 }
 
-// eachOwn is eachRuntime with a lab of the story's own.
-func eachOwn(t *testing.T, story func(t *testing.T, l *lab), settings ...string) {
-	each(t, func(t *testing.T, p *place, runtime string) { story(t, newLabIn(t, p, runtime, settings...)) })
+// serves notes that a scenario has the lab until it ends.
+func (l *lab) serves(t *testing.T) {
+	l.users.Store(t.Name(), nil)
+	t.Cleanup(func() { l.users.Delete(t.Name()) })
+}
+
+// eachOwn is eachRuntime with a lab of the scenario's own.
+func eachOwn(t *testing.T, scenario func(t *testing.T, l *lab), settings ...string) {
+	each(t, func(t *testing.T, p *place, runtime string) { scenario(t, newLabIn(t, p, runtime, settings...)) })
 }
 
 // eventually polls until a condition holds. The time is for a slow and busy machine.
@@ -418,7 +418,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 func eventuallyWithin(t *testing.T, most time.Duration, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
+	deadline, pause := time.Now().Add(most), 20*time.Millisecond
+	for ; ; pause = min(pause*3/2, 250*time.Millisecond) {
 		late := time.Now().After(deadline) // one last look
 		if holds() {
 			return
@@ -426,6 +427,7 @@ func eventuallyWithin(t *testing.T, most time.Duration, what string, holds func(
 		if late {
 			t.Fatalf("it never came true that %s", what)
 		}
+		time.Sleep(pause) // longer each time: to look costs something, too
 	}
 }
 

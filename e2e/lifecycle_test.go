@@ -165,11 +165,12 @@ func TestChangedSettingsReplaceContainers(t *testing.T) {
 // last command has ended.
 func TestRebuiltImageReplacesContainers(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
-		const tag = "daycare-sandbox-e2e-rebuilt:latest"
-		t.Cleanup(func() { removeImage(l, tag) })
-		build(t, l, tag, "FROM "+sandboxImage+"\nENV BUILD=one\n")
+		base, tag := l.image("small"), l.image("rebuilt")
+		t.Cleanup(func() { removeImage(l, base) })
+		l.place.giveImage(t, base) // small, because an engine of today looks at all of it for each step
+		build(t, l, tag, "FROM "+base+"\nENV BUILD=one\n")
 		l.stop(syscall.SIGTERM)
-		l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-rebuilt")
+		l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE="+tag)
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
@@ -186,9 +187,9 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 			list, err := l.client.Containers(t.Context())
 			return err == nil && len(list) == 1 && list[0].Commands == 1
 		})
-		build(t, l, tag, "FROM "+sandboxImage+"\nENV BUILD=two\n")
+		build(t, l, tag, "FROM "+base+"\nENV BUILD=two\n")
 		eventually(t, "the new image is used", func() bool { return l.sh(t, "rebuilt", "echo $BUILD") == "two" })
-		l.sh(t, "rebuilt", "touch go-on")
+		l.sh(t, "rebuilt", "echo > go-on")
 		if out := <-long; out.Stdout != "one\n" {
 			t.Errorf("the command that was running: %+v", out)
 		}
@@ -199,11 +200,10 @@ func TestRebuiltImageReplacesContainers(t *testing.T) {
 // An image without bash, and with a USER, VOLUME, ENTRYPOINT and HEALTHCHECK of its own.
 func TestAnyImageWithAShell(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
-		const tag = "daycare-sandbox-e2e-other:latest"
-		t.Cleanup(func() { removeImage(l, tag) })
+		tag := l.image("other")
 		build(t, l, tag, "FROM "+sandboxImage+"\nUSER root\nRUN rm /bin/bash\nENTRYPOINT [\"/bin/false\"]\nHEALTHCHECK CMD /bin/false\n")
 		l.stop(syscall.SIGTERM)
-		l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-other")
+		l.environ = append(l.environ, "SANDBOXD_DOCKER_IMAGE="+tag)
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,10 +216,10 @@ func TestAnyImageWithAShell(t *testing.T) {
 
 // An image of one's own is built as the page says, with steps that run programs, and serves.
 func TestImageIsBuilt(t *testing.T) {
-	const base, tag = "daycare-sandbox-e2e-small:latest", "daycare-sandbox-e2e-built"
 	eachOwn(t, func(t *testing.T, l *lab) {
+		base, tag := l.image("small"), l.image("built")
 		t.Cleanup(func() { removeImage(l, base) })
-		t.Cleanup(func() { removeImage(l, tag+":latest") })
+		t.Cleanup(func() { removeImage(l, tag) })
 		l.place.giveImage(t, base)
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("ARG BASE=no-such-image\nFROM ${BASE}\nENV BUILT=here\nRUN echo made > /made\n"), 0o644); err != nil {
@@ -242,8 +242,13 @@ func TestImageIsBuilt(t *testing.T) {
 	})
 }
 
+// image is a name for an image that no other lab has.
+func (l *lab) image(name string) string { return "daycare-sandbox-e2e-" + name + "-" + l.egress }
+
+// build builds an image, which goes when the test ends.
 func build(t *testing.T, l *lab, tag, dockerfile string) {
 	t.Helper()
+	t.Cleanup(func() { removeImage(l, tag) })
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
 		t.Fatal(err)
@@ -304,7 +309,8 @@ func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
 }
 
 func TestMissingImage(t *testing.T) {
-	l := newLab(t, "runsc", "SANDBOXD_DOCKER_IMAGE=daycare-sandbox-e2e-missing")
+	image := "daycare-sandbox-e2e-missing-" + egressName()
+	l := newLab(t, "runsc", "SANDBOXD_DOCKER_IMAGE="+image)
 	l.register(t, "missing")
 	_, err := l.client.Exec(t.Context(), "missing", types.Exec{Permissions: workspace, Argv: []string{"true"}})
 	var failure *client.Error
@@ -314,8 +320,7 @@ func TestMissingImage(t *testing.T) {
 	if health, err := l.client.Health(t.Context()); err != nil || health.Status != "degraded" || !strings.Contains(health.Problem, "missing") {
 		t.Errorf("health: %+v, %v", health, err)
 	}
-	t.Cleanup(func() { removeImage(l, "daycare-sandbox-e2e-missing:latest") })
-	build(t, l, "daycare-sandbox-e2e-missing:latest", "FROM "+sandboxImage+"\n")
+	build(t, l, image, "FROM "+sandboxImage+"\n")
 	if got := l.sh(t, "missing", "echo there"); got != "there" {
 		t.Errorf("got %q", got)
 	}

@@ -309,10 +309,7 @@ func TestProcessesOfUsers(t *testing.T) {
 func TestProcessEgress(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "netproc")
-		own := w.fresh()
-		if err := w.Origin(own); err != nil {
-			t.Fatal(err)
-		}
+		own := w.origin(t)
 		name, denied := w.name(t, "proc", own), w.name(t, "denied", own)
 		p := l.startProcess(t, "netproc", types.StartProcess{
 			Permissions: []string{"@network"}, AllowedDomains: []string{name},

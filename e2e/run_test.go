@@ -109,8 +109,7 @@ func removeRun(run string) error {
 		l.down = l.removeProject
 		l.close()
 	}
-	unmountBelow(run)
-	return errors.Join(err, os.RemoveAll(run))
+	return errors.Join(err, removeTree(run))
 }
 
 // killAllOf kills the processes with a run's folder in their arguments or environment, which are services,

@@ -108,6 +108,7 @@ var refusedCalls string
 
 // Each is refused, also where the engine's own profile is off.
 func TestRefusedSystemCalls(t *testing.T) {
+	beside(t)
 	for name, setting := range map[string]string{"": "false", " without the engine's profile": "true"} {
 		t.Run("seccomp"+name, func(t *testing.T) {
 			eachOwn(t, func(t *testing.T, l *lab) {

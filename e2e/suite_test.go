@@ -19,11 +19,11 @@ import (
 	"github.com/daycare-run/sandbox/e2e/watchdog"
 )
 
-// storyLimit is ten times what the longest story takes on a machine of two cores.
-const storyLimit = 5 * time.Minute
+// scenarioLimit is several times what the longest scenario takes on a machine of two cores, beside others.
+const scenarioLimit = 5 * time.Minute
 
-// stories limits each story that has a lab.
-var stories *watchdog.Watchdog
+// scenarios limits the time of each.
+var scenarios *watchdog.Watchdog
 
 // binaries is where TestMain has built ours.
 var binaries string
@@ -40,13 +40,12 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer closeRun()
-	stories = watchdog.New(watchdog.Config{
-		Limit:   storyLimit,
-		Grace:   2 * time.Minute, // a sandboxd that writes its stacks may have one
+	scenarios = watchdog.New(watchdog.Config{
+		Limit:   scenarioLimit,
 		Reserve: 90 * time.Second,
-		Break:   func(story string) { breakUp(os.Stderr, story, storyLimit) },
-		End: func(why string) {
-			fmt.Fprintf(os.Stderr, "e2e: %s\n\n%s", why, ownStacks(storyLimit))
+		End: func(why string, hang []string) {
+			fmt.Fprintf(os.Stderr, "e2e: %s\n", why)
+			explain(os.Stderr, hang, scenarioLimit)
 			giveUp()
 		},
 	})
@@ -54,9 +53,9 @@ func run(m *testing.M) int {
 	signal.Notify(stopped, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	go func() {
 		came := <-stopped
-		fmt.Fprintf(os.Stderr, "e2e: %v, in %s\n", came, stories.Running())
+		fmt.Fprintf(os.Stderr, "e2e: %v, in %s\n", came, strings.Join(scenarios.Running(), ", "))
 		if came == syscall.SIGQUIT {
-			fmt.Fprintf(os.Stderr, "\n%s", ownStacks(storyLimit))
+			fmt.Fprintf(os.Stderr, "\n%s", ownStacks(scenarioLimit))
 		}
 		giveUp()
 	}()
@@ -75,7 +74,7 @@ func run(m *testing.M) int {
 	if code == 0 && !promises.kept() {
 		code = 1
 	}
-	tellFailed("")
+	tellFailed(nil)
 	closeRun()
 	if !leftNothing() {
 		code = 1
@@ -110,22 +109,21 @@ func missing() error {
 	return err
 }
 
-// tellFailed is for who sees only the end of the output. ended is the story in which the suite ended, if any.
-func tellFailed(ended string) {
-	failed := stories.Failed()
-	if ended != "" {
-		failed = slices.DeleteFunc(failed, func(name string) bool { return name == ended })
-		failed = append(failed, ended+", in which the suite was ended")
-	}
+// tellFailed is for who sees only the end of the output. ended are the scenarios in which the suite was ended.
+func tellFailed(ended []string) {
+	failed := slices.DeleteFunc(scenarios.Failed(), func(name string) bool { return slices.Contains(ended, name) })
 	if len(failed) > 0 {
 		fmt.Fprintln(os.Stderr, "e2e: failed:", strings.Join(failed, ", "))
 	}
+	if len(ended) > 0 {
+		fmt.Fprintln(os.Stderr, "e2e: ended in:", strings.Join(ended, ", "))
+	}
 }
 
-// giveUp removes what the run has made and ends the process; the story under way fails meanwhile, or goes on.
+// giveUp removes what the run has made and ends the process; the scenarios under way fail meanwhile, or go on.
 func giveUp() {
-	ended := stories.Running()
-	stories.Stop()
+	ended := scenarios.Running()
+	scenarios.Stop()
 	closed := make(chan struct{})
 	go func() {
 		closeRun()
@@ -161,6 +159,5 @@ func closeRun() {
 	}
 	closeWorlds()
 	killChildren()
-	unmountBelow(runDir)
-	_ = os.RemoveAll(runDir)
+	_ = removeTree(runDir)
 }

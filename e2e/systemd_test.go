@@ -29,7 +29,7 @@ func unitFile(t *testing.T) map[string][]string {
 
 // systemd finds nothing wrong with the unit, and finds it confined.
 func TestUnitFile(t *testing.T) {
-	stories.Watch(t)
+	begin(t)
 	unit := unitFile(t)
 	var given []string
 	for _, name := range unit["CapabilityBoundingSet"] {
@@ -77,10 +77,10 @@ func TestUnitConfinement(t *testing.T) {
 	if err := d.probe(t, w, "unit"); err != nil {
 		t.Error(err)
 	}
-	for name, tell := range map[string]func(*testing.T, *deployment, *world){
+	for name, run := range map[string]func(*testing.T, *deployment, *world){
 		"exec": composeExec, "files": composeFiles, "egress": composeEgress, "process": composeProcess,
 	} {
-		t.Run(name, func(t *testing.T) { tell(t, d, w) })
+		t.Run(name, func(t *testing.T) { run(t, d, w) })
 	}
 }
 

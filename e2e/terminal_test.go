@@ -18,8 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// seat is a person at a terminal, at which the command line runs.
-type seat struct {
+// ptySession is a person at a terminal, at which the command line runs.
+type ptySession struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	near   *os.File // what the person types and sees
@@ -30,13 +30,13 @@ type seat struct {
 }
 
 // sit runs the command line at a terminal of a size.
-func (l *lab) sit(t *testing.T, size pty.Winsize, args ...string) *seat {
+func (l *lab) openPTY(t *testing.T, size pty.Winsize, args ...string) *ptySession {
 	t.Helper()
 	near, far, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &seat{t: t, cmd: l.cli(args...), near: near, far: far, drawn: make(chan struct{})}
+	s := &ptySession{t: t, cmd: l.cli(args...), near: near, far: far, drawn: make(chan struct{})}
 	if err := pty.Setsize(near, &size); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (l *lab) sit(t *testing.T, size pty.Winsize, args ...string) *seat {
 	return s
 }
 
-func (s *seat) types(keys string) {
+func (s *ptySession) types(keys string) {
 	s.t.Helper()
 	if _, err := io.WriteString(s.near, keys); err != nil {
 		s.t.Fatal(err)
@@ -71,7 +71,7 @@ func (s *seat) types(keys string) {
 }
 
 // sees waits for a text, after the one that was seen last.
-func (s *seat) sees(text string) {
+func (s *ptySession) sees(text string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("the screen shows %q", text), func() bool {
 		at := strings.Index(s.screen.String()[s.seen:], text)
@@ -83,7 +83,7 @@ func (s *seat) sees(text string) {
 }
 
 // leaves waits for the end, and expects the terminal to be as it was.
-func (s *seat) leaves(code int) {
+func (s *ptySession) leaves(code int) {
 	s.t.Helper()
 	_ = s.cmd.Wait()
 	if got := s.cmd.ProcessState.ExitCode(); got != code {
@@ -99,7 +99,7 @@ func (s *seat) leaves(code int) {
 func TestTerminal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "tty")
-		s := l.sit(t, pty.Winsize{Rows: 33, Cols: 101}, "exec", "-it", "--grant", "@workspace", "-u", "tty")
+		s := l.openPTY(t, pty.Winsize{Rows: 33, Cols: 101}, "exec", "-it", "--grant", "@workspace", "-u", "tty")
 		s.types("PS1='ready> '; echo $TERM; stty size; test -t 0 -a -t 1 -a -t 2 && echo at $(tty)\r")
 		s.sees("xterm\r\n33 101\r\nat /dev/pts/")
 
@@ -169,7 +169,7 @@ func TestWhatEndsAtATerminal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "ttyend")
 		size := pty.Winsize{Rows: 24, Cols: 80}
-		s := l.sit(t, size, "exec", "-t", "--grant", "@workspace", "-u", "ttyend", "--", "setsid sleep 7612 & seq 20000; exit 3")
+		s := l.openPTY(t, size, "exec", "-t", "--grant", "@workspace", "-u", "ttyend", "--", "setsid sleep 7612 & seq 20000; exit 3")
 		s.leaves(3)
 		s.sees("\r\n20000\r\n") // a pty hands on what was written to it a moment later
 		if lines := len(strings.Fields(s.screen.String())); lines != 20000 {
@@ -179,14 +179,14 @@ func TestWhatEndsAtATerminal(t *testing.T) {
 			t.Errorf("left: %s", left)
 		}
 
-		s = l.sit(t, size, "exec", "-it", "--grant", "@workspace", "-u", "ttyend", "--timeout", "500ms", "--", "trap '' TERM HUP; sleep 7613")
+		s = l.openPTY(t, size, "exec", "-it", "--grant", "@workspace", "-u", "ttyend", "--timeout", "500ms", "--", "trap '' TERM HUP; sleep 7613")
 		s.leaves(124)
 		s.sees("sandbox: the command timed out")
 		if left := sleeping(t, l, "ttyend", "7613"); left != "" {
 			t.Errorf("left: %s", left)
 		}
 
-		s = l.sit(t, size, "exec", "-it", "--grant", "@workspace", "-u", "ttyend", "--", "echo ready; sleep 7614")
+		s = l.openPTY(t, size, "exec", "-it", "--grant", "@workspace", "-u", "ttyend", "--", "echo ready; sleep 7614")
 		s.sees("ready")
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		s.leaves(143)
@@ -221,7 +221,7 @@ func TestTerminalWithoutOne(t *testing.T) {
 // A shell whose terminal is closed goes on, if that was asked for, and another terminal takes it.
 func TestTerminalThatIsClosed(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
-		s := l.sit(t, pty.Winsize{Rows: 24, Cols: 80}, "exec", "-it", "-u", "closed", "--detach-on-disconnect")
+		s := l.openPTY(t, pty.Winsize{Rows: 24, Cols: 80}, "exec", "-it", "-u", "closed", "--detach-on-disconnect")
 		s.sees("sandbox attach --user closed ")
 		s.types("PS1='ready> '; x=$((40 + 2)); echo is $x\r")
 		s.sees("is 42\r\n")
@@ -229,7 +229,7 @@ func TestTerminalThatIsClosed(t *testing.T) {
 		_ = s.cmd.Process.Signal(syscall.SIGHUP) // what a terminal that is closed sends
 		s.leaves(129)
 
-		s = l.sit(t, pty.Winsize{Rows: 30, Cols: 100}, "attach", "-u", "closed", id)
+		s = l.openPTY(t, pty.Winsize{Rows: 30, Cols: 100}, "attach", "-u", "closed", id)
 		s.sees("is 42\r\n") // as it was left
 		s.types("echo still $x\r")
 		s.sees("still 42\r\n")

@@ -18,9 +18,10 @@ import (
 	"time"
 )
 
-// The TypeScript client: its types are those of the contract, its tests pass, its stories hold against a real
+// The TypeScript client: its types are those of the contract, its tests pass, its scenarios hold against a real
 // service, and what npm packs of it can be installed and used.
 func TestTypeScript(t *testing.T) {
+	beside(t)
 	dir := typeScriptCopy(t)
 	npm(t, dir, "ci")
 	npm(t, dir, "run", "check")
@@ -28,11 +29,11 @@ func TestTypeScript(t *testing.T) {
 	user := installedPackage(t, dir)
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
 		settings := append(typeScriptSettings(t, l, w), "SANDBOX_TEST_RUNTIME="+strings.TrimPrefix(filepath.Base(t.Name()), "TestTypeScript/"))
-		stories, err := filepath.Glob(filepath.Join(dir, "dist/test/service/*.test.js"))
-		if err != nil || len(stories) == 0 {
-			t.Fatalf("no stories in %s: %v", dir, err)
+		files, err := filepath.Glob(filepath.Join(dir, "dist/test/service/*.test.js"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no scenarios in %s: %v", dir, err)
 		}
-		inDir(t, dir, settings, append([]string{"node", "--test"}, stories...)...)
+		inDir(t, dir, settings, append([]string{"node", "--test"}, files...)...)
 		if got := inDir(t, user, settings, "node", "use.mjs"); got != "42\n" {
 			t.Errorf("the installed package: %q", got)
 		}
@@ -133,7 +134,7 @@ client.close();
 	return user
 }
 
-// typeScriptSettings tell the stories where the service and the test internet are.
+// typeScriptSettings tell the scenarios where the service and the test internet are.
 func typeScriptSettings(t *testing.T, l *lab, w *world) []string {
 	t.Helper()
 	const token = "0123456789abcdef0123456789abcdef"

@@ -18,20 +18,23 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// Addresses that stand for others in the test internet.
+// metadataAddr stands for the address at which a cloud tells its machines what they are, firstPrivate and those after it
+// for addresses of private networks, in the test internet.
 var (
-	privateAddr  = netip.MustParseAddr("10.77.0.5")
 	metadataAddr = netip.MustParseAddr("169.254.169.254")
+	firstPrivate = netip.MustParseAddr("10.77.0.5")
 )
 
-// world is the test internet of all stories. Its origins are at its addresses 10 to 12 and at those that
-// stand for others; the second and third share what the first one is asked for.
+const privateAddrs = 16
+
+// world is the test internet of all scenarios of a place.
 type world struct {
 	*inet.Inet
-	// shared and other are two origins.
+	// shared and other are two origins, which scenarios share.
 	shared, other netip.Addr
-	given         int
-	tools         sync.Once // serveTools
+	given         int          // fresh addresses
+	privates      []netip.Addr // that nobody was given
+	tools         sync.Once    // serveTools
 }
 
 var (
@@ -53,15 +56,19 @@ func openWorldBeside(t *testing.T, p *place) *world {
 		return w
 	}
 	var in *inet.Inet
+	privates := []netip.Addr{firstPrivate}
+	for len(privates) < privateAddrs {
+		privates = append(privates, privates[len(privates)-1].Next())
+	}
 	err := p.do(func() (err error) {
-		in, err = inet.New(context.Background(), inet.Config{Name: p.inet, Extra: []netip.Addr{privateAddr, metadataAddr}})
+		in, err = inet.New(context.Background(), inet.Config{Name: p.inet, Extra: append(privates, metadataAddr)})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{Inet: in, shared: in.Addr(10), other: in.Addr(11)}
-	for _, addr := range []netip.Addr{w.shared, w.other, privateAddr, metadataAddr} {
+	w := &world{Inet: in, shared: in.Addr(10), other: in.Addr(11), privates: privates}
+	for _, addr := range []netip.Addr{w.shared, w.other, metadataAddr} {
 		if err := in.Origin(addr); err != nil {
 			_ = in.Close()
 			t.Fatal(err)
@@ -92,20 +99,20 @@ func worldSettings(w *world) []string {
 // egressName is a name for a lab's networks that no other lab has.
 func egressName() string { return "e" + strings.ToLower(rand.Text()[:8]) }
 
-// eachOutside tells a story once for each runtime, in a lab that lives in the test internet and is
-// shared with other such stories.
-func eachOutside(t *testing.T, story func(t *testing.T, l *lab, w *world)) {
+// eachOutside runs a scenario once for each runtime, in a lab that lives in the test internet and is
+// shared with other such scenarios.
+func eachOutside(t *testing.T, scenario func(t *testing.T, l *lab, w *world)) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		w := openWorldBeside(t, p)
-		story(t, sharedLab(t, p, "world "+runtime, append(runtimeSettings(runtime), worldSettings(w)...)), w)
+		scenario(t, sharedLab(t, p, "world "+runtime, append(runtimeSettings(runtime), worldSettings(w)...)), w)
 	})
 }
 
-// eachOutsideOwn is eachOutside with a lab of the story's own.
-func eachOutsideOwn(t *testing.T, story func(t *testing.T, l *lab, w *world), settings ...string) {
+// eachOutsideOwn is eachOutside with a lab of the scenario's own.
+func eachOutsideOwn(t *testing.T, scenario func(t *testing.T, l *lab, w *world), settings ...string) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		w := openWorldBeside(t, p)
-		story(t, newLabIn(t, p, runtime, append(worldSettings(w), settings...)...), w)
+		scenario(t, newLabIn(t, p, runtime, append(worldSettings(w), settings...)...), w)
 	})
 }
 
@@ -150,7 +157,7 @@ func (w *world) arrivals(host string) (paths []string) {
 	return paths
 }
 
-// name sets a name of the story's own in the test internet.
+// name sets a name of the scenario's own in the test internet.
 func (w *world) name(t *testing.T, label string, addrs ...netip.Addr) string {
 	t.Helper()
 	name := label + "." + strings.ToLower(rand.Text()[:8]) + ".example"
@@ -244,7 +251,33 @@ func exitText(out types.Output) string {
 	return fmt.Sprint(*out.ExitCode)
 }
 
-// fresh is an address of the test internet that no other story uses.
+// private is an origin at an address of a private network that no other scenario uses.
+func (w *world) private(t *testing.T) netip.Addr {
+	t.Helper()
+	worldMu.Lock()
+	defer worldMu.Unlock()
+	if len(w.privates) == 0 {
+		t.Fatal("privateAddrs is too low")
+	}
+	addr := w.privates[0]
+	w.privates = w.privates[1:]
+	if err := w.Origin(addr); err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// origin is an origin at an address of the test internet that no other scenario uses.
+func (w *world) origin(t *testing.T) netip.Addr {
+	t.Helper()
+	addr := w.fresh()
+	if err := w.Origin(addr); err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+// fresh is an address of the test internet that no other scenario uses.
 func (w *world) fresh() netip.Addr {
 	worldMu.Lock()
 	defer worldMu.Unlock()

@@ -17,7 +17,7 @@ var (
 	hidden = regexp.MustCompile(`^(created by )?(runtime|testing|internal/[a-z/]+)\.`)
 )
 
-// Pick returns what tells, in a dump of stacks as the runtime writes it, of a story that began so long ago:
+// Pick returns what tells, in a dump of stacks as the runtime writes it, of a scenario that began so long ago:
 // the goroutines with a function whose name begins with one of the prefixes, except those that have waited
 // for longer. The youngest comes first, those that are alike are one, and a function is one line. It stops
 // after about max bytes, and says so.

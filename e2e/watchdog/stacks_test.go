@@ -70,7 +70,7 @@ func TestPick(t *testing.T) {
 		want     string
 	}{
 		{"ours", 5 * time.Minute, 10000, []string{"main.", "example.org/api."}, exec + serve},
-		{"of a short story", time.Minute, 10000, []string{"main.", "example.org/api."}, strings.Replace(exec, ", 2 alike", "", 1)},
+		{"of a short scenario", time.Minute, 10000, []string{"main.", "example.org/api."}, strings.Replace(exec, ", 2 alike", "", 1)},
 		{"too many", 5 * time.Minute, 200, []string{"main.", "example.org/api."}, exec + "(1 more are left off)\n"},
 		{"none", 5 * time.Minute, 10000, []string{"example.org/none."}, ""},
 	} {

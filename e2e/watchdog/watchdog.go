@@ -1,5 +1,5 @@
-// Package watchdog ends stories that hang, so that a suite says which one it was and goes on, or else ends
-// itself and leaves nothing. stacks.go picks the goroutines of a dump that tell why.
+// Package watchdog limits how long the scenarios of a suite may take, which run beside each other, and tells which one
+// hangs. stacks.go picks the goroutines of a dump that tell why.
 package watchdog
 
 import (
@@ -10,178 +10,110 @@ import (
 	"time"
 )
 
-// A Config says how long stories may take, and what happens to one that takes longer.
+// A Config says how long scenarios may take, and what happens to the suite when one takes longer.
 type Config struct {
-	// Limit is how long a story may take. While another runs inside it, its time stands still, and begins
-	// anew after that.
+	// Limit is how long a scenario may take, with all its cases and cleanups.
 	Limit time.Duration
-
-	// Grace is how long a story that hangs may go on after Break was called.
-	Grace time.Duration
 
 	// Reserve is how long before go test's own limit the suite ends, at most; of a short limit a quarter.
 	Reserve time.Duration
 
-	// Break ends what the story waits for, so that it fails, and tells why. It is called on a goroutine of
-	// its own, and the story does not end before it returns.
-	Break func(story string)
-
-	// End is called once, when Break did not help or the suite's time is up. It ends the process.
-	End func(why string)
+	// End is called once, with the scenarios that hang: one whose time is up, or all that run when that of the
+	// suite is. It ends the process.
+	End func(why string, scenarios []string)
 }
 
-// A Story is a *testing.T.
-type Story interface {
+// A Scenario is a *testing.T.
+type Scenario interface {
 	Name() string
 	Failed() bool
 	Deadline() (time.Time, bool)
-	Errorf(format string, args ...any)
 	Cleanup(func())
 }
 
-// A Watchdog watches the stories of a suite, which runs one at a time.
+// A Watchdog watches the scenarios of a suite. It is safe for concurrent use.
 type Watchdog struct {
 	cfg   Config
 	ended sync.Once
 
 	mu      sync.Mutex
-	watches []*watch // each inside the one before
+	running map[string]*time.Timer // by the scenario's name
 	failed  []string
 	late    *time.Timer // for the suite as a whole
 	stopped bool
 }
 
-type watch struct {
-	story    Story
-	timer    *time.Timer // nil while it does not count
-	hangs    bool
-	breaking sync.WaitGroup
+// New makes a watchdog. All of the configuration is needed.
+func New(cfg Config) *Watchdog { return &Watchdog{cfg: cfg, running: map[string]*time.Timer{}} }
+
+// Watches reports whether the scenario, or one that it is a case of, is watched.
+func (d *Watchdog) Watches(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for watched := range d.running {
+		if name == watched || strings.HasPrefix(name, watched+"/") {
+			return true
+		}
+	}
+	return false
 }
 
-// New makes a watchdog. All of the configuration is needed.
-func New(cfg Config) *Watchdog { return &Watchdog{cfg: cfg} }
-
-// Watch limits the story until its cleanups have run that are registered from now on. For a story that is
-// watched already it does nothing. After Stop it does not return.
-func (d *Watchdog) Watch(s Story) {
+// Watch limits the scenario until its cleanups have run that are registered from now on. After Stop it does not return.
+func (d *Watchdog) Watch(s Scenario) {
 	d.mu.Lock()
 	if d.stopped {
 		d.mu.Unlock()
 		select {}
 	}
 	defer d.mu.Unlock()
-	if outer := d.innermost(); outer != nil {
-		if outer.story == s {
-			return
-		}
-		outer.rest()
-	}
-	w := &watch{story: s}
-	d.watches = append(d.watches, w)
-	d.limit(w)
-	s.Cleanup(func() { d.done(w) })
+	name := s.Name()
+	d.running[name] = time.AfterFunc(d.cfg.Limit, func() {
+		d.end(fmt.Sprintf("%s hangs: it was not done after %v", name, d.cfg.Limit), []string{name})
+	})
+	s.Cleanup(func() { d.done(s) })
 	if deadline, ok := s.Deadline(); ok && d.late == nil {
 		left := time.Until(deadline)
 		d.late = time.AfterFunc(left-min(d.cfg.Reserve, left/4), func() {
-			d.end(fmt.Sprintf("the time of go test -timeout is nearly up, in %s", d.Running()))
+			d.end("the time of go test -timeout is nearly up", d.Running())
 		})
 	}
 }
 
-// Stop keeps stories from beginning, while the process cleans up and ends.
+func (d *Watchdog) done(s Scenario) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.running[s.Name()].Stop()
+	delete(d.running, s.Name())
+	if s.Failed() {
+		d.failed = append(d.failed, s.Name())
+	}
+}
+
+// Stop keeps scenarios from beginning, while the process cleans up and ends.
 func (d *Watchdog) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true
 }
 
-// Running is the name of the innermost story under way, or empty.
-func (d *Watchdog) Running() string {
+// Running returns the names of the scenarios under way, sorted.
+func (d *Watchdog) Running() (names []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w := d.innermost(); w != nil {
-		return w.story.Name()
+	for name := range d.running {
+		names = append(names, name)
 	}
-	return ""
-}
-
-// Failed are the names of the stories that have failed, in order; of a story with others inside it, theirs.
-func (d *Watchdog) Failed() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var names []string
-	for _, name := range d.failed {
-		inside := func(other string) bool { return strings.HasPrefix(other, name+"/") }
-		if !slices.ContainsFunc(d.failed, inside) {
-			names = append(names, name)
-		}
-	}
+	slices.Sort(names)
 	return names
 }
 
-func (d *Watchdog) innermost() *watch {
-	if len(d.watches) == 0 {
-		return nil
-	}
-	return d.watches[len(d.watches)-1]
-}
-
-// limit begins the story's time. The caller holds mu.
-func (d *Watchdog) limit(w *watch) {
-	w.hangs = false
-	d.arm(w, d.cfg.Limit, func() {
-		w.hangs = true
-		w.breaking.Add(1)
-		d.arm(w, d.cfg.Grace, func() {
-			go d.end(fmt.Sprintf("%s goes on %v after that", w.story.Name(), d.cfg.Grace))
-		})
-		go func() {
-			defer w.breaking.Done()
-			d.cfg.Break(w.story.Name())
-			w.story.Errorf("it hangs: it was not done after %v", d.cfg.Limit)
-		}()
-	})
-}
-
-// arm has f called, with mu held, unless the timer is another one by then. The caller holds mu.
-func (d *Watchdog) arm(w *watch, after time.Duration, f func()) {
-	var timer *time.Timer
-	timer = time.AfterFunc(after, func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if w.timer == timer {
-			f()
-		}
-	})
-	w.timer = timer
-}
-
-func (w *watch) rest() {
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
-	}
-}
-
-// done ends a watch. While Break is still at work, it is waited for, and its time goes on.
-func (d *Watchdog) done(w *watch) {
-	d.mu.Lock()
-	if !w.hangs {
-		w.rest()
-	}
-	d.mu.Unlock()
-	w.breaking.Wait()
-
+// Failed returns the names of the scenarios that have failed, in the order in which they ended.
+func (d *Watchdog) Failed() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	w.rest()
-	d.watches = slices.DeleteFunc(d.watches, func(other *watch) bool { return other == w })
-	if w.story.Failed() {
-		d.failed = append(d.failed, w.story.Name())
-	}
-	if outer := d.innermost(); outer != nil {
-		d.limit(outer)
-	}
+	return slices.Clone(d.failed)
 }
 
-func (d *Watchdog) end(why string) { d.ended.Do(func() { d.cfg.End(why) }) }
+func (d *Watchdog) end(why string, scenarios []string) {
+	d.ended.Do(func() { d.cfg.End(why, scenarios) })
+}

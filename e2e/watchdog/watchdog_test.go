@@ -13,84 +13,52 @@ import (
 )
 
 const (
-	limit = 5 * time.Minute
-	grace = time.Minute
-
-	// shorter than the limit
+	limit   = 5 * time.Minute
 	shorter = 4 * time.Minute
 )
 
-// A told is a story that the test tells.
-type told struct {
+// A scenario is a test that a test runs.
+type scenario struct {
 	name     string
 	deadline time.Time
+	failed   bool
 	cleanups []func()
-
-	mu     sync.Mutex
-	errors []string
 }
 
-func (s *told) Name() string                { return s.name }
-func (s *told) Deadline() (time.Time, bool) { return s.deadline, !s.deadline.IsZero() }
-func (s *told) Cleanup(f func())            { s.cleanups = append(s.cleanups, f) }
+func (s *scenario) Name() string                { return s.name }
+func (s *scenario) Failed() bool                { return s.failed }
+func (s *scenario) Deadline() (time.Time, bool) { return s.deadline, !s.deadline.IsZero() }
+func (s *scenario) Cleanup(f func())            { s.cleanups = append(s.cleanups, f) }
 
-func (s *told) Errorf(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.errors = append(s.errors, fmt.Sprintf(format, args...))
-}
-
-func (s *told) Failed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.errors) > 0
-}
-
-func (s *told) end() {
+func (s *scenario) end() {
 	for _, f := range slices.Backward(s.cleanups) {
 		f()
 	}
 }
 
-// A suite notes what its watchdog does, and when.
+// A suite notes when its watchdog ends it, and why.
 type suite struct {
 	*Watchdog
-	began time.Time
-	// broken is called by Break; nil does nothing.
-	broken func()
-
 	mu    sync.Mutex
 	notes []string
 }
 
 func newSuite() *suite {
-	s := &suite{began: time.Now()}
-	s.Watchdog = New(Config{Limit: limit, Grace: grace, Reserve: 90 * time.Second,
-		Break: func(story string) {
-			s.note("break " + story)
-			if s.broken != nil {
-				s.broken()
-			}
-		},
-		End: func(why string) { s.note("end: " + why) },
-	})
+	s, began := &suite{}, time.Now()
+	s.Watchdog = New(Config{Limit: limit, Reserve: 90 * time.Second, End: func(why string, scenarios []string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.notes = append(s.notes, fmt.Sprintf("%v %s: %v", time.Since(began), why, scenarios))
+	}})
 	return s
 }
 
-func (s *suite) note(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notes = append(s.notes, fmt.Sprintf("%v %s", time.Since(s.began), text))
-}
-
-// tell watches a story that takes so long.
-func (s *suite) tell(name string, takes time.Duration) *told {
-	t := &told{name: name}
-	s.Watch(t)
+// run watches a scenario that takes so long.
+func (s *suite) run(name string, takes time.Duration, fails bool) {
+	one := &scenario{name: name, failed: fails}
+	s.Watch(one)
 	time.Sleep(takes)
-	synctest.Wait()
-	t.end()
-	return t
+	one.end()
 }
 
 func (s *suite) noted(t *testing.T, want ...string) {
@@ -101,93 +69,56 @@ func (s *suite) noted(t *testing.T, want ...string) {
 	}
 }
 
-func TestStoriesThatEnd(t *testing.T) {
+// Each scenario has its own time, whatever runs beside it.
+func TestScenariosThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite()
-		s.tell("TestA", shorter)
-		s.tell("TestB", shorter)
+		var beside sync.WaitGroup
+		for i := range 3 {
+			beside.Go(func() {
+				time.Sleep(time.Duration(i) * 2 * time.Minute)
+				s.run(fmt.Sprint("Test", i), shorter, i == 1)
+			})
+		}
+		time.Sleep(shorter - time.Second)
+		if got := s.Running(); !slices.Equal(got, []string{"Test0", "Test1"}) {
+			t.Errorf("%q run", got)
+		}
+		beside.Wait()
 		time.Sleep(time.Hour)
 		s.noted(t)
-		if s.Failed() != nil || s.Running() != "" {
-			t.Errorf("%q %q", s.Failed(), s.Running())
+		if got := s.Failed(); !slices.Equal(got, []string{"Test1"}) || len(s.Running()) > 0 {
+			t.Errorf("%q have failed, and %q run", got, s.Running())
 		}
 	})
 }
 
-func TestAStoryThatIsBroken(t *testing.T) {
+// One that hangs ends the suite, once, by its name.
+func TestAScenarioThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite()
-		story := s.tell("TestA/runsc", limit+grace/2)
-		if want := []string{"it hangs: it was not done after 5m0s"}; !slices.Equal(story.errors, want) {
-			t.Errorf("%q", story.errors)
-		}
-		s.tell("TestB", shorter)
-		s.noted(t, "5m0s break TestA/runsc")
-		if got := s.Failed(); !slices.Equal(got, []string{"TestA/runsc"}) {
-			t.Errorf("%q", got)
-		}
+		var beside sync.WaitGroup
+		beside.Go(func() { s.run("TestA/runsc", time.Hour, false) })
+		time.Sleep(time.Minute)
+		beside.Go(func() { s.run("TestA/runc", time.Hour, false) })
+		beside.Wait()
+		s.noted(t, "5m0s TestA/runsc hangs: it was not done after 5m0s: [TestA/runsc]")
 	})
 }
 
-func TestAStoryThatGoesOn(t *testing.T) {
+func TestCasesAreOfTheirScenario(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuite()
-		s.tell("TestA/runsc", time.Hour)
-		s.noted(t, "5m0s break TestA/runsc", "6m0s end: TestA/runsc goes on 1m0s after that")
-	})
-}
-
-func TestABreakThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSuite()
-		release := make(chan struct{})
-		s.broken = func() { <-release }
-		story := &told{name: "TestA"}
-		s.Watch(story)
-		time.Sleep(limit)
-		synctest.Wait()
-		ended := make(chan struct{})
-		go func() {
-			story.end()
-			close(ended)
-		}()
-		time.Sleep(grace)
-		s.noted(t, "5m0s break TestA", "6m0s end: TestA goes on 1m0s after that")
-		select {
-		case <-ended:
-			t.Error("the story has ended before Break, whose word it has to hear")
-		default:
+		one := &scenario{name: "TestA/runsc"}
+		s.Watch(one)
+		for name, want := range map[string]bool{"TestA/runsc": true, "TestA/runsc/a_case": true, "TestA": false, "TestA/runsc@current": false} {
+			if got := s.Watches(name); got != want {
+				t.Errorf("%s: %t", name, got)
+			}
 		}
-		close(release)
-		<-ended
-		if !story.Failed() {
-			t.Error("a story that hung has not failed")
-		}
-	})
-}
-
-func TestStoriesInsideAStory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSuite()
-		outer := &told{name: "TestA"}
-		s.Watch(outer)
-		s.Watch(outer)
-		for range 3 {
-			time.Sleep(shorter)
-			s.tell("TestA/runsc", shorter)
-		}
-		s.noted(t)
-		s.tell("TestA/runc", limit+grace/2)
-		time.Sleep(limit)
-		synctest.Wait()
-		outer.end()
-		s.noted(t, "29m0s break TestA/runc", "34m30s break TestA")
-		if len(outer.cleanups) != 1 {
-			t.Errorf("%d cleanups", len(outer.cleanups))
-		}
-		s.tell("TestAB", 0).Errorf("of its own")
-		if got := s.Failed(); !slices.Equal(got, []string{"TestA/runc"}) {
-			t.Errorf("%q", got)
+		one.end()
+		if s.Watches("TestA/runsc/a_case") {
+			t.Error("a scenario that has ended is watched")
 		}
 	})
 }
@@ -196,15 +127,16 @@ func TestTheSuitesTimeIsUp(t *testing.T) {
 	for timeout, want := range map[time.Duration]string{40 * time.Minute: "38m30s", time.Minute: "45s"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSuite()
+			deadline := time.Now().Add(timeout)
 			for i := range 1000 {
-				story := &told{name: fmt.Sprint("Test", i), deadline: s.began.Add(timeout)}
-				s.Watch(story)
+				one := &scenario{name: fmt.Sprint("Test", i), deadline: deadline}
+				s.Watch(one)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				story.end()
+				one.end()
 			}
 			synctest.Wait()
-			if len(s.notes) != 1 || !strings.HasPrefix(s.notes[0], want+" end: the time of go test -timeout is nearly up, in Test") {
+			if len(s.notes) != 1 || !strings.HasPrefix(s.notes[0], want+" the time of go test -timeout is nearly up: [Test") {
 				t.Errorf("%v: %q", timeout, s.notes)
 			}
 		})
