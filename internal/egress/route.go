@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -15,9 +16,15 @@ import (
 // connection, so the socket stays open.
 type routes struct {
 	mu     sync.Mutex
-	handle *netlink.Handle // nil after an error, and after close
+	handle routeGetter // nil after an error, and after close
 	closed bool
 	known  map[netip.Addr]route
+}
+
+// routeGetter is *netlink.Handle.
+type routeGetter interface {
+	RouteGet(destination net.IP) ([]netlink.Route, error)
+	Close()
 }
 
 // route is what the kernel said, and until when that is good enough.

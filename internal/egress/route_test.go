@@ -10,6 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+type brokenRoutes struct{}
+
+func (brokenRoutes) RouteGet(net.IP) ([]netlink.Route, error) { return nil, unix.EBADF }
+func (brokenRoutes) Close()                                   {}
+
 // The kernel's routes say what the host's own addresses are, also those that no interface has.
 func TestOwnAddresses(t *testing.T) {
 	host, outside := newTestNetns(t), newTestNetns(t)
@@ -72,7 +77,8 @@ func TestOwnAddresses(t *testing.T) {
 		}
 	}
 
-	r.handle.Close() // whatever breaks it
+	r.handle.Close()
+	r.handle = brokenRoutes{} // whatever breaks it
 	if !own("203.0.113.7") {
 		t.Error("what could not be asked is not the host's own")
 	}
