@@ -38,7 +38,7 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	server, err := dnsfilter.New(dnsfilter.Config{
 		Listen:           []netip.AddrPort{netip.MustParseAddrPort(plan.Listen)},
 		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits}},
-		Client:           known.at,
+		Endpoint:         known.at,
 		QueriesPerSecond: 1e6, Burst: 1e6, // the load is one client's
 		Decided: known.decided(decisions.New(10_000)),
 		Log:     zerolog.Nop(),
@@ -60,14 +60,14 @@ const profileName = "isolated"
 
 // register makes all clients.
 func (plan filterPlan) register() (*clients, error) {
-	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Client{}, users: map[string]string{}}
+	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Endpoint{}, users: map[string]string{}}
 	for i, addr := 0, plan.Asker; i < plan.Clients; i, addr = i+1, addr.Next() {
 		domains, err := policy.ParseDomains(plan.Names)
 		if err != nil {
 			return nil, err
 		}
 		id := fmt.Sprintf("container-%04d", i)
-		known.byAddr[addr] = &dnsfilter.Client{ID: id, Profile: profileName, Allows: domains.Allows}
+		known.byAddr[addr] = &dnsfilter.Endpoint{ID: id, Profile: profileName, Allows: domains.Allows}
 		known.users[id] = fmt.Sprintf("user-%04d", i)
 	}
 	return known, nil
@@ -76,11 +76,11 @@ func (plan filterPlan) register() (*clients, error) {
 // clients is a registry like the service's.
 type clients struct {
 	mu     sync.RWMutex
-	byAddr map[netip.Addr]*dnsfilter.Client
+	byAddr map[netip.Addr]*dnsfilter.Endpoint
 	users  map[string]string
 }
 
-func (c *clients) at(addr netip.Addr) *dnsfilter.Client {
+func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.byAddr[addr.Unmap()]
@@ -94,10 +94,10 @@ func (c *clients) decided(log *decisions.Log) func(dnsfilter.Decision) {
 			verdict = decisions.Denied
 		}
 		c.mu.RLock()
-		user := c.users[d.Client]
+		user := c.users[d.Endpoint]
 		c.mu.RUnlock()
 		log.Add(decisions.Decision{
-			Time: d.Time, User: user, Container: d.Client, Name: d.Name, Via: decisions.DNS,
+			Time: d.Time, User: user, Container: d.Endpoint, Name: d.Name, Via: decisions.DNS,
 			Type: dns.TypeToString[d.Type], Verdict: verdict, Reason: d.Reason,
 		})
 	}

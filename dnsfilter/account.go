@@ -5,7 +5,7 @@ import (
 	"weak"
 )
 
-// account is what the clients of one user have together. It lasts as long as one of them does.
+// account is what the endpoints of one user have together. It lasts as long as one of them does.
 type account struct {
 	rate bucket
 }
@@ -19,14 +19,14 @@ type accounts struct {
 
 const minSweep = 256
 
-// of returns a client's account; after the first time without a lock.
-func (a *accounts) of(c *Client) *account {
-	if known := c.account.Load(); known != nil {
+// of returns an endpoint's account; after the first time without a lock.
+func (a *accounts) of(ep *Endpoint) *account {
+	if known := ep.account.Load(); known != nil {
 		return known
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := a.byUser[c.owner()].Value()
+	found := a.byUser[ep.owner()].Value()
 	if found == nil {
 		if len(a.byUser) >= max(a.sweepAt, minSweep) {
 			for user, there := range a.byUser {
@@ -37,8 +37,8 @@ func (a *accounts) of(c *Client) *account {
 			a.sweepAt = 2 * len(a.byUser)
 		}
 		found = new(account)
-		a.byUser[c.owner()] = weak.Make(found)
+		a.byUser[ep.owner()] = weak.Make(found)
 	}
-	c.account.CompareAndSwap(nil, found)
-	return c.account.Load()
+	ep.account.CompareAndSwap(nil, found)
+	return ep.account.Load()
 }

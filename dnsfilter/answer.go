@@ -17,7 +17,7 @@ type answer struct {
 	ede     []byte // an option of EDNS that says why, or nil
 }
 
-// What is answered without asking anybody. A client may keep that a name is denied for a moment; the
+// What is answered without asking anybody. A endpoint may keep that a name is denied for a moment; the
 // next container at its address is another one, with a cache of its own.
 var (
 	answerDenied   = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}

@@ -43,7 +43,7 @@ func TestIPv6(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.IPv6 = true }, upstream.addr)
 	l.wantSaid(filtered, "example.org.", dns.TypeAAAA, "NOERROR 2606:4700::1")
 	l.wantSaid(filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA")
-	client := &dnsfilter.Client{Profile: "isolated"}
+	client := &dnsfilter.Endpoint{Profile: "isolated"}
 	if addrs, known := l.Known(client, "example.org"); known { // of A nobody has asked
 		t.Errorf("known to be %v", addrs)
 	}

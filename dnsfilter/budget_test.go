@@ -15,13 +15,13 @@ import (
 
 // crowd has nine containers of mallory at 127.1.0.1 and following, and one of alice at filtered.
 func crowd(c *dnsfilter.Config) {
-	clients := map[netip.Addr]*dnsfilter.Client{
+	clients := map[netip.Addr]*dnsfilter.Endpoint{
 		netip.MustParseAddr(filtered): {ID: "alices", User: "alice", Profile: "isolated", Open: true},
 	}
 	for i := range 9 {
-		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Client{ID: fmt.Sprint("mallorys", i), User: "mallory", Profile: "isolated", Open: true}
+		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Endpoint{ID: fmt.Sprint("mallorys", i), User: "mallory", Profile: "isolated", Open: true}
 	}
-	c.Client = func(a netip.Addr) *dnsfilter.Client { return clients[a] }
+	c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint { return clients[a] }
 }
 
 func mallory(i int) string { return fmt.Sprint("127.1.0.", i+1) }

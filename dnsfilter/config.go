@@ -21,17 +21,17 @@ type Config struct {
 	// closes them.
 	Sockets []Socket
 
-	// Profiles are the ways to resolve names, one of which each Client has. At least one.
+	// Profiles are the ways to resolve names, one of which each Endpoint has. At least one.
 	Profiles []Profile
 
-	// Client returns who asks from an address, or nil when nobody is known there. It is called for
+	// Endpoint returns who asks from an address, or nil when nobody is known there. It is called for
 	// each question and answers the same pointer until the registration changes.
-	Client func(netip.Addr) *Client
+	Endpoint func(netip.Addr) *Endpoint
 
 	// IPv6 says that the networks have IPv6, so that AAAA is answered as A is.
 	IPv6 bool
 
-	// QueriesPerSecond bounds the questions of one client; Burst those at once. The clients of a user may ask
+	// QueriesPerSecond bounds the questions of one endpoint; Burst those at once. The endpoints of a user may ask
 	// four times as many together. Default 200 and 400.
 	QueriesPerSecond, Burst int
 
@@ -63,9 +63,9 @@ type Config struct {
 	// goroutines, and must not block.
 	Decided func(Decision)
 
-	// Answered, if any, is told which addresses a client is about to learn for a name, and for how
+	// Answered, if any, is told which addresses an endpoint is about to learn for a name, and for how
 	// long they are good. It runs as Decided does, and leaves addrs as it is.
-	Answered func(client, name string, addrs []netip.Addr, ttl time.Duration)
+	Answered func(ep, name string, addrs []netip.Addr, ttl time.Duration)
 
 	// Now is the clock for the cache, rates and memories of failures. Default time.Now.
 	Now func() time.Time
@@ -76,7 +76,7 @@ type Config struct {
 
 // Profile is a way to resolve names.
 type Profile struct {
-	// Name is what a Client calls it.
+	// Name is what a Endpoint calls it.
 	Name string
 
 	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when
@@ -84,14 +84,14 @@ type Profile struct {
 	// has. Such a name is found with the host's own resolver. At least one.
 	Upstreams []string
 
-	// Admits reports whether a client may be told of an address; the others are struck from answers.
+	// Admits reports whether an endpoint may be told of an address; the others are struck from answers.
 	// There is no default, so that a forgotten one does not let everything through.
 	Admits func(netip.Addr) bool
 }
 
 const (
 	minPool     = 8   // of which one user alone gets two
-	userRate    = 4   // the questions of a user are so many times those of a client
+	userRate    = 4   // the questions of a user are so many times those of an endpoint
 	maxProfiles = 255 // a profile is one byte of a cache key
 )
 
@@ -133,8 +133,8 @@ func (c Config) Validate() error {
 			add("Listen: %s is no specific address", at)
 		}
 	}
-	if c.Client == nil {
-		add("Client is missing")
+	if c.Endpoint == nil {
+		add("Endpoint is missing")
 	}
 	for _, bound := range []struct {
 		name            string

@@ -29,12 +29,12 @@ func (v Verdict) String() string {
 
 // Decision is what was decided about one question.
 type Decision struct {
-	Client  string // its ID; empty if it is unknown
-	Name    string // in lower case, without a trailing dot; empty if it was not looked at
-	Type    uint16 // of the record, as in DNS
-	Verdict Verdict
-	Reason  string // a word for it: name, form, private, type, reverse, upstream, rate, busy or unknown
-	Time    time.Time
+	Endpoint string // its ID; empty if it is unknown
+	Name     string // in lower case, without a trailing dot; empty if it was not looked at
+	Type     uint16 // of the record, as in DNS
+	Verdict  Verdict
+	Reason   string // a word for it: name, form, private, type, reverse, upstream, rate, busy or unknown
+	Time     time.Time
 }
 
 // The words for a decision's reason. An allowed question has none.
@@ -75,9 +75,9 @@ func (s *Server) Stats() Stats {
 }
 
 // decided counts a decision and passes it on.
-func (s *Server) decided(client, name string, qtype uint16, v Verdict, reason string, now time.Time) {
+func (s *Server) decided(ep, name string, qtype uint16, v Verdict, reason string, now time.Time) {
 	s.counters.verdicts[v].Add(1)
 	if s.config.Decided != nil {
-		s.config.Decided(Decision{client, name, qtype, v, reason, now})
+		s.config.Decided(Decision{ep, name, qtype, v, reason, now})
 	}
 }

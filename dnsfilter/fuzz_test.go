@@ -19,14 +19,14 @@ var (
 
 // offline returns a server that is not started, with www.example.org in its cache.
 func offline(t testing.TB) *Server {
-	clients := map[netip.Addr]*Client{
+	clients := map[netip.Addr]*Endpoint{
 		fromFiltered: {ID: "filtered", Profile: "p", Allows: underExample},
 		fromOpen:     {ID: "open", Profile: "p", Open: true},
 	}
 	s, err := New(Config{
 		Listen:           []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
 		Profiles:         []Profile{{Name: "p", Upstreams: []string{"127.0.0.1:1"}, Admits: func(netip.Addr) bool { return true }}},
-		Client:           func(a netip.Addr) *Client { return clients[a] },
+		Endpoint:         func(a netip.Addr) *Endpoint { return clients[a] },
 		QueriesPerSecond: 1e6,
 		Burst:            1e6,
 		Log:              zerolog.Nop(),

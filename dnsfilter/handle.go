@@ -16,7 +16,7 @@ const unknownPerSecond = 10
 
 // pending is a question that upstreams have to be asked about.
 type pending struct {
-	client  *Client
+	ep      *Endpoint
 	profile *profile
 	name    string
 }
@@ -26,10 +26,10 @@ type pending struct {
 // a stream answers may be large, and nothing is dropped, because there a loss is none.
 func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
-	client := s.config.Client(source.Unmap())
+	ep := s.config.Endpoint(source.Unmap())
 	var p *profile
-	if client != nil {
-		p = s.profiles[client.Profile]
+	if ep != nil {
+		p = s.profiles[ep.Profile]
 	}
 	if p == nil {
 		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, unknownPerSecond) || q.parse(packet) != nil {
@@ -39,10 +39,10 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 		s.decided("", "", q.qtype, Refused, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := client.rate.take(now.UnixNano(), s.interval, s.config.Burst) &&
-		s.accounts.of(client).rate.take(now.UnixNano(), s.interval/userRate, userRate*s.config.Burst)
+	fast := ep.rate.take(now.UnixNano(), s.interval, s.config.Burst) &&
+		s.accounts.of(ep).rate.take(now.UnixNano(), s.interval/userRate, userRate*s.config.Burst)
 	if !fast && !stream {
-		s.decided(client.ID, "", 0, Limited, reasonRate, now)
+		s.decided(ep.ID, "", 0, Limited, reasonRate, now)
 		return nil, nil
 	}
 	if err := q.parse(packet); err != nil {
@@ -52,9 +52,9 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 		q.limit = dns.MaxMsgSize
 	}
 	if !fast {
-		return s.say(&answerRate, client, "", now, q, out), nil
+		return s.say(&answerRate, ep, "", now, q, out), nil
 	}
-	return s.decide(q, client, p, now, out)
+	return s.decide(q, ep, p, now, out)
 }
 
 // malformed answers what holds no question, if that may be answered at all.
@@ -76,12 +76,12 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 }
 
 // decide is where a name is allowed or not.
-func (s *Server) decide(q *question, c *Client, p *profile, now time.Time, out []byte) ([]byte, *pending) {
+func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
-		return s.say(&answerForm, c, "", now, q, out), nil
+		return s.say(&answerForm, ep, "", now, q, out), nil
 	}
 	if !q.host {
-		return s.say(&answerNotHost, c, "", now, q, out), nil
+		return s.say(&answerNotHost, ep, "", now, q, out), nil
 	}
 	// The cache is asked first because it has the name as a string, which spares making one. What it
 	// has is used only if the name is allowed.
@@ -93,28 +93,28 @@ func (s *Server) decide(q *question, c *Client, p *profile, now time.Time, out [
 	} else {
 		name = string(q.text())
 	}
-	if a := s.local(q, c, name); a != nil {
-		return s.say(a, c, name, now, q, out), nil
+	if a := s.local(q, ep, name); a != nil {
+		return s.say(a, ep, name, now, q, out), nil
 	}
 	if e == nil {
-		return nil, &pending{client: c, profile: p, name: name}
+		return nil, &pending{ep: ep, profile: p, name: name}
 	}
 	a := e.answer(nanos)
-	s.answered(c, e, name, nanos)
-	return s.say(&a, c, name, now, q, out), nil
+	s.answered(ep, e, name, nanos)
+	return s.say(&a, ep, name, now, q, out), nil
 }
 
 // local returns what is answered without an upstream, or nil.
-func (s *Server) local(q *question, c *Client, name string) *answer {
+func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 	switch {
 	case isMeta(q.qtype):
 		return &answerMetaType
-	case !c.Open && isReverse(name):
+	case !ep.Open && isReverse(name):
 		// Programs ask for the names of addresses by themselves: this is no attempt to get out.
 		return &answerReverse
-	case !c.allows(name):
+	case !ep.allows(name):
 		return &answerDenied
-	case !s.forwards(q.qtype, c.Open):
+	case !s.forwards(q.qtype, ep.Open):
 		return &answerType
 	}
 	return nil
@@ -147,22 +147,22 @@ func isReverse(name string) bool {
 }
 
 // say reports what is answered and writes it.
-func (s *Server) say(a *answer, c *Client, name string, now time.Time, q *question, out []byte) []byte {
-	s.decided(c.ID, name, q.qtype, a.verdict, a.reason, now)
+func (s *Server) say(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
+	s.decided(ep.ID, name, q.qtype, a.verdict, a.reason, now)
 	return a.appendTo(out, q)
 }
 
 // resolve answers a question from upstreams. The lookup was taken for it, and is freed.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
-	defer s.lookups.Give(ask.client.owner(), 1)
-	e, err := s.fetch(ctx, ask.client, ask.profile, string(q.setKey(ask.profile.index)), q.qtype)
+	defer s.lookups.Give(ask.ep.owner(), 1)
+	e, err := s.fetch(ctx, ask.ep, ask.profile, string(q.setKey(ask.profile.index)), q.qtype)
 	if err != nil {
 		return nil // the server ends
 	}
 	now := s.config.Now()
 	a := e.answer(now.UnixNano())
-	s.answered(ask.client, e, ask.name, now.UnixNano())
-	return s.say(&a, ask.client, ask.name, now, q, out)
+	s.answered(ask.ep, e, ask.name, now.UnixNano())
+	return s.say(&a, ask.ep, ask.name, now, q, out)
 }
 
 // detach returns a copy that shares nothing with the packet that the question was read from.

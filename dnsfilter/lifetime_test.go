@@ -86,7 +86,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 			t.Fatalf("%d goroutines, before %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
-	if _, err := l.Resolve(context.Background(), &dnsfilter.Client{Profile: "isolated"}, "new.example.org"); err == nil {
+	if _, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{Profile: "isolated"}, "new.example.org"); err == nil {
 		t.Error("resolved after the end")
 	}
 }
@@ -114,7 +114,7 @@ func TestConfigFaults(t *testing.T) {
 		t.Fatal("there are none")
 	}
 	for _, want := range []string{
-		"Listen: 0.0.0.0:53", "Client is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
+		"Listen: 0.0.0.0:53", "Endpoint is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
 		`"https://`, "empty or taken", "Upstreams is empty",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -139,7 +139,7 @@ func TestShutdownGivesUpLookups(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.Timeout, c.TryTimeout = time.Minute, time.Minute }, upstream.addr)
 	resolved := make(chan error)
 	go func() {
-		_, err := l.Resolve(context.Background(), &dnsfilter.Client{Profile: "isolated"}, "example.org")
+		_, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{Profile: "isolated"}, "example.org")
 		resolved <- err
 	}()
 	<-asked

@@ -48,7 +48,7 @@ func TestRate(t *testing.T) {
 			eventually(t, "a question that is one too many", func() bool { return l.limited() > before })
 		}
 	}
-	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "rate" || d.Client != "filtered" {
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "rate" || d.Endpoint != "filtered" {
 		t.Errorf("decided %+v", d)
 	}
 	// By TCP it is told, and others have a rate of their own.
@@ -103,8 +103,8 @@ func TestCoalescing(t *testing.T) {
 	})
 	var asked atomic.Int64
 	l := newLab(t, func(c *dnsfilter.Config) {
-		client := c.Client
-		c.Client = func(a netip.Addr) *dnsfilter.Client {
+		client := c.Endpoint
+		c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint {
 			if asked.Add(1) == askers {
 				close(gate)
 			}

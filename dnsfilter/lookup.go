@@ -25,21 +25,21 @@ func questionFor(name string, qtype uint16) (*question, error) {
 }
 
 // find returns the entry for a question from the cache, or else from upstreams, for which it waits.
-func (s *Server) find(ctx context.Context, c *Client, p *profile, q *question) (*entry, error) {
+func (s *Server) find(ctx context.Context, ep *Endpoint, p *profile, q *question) (*entry, error) {
 	key := q.setKey(p.index)
 	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
 		return e, nil
 	}
-	if !s.lookups.Take(c.owner(), 1) {
+	if !s.lookups.Take(ep.owner(), 1) {
 		return nil, errBusy
 	}
-	defer s.lookups.Give(c.owner(), 1)
-	return s.fetch(ctx, c, p, string(key), q.qtype)
+	defer s.lookups.Give(ep.owner(), 1)
+	return s.fetch(ctx, ep, p, string(key), q.qtype)
 }
 
 // fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
-func (s *Server) fetch(ctx context.Context, c *Client, p *profile, key string, qtype uint16) (*entry, error) {
-	owner := c.owner()
+func (s *Server) fetch(ctx context.Context, ep *Endpoint, p *profile, key string, qtype uint16) (*entry, error) {
+	owner := ep.owner()
 	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
 		// Who looked in the cache just before another lookup ended finds here what that one found.
 		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {
@@ -81,9 +81,9 @@ func (s *Server) lifetime(f found) time.Duration {
 	return min(max(time.Duration(f.ttl)*time.Second, s.config.MinTTL), most)
 }
 
-// answered tells of the addresses that a client is about to learn.
-func (s *Server) answered(c *Client, e *entry, name string, now int64) {
+// answered tells of the addresses that an endpoint is about to learn.
+func (s *Server) answered(ep *Endpoint, e *entry, name string, now int64) {
 	if s.config.Answered != nil && len(e.addrs) > 0 {
-		s.config.Answered(c.ID, name, e.addrs, time.Duration(e.left(now))*time.Second)
+		s.config.Answered(ep.ID, name, e.addrs, time.Duration(e.left(now))*time.Second)
 	}
 }

@@ -200,7 +200,7 @@ func TestResolve(t *testing.T) {
 		{"isolated", `a\.b.org`, "", errdefs.IsInvalidArgument},
 		{"nowhere", "example.org", "", errdefs.IsInvalidArgument},
 	} {
-		client := &dnsfilter.Client{ID: "guarded", Profile: row.profile}
+		client := &dnsfilter.Endpoint{ID: "guarded", Profile: row.profile}
 		if addrs, known := l.Known(client, row.name); known {
 			t.Errorf("%s in %s is known to be %v before anyone asked", row.name, row.profile, addrs)
 		}
@@ -225,7 +225,7 @@ func TestResolve(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Resolve(ctx, &dnsfilter.Client{Profile: "local"}, "new.example.org"); err == nil {
+	if _, err := l.Resolve(ctx, &dnsfilter.Endpoint{Profile: "local"}, "new.example.org"); err == nil {
 		t.Error("resolved although the context had ended")
 	}
 }

@@ -59,7 +59,7 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 	return nil, errors.Join(faults...)
 }
 
-// try asks one upstream. One that does not answer is probed: the reason may be the name, which a client has chosen.
+// try asks one upstream. One that does not answer is probed: the reason may be the name, which an endpoint has chosen.
 func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
@@ -78,7 +78,7 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 }
 
 // probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. Nobody
-// else's questions decide that, so no client can put an upstream after the others for all clients.
+// else's questions decide that, so no endpoint can put an upstream after the others for all endpoints.
 func (r *resolver) probe(ctx context.Context, u *upstream) {
 	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.perTry, func(ctx context.Context) *entry {
 		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)

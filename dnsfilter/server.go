@@ -27,7 +27,7 @@ import (
 // Server answers DNS questions from New's configuration, between Start and Shutdown.
 type Server struct {
 	config   Config
-	interval time.Duration // in which a client may ask once
+	interval time.Duration // in which an endpoint may ask once
 	profiles map[string]*profile
 	cache    *cache
 	flights  flights
@@ -159,8 +159,8 @@ func (s *Server) Addrs() []netip.AddrPort {
 }
 
 // Known is what Resolve returns when it need not ask anyone; otherwise known is false. It does not block.
-func (s *Server) Known(client *Client, name string) (addrs []netip.Addr, known bool) {
-	p := s.profiles[client.Profile]
+func (s *Server) Known(ep *Endpoint, name string) (addrs []netip.Addr, known bool) {
+	p := s.profiles[ep.Profile]
 	q, err := questionFor(name, dns.TypeA)
 	if p == nil || err != nil {
 		return nil, false
@@ -183,27 +183,27 @@ func (s *Server) Known(client *Client, name string) (addrs []netip.Addr, known b
 }
 
 // Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
-// question of the client, and those alone that its profile admits. It does not ask whether the client
+// question of the endpoint, and those alone that its profile admits. It does not ask whether the endpoint
 // may have the name, and it is no question that is counted or reported. The name is in lower case and
 // without a trailing dot. Without any address the error is of class NotFound; if that cannot be known
 // now, Unavailable. The caller must not change the addresses.
-func (s *Server) Resolve(ctx context.Context, client *Client, name string) ([]netip.Addr, error) {
-	p := s.profiles[client.Profile]
+func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]netip.Addr, error) {
+	p := s.profiles[ep.Profile]
 	if p == nil {
-		return nil, fmt.Errorf("cannot resolve %q: no profile %q: %w", name, client.Profile, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("cannot resolve %q: no profile %q: %w", name, ep.Profile, errdefs.ErrInvalidArgument)
 	}
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
-	e, err := s.find(ctx, client, p, q)
+	e, err := s.find(ctx, ep, p, q)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w: %w", name, err, errdefs.ErrUnavailable)
 	}
 	addrs := e.addrs
 	if s.config.IPv6 && !e.failed {
 		q.qtype = dns.TypeAAAA
-		if six, err := s.find(ctx, client, p, q); err == nil {
+		if six, err := s.find(ctx, ep, p, q); err == nil {
 			addrs = append(addrs[:len(addrs):len(addrs)], six.addrs...)
 		}
 	}

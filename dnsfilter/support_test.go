@@ -52,7 +52,7 @@ func below(apex string) func(string) bool {
 }
 
 func config(l *lab, upstreams ...string) dnsfilter.Config {
-	clients := map[string]*dnsfilter.Client{
+	clients := map[string]*dnsfilter.Endpoint{
 		filtered: {ID: "filtered", Profile: "isolated", Allows: below("example.org")},
 		open:     {ID: "open", Profile: "isolated", Open: true},
 		local:    {ID: "local", Profile: "local", Allows: below("example.org")},
@@ -64,8 +64,8 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 			{Name: "isolated", Upstreams: upstreams, Admits: policy.Addresses{}.Admits},
 			{Name: "local", Upstreams: upstreams, Admits: policy.Addresses{Private: true}.Admits},
 		},
-		Client: func(a netip.Addr) *dnsfilter.Client { return clients[a.String()] },
-		Now:    l.clock.now,
+		Endpoint: func(a netip.Addr) *dnsfilter.Endpoint { return clients[a.String()] },
+		Now:      l.clock.now,
 		// An upstream that is slow is not asked again: tests count how often it was.
 		Timeout: patience, TryTimeout: patience,
 		Decided: func(d dnsfilter.Decision) {

@@ -22,14 +22,14 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 			continue
 		}
 		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		client := s.config.Client(source)
+		ep := s.config.Endpoint(source)
 		// One that is known nowhere has no connection: by UDP it is told so.
-		if client == nil || !s.conns.Take(client.owner(), 1) {
+		if ep == nil || !s.conns.Take(ep.owner(), 1) {
 			conn.Close()
 			continue
 		}
 		s.wg.Go(func() {
-			defer s.conns.Give(client.owner(), 1)
+			defer s.conns.Give(ep.owner(), 1)
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
 			s.serveConn(ctx, conn, source)
@@ -56,10 +56,10 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 			return
 		}
 		reply, ask := s.handle(&q, source, packet[:size], out, true)
-		if ask != nil && s.lookups.Take(ask.client.owner(), 1) {
+		if ask != nil && s.lookups.Take(ask.ep.owner(), 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {
-			reply = s.say(&answerBusy, ask.client, ask.name, s.config.Now(), &q, out)
+			reply = s.say(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) == 0 {
 			return

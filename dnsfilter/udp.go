@@ -28,10 +28,10 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 		}
 		reply, ask := s.handle(&q, source.Addr(), packet[:n], out, false)
 		switch {
-		case ask != nil && s.lookups.Take(ask.client.owner(), 1):
+		case ask != nil && s.lookups.Take(ask.ep.owner(), 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
 		case ask != nil:
-			reply = s.say(&answerBusy, ask.client, ask.name, s.config.Now(), &q, out)
+			reply = s.say(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) > 0 {
 			// Who cannot be reached asks again or not; there is nobody else to tell.

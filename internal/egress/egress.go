@@ -2,7 +2,7 @@
 // for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
 // the rules for those that may reach all of the internet.
 //
-// egress.go says what there is; stack.go is one network; endpoints.go has the containers on it; gatewaylink.go connects
+// egress.go says what there is; stack.go is one network; admission.go lets containers be on it; endpoints.go has the containers on it; gatewaylink.go connects
 // the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go
 // and own.go ask about the host; reports.go turns verdicts into decisions.
 package egress

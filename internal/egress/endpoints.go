@@ -14,13 +14,13 @@ import (
 )
 
 // endpoint is a container on a network. What it may reach never changes; it is revoked, and another one takes its
-// place. It implements guard.Client.
+// place. It implements guard.Endpoint.
 type endpoint struct {
 	user, container string
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
 	answers         answers
-	asks            *dnsfilter.Client
+	dns             *dnsfilter.Endpoint
 	done            chan struct{}
 	revoke          func() // closes done
 }
@@ -37,19 +37,19 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
 	}
 	ep.open = reach.Mode() == policy.EgressOpen
-	ep.asks = &dnsfilter.Client{ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open, Allows: reach.Allows}
+	ep.dns = &dnsfilter.Endpoint{ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open, Allows: reach.Allows}
 	ep.revoke = sync.OnceFunc(func() { close(ep.done) })
 	return ep, nil
 }
 
-// ID implements guard.Client, as do User, Allows and Done.
+// ID implements guard.Endpoint, as do User, Allows and Done.
 func (ep *endpoint) ID() string { return ep.container }
 
 // User returns who has the container.
 func (ep *endpoint) User() string { return ep.user }
 
 // Allows reports whether the container may connect to a name.
-func (ep *endpoint) Allows(name string) bool { return ep.asks.Allows(name) }
+func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
 
 // Done is closed when the container is removed.
 func (ep *endpoint) Done() <-chan struct{} { return ep.done }
@@ -151,16 +151,16 @@ func (es *endpoints) count() int {
 	return len(es.byAddr)
 }
 
-// dnsClient implements dnsfilter.Config.Client.
-func (es *endpoints) dnsClient(addr netip.Addr) *dnsfilter.Client {
+// dnsEndpoint implements dnsfilter.Config.Endpoint.
+func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Endpoint {
 	if ep := es.at(addr); ep != nil && !ep.gone() {
-		return ep.asks
+		return ep.dns
 	}
 	return nil
 }
 
-// guardClient implements guard.Config.Client.
-func (es *endpoints) guardClient(addr netip.Addr) (guard.Client, bool) {
+// guardEndpoint implements guard.Config.Endpoint.
+func (es *endpoints) guardEndpoint(addr netip.Addr) (guard.Endpoint, bool) {
 	if ep := es.at(addr); ep != nil && !ep.gone() {
 		return ep, true
 	}

@@ -100,25 +100,25 @@ func TestWhoAsks(t *testing.T) {
 	}
 	mapped := netip.AddrFrom16(ep.addr.As16())
 	for _, addr := range []netip.Addr{ep.addr, mapped} {
-		if client := es.dnsClient(addr); client != ep.asks || client.ID != ep.container || client.User != "c" || client.Open || !client.Allows("a.example.org") || client.Allows("example.org") {
+		if client := es.dnsEndpoint(addr); client != ep.dns || client.ID != ep.container || client.User != "c" || client.Open || !client.Allows("a.example.org") || client.Allows("example.org") {
 			t.Errorf("%s: %+v", addr, client)
 		}
-		if client, ok := es.guardClient(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
+		if client, ok := es.guardEndpoint(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
 			t.Errorf("%s: %v", addr, client)
 		}
 	}
-	if es.dnsClient(ep.addr.Next()) != nil {
+	if es.dnsEndpoint(ep.addr.Next()) != nil {
 		t.Error("a stranger is known")
 	}
 	ep.revoke()
 	ep.revoke()
-	if _, ok := es.guardClient(ep.addr); ok || es.dnsClient(ep.addr) != nil {
+	if _, ok := es.guardEndpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
 		t.Error("one that was revoked is known")
 	}
 	if ep.open {
 		t.Error("one with names is open")
 	}
-	if open := testEndpoint(t, "o", "*"); !open.open || !open.asks.Open {
+	if open := testEndpoint(t, "o", "*"); !open.open || !open.dns.Open {
 		t.Errorf("%+v", open)
 	}
 }

@@ -32,13 +32,13 @@ var dnsVerdicts = map[dnsfilter.Verdict]decisions.Verdict{
 // reportQuestion implements dnsfilter.Config.Decided.
 func (s *stack) reportQuestion(d dnsfilter.Decision) {
 	decision := decisions.Decision{
-		Time: d.Time, Container: d.Client, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
+		Time: d.Time, Container: d.Endpoint, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
 		Verdict: dnsVerdicts[d.Verdict], Reason: dnsReasons[d.Reason],
 	}
 	if d.Verdict == dnsfilter.Refused && d.Reason == "form" {
 		decision.Verdict = decisions.Malformed // there was no question to decide about
 	}
-	if ep := s.endpoints.named(d.Client); ep != nil {
+	if ep := s.endpoints.named(d.Endpoint); ep != nil {
 		decision.User = ep.user
 	}
 	s.owner.cfg.Decisions.Add(decision)
@@ -46,7 +46,7 @@ func (s *stack) reportQuestion(d dnsfilter.Decision) {
 
 // reportConnection implements guard.Config.Decided.
 func (s *stack) reportConnection(d guard.Decision) {
-	ep := d.Client.(*endpoint)
+	ep := d.Endpoint.(*endpoint)
 	via := decisions.TLS
 	if d.Port == 80 {
 		via = decisions.HTTP

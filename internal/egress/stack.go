@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/guard"
@@ -133,7 +131,7 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
 		Sockets:          s.gateway.dnsSockets(),
 		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: s.admits.Admits}},
-		Client:           s.endpoints.dnsClient,
+		Endpoint:         s.endpoints.dnsEndpoint,
 		QueriesPerSecond: cfg.QueriesPerSecond, Burst: 2 * cfg.QueriesPerSecond,
 		Decided: s.reportQuestion, Answered: s.noteAnswer, Log: cfg.Log,
 	})
@@ -176,14 +174,14 @@ func (s *stack) startGuard(life context.Context) error {
 	limits.Connections = s.owner.cfg.MaxConnections
 	opened, err := guard.New(guard.Config{
 		TLS: s.gateway.TLS, HTTP: s.gateway.HTTP,
-		Client: s.endpoints.guardClient,
-		Resolve: func(ctx context.Context, client guard.Client, name string) ([]netip.Addr, error) {
-			return s.dns.Resolve(ctx, client.(*endpoint).asks, name)
+		Endpoint: s.endpoints.guardEndpoint,
+		Resolve: func(ctx context.Context, ep guard.Endpoint, name string) ([]netip.Addr, error) {
+			return s.dns.Resolve(ctx, ep.(*endpoint).dns, name)
 		},
-		Known: func(client guard.Client, name string) ([]netip.Addr, bool) {
-			return s.dns.Known(client.(*endpoint).asks, name)
+		Known: func(ep guard.Endpoint, name string) ([]netip.Addr, bool) {
+			return s.dns.Known(ep.(*endpoint).dns, name)
 		},
-		MayConnect: func(_ guard.Client, addr netip.Addr) bool { return s.admits.Admits(addr) },
+		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) },
 		Decided:    s.reportConnection,
 		Limits:     limits,
 		Budget:     s.owner.budget,
@@ -252,128 +250,6 @@ func (s *stack) background(do func()) {
 		defer s.mu.Unlock()
 		s.pending--
 	})
-}
-
-// restore registers the containers that are there when the stack opens. It returns what their rules are, and
-// the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
-func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
-	var state rules.State
-	filtered := map[netip.Addr]bool{}
-	for _, e := range list {
-		ep, err := newEndpoint(e.Spec)
-		if err != nil || !s.endpoints.restore(ep, e.Addr) {
-			continue // not of this network, or the second one there: Bind finds it missing
-		}
-		if !ep.open {
-			filtered[ep.addr] = true
-			continue
-		}
-		state.Containers = append(state.Containers, ep.addr)
-		if binding, err := s.binding(e); err == nil {
-			state.Bindings = append(state.Bindings, binding)
-		}
-	}
-	return state, filtered
-}
-
-// register registers the containers that were not known when the stack opened.
-func (s *stack) register(list []dockerexec.Endpoint) error {
-	for _, e := range list {
-		if ep, err := newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
-			if err := s.admit(ep); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
-	ep, err := newEndpoint(spec)
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	if err := s.endpoints.register(ep); err != nil {
-		return netip.Addr{}, err
-	}
-	return ep.addr, s.admit(ep)
-}
-
-// admit lets an address be used by a container that is not bound yet. After an error it is free again.
-func (s *stack) admit(ep *endpoint) (err error) {
-	switch {
-	case ep.open:
-		err = explain(s.table.Add(ep.addr))
-	case s.gateway == nil:
-		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", s.owner.weak, errdefs.ErrPermissionDenied)
-	}
-	if err != nil {
-		s.endpoints.release(ep)
-	}
-	return err
-}
-
-func (s *stack) bind(e dockerexec.Endpoint) error {
-	ep := s.endpoints.at(e.Addr)
-	if ep == nil || ep.container != e.Spec.ContainerName() {
-		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
-	}
-	if s.owner.weak != nil {
-		return nil // nor may it be asked where the container is
-	}
-	if !ep.open {
-		return explain(s.gateway.connect(e))
-	}
-	binding, err := s.binding(e)
-	if err != nil {
-		return explain(err)
-	}
-	return explain(s.table.Bind(binding))
-}
-
-// binding finds out which port of the bridge is a container's.
-func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
-	veth, err := s.owner.interfaces.vethOf(e.PID, s.network.Bridge)
-	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
-}
-
-func (s *stack) remove(addr netip.Addr) {
-	ep := s.endpoints.at(addr)
-	if ep == nil {
-		return
-	}
-	ep.revoke()
-	// The address stays taken until nothing is left that its next container could inherit.
-	if err := s.cutOff(ep); err != nil {
-		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
-		return
-	}
-	if !s.endpoints.unregister(ep) {
-		return
-	}
-	if !ep.open {
-		s.endpoints.release(ep)
-		return
-	}
-	s.background(func() {
-		if err := s.table.Forget(ep.addr); err != nil {
-			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
-			return
-		}
-		s.endpoints.release(ep)
-	})
-}
-
-// cutOff lets nothing more come from a container.
-func (s *stack) cutOff(ep *endpoint) error {
-	switch {
-	case ep.open:
-		return s.table.Remove(ep.addr)
-	case s.gateway != nil:
-		return s.gateway.Detach(ep.addr)
-	default:
-		return nil
-	}
 }
 
 // writeResolvConf replaces the file's content in place: containers have the file mounted.

@@ -42,7 +42,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		}
 		s.remove(first)
 		s.remove(first) // once more is nothing more
-		if who := s.endpoints.dnsClient(first); who != nil {
+		if who := s.endpoints.dnsEndpoint(first); who != nil {
 			t.Error("who was removed may ask")
 		}
 		if again := add("c0"); again == first {

@@ -26,14 +26,14 @@ func budgets() *budget.Connections {
 
 // twoUsers has containers of one at 127.0.0.1 and of another at 127.0.0.2.
 func twoUsers(shared *budget.Connections) func(*Config) {
-	users := map[netip.Addr]*fakeClient{}
+	users := map[netip.Addr]*fakeEndpoint{}
 	for i, user := range []string{"anna", "bert"} {
 		addr := netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)})
-		users[addr] = &fakeClient{id: user, user: user, names: []string{"allowed.example"}, done: make(chan struct{})}
+		users[addr] = &fakeEndpoint{id: user, user: user, names: []string{"allowed.example"}, done: make(chan struct{})}
 	}
 	return func(c *Config) {
 		c.Budget = shared
-		c.Client = func(a netip.Addr) (Client, bool) {
+		c.Endpoint = func(a netip.Addr) (Endpoint, bool) {
 			client, known := users[a]
 			return client, known
 		}
@@ -169,7 +169,7 @@ func TestHellosAreForgotten(t *testing.T) {
 	for range 5 {
 		_, _ = dialFrom(t, 1, r.tls).Write(large[:len(large)-1])
 	}
-	if d := r.decided(Limited, "", reasonHellos); d.Client.User() != "anna" {
+	if d := r.decided(Limited, "", reasonHellos); d.Endpoint.User() != "anna" {
 		t.Errorf("%+v", d)
 	}
 	_, _ = dialFrom(t, 2, r.tls).Write(large)

@@ -13,9 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/budget"
 )
 
-// Client is one container's permission to connect. It never changes; it is revoked, and another
+// Endpoint is one container's permission to connect. It never changes; it is revoked, and another
 // takes its place.
-type Client interface {
+type Endpoint interface {
 	// ID says whose connections these are, in decisions.
 	ID() string
 	// User is who has the client. Budgets and turns are a user's, over all its clients.
@@ -35,17 +35,17 @@ type Config struct {
 	// ports that it connects to: 443 and 80, unless they are set.
 	TLS, HTTP         *net.TCPListener
 	TLSPort, HTTPPort uint16
-	// Client finds who has a source address. A connection from an unknown one is closed.
-	Client func(source netip.Addr) (Client, bool)
+	// Endpoint finds who has a source address. A connection from an unknown one is closed.
+	Endpoint func(source netip.Addr) (Endpoint, bool)
 	// Resolve finds the addresses that client may reach under an allowed name. It may block until
 	// ctx ends.
-	Resolve func(ctx context.Context, client Client, name string) ([]netip.Addr, error)
+	Resolve func(ctx context.Context, endpoint Endpoint, name string) ([]netip.Addr, error)
 	// MayConnect is asked about each address right before the guard connects to it, whatever
 	// Resolve said: public for most clients, private too for those of the local profile.
-	MayConnect func(client Client, addr netip.Addr) bool
+	MayConnect func(endpoint Endpoint, addr netip.Addr) bool
 	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
 	// without waiting.
-	Known func(client Client, name string) (addrs []netip.Addr, known bool)
+	Known func(endpoint Endpoint, name string) (addrs []netip.Addr, known bool)
 	// Decided, if set, is told of every verdict.
 	Decided func(Decision)
 	// Limits bound what a client may use; see DefaultLimits.
@@ -101,7 +101,7 @@ func DefaultLimits() Limits {
 func (c Config) Validate() error {
 	var faults []error
 	for what, absent := range map[string]bool{
-		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Client": c.Client == nil, "Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Budget": c.Budget == nil,
+		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil, "Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Budget": c.Budget == nil,
 	} {
 		if absent {
 			faults = append(faults, fmt.Errorf("%s is missing", what))

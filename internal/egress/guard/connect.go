@@ -41,7 +41,7 @@ func (s *httpSession) connect(ctx context.Context, name string) (*originConn, *r
 
 // connectTo connects to an address, never to a name: nothing is resolved again between the check and this.
 func (s *httpSession) connectTo(ctx context.Context, dialer *net.Dialer, to netip.AddrPort) (_ *originConn, refused *refusal) {
-	user := s.client.User()
+	user := s.endpoint.User()
 	if refused := s.guard.takeSocket(user, to); refused != nil {
 		return nil, refused
 	}

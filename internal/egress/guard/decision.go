@@ -48,9 +48,9 @@ const (
 
 // Decision tells of one verdict.
 type Decision struct {
-	// Client and Source are who asked.
-	Client Client
-	Source netip.Addr
+	// Endpoint and Source are who asked.
+	Endpoint Endpoint
+	Source   netip.Addr
 	// Name is what was asked for in canonical form; it is empty when no name could be read.
 	Name string
 	// Port is 443 for TLS and 80 for HTTP, unless the Config says otherwise.
@@ -81,7 +81,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // decide reports a verdict.
 func (f *flow) decide(name string, r *refusal) {
 	f.guard.cfg.Decided(Decision{
-		Client: f.client, Source: f.who.source, Name: name, Port: f.port,
+		Endpoint: f.endpoint, Source: f.who.source, Name: name, Port: f.port,
 		Verdict: r.verdict, Reason: r.reason, Err: r.err,
 	})
 }

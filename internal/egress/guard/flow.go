@@ -8,12 +8,12 @@ import (
 
 // flow is one connection of a client.
 type flow struct {
-	guard  *Guard
-	client Client
-	who    identity
-	state  *clientState // once the flow has been admitted
-	port   uint16
-	plain  bool
+	guard    *Guard
+	endpoint Endpoint
+	who      identity
+	state    *endpointState // once the flow has been admitted
+	port     uint16
+	plain    bool
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
 	kept    room
@@ -24,16 +24,16 @@ type flow struct {
 // enter finds whose connection a socket is, and counts it in. It reports false for one that must end now.
 func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	g := f.guard
-	client, known := g.cfg.Client(source)
+	ep, known := g.cfg.Endpoint(source)
 	if !known {
 		return false
 	}
-	f.client, f.who = client, identity{source, client.Done()}
+	f.endpoint, f.who = ep, identity{source, ep.Done()}
 	if !f.reserve() {
 		f.decide("", &refusal{verdict: Limited, reason: reasonSockets})
 		return false
 	}
-	switch g.clients.enter(life, f) {
+	switch g.endpoints.enter(life, f) {
 	case revoked:
 		f.release()
 		return false
@@ -50,12 +50,12 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.guard.cfg.Limits.ResolveTimeout)
 	defer cancel()
-	return f.guard.cfg.Resolve(ctx, f.client, name)
+	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
 }
 
 // mayConnect reports whether the flow may connect to an address, which must be unmapped.
 func (f *flow) mayConnect(addr netip.Addr) bool {
-	return addr.IsValid() && addr.Zone() == "" && f.guard.cfg.MayConnect(f.client, addr)
+	return addr.IsValid() && addr.Zone() == "" && f.guard.cfg.MayConnect(f.endpoint, addr)
 }
 
 // errPorts means that the user has used up its ports towards an address.

@@ -8,7 +8,7 @@
 // a lenient parser would pass over (two names, an extension given twice, bytes behind the hello),
 // and it needs the bytes as they came in order to send them on. crypto/tls is the oracle in the
 // tests. A server may answer with a HelloRetryRequest; the second hello is then held to the first
-// one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
+// one's name. Of Encrypted Endpoint Hello only the outer name is seen, and that is what must be
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
 // After that the bytes are spliced in the kernel. TLS connections have no goroutines: see package poller. A session is
@@ -43,12 +43,12 @@ import (
 
 // Guard accepts the redirected connections. Make one with New.
 type Guard struct {
-	cfg     Config
-	clients clients
-	open    atomic.Int64 // connections of clients
-	turns   *semaphore
-	server  *http.Server
-	proxy   *httputil.ReverseProxy
+	cfg       Config
+	endpoints endpoints
+	open      atomic.Int64 // connections of clients
+	turns     *semaphore
+	server    *http.Server
+	proxy     *httputil.ReverseProxy
 
 	loops   []*poller.Loop
 	stop    context.CancelFunc
@@ -65,7 +65,7 @@ func New(cfg Config) (*Guard, error) {
 		cfg.Decided = func(Decision) {}
 	}
 	g := &Guard{cfg: cfg}
-	g.clients.active = map[identity]*clientState{}
+	g.endpoints.active = map[identity]*endpointState{}
 	g.turns = newSemaphore(runtime.GOMAXPROCS(0))
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
@@ -102,7 +102,7 @@ func (g *Guard) Start(ctx context.Context) error {
 		<-ctx.Done()
 		g.closeListeners()
 		_ = g.server.Close()
-		g.clients.abortAll()
+		g.endpoints.abortAll()
 		for _, l := range g.loops {
 			l.Post(l.Stop)
 		}

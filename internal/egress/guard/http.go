@@ -69,7 +69,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 		g.running.Add(1)
 	case http.StateActive:
 		s.heads++
-		g.clients.decided(s.flow)
+		g.endpoints.decided(s.flow)
 	case http.StateHijacked:
 		s.hijacked = true
 	case http.StateClosed:
@@ -84,7 +84,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 func (s *httpSession) leave() {
 	s.transport.CloseIdleConnections() // before the client's is all that is left
 	s.end(func(c *net.TCPConn) { _ = c.Close() })
-	s.guard.clients.leave(s.flow)
+	s.guard.endpoints.leave(s.flow)
 	s.guard.running.Done()
 }
 
@@ -148,7 +148,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	name, refused := requestName(r, s.port)
-	if refused == nil && !s.client.Allows(name) {
+	if refused == nil && !s.endpoint.Allows(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
 	if refused != nil {

@@ -36,7 +36,7 @@ func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn
 
 func TestWhoIsNoClientIsCutOff(t *testing.T) {
 	r, v := newVisited(t, func(c *Config) {
-		c.Client = func(netip.Addr) (Client, bool) { return nil, false }
+		c.Endpoint = func(netip.Addr) (Endpoint, bool) { return nil, false }
 	})
 	for _, addr := range []string{r.tls, r.http} {
 		if got := knock(t, addr); got != "" {
@@ -87,7 +87,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 	port, origin := rawOrigin(t)
 	resolving := make(chan struct{})
 	r := newRig(t, port, port, func(c *Config) {
-		c.Resolve = func(ctx context.Context, _ Client, name string) ([]netip.Addr, error) {
+		c.Resolve = func(ctx context.Context, _ Endpoint, name string) ([]netip.Addr, error) {
 			if name == "also.example" {
 				close(resolving)
 				<-ctx.Done()
@@ -113,7 +113,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 	}
 	eventually(t, "four are not open", func() bool { return r.Open() == 4 })
 
-	close(r.client.done)
+	close(r.endpoint.done)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o, "resolving": halfway, "silent": silent, "kept": kept, "idle origin": idle} {
 		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s: %v", what, err)
@@ -133,11 +133,11 @@ func isTimeout(err error) bool {
 // TestAnotherClientTakesTheAddress: what ends with one client does not touch the next.
 func TestAnotherClientTakesTheAddress(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
-	before := &fakeClient{id: "before", names: []string{"allowed.example"}, done: make(chan struct{})}
-	after := &fakeClient{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
-	now := make(chan Client, 1)
+	before := &fakeEndpoint{id: "before", names: []string{"allowed.example"}, done: make(chan struct{})}
+	after := &fakeEndpoint{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
+	now := make(chan Endpoint, 1)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Client = func(netip.Addr) (Client, bool) {
+		c.Endpoint = func(netip.Addr) (Endpoint, bool) {
 			client := <-now
 			return client, true
 		}
@@ -177,16 +177,16 @@ func TestClientsAreWatchedUntilTheyAreRevoked(t *testing.T) {
 		eventually(t, "a connection stays", func() bool { return r.Open() == 0 })
 	}
 	c, o := established(r, origin)
-	close(r.client.done)
+	close(r.endpoint.done)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o} {
 		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	eventually(t, "the client is not forgotten", func() bool {
-		r.clients.mu.Lock()
-		defer r.clients.mu.Unlock()
-		return len(r.clients.active) == 0
+		r.endpoints.mu.Lock()
+		defer r.endpoints.mu.Unlock()
+		return len(r.endpoints.active) == 0
 	})
 }
 
@@ -219,7 +219,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 func TestShutdownIsNoVerdict(t *testing.T) {
 	resolving := make(chan bool, 10)
 	r := newRig(t, 1, 0, func(c *Config) {
-		c.Resolve = func(ctx context.Context, _ Client, _ string) ([]netip.Addr, error) {
+		c.Resolve = func(ctx context.Context, _ Endpoint, _ string) ([]netip.Addr, error) {
 			resolving <- true
 			<-ctx.Done()
 			return []netip.Addr{loopback}, nil
@@ -241,7 +241,7 @@ func TestShutdownIsNoVerdict(t *testing.T) {
 
 func TestFaultsAreAllNamed(t *testing.T) {
 	_, err := New(Config{Limits: Limits{Connections: -1, HTTPIdle: -time.Second}})
-	for _, want := range []string{"TLS", "HTTP", "Client", "Resolve", "MayConnect", "positive"} {
+	for _, want := range []string{"TLS", "HTTP", "Endpoint", "Resolve", "MayConnect", "positive"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

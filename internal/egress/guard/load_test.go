@@ -60,14 +60,14 @@ func alone(ports string) error {
 	limits.HTTPConnections, limits.Undecided = 4096, 4096
 	g, err := New(Config{
 		TLS: listeners[0], TLSPort: secure, HTTP: listeners[1], HTTPPort: plain,
-		Client: func(a netip.Addr) (Client, bool) {
-			client, _ := users.LoadOrStore(a, &fakeClient{user: a.String(), names: []string{"allowed.example"}})
-			return client.(Client), true
+		Endpoint: func(a netip.Addr) (Endpoint, bool) {
+			client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}})
+			return client.(Endpoint), true
 		},
-		Resolve: func(_ context.Context, c Client, _ string) ([]netip.Addr, error) {
-			return []netip.Addr{netip.MustParseAddr(c.(*fakeClient).user)}, nil
+		Resolve: func(_ context.Context, c Endpoint, _ string) ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr(c.(*fakeEndpoint).user)}, nil
 		},
-		MayConnect: func(Client, netip.Addr) bool { return true },
+		MayConnect: func(Endpoint, netip.Addr) bool { return true },
 		Limits:     limits,
 		Budget: &budget.Connections{
 			Descriptors: budget.NewPool(1<<20, 0), Hellos: budget.NewPool(1<<30, 8<<20), Buffers: budget.NewPool(budget.TCPMemory(), 0),

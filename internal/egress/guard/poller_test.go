@@ -49,8 +49,8 @@ func TestAnAddressThatDoesNotAnswer(t *testing.T) {
 		{[]netip.Addr{hanging}, patience, false},
 	} {
 		r := newRig(t, o.port, 0, func(cfg *Config) {
-			cfg.Resolve = func(context.Context, Client, string) ([]netip.Addr, error) { return c.addrs, nil }
-			cfg.MayConnect = func(Client, netip.Addr) bool { return true }
+			cfg.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) { return c.addrs, nil }
+			cfg.MayConnect = func(Endpoint, netip.Addr) bool { return true }
 			cfg.Limits.ConnectTimeout, cfg.Limits.ConnectTotal = 80*time.Millisecond, c.total
 		})
 		_, err := hands(r, &tls.Config{ServerName: "allowed.example"})
@@ -88,10 +88,10 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 func TestAKnownName(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Known = func(_ Client, name string) ([]netip.Addr, bool) {
+		c.Known = func(_ Endpoint, name string) ([]netip.Addr, bool) {
 			return []netip.Addr{loopback}, name == "allowed.example"
 		}
-		c.Resolve = func(_ context.Context, _ Client, name string) ([]netip.Addr, error) {
+		c.Resolve = func(_ context.Context, _ Endpoint, name string) ([]netip.Addr, error) {
 			if name == "allowed.example" {
 				return nil, errors.New("asked for nevertheless")
 			}
@@ -177,8 +177,8 @@ func TestManyComeAtOnce(t *testing.T) {
 	first, others := make(chan bool, 1), make(chan bool)
 	first <- true
 	r := newRig(t, 1, 0, func(c *Config) {
-		known := c.Client
-		c.Client = func(a netip.Addr) (Client, bool) {
+		known := c.Endpoint
+		c.Endpoint = func(a netip.Addr) (Endpoint, bool) {
 			select {
 			case <-first:
 				<-others
@@ -272,7 +272,7 @@ func TestNoDescriptorStays(t *testing.T) {
 		}
 		mine = append(mine, c, o, dial(t, r.tls))
 	}
-	close(r.client.done)
+	close(r.endpoint.done)
 	eventually(t, "connections stay", func() bool { return r.Open() == 0 })
 	for _, c := range mine {
 		_ = c.Close()

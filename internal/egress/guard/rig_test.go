@@ -23,23 +23,23 @@ import (
 // patience bounds every wait for something that must happen soon.
 const patience = 10 * time.Second
 
-type fakeClient struct {
+type fakeEndpoint struct {
 	id    string
 	user  string
 	names []string
 	done  chan struct{}
 }
 
-func (c *fakeClient) ID() string              { return c.id }
-func (c *fakeClient) User() string            { return c.user }
-func (c *fakeClient) Allows(name string) bool { return slices.Contains(c.names, name) }
-func (c *fakeClient) Done() <-chan struct{}   { return c.done }
+func (c *fakeEndpoint) ID() string              { return c.id }
+func (c *fakeEndpoint) User() string            { return c.user }
+func (c *fakeEndpoint) Allows(name string) bool { return slices.Contains(c.names, name) }
+func (c *fakeEndpoint) Done() <-chan struct{}   { return c.done }
 
 // rig is a guard on loopback whose names all live at 127.0.0.1.
 type rig struct {
 	*Guard
 	t         testing.TB
-	client    *fakeClient // the one at 127.0.0.1
+	endpoint  *fakeEndpoint // the one at 127.0.0.1
 	decisions chan Decision
 	counts    sync.Map // of decisions by Verdict
 	tls, http string
@@ -52,14 +52,14 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, decisions: make(chan Decision, 10000),
-		client: &fakeClient{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
+		endpoint: &fakeEndpoint{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
 	}
 	cfg := Config{
 		TLS: listen(t), TLSPort: max(tlsPort, 1),
 		HTTP: listen(t), HTTPPort: max(httpPort, 1),
-		Client:     func(a netip.Addr) (Client, bool) { return r.client, a == loopback },
-		Resolve:    func(context.Context, Client, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
-		MayConnect: func(_ Client, a netip.Addr) bool { return a == loopback },
+		Endpoint:   func(a netip.Addr) (Endpoint, bool) { return r.endpoint, a == loopback },
+		Resolve:    func(context.Context, Endpoint, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
+		MayConnect: func(_ Endpoint, a netip.Addr) bool { return a == loopback },
 		Decided: func(d Decision) {
 			count, _ := r.counts.LoadOrStore(d.Verdict, &atomic.Int64{})
 			count.(*atomic.Int64).Add(1)
@@ -192,8 +192,8 @@ func dialing(addr string) func(context.Context, string, string) (net.Conn, error
 }
 
 // waitForEnd resolves nothing before its context ends, and says that it was asked.
-func waitForEnd(asked chan<- bool) func(context.Context, Client, string) ([]netip.Addr, error) {
-	return func(ctx context.Context, _ Client, _ string) ([]netip.Addr, error) {
+func waitForEnd(asked chan<- bool) func(context.Context, Endpoint, string) ([]netip.Addr, error) {
+	return func(ctx context.Context, _ Endpoint, _ string) ([]netip.Addr, error) {
 		asked <- true
 		<-ctx.Done()
 		return nil, ctx.Err()

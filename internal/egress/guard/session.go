@@ -44,7 +44,7 @@ func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source n
 }
 
 // User returns who has the client.
-func (s *session) User() string { return s.flow.client.User() }
+func (s *session) User() string { return s.flow.endpoint.User() }
 
 // Step takes the next step.
 func (s *session) Step() { s.next(s) }
@@ -61,7 +61,7 @@ func (s *session) close(how func(fd int)) {
 		s.cancel()
 	}
 	s.givePort()
-	s.flow.guard.clients.leave(s.flow)
+	s.flow.guard.endpoints.leave(s.flow)
 }
 
 func (s *session) limits() *Limits { return &s.flow.guard.cfg.Limits }
@@ -79,10 +79,10 @@ func (s *session) readHello() {
 		return
 	}
 	s.name = name
-	if refused == nil && !s.flow.client.Allows(name) {
+	if refused == nil && !s.flow.endpoint.Allows(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
-	s.flow.guard.clients.decided(s.flow)
+	s.flow.guard.endpoints.decided(s.flow)
 	if refused != nil {
 		s.refuse(refused)
 		return
@@ -91,7 +91,7 @@ func (s *session) readHello() {
 }
 
 func (s *session) tooSlow() {
-	s.flow.guard.clients.decided(s.flow)
+	s.flow.guard.endpoints.decided(s.flow)
 	s.refuse(malformed(reasonTooSlow))
 }
 
@@ -111,7 +111,7 @@ func (s *session) resolve() {
 	}
 	cfg := &s.flow.guard.cfg
 	if cfg.Known != nil {
-		if addrs, ok := cfg.Known(s.flow.client, s.name); ok {
+		if addrs, ok := cfg.Known(s.flow.endpoint, s.name); ok {
 			s.resolved(addrs, nil)
 			return
 		}

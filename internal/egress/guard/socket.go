@@ -35,7 +35,7 @@ func newSocket(c *net.TCPConn, raw syscall.RawConn, w *httpSession) *socket {
 
 func (s *socket) Read(p []byte) (n int, err error) {
 	var failed error
-	turns, user := s.session.guard.turns, s.session.client.User()
+	turns, user := s.session.guard.turns, s.session.endpoint.User()
 	err = s.raw.Read(func(fd uintptr) bool {
 		turns.acquire(user)
 		defer turns.release()
@@ -57,7 +57,7 @@ func (s *socket) Write(p []byte) (sent int, err error) {
 	for sent < len(p) {
 		var n int
 		var failed error
-		turns, user := s.session.guard.turns, s.session.client.User()
+		turns, user := s.session.guard.turns, s.session.endpoint.User()
 		err := s.raw.Write(func(fd uintptr) bool {
 			turns.acquire(user)
 			defer turns.release()
@@ -122,7 +122,7 @@ func (c *originConn) Close() error {
 		_ = c.tcp.SetLinger(0)
 	}
 	err := c.session.disown(c.tcp)
-	c.session.guard.giveSocket(c.session.client.User(), c.to, switched)
+	c.session.guard.giveSocket(c.session.endpoint.User(), c.to, switched)
 	return err
 }
 

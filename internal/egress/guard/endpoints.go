@@ -13,8 +13,8 @@ type identity struct {
 	done   <-chan struct{}
 }
 
-// clientState is what is kept of a client that has had connections, until it is revoked.
-type clientState struct {
+// endpointState is what is kept of a client that has had connections, until it is revoked.
+type endpointState struct {
 	flows map[*flow]bool // true while the flow is undecided
 	plain int
 	// undecided is how many of flows are.
@@ -22,9 +22,9 @@ type clientState struct {
 }
 
 // clients are those that have had connections.
-type clients struct {
+type endpoints struct {
 	mu     sync.Mutex
-	active map[identity]*clientState
+	active map[identity]*endpointState
 	closed bool
 }
 
@@ -37,7 +37,7 @@ const (
 )
 
 // enter counts a flow in. The first of a client starts the goroutine that waits for its revocation.
-func (cs *clients) enter(ctx context.Context, f *flow) admission {
+func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 	select {
 	case <-f.who.done:
 		return revoked
@@ -51,7 +51,7 @@ func (cs *clients) enter(ctx context.Context, f *flow) admission {
 	}
 	t := cs.active[f.who]
 	if t == nil {
-		t = &clientState{flows: map[*flow]bool{}}
+		t = &endpointState{flows: map[*flow]bool{}}
 		cs.active[f.who] = t
 		g.running.Go(func() { cs.watch(ctx, f.who, t) })
 	}
@@ -71,7 +71,7 @@ func (cs *clients) enter(ctx context.Context, f *flow) admission {
 
 // watch ends a client's flows when it is revoked. It outlives them: a program that makes one connection
 // after the other would start it for each.
-func (cs *clients) watch(ctx context.Context, who identity, t *clientState) {
+func (cs *endpoints) watch(ctx context.Context, who identity, t *endpointState) {
 	select {
 	case <-who.done:
 		cs.mu.Lock()
@@ -85,7 +85,7 @@ func (cs *clients) watch(ctx context.Context, who identity, t *clientState) {
 }
 
 // decided says that a flow's name is known, or never will be.
-func (cs *clients) decided(f *flow) {
+func (cs *endpoints) decided(f *flow) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if t := f.state; t.flows[f] {
@@ -94,7 +94,7 @@ func (cs *clients) decided(f *flow) {
 	}
 }
 
-func (cs *clients) leave(f *flow) {
+func (cs *endpoints) leave(f *flow) {
 	f.guard.open.Add(-1)
 	f.release()
 	cs.mu.Lock()
@@ -109,7 +109,7 @@ func (cs *clients) leave(f *flow) {
 	delete(t.flows, f)
 }
 
-func (cs *clients) abortAll() {
+func (cs *endpoints) abortAll() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.closed = true

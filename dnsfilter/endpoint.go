@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Client is who asks. It is made when a container is registered, together with its policy, and stays
+// Endpoint is who asks. It is made when a container is registered, together with its policy, and stays
 // as it is until it is dropped: what it may ask never changes under it.
-type Client struct {
+type Endpoint struct {
 	// ID is what decisions call it.
 	ID string
 
-	// User is whose it is. All clients of a user share what one user may have; empty is a user of its own.
+	// User is whose it is. All endpoints of a user share what one user may have; empty is a user of its own.
 	User string
 
 	// Profile names the profile of its answers, whichever address it asks at.
@@ -30,15 +30,15 @@ type Client struct {
 }
 
 // owner is whose account and whose answers in the cache it has.
-func (c *Client) owner() string {
-	if c.User == "" {
-		return "\x00" + c.ID // no user's name
+func (ep *Endpoint) owner() string {
+	if ep.User == "" {
+		return "\x00" + ep.ID // no user's name
 	}
-	return c.User
+	return ep.User
 }
 
-func (c *Client) allows(name string) bool {
-	return c.Open || c.Allows != nil && name != "" && c.Allows(name)
+func (ep *Endpoint) allows(name string) bool {
+	return ep.Open || ep.Allows != nil && name != "" && ep.Allows(name)
 }
 
 // bucket is a token bucket without a lock: it holds the time at which it will be full again, in

@@ -1,0 +1,133 @@
+package egress
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/rules"
+)
+
+// restore registers the containers that are there when the stack opens. It returns what their rules are, and
+// the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
+func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
+	var state rules.State
+	filtered := map[netip.Addr]bool{}
+	for _, e := range list {
+		ep, err := newEndpoint(e.Spec)
+		if err != nil || !s.endpoints.restore(ep, e.Addr) {
+			continue // not of this network, or the second one there: Bind finds it missing
+		}
+		if !ep.open {
+			filtered[ep.addr] = true
+			continue
+		}
+		state.Containers = append(state.Containers, ep.addr)
+		if binding, err := s.binding(e); err == nil {
+			state.Bindings = append(state.Bindings, binding)
+		}
+	}
+	return state, filtered
+}
+
+// register registers the containers that were not known when the stack opened.
+func (s *stack) register(list []dockerexec.Endpoint) error {
+	for _, e := range list {
+		if ep, err := newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
+			if err := s.admit(ep); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
+	ep, err := newEndpoint(spec)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if err := s.endpoints.register(ep); err != nil {
+		return netip.Addr{}, err
+	}
+	return ep.addr, s.admit(ep)
+}
+
+// admit lets an address be used by a container that is not bound yet. After an error it is free again.
+func (s *stack) admit(ep *endpoint) (err error) {
+	switch {
+	case ep.open:
+		err = explain(s.table.Add(ep.addr))
+	case s.gateway == nil:
+		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", s.owner.weak, errdefs.ErrPermissionDenied)
+	}
+	if err != nil {
+		s.endpoints.release(ep)
+	}
+	return err
+}
+
+func (s *stack) bind(e dockerexec.Endpoint) error {
+	ep := s.endpoints.at(e.Addr)
+	if ep == nil || ep.container != e.Spec.ContainerName() {
+		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
+	}
+	if s.owner.weak != nil {
+		return nil // nor may it be asked where the container is
+	}
+	if !ep.open {
+		return explain(s.gateway.connect(e))
+	}
+	binding, err := s.binding(e)
+	if err != nil {
+		return explain(err)
+	}
+	return explain(s.table.Bind(binding))
+}
+
+// binding finds out which port of the bridge is a container's.
+func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
+	veth, err := s.owner.interfaces.vethOf(e.PID, s.network.Bridge)
+	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
+}
+
+func (s *stack) remove(addr netip.Addr) {
+	ep := s.endpoints.at(addr)
+	if ep == nil {
+		return
+	}
+	ep.revoke()
+	// The address stays taken until nothing is left that its next container could inherit.
+	if err := s.cutOff(ep); err != nil {
+		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
+		return
+	}
+	if !s.endpoints.unregister(ep) {
+		return
+	}
+	if !ep.open {
+		s.endpoints.release(ep)
+		return
+	}
+	s.background(func() {
+		if err := s.table.Forget(ep.addr); err != nil {
+			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
+			return
+		}
+		s.endpoints.release(ep)
+	})
+}
+
+// cutOff lets nothing more come from a container.
+func (s *stack) cutOff(ep *endpoint) error {
+	switch {
+	case ep.open:
+		return s.table.Remove(ep.addr)
+	case s.gateway != nil:
+		return s.gateway.Detach(ep.addr)
+	default:
+		return nil
+	}
+}
