@@ -150,6 +150,8 @@ type server struct {
 	id string
 	// cut says that the answer could not be written to its end.
 	cut bool
+	// upgraded says that the request has become a WebSocket.
+	upgraded bool
 }
 
 // route is one line of the API.

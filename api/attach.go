@@ -47,6 +47,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	if err != nil || conn == nil {
 		return err
 	}
+	s.upgraded = true
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
 	a := &attached{conn: conn, frame: make([]byte, 1, 1+frameCapacity)}

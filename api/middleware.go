@@ -12,6 +12,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/felixge/httpsnoop"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -33,27 +34,31 @@ const bodyTimeout = time.Minute
 // serve answers one request: it finds out who asks and what of the service that caller may have, runs the
 // route with its body bounded in size and time, and logs it.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
-	begun := time.Now()
-	out := &recorder{ResponseWriter: w}
 	s := &server{cfg: m.cfg, id: requestID(req)}
-	out.Header().Set("X-Request-Id", s.id)
+	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()
 	req = req.WithContext(log.WithContext(req.Context())) // a copy: the server goes by the kind of its own body
 	if req.ContentLength != 0 {
 		req.Body = m.bound(w, req.Body, r)
 	}
-	caller, err := m.admit(s, req, r)
-	if err == nil {
-		err = r.handle(s, out, req)
+	var caller access.Caller
+	var err error
+	answer := httpsnoop.Metrics{Code: http.StatusOK}
+	answer.CaptureMetrics(w, func(w http.ResponseWriter) {
+		if caller, err = m.admit(s, req, r); err == nil {
+			err = r.handle(s, w, req)
+		}
+		if _, is := errors.AsType[reportedError](err); err != nil && !is {
+			s.fail(w, err)
+		}
+	})
+	if s.upgraded {
+		answer.Code = http.StatusSwitchingProtocols // httpsnoop counts no 1xx
 	}
-	if _, is := errors.AsType[reportedError](err); err != nil && !is {
-		s.fail(out, err)
-	}
-	took := time.Since(begun)
 	if m.cfg.Observed != nil {
-		m.cfg.Observed(observed(r.pattern, err, took))
+		m.cfg.Observed(observed(r.pattern, err, answer.Duration))
 	}
-	m.log(log, req, r, caller, out, err, took)
+	m.log(log, req, r, caller, answer, err)
 	if s.cut {
 		panic(http.ErrAbortHandler) // what was sent is not to look like the whole
 	}
@@ -138,19 +143,19 @@ func requestID(req *http.Request) string {
 
 // log tells of a call without anything that it carried: no query, no header, no body, and of an error its
 // text only where that is the service's own fault.
-func (m *middleware) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, out *recorder, err error, took time.Duration) {
+func (m *middleware) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
 	event := log.Debug()
 	if m.cfg.LogCalls != nil && m.cfg.LogCalls() {
 		event = log.Info()
 	}
-	event = event.Str("method", known(req.Method)).Str("route", r.pattern).Int("status", out.status).Int64("bytes", out.bytes).Dur("took", took)
+	event = event.Str("method", known(req.Method)).Str("route", r.pattern).Int("status", answer.Code).Int64("bytes", answer.Written).Dur("took", answer.Duration)
 	if caller.Name != "" {
 		event = event.Str("caller", caller.Name)
 	}
 	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
 		event = event.Stringer("sandbox", id)
 	}
-	status := out.status
+	status := answer.Code
 	if err != nil {
 		var failure types.Error
 		failure, status = classify(err) // also at the end of a stream, which has begun well
@@ -171,40 +176,3 @@ func known(method string) string {
 	}
 	return "other"
 }
-
-// recorder notes how a request is answered. It lets through what net/http can do beyond writing.
-type recorder struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && (status >= http.StatusOK || status == http.StatusSwitchingProtocols) {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(p []byte) (int, error) {
-	n, err := r.ResponseWriter.Write(p)
-	r.wrote(int64(n))
-	return n, err
-}
-
-// ReadFrom lets net/http copy in the way that suits the connection.
-func (r *recorder) ReadFrom(from io.Reader) (int64, error) {
-	n, err := io.Copy(r.ResponseWriter, from)
-	r.wrote(n)
-	return n, err
-}
-
-func (r *recorder) wrote(n int64) {
-	r.bytes += n
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-}
-
-// Unwrap is for http.ResponseController, and for who takes the connection over.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

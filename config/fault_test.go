@@ -92,7 +92,7 @@ func TestFaultsOfTheFile(t *testing.T) {
 		{"object that breaks off", `{"egress":{"presets":{"a":["x"`, []string{`line 1, column 31, near egress.presets.a[1]: the JSON ends too early`}},
 		{"size", `{"limits":{"memory":true}}`, []string{`limits.memory: want a size such as 16Gi, got true`}},
 		{"duration", `{"idleTimeout":900}`, []string{`idleTimeout: want a duration such as 15m, got 900`}},
-		{"ports", `{"processes":{"exposePorts":"80"}}`, []string{`processes.exposePorts: "80" is no range of ports: want first-last, such as 20000-20999`}},
+		{"ports", `{"processes":{"exposePorts":"80"}}`, []string{`processes.exposePorts: "80-80" has to go upwards, from 1024 on`}},
 		{"ports out of bounds", `{"processes":{"exposePorts":"2000-65536"}}`, []string{`processes.exposePorts: "2000-65536" is no range of ports: want first-last, such as 20000-20999`}},
 		{"ports as a list", `{"processes":{"exposePorts":[2000]}}`, []string{`processes.exposePorts: want a range of ports such as 20000-20999, got [2000]`}},
 		{"owner", `{"homeOwner":1000}`, []string{`homeOwner: want an owner such as 1000:1000 or a range of them such as 200000-299999, got 1000`}},

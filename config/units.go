@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-connections/nat"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
@@ -162,13 +163,11 @@ func parsePortRange(text string) (PortRange, error) {
 	if text == "" {
 		return PortRange{}, nil
 	}
-	first, last, _ := strings.Cut(text, "-")
-	from, fromErr := strconv.ParseUint(first, 10, 16)
-	to, toErr := strconv.ParseUint(last, 10, 16)
-	if fromErr != nil || toErr != nil {
+	first, last, err := nat.ParsePortRange(text)
+	if err != nil {
 		return PortRange{}, errors.New("is no range of ports: want first-last, such as 20000-20999")
 	}
-	return PortRange{First: int(from), Last: int(to)}, nil
+	return PortRange{First: int(first), Last: int(last)}, nil
 }
 
 // UnmarshalJSON reads the string that it is in settings.json.

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 
+	"github.com/docker/go-connections/tlsconfig"
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/client"
@@ -102,27 +102,19 @@ func (a *app) open() (*client.Client, error) {
 
 // trust is whom to trust over TLS, and what to show.
 func (a *app) trust() (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
-	if name := cmp.Or(a.caFile, os.Getenv("SANDBOX_CA_FILE")); name != "" {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read --ca-file: %w", err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("cannot use --ca-file: there is no certificate in %s", name)
-		}
+	options := tlsconfig.Options{
+		CAFile:   cmp.Or(a.caFile, os.Getenv("SANDBOX_CA_FILE")),
+		CertFile: cmp.Or(a.certFile, os.Getenv("SANDBOX_CERT_FILE")),
+		KeyFile:  cmp.Or(a.keyFile, os.Getenv("SANDBOX_KEY_FILE")),
+
+		ExclusiveRootPools: true,
 	}
-	cert, key := cmp.Or(a.certFile, os.Getenv("SANDBOX_CERT_FILE")), cmp.Or(a.keyFile, os.Getenv("SANDBOX_KEY_FILE"))
-	if (cert == "") != (key == "") {
+	if (options.CertFile == "") != (options.KeyFile == "") {
 		return nil, errors.New("--cert-file and --key-file go together, but only one of them is given")
 	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("cannot use --cert-file and --key-file: %w", err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	trust, err := tlsconfig.Client(options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use --ca-file, or --cert-file and --key-file: %w", err)
 	}
-	return cfg, nil
+	return trust, nil
 }

@@ -67,10 +67,10 @@ func TestOverTLS(t *testing.T) {
 		{"token that is not there", []string{"--url", url, "--token-file", "/nowhere"}, "cannot read the token"},
 		{"empty token", []string{"--url", url, "--token-file", os.DevNull}, "needs a token"},
 		{"token for a socket", []string{"--token-file", token}, "go with --url"},
-		{"authority that is none", []string{"--url", url, "--token-file", token, "--ca-file", token}, "there is no certificate in " + token},
+		{"authority that is none", []string{"--url", url, "--token-file", token, "--ca-file", token}, "cannot use --ca-file, or --cert-file and --key-file: failed to append certificates from PEM file: \"" + token},
 		{"authority that is not named", []string{"--url", url, "--token-file", token}, "is not trusted"},
 		{"certificate without a key", []string{"--url", url, "--token-file", token, "--cert-file", authority}, "go together"},
-		{"key that is none", []string{"--url", url, "--token-file", token, "--cert-file", authority, "--key-file", token}, "cannot use --cert-file"},
+		{"key that is none", []string{"--url", url, "--token-file", token, "--cert-file", authority, "--key-file", token}, "--cert-file and --key-file: could not load X509 key pair"},
 		{"no URL", []string{"--url", "localhost:7480", "--token-file", token}, "want a URL such as"},
 	} {
 		if _, err := root(append(explain, tt.args...)...); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), testToken) {

@@ -276,7 +276,7 @@ func TestListenersThatCannotBeOpened(t *testing.T) {
 		{"no authority", func(l accessLab, c *config.Config) {
 			l.certificate("server")
 			c.TCP.CertFile, c.TCP.KeyFile, c.TCP.ClientCAFile = l.path("server.pem"), l.path("server.key"), l.path("tokens.json")
-		}, "there is no certificate in"},
+		}, "tcp.clientCaFile: failed to append certificates from PEM file"},
 		{"folder where others write", func(l accessLab, c *config.Config) {
 			if err := os.Mkdir(l.path("open"), 0o700); err != nil {
 				l.t.Fatal(err)

@@ -41,7 +41,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 		{"both", `{"tokens":[{"name":"engine","token":"` + token + `"},{"name":"next","token":"` + other + `"}]}`, 204, 204, `"gone":[],"new":["next"]`},
 		{"the new one alone", `{"tokens":[{"name":"next","token":"` + other + `"}]}`, 403, 204, `"gone":["engine"],"new":[]`},
 		{"none that can be", `{"tokens":[{"name":"engine","token":"` + token[:9] + `"}]}`, 403, 204, `tokens[0] (\"engine\"): the token has 9 characters`},
-		{"half a file", `{"tokens":[{"name":"engine","token":"` + token + `"}`, 403, 204, lab.path("tokens.json") + ": it is not JSON"},
+		{"half a file", `{"tokens":[{"name":"engine","token":"` + token + `"}`, 403, 204, lab.path("tokens.json") + `: 1 fault\n  line 1, column 72, near tokens[1]: the JSON ends too early`},
 		{"back again", `{"tokens":[{"name":"engine","token":"` + token + `"}]}`, 204, 403, `"gone":["next"],"new":["engine"]`},
 	} {
 		log.Reset()

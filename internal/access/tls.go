@@ -2,9 +2,9 @@ package access
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
+
+	"github.com/docker/go-connections/tlsconfig"
 )
 
 // Encryption is how TLS is spoken with the certificate and key of these files, both PEM; nil if they are
@@ -14,22 +14,15 @@ func Encryption(certificate, key, authorities string) (*tls.Config, error) {
 	if certificate == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(certificate, key)
+	options := tlsconfig.Options{CertFile: certificate, KeyFile: key, CAFile: authorities}
+	if authorities != "" {
+		// Of these authorities alone: the host's own would let in whoever has any certificate.
+		options.ClientAuth, options.ExclusiveRootPools = tls.RequireAndVerifyClientCert, true
+	}
+	made, err := tlsconfig.Server(options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile: %w", err)
+		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile, or tcp.clientCaFile: %w", err)
 	}
-	made := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
-	if authorities == "" {
-		return made, nil
-	}
-	text, err := os.ReadFile(authorities)
-	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: %w", err)
-	}
-	made.ClientCAs = x509.NewCertPool()
-	if !made.ClientCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("cannot use tcp.clientCaFile: there is no certificate in %s", authorities)
-	}
-	made.ClientAuth = tls.RequireAndVerifyClientCert
+	made.NextProtos = []string{"http/1.1"}
 	return made, nil
 }
