@@ -83,6 +83,9 @@ func (e *Executor) start(ctx context.Context, w *warm) error {
 		if err == nil {
 			return nil
 		}
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // somebody has removed it, or is about to
+			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
+		}
 		// A container that is not ours may have been put on our network, at the address that was next.
 		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
 			return fmt.Errorf("cannot start: %w", err)

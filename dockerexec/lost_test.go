@@ -2,6 +2,8 @@ package dockerexec
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -34,6 +36,23 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 					t.Errorf("after %v, in %d containers: %v", took, engine.made, err)
 				}
 			})
+		})
+	}
+}
+
+// One that is removed before it is started is lost, too.
+func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
+	for status, tries := range map[int]int{http.StatusConflict: containerTries, http.StatusNotFound: containerTries, http.StatusInternalServerError: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := newScriptedEngine(t)
+			engine.refuses = status
+			e := engine.executor()
+			e.Start(t.Context())
+			defer e.Shutdown()
+			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+			if engine.made != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
+				t.Errorf("%d: in %d containers: %v", status, engine.made, err)
+			}
 		})
 	}
 }

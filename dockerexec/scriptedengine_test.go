@@ -30,6 +30,8 @@ type scriptedEngine struct {
 	dir    string
 	attach func(id string, agent attachStream) // what answers the first exec in a container
 	breaks bool                                // sessions break when a command has come
+	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
+	refuses int
 	// execTakes is how long an exec takes to be created.
 	execTakes time.Duration
 
@@ -157,7 +159,15 @@ func (s *scriptedEngine) routes() http.Handler {
 	}
 	mux.HandleFunc("POST /v1.41/containers/{id}/kill", end)
 	mux.HandleFunc("DELETE /v1.41/containers/{id}", end)
-	mux.HandleFunc("POST /v1.41/containers/{id}/start", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST /v1.41/containers/{id}/start", func(w http.ResponseWriter, r *http.Request) {
+		if s.refuses != 0 {
+			s.lose(r.PathValue("id"), false)
+			w.WriteHeader(s.refuses)
+			answer(w, map[string]string{"message": "container is marked for removal and cannot be started"})
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 	mux.HandleFunc("POST /v1.41/containers/{id}/exec", s.exec)
 	mux.HandleFunc("POST /v1.41/exec/{id}/start", s.startExec)
 	mux.HandleFunc("GET /v1.41/events", s.follow)
