@@ -141,7 +141,7 @@ func TestWrapperRefusesSettings(t *testing.T) {
 			`{"filesystem": {"denyRaed": []}}`:                                           "filesystem.denyRaed: unknown key",
 			`{"network": {"allowedDomains": ["*"], "deniedDomains": ["a.example.org"]}}`: "nothing is filtered",
 			`{"network": {"allowedDomains": ["10.0.0.1"]}}`:                              "is an IP address",
-			`{`: "it is not JSON",
+			`{`: "the JSON ends too early",
 		} {
 			stdout, stderr, code := ends(t, l.wrapped(t, l.home("wrapped-bad"), settings, "--", "echo", "ran"))
 			if code != 125 || stdout != "" || !strings.Contains(stderr, says) {

@@ -245,10 +245,12 @@ func TestImageIsBuilt(t *testing.T) {
 // image is a name for an image that no other lab has.
 func (l *lab) image(name string) string { return "daycare-sandbox-e2e-" + name + "-" + l.egress }
 
-// build builds an image, which goes when the test ends.
+// build builds an image, which goes when the test ends. It shares no step with another lab's image, whose removal would
+// take that away.
 func build(t *testing.T, l *lab, tag, dockerfile string) {
 	t.Helper()
 	t.Cleanup(func() { removeImage(l, tag) })
+	dockerfile = strings.Replace(dockerfile, "\n", "\nLABEL lab="+l.egress+"\n", 1)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
 		t.Fatal(err)
