@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -31,9 +31,10 @@ const changes = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOV
 // it has it: what one container calls a directory says nothing about another's.
 type watch struct {
 	on   bool
-	fd   int                                                // inotify; it is Watch's to close
-	dirs map[int]map[dockerexec.Fingerprint]map[string]bool // by watch descriptor: who needs it, and the names on the host
-	read uint64                                             // bytes of events that were looked at
+	fd   int                                                    // inotify; it is Watch's to close
+	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor: who needs it, and the names on the host
+	read uint64                                                 // bytes of events that were looked at
+	load *load
 }
 
 // position is how many bytes of events there were until now, looked at or not.
@@ -55,18 +56,18 @@ type watched struct {
 }
 
 // add watches an open directory, which a container calls by a name on the host.
-func (w watch) add(dir int, name string, holder dockerexec.Fingerprint) (watched, error) {
+func (w watch) add(dir int, name string, want children, holder dockerexec.Fingerprint) (watched, error) {
 	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir), changes)
 	if err != nil {
 		return watched{}, err
 	}
 	if w.dirs[wd] == nil {
-		w.dirs[wd] = map[dockerexec.Fingerprint]map[string]bool{}
+		w.dirs[wd] = map[dockerexec.Fingerprint]map[string]children{}
 	}
 	if w.dirs[wd][holder] == nil {
-		w.dirs[wd][holder] = map[string]bool{}
+		w.dirs[wd][holder] = map[string]children{}
 	}
-	w.dirs[wd][holder][name] = true
+	w.dirs[wd][holder][name] = want
 	return watched{wd, name}, nil
 }
 
@@ -74,7 +75,7 @@ func (w watch) add(dir int, name string, holder dockerexec.Fingerprint) (watched
 func (w watch) keep(holder dockerexec.Fingerprint, still map[watched]bool) {
 	for wd, holders := range w.dirs {
 		names := holders[holder]
-		maps.DeleteFunc(names, func(name string, _ bool) bool { return !still[watched{wd, name}] })
+		maps.DeleteFunc(names, func(name string, _ children) bool { return !still[watched{wd, name}] })
 		if len(names) > 0 {
 			continue
 		}
@@ -101,7 +102,7 @@ func (g *Ground) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) 
 	}
 	file := os.NewFile(uintptr(fd), "inotify")
 	g.mu.Lock()
-	g.watched = watch{on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]bool{}}
+	g.watched = newWatch(fd)
 	var unseen []dockerexec.Fingerprint
 	for fingerprint, known := range g.laid {
 		if err := g.watchSpec(known.Spec); err != nil {
@@ -133,6 +134,10 @@ func (g *Ground) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) 
 		for _, fingerprint := range gone {
 			expel(fingerprint)
 		}
+		select {
+		case <-time.After(between): // what comes meanwhile is looked at together
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -142,20 +147,19 @@ func (g *Ground) await(file *os.File) (gone []dockerexec.Fingerprint, err error)
 	if err != nil {
 		return nil, err
 	}
-	buffer := make([]byte, 64<<10)
 	var failed error
 	err = conn.Read(func(fd uintptr) bool {
 		// Events are taken and looked at in one go, so that all others are still in the kernel.
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		n, err := unix.Read(int(fd), buffer)
+		n, err := unix.Read(int(fd), g.watched.load.buffer)
 		switch {
 		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 			return false
 		case err != nil:
 			failed = err
 		default:
-			gone = g.changed(buffer[:n])
+			gone = g.changed(g.watched.load.buffer[:n])
 		}
 		return true
 	})
@@ -186,8 +190,8 @@ func (g *Ground) watchSpec(spec dockerexec.Spec) error {
 	open := g.sites(spec)
 	defer open.close()
 	now := map[watched]bool{}
-	for name, target := range dirs {
-		dir, err := g.watchDir(open, name, target, spec.Fingerprint())
+	for name, at := range dirs {
+		dir, err := g.watchDir(open, name, at, spec.Fingerprint())
 		switch {
 		case err == nil:
 			now[dir] = true
@@ -204,8 +208,8 @@ func (g *Ground) watchSpec(spec dockerexec.Spec) error {
 }
 
 // watchDir watches a directory of the host by its descriptor, which no link has led to.
-func (g *Ground) watchDir(open *sites, name, target string, holder dockerexec.Fingerprint) (watched, error) {
-	site, rest, err := open.in(target)
+func (g *Ground) watchDir(open *sites, name string, at lookout, holder dockerexec.Fingerprint) (watched, error) {
+	site, rest, err := open.in(at.target)
 	if err != nil {
 		return watched{}, err
 	}
@@ -217,7 +221,7 @@ func (g *Ground) watchDir(open *sites, name, target string, holder dockerexec.Fi
 		return watched{}, err
 	}
 	defer unix.Close(dir)
-	return g.watched.add(dir, name, holder)
+	return g.watched.add(dir, name, at.want, holder)
 }
 
 // watchedOf is how many directories the other containers of a Spec's user have watched.
@@ -231,32 +235,6 @@ func (g *Ground) watchedOf(spec dockerexec.Spec) (n int) {
 		}
 	}
 	return n
-}
-
-// dirsOf are the directories of the host with the masks of a Spec and its guarded mounts, and those that hold
-// these, with what they are inside.
-func (g *Ground) dirsOf(spec dockerexec.Spec) map[string]string {
-	dirs := map[string]string{}
-	for _, target := range watchedTargets(spec) {
-		if where, rest, ok := g.shownBy(spec, target); ok {
-			for dirs[where.dir] = where.target; rest != "." && rest != ""; rest = path.Dir(rest) {
-				dirs[where.at(rest)] = path.Join(where.target, rest)
-			}
-		}
-	}
-	return dirs
-}
-
-// watchedTargets are paths inside under which, or in which, something must not appear or go.
-func watchedTargets(spec dockerexec.Spec) []string {
-	var all []string
-	for _, m := range spec.Masks {
-		all = append(all, m.Target)
-	}
-	for _, m := range guarded(spec) {
-		all = append(all, path.Dir(m.Target))
-	}
-	return all
 }
 
 // unwatch takes away the watches that no other container needs; g.mu is held.
@@ -288,8 +266,11 @@ func (g *Ground) events(data []byte) (happened occurred, lost bool) {
 		g.watched.read += uint64(size)
 		lost = lost || event.Mask&unix.IN_Q_OVERFLOW != 0
 		for holder, dirs := range g.watched.dirs[int(event.Wd)] {
-			for dir := range dirs {
-				happened.add(holder, filepath.Join(dir, string(name)), g.watched.read)
+			g.watched.load.events[g.laid[holder].User]++
+			for dir, want := range dirs {
+				if want.has(name) {
+					happened.add(holder, filepath.Join(dir, string(name)), g.watched.read)
+				}
 			}
 		}
 		if event.Mask&unix.IN_IGNORED != 0 {
@@ -302,16 +283,25 @@ func (g *Ground) events(data []byte) (happened occurred, lost bool) {
 // changed are the containers that have to go after these events; g.mu is held.
 func (g *Ground) changed(data []byte) (gone []dockerexec.Fingerprint) {
 	happened, lost := g.events(data)
+	loudest := g.watched.load.drained(lost || len(data) < len(g.watched.load.buffer)/2)
 	for fingerprint, known := range g.laid {
+		if !lost && len(happened[fingerprint]) == 0 {
+			continue
+		}
 		touched, broken := g.touches(happened[fingerprint], known)
 		if !lost && !touched {
 			continue
 		}
-		if err := g.watchSpec(known.Spec); err != nil {
-			g.log.Error().Err(err).Str("user", known.User).Msg("a container goes: what it must not see cannot be watched")
-			broken = true
+		begun := time.Now()
+		err := g.watchSpec(known.Spec)
+		held := err == nil && !broken && g.holds(known.Spec)
+		if lost && loudest[known.User] || !lost && !g.watched.load.spend(known.User, begun, time.Since(begun)) {
+			err = errTooMuch
 		}
-		if broken || !g.holds(known.Spec) {
+		if err != nil {
+			g.log.Error().Err(err).Str("user", known.User).Msg("a container goes: what it must not see cannot be watched")
+		}
+		if err != nil || !held {
 			gone = append(gone, fingerprint)
 		}
 	}
