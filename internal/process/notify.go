@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fsnotify/fsnotify"
 )
 
 // pollInterval is how often a follower looks by itself, for where changes do not tell: a host has only
@@ -14,33 +14,32 @@ const pollInterval = time.Second
 
 // changes tells of what happens in a directory.
 type changes struct {
-	come chan struct{} // has something after a change; many changes are one
-	file *os.File      // inotify; nil where there is none
-	done chan struct{}
+	come    chan struct{}     // has something after a change; many changes are one
+	watcher *fsnotify.Watcher // nil where there is none
 }
 
 func watchDir(dir *os.File) *changes {
-	c := &changes{come: make(chan struct{}, 1), done: make(chan struct{})}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	c := &changes{come: make(chan struct{}, 1)}
+	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return c
 	}
-	const what = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE | unix.IN_ONLYDIR
-	if _, err := unix.InotifyAddWatch(fd, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), what); err != nil {
-		_ = unix.Close(fd)
+	// By the descriptor: what its name leads to by now is not looked at.
+	if err := watcher.Add(fmt.Sprintf("/proc/self/fd/%d", dir.Fd())); err != nil {
+		_ = watcher.Close()
 		return c
 	}
-	c.file = os.NewFile(uintptr(fd), "inotify")
+	c.watcher = watcher
 	go c.forward()
 	return c
 }
 
+// forward ends when the watcher is closed.
 func (c *changes) forward() {
-	defer close(c.done)
-	events := make([]byte, 4<<10)
-	for {
-		if _, err := c.file.Read(events); err != nil {
-			return
+	for open := true; open; {
+		select {
+		case _, open = <-c.watcher.Events:
+		case _, open = <-c.watcher.Errors: // of events that were too many, say: something has changed
 		}
 		select {
 		case c.come <- struct{}{}:
@@ -50,8 +49,7 @@ func (c *changes) forward() {
 }
 
 func (c *changes) close() {
-	if c.file != nil {
-		_ = c.file.Close() // ends the read
-		<-c.done
+	if c.watcher != nil {
+		_ = c.watcher.Close()
 	}
 }
