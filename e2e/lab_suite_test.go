@@ -60,7 +60,7 @@ func run(m *testing.M) int {
 		giveUp()
 	}()
 	binaries = filepath.Join(runDir, "bin")
-	build := exec.Command("go", "build", "-trimpath", "-o", binaries+"/", "../cmd/...")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binaries+"/", "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: cannot build: %v\n%s", err, out)

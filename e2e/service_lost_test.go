@@ -51,7 +51,7 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), "the container was lost while the command ran") || err == nil && out.Stdout != "there\n" {
 				t.Errorf("got %+v, %v", out, err)
 			}
-			if took := time.Since(begun); took > 25*time.Second {
+			if took := time.Since(begun); took > time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		}
@@ -76,7 +76,7 @@ func TestContainersThatGoAtAnyTime(t *testing.T) {
 					if err != nil && !(errors.As(err, &failure) && (strings.Contains(failure.Message, "lost") || strings.Contains(failure.Message, "paused"))) {
 						t.Errorf("a call failed with %v", err)
 					}
-					if took := time.Since(begun); took > 30*time.Second {
+					if took := time.Since(begun); took > time.Minute {
 						t.Errorf("a call took %v: %v", took, err)
 					}
 				}
