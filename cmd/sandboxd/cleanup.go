@@ -188,7 +188,7 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 		if slices.ContainsFunc(c.faults, func(err error) bool { return strings.Contains(err.Error(), "network "+name+":") }) {
 			continue // the network is there still, and what is on it stays held
 		}
-		c.remove("the rules "+name, func() error { return rules.RemoveLeft([]string{name}) })
+		c.remove("the rules "+name, func() error { return rules.RemoveTables(0, name) })
 	}
 }
 

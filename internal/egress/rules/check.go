@@ -7,15 +7,8 @@ import (
 	"time"
 )
 
-// Check compares the kernel's rules, sets and elements with what they were made to be, and says how they
-// differ; nothing if they do not. When no table of the namespace has changed since, it costs one question.
-func (t *Table) Check(ctx context.Context) (drift string, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.check(ctx)
-}
-
-// check needs mu.
+// check compares the kernel's rules, sets and elements with what they were made to be, and returns how they differ, or
+// nothing. When no table of the namespace has changed since, it costs one question. It needs mu.
 func (t *Table) check(ctx context.Context) (string, error) {
 	drift, err := t.compare(ctx)
 	if err != nil {

@@ -96,19 +96,3 @@ func prefixesOf(elements []nftables.SetElement) (list []netip.Prefix) {
 	}
 	return list
 }
-
-// RemoveTables deletes the tables of that name, of all families. Those that are not there are no error.
-func RemoveTables(netns int, name string) error {
-	w, err := dial(netns)
-	if err != nil {
-		return fmt.Errorf("cannot remove the tables %s of nftables: %w", name, err)
-	}
-	defer w.close()
-	b := removal(ruleset{
-		{family: nftables.TableFamilyBridge, name: name}, {family: nftables.TableFamilyARP, name: name}, {family: nftables.TableFamilyINet, name: name},
-	})
-	if _, err := w.commit(b); err != nil {
-		return fmt.Errorf("cannot remove the tables %s of nftables: %w", name, err)
-	}
-	return nil
-}

@@ -7,40 +7,44 @@ import (
 	"github.com/google/nftables"
 )
 
-// families are those of the tables that a Table has, all under its one name.
-var families = []nftables.TableFamily{nftables.TableFamilyINet, nftables.TableFamilyBridge, nftables.TableFamilyARP}
+// families are those of the tables that a Table has, all of one name.
+var families = []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyARP, nftables.TableFamilyINet}
 
 // Left returns which of the names belong to tables that there are.
 func Left(names []string) ([]string, error) {
-	var left []string
-	err := eachNamed(names, func(_ *nftables.Conn, t *nftables.Table) { left = append(left, t.Name) })
-	slices.Sort(left)
-	return slices.Compact(left), err
-}
-
-// RemoveLeft takes away the tables with these names, whoever made them: what they held is held by nothing of ours
-// then. It is for who uninstalls.
-func RemoveLeft(names []string) error {
-	return eachNamed(names, func(conn *nftables.Conn, t *nftables.Table) { conn.DelTable(t) })
-}
-
-// eachNamed asks for all tables and does what is to be done with those that have one of the names, in one transaction.
-func eachNamed(names []string, do func(*nftables.Conn, *nftables.Table)) error {
 	conn, err := nftables.New()
 	if err != nil {
-		return fmt.Errorf("cannot use nftables: %w", err)
+		return nil, fmt.Errorf("cannot use nftables: %w", err)
 	}
 	tables, err := conn.ListTables()
 	if err != nil {
-		return fmt.Errorf("cannot list the tables of nftables: %w%s", err, remedy(err))
+		return nil, fmt.Errorf("cannot list the tables of nftables: %w%s", err, remedy(err))
 	}
+	var left []string
 	for _, t := range tables {
 		if slices.Contains(names, t.Name) && slices.Contains(families, t.Family) {
-			do(conn, t)
+			left = append(left, t.Name)
 		}
 	}
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("cannot remove tables of nftables: %w%s", err, remedy(err))
+	slices.Sort(left)
+	return slices.Compact(left), nil
+}
+
+// RemoveTables deletes the tables of a name, of all families, whoever made them: what they held is held by nothing of
+// ours then. Tables that are not there are no error. netns is the descriptor of a network namespace, or 0 for the
+// process's own.
+func RemoveTables(netns int, name string) error {
+	w, err := dial(netns)
+	if err != nil {
+		return fmt.Errorf("cannot remove the tables %s of nftables: %w%s", name, err, remedy(err))
+	}
+	defer w.close()
+	var all ruleset
+	for _, family := range families {
+		all = append(all, table{family: family, name: name})
+	}
+	if _, err := w.commit(removal(all)); err != nil {
+		return fmt.Errorf("cannot remove the tables %s of nftables: %w%s", name, err, remedy(err))
 	}
 	return nil
 }

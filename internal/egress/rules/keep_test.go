@@ -195,9 +195,8 @@ func TestRulesOutliveTheirMaker(t *testing.T) {
 	}
 	must(t, next.Apply(t.Context(), State{}))
 	inTune(t, next)
-	must(t, next.Destroy(t.Context()))
-	must(t, next.Destroy(t.Context()))
+	must(t, RemoveTables(s.cfg.NetNS, s.cfg.Table))
 	if err := s.i1.tcp(private, otherPort); err != nil {
-		t.Errorf("destroyed, yet %v", err)
+		t.Errorf("removed, yet %v", err)
 	}
 }

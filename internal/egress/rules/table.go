@@ -64,7 +64,7 @@ func remedy(err error) string {
 }
 
 // Apply makes the kernel's rules those of the state, whatever was there, in one transaction: at no moment
-// are there no rules. What Allow opened before is closed.
+// are there no rules. What was open before and is not in the state is closed.
 func (t *Table) Apply(ctx context.Context, state State) error {
 	if err := state.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot apply egress rules: %w", err)
@@ -154,19 +154,4 @@ func (t *Table) Close() {
 		t.wire.close()
 		t.wire = nil
 	}
-}
-
-// Destroy takes the rules out of the kernel, for who uninstalls. Containers that still run are then held
-// by nothing of ours.
-func (t *Table) Destroy(ctx context.Context) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t.want, t.verified = nil, 0
-	if err := t.send(removal(render(t.cfg, elements{}))); err != nil {
-		return fmt.Errorf("cannot remove the egress rules: %w", err)
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -265,4 +266,11 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return string(slices.Clone(b.buf.Bytes()))
+}
+
+// Check is what Keep does at each interval, without the repair.
+func (t *Table) Check(ctx context.Context) (drift string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.check(ctx)
 }
