@@ -35,7 +35,7 @@ type known struct {
 	caller Caller
 }
 
-// is says that a token is the same and opens the same.
+// is reports whether a token is the same and opens the same.
 func (k known) is(other known) bool {
 	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
 }

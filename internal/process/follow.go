@@ -184,14 +184,14 @@ func (l *Log) skip(files []*logFile) (more bool) {
 	return false
 }
 
-// isCurrent says whether at is still process.log.
+// isCurrent reports whether at is still process.log.
 func (l *Log) isCurrent() bool {
 	var stat unix.Stat_t
 	return l.at != nil && unix.Fstatat(int(l.dir.Fd()), logName, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		stat.Dev == l.at.dev && stat.Ino == l.at.ino
 }
 
-// unlinked says whether at has no name any more.
+// unlinked reports whether at has no name any more.
 func (l *Log) unlinked() bool {
 	var stat unix.Stat_t
 	return unix.Fstat(int(l.at.Fd()), &stat) == nil && stat.Nlink == 0

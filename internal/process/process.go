@@ -8,7 +8,7 @@
 // when. reconcile.go holds the records against the containers that there are, when looks.go has it do so.
 // life.go ends all that at last. log.go reads what a process has written, follow.go goes on reading, and
 // notify.go wakes it. expose.go is what can be seen from outside: whether it is ready, and its ports, at which
-// listeners.go listens on the host's loopback; relay.go carries the connections.
+// listeners.go listens on the host's loopback (ports.go); relay.go carries the connections.
 //
 // For one process, one goroutine at a time decides: the one that has its turn. It keeps the turn over
 // calls of the Runner, and processes do not wait for each other.

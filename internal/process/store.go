@@ -170,7 +170,7 @@ func (s store) remove(id string) error {
 	return pathless(errors.Join(durable.SyncDir(s.dir), os.RemoveAll(gone)))
 }
 
-// pathless is an error without the path of the host that it names.
+// pathless returns an error without the path of the host that it names.
 func pathless(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {

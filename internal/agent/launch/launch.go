@@ -45,14 +45,9 @@ const (
 	MaxStateSize = 4 << 10
 )
 
-// The container's exit code is the command's, or 128 and the number of the signal that ended it.
-// It is CodeNotRunnable or CodeNotFound when the command could not be started, as in a shell, and
-// CodeAgent when the agent failed before it came to that.
-const (
-	CodeAgent       = 125
-	CodeNotRunnable = 126
-	CodeNotFound    = 127
-)
+// CodeAgent is the container's exit code when the agent failed before it came to the command. Else it is the
+// command's, or 128 and the number of the signal that ended it, or 126 or 127 when it could not be started, as in a shell.
+const CodeAgent = 125
 
 // Launch says what to run.
 type Launch struct {

@@ -131,7 +131,7 @@ func (a Applied) mounts(p *planner) {
 	}
 }
 
-// writes says whether the call writes to a place.
+// writes reports whether the call writes to a place.
 func (p *planner) writes(inside string) bool {
 	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { _, ok := cut(inside, dir); return ok })
 }
@@ -140,7 +140,7 @@ func (a Applied) mountsIn(dir string) bool {
 	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { _, ok := cut(m.Target, dir); return ok })
 }
 
-// shows says whether a path inside is one of the host.
+// shows reports whether a path inside is one of the host.
 func (r roots) shows(inside string) bool {
 	return slices.ContainsFunc(r, func(one root) bool { _, ok := cut(inside, one.inside); return ok })
 }
