@@ -44,7 +44,7 @@ type ways struct {
 
 func openWays(t *testing.T) *ways {
 	t.Helper()
-	w := &ways{service: newHouse(t)}
+	w := &ways{service: newService(t)}
 	w.service.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
 	name := filepath.Join(t.TempDir(), "tokens.json")
 	if err := os.WriteFile(name, []byte(tokensText), 0o600); err != nil {
@@ -65,7 +65,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.service, Config{
-			Authenticator: authenticate, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Among(users, token) },
+			Authenticator: authenticate, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Scoped(users, token) },
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
@@ -298,7 +298,7 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 // Without an authenticator nobody is admitted, and without a view nobody who acts for some users alone.
 func TestWhatIsNotSetIsClosed(t *testing.T) {
 	bob := func(*http.Request) (access.Caller, error) {
-		return access.Caller{Name: "bob", Users: sandbox.Just()}, nil
+		return access.Caller{Name: "bob", Users: sandbox.OnlyUsers()}, nil
 	}
 	for name, authenticate := range map[string]Authenticator{"no authenticator": nil, "no view": bob} {
 		server := httptest.NewServer(New(&fakeService{}, Config{Authenticator: authenticate, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop()}))

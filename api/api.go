@@ -50,7 +50,7 @@ type Service interface {
 	Delete(id string) error
 	List() []sandbox.Sandbox
 	Exec(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
-	Explain(context.Context, string, sandbox.ExplainRequest) (sandbox.Explanation, error)
+	Explain(context.Context, string, sandbox.Confinement) (sandbox.Explanation, error)
 	DetachedCalls
 	Files
 	ProcessCalls

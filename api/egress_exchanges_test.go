@@ -225,8 +225,8 @@ func TestEgressOfCalls(t *testing.T) {
 				{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3},
 			}}, nil
 		},
-		explain: func(r sandbox.ExplainRequest) (sandbox.Explanation, error) {
-			asked <- sandbox.Request{AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers}
+		explain: func(r sandbox.Confinement) (sandbox.Explanation, error) {
+			asked <- sandbox.Request{Confinement: r}
 			return sandbox.Explanation{Network: "filtered"}, nil
 		},
 	}

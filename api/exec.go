@@ -44,9 +44,11 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 // request turns an exec's JSON into the facade's request.
 func request(body types.Exec) (sandbox.Request, error) {
 	r := sandbox.Request{
-		Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
-		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
-		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
+		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
+			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+		},
+		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
 	}
 	if body.TimeoutMs != nil {
 		// Beyond any limit is far enough: a number further out would overflow.

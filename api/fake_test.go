@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -29,7 +30,7 @@ type fakeService struct {
 	exec       func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	containers func() []dockerexec.Container
 	health     func(context.Context) sandbox.Health
-	explain    func(sandbox.ExplainRequest) (sandbox.Explanation, error)
+	explain    func(sandbox.Confinement) (sandbox.Explanation, error)
 	decisions  func() *decisions.Log
 	// stopping is for the server; nil for one that does not stop.
 	stopping <-chan struct{}
@@ -51,7 +52,7 @@ func (f *fakeService) Health(ctx context.Context) sandbox.Health { return f.heal
 func (f *fakeService) Exec(ctx context.Context, id string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
 	return f.exec(ctx, id, r, out)
 }
-func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.Confinement) (sandbox.Explanation, error) {
 	return f.explain(r)
 }
 
@@ -168,6 +169,17 @@ func serveFake(t *testing.T, service *fakeService) *httptest.Server {
 func serveHandler(service *fakeService) http.Handler {
 	return New(service, Config{
 		Authenticator: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: service.stopping, Log: zerolog.Nop(),
+	})
+}
+
+// newService makes the real service over temporary folders, without Docker: commands do nothing and exit with 0, and
+// processes run without doing anything.
+func newService(t testing.TB) *sandbox.Service {
+	return sandboxtest.New(t, sandboxtest.Options{
+		Executor: sandboxtest.Executor{List: []dockerexec.Container{
+			{Name: "daycare-sandbox-alices", User: "alice", Fingerprint: dockerexec.Spec{}.Fingerprint(), Runtime: "runsc", State: "idle"},
+		}},
+		Config: func(cfg *sandbox.Config) { cfg.MaxOutput = testMaxOutput },
 	})
 }
 

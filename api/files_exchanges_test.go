@@ -59,7 +59,7 @@ func otherExchanges() []exchange {
 				move:   func(sandbox.MoveRequest) error { return err },
 				remove: func(string, bool) error { return err },
 			},
-			explain: func(sandbox.ExplainRequest) (sandbox.Explanation, error) {
+			explain: func(sandbox.Confinement) (sandbox.Explanation, error) {
 				return sandbox.Explanation{
 					User: "alice", WorkingDir: "/home", Places: []sandbox.Place{{Path: "/home", Mode: "readOnly", Why: "x"}},
 					Fingerprint: string(dockerexec.Spec{}.Fingerprint()),

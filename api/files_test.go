@@ -158,7 +158,7 @@ func TestGrantsReachTheFacade(t *testing.T) {
 			}
 			return ended(0), nil
 		},
-		explain: func(r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+		explain: func(r sandbox.Confinement) (sandbox.Explanation, error) {
 			if diff := cmp.Diff(want, append(r.Permissions, r.Home)); diff != "" {
 				t.Errorf("explain: want (-), got (+):\n%s", diff)
 			}

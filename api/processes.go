@@ -17,9 +17,11 @@ func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), sandbox.ProcessRequest{
-		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Permissions: body.Permissions,
-		AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers, Restrictions: sandbox.Restrictions(body.Restrictions),
-		Home: body.Home, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
+		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
+			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+		},
+		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
 		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
 	})
 	if err != nil {

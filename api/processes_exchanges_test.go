@@ -162,8 +162,9 @@ func TestProcessesAsJSON(t *testing.T) {
 		t.Errorf("started %s", got)
 	}
 	want := sandbox.ProcessRequest{
-		Name: "web", Command: "serve", Argv: []string{"a"}, Login: true, Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"},
-		PackageManagers: []string{"go"}, Home: "/home", Cwd: "site", Env: map[string]string{"A": "1"}, Secrets: map[string]string{"B": "2"}, KeepAlive: true,
+		Name: "web", Command: "serve", Argv: []string{"a"}, Login: true, Cwd: "site",
+		Confinement: sandbox.Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"go"}, Home: "/home"},
+		Env:         map[string]string{"A": "1"}, Secrets: map[string]string{"B": "2"}, KeepAlive: true,
 	}
 	if diff := cmp.Diff(want, <-asked); diff != "" {
 		t.Errorf("want (-), asked (+):\n%s", diff)

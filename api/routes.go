@@ -101,7 +101,7 @@ func call[Body, Answer any](do func(context.Context, Service, string, Body) (Ans
 }
 
 func explain(ctx context.Context, service Service, id string, body types.Explain) (types.Explanation, error) {
-	e, err := service.Explain(ctx, id, sandbox.ExplainRequest{
+	e, err := service.Explain(ctx, id, sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
 	})

@@ -51,7 +51,7 @@ func surfaces(t testing.TB) map[string]*surface {
 			statuses[strings.ToUpper(method)+" "+path] = codes
 		}
 	}
-	house := newHouse(t)
+	house := newService(t)
 	if _, _, err := house.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func agreeable() *fakeService {
 		exec:       exits(0),
 		containers: func() []dockerexec.Container { return nil },
 		health:     func(context.Context) sandbox.Health { return sandbox.Health{} },
-		explain:    func(sandbox.ExplainRequest) (sandbox.Explanation, error) { return sandbox.Explanation{}, nil },
+		explain:    func(sandbox.Confinement) (sandbox.Explanation, error) { return sandbox.Explanation{}, nil },
 		decisions:  func() *decisions.Log { return log },
 		fakeFiles: fakeFiles{
 			read:  func(sandbox.ReadRequest) (sandbox.ReadResult, error) { return sandbox.ReadResult{}, nil },

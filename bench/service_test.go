@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -20,10 +19,9 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // fakeExecutor has a container for each Spec that it has seen, in which every command succeeds.
@@ -63,18 +61,9 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 		t.Fatal(err)
 	}
 	s.api = client.New(s.path("socket"))
-	registry, err := sandbox.OpenRegistry(s.path("data"), nil, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	if uid == 0 { // whose homes are refused
-		uid, gid = 1000, 1000
-	}
-	inside := sandbox.New(sandbox.Config{
-		UsersDir: s.path("users"), HomeOwners: sandbox.Owners{UID: uid, GID: gid},
-		DefaultTimeout: time.Minute, MaxTimeout: time.Duration(longest) * time.Millisecond, KillGrace: time.Second, MaxOutput: 1000,
-	}, registry, sandbox.NewPlatforms(fakePlatform(uid, gid)), executor, zerolog.Nop())
+	inside := sandboxtest.New(t, sandboxtest.Options{Dir: s.dir, Executor: executor, Config: func(cfg *sandbox.Config) {
+		cfg.MaxTimeout = time.Duration(longest) * time.Millisecond
+	}})
 	listener, err := net.Listen("unix", s.path("socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,23 +81,6 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func fakePlatform(uid, gid uint32) sandbox.PlatformConfig {
-	return sandbox.PlatformConfig{
-		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 1e9}},
-		Find: func(context.Context) (images.Image, error) {
-			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil
-		},
-		Forget: func() {},
-		Outfit: func(context.Context, string) (*images.Outfit, error) {
-			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
-		},
-		Inspect: func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
-		},
-		Log: zerolog.Nop(),
-	}
 }
 
 // left are the files of the folder and of the home.

@@ -53,7 +53,7 @@ func (f *fakeService) Exec(ctx context.Context, _ string, r sandbox.Request, out
 	return f.exec(ctx, r, out)
 }
 
-func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.Confinement) (sandbox.Explanation, error) {
 	return sandbox.Explanation{Home: r.Home, Places: []sandbox.Place{{Path: "/home", Why: strings.Join(r.Permissions, " ")}}}, f.err
 }
 

@@ -14,7 +14,7 @@ import (
 // stand is an executor with containers that nobody has made.
 func stand(t *testing.T, quotas *quota.Ledger, list ...*warm) *Executor {
 	t.Helper()
-	e := New(fakeEngine(t, map[string]any{}), Config{Instance: "test", Quotas: quotas, Grounds: &groundLog{}, Log: zerolog.Nop()})
+	e := New(fakeEngine(t, map[string]any{}), Config{Instance: "test", Quotas: quotas, Mounts: &preparerLog{}, Log: zerolog.Nop()})
 	t.Cleanup(func() {
 		clear(e.containers) // they have no session to close
 		e.Shutdown()

@@ -20,7 +20,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 		}
 		e := engine.executor()
 		begun := time.Now()
-		e.Start(t.Context())
+		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("it could be called after %v", took)
@@ -56,7 +56,7 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 			engine.has(fmt.Sprintf("user-%02d", i))
 		}
 		e := engine.executor()
-		e.Start(t.Context())
+		e.Start(t.Context(), noProcesses{})
 		time.Sleep(1500 * time.Millisecond)
 		e.Shutdown()
 		time.Sleep(time.Second) // the engine goes on

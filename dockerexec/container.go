@@ -24,12 +24,12 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 			err = errors.Join(err, e.removeWarm(w))
 		}
 	}()
-	if !w.laid && w.layErr == nil {
-		w.ground, w.layErr = e.cfg.Grounds.Lay(w.spec)
-		w.laid = w.layErr == nil
+	if !w.isPrepared && w.prepareErr == nil {
+		w.prepared, w.prepareErr = e.cfg.Mounts.Prepare(w.spec)
+		w.isPrepared = w.prepareErr == nil
 	}
-	if w.layErr != nil {
-		return w.layErr
+	if w.prepareErr != nil {
+		return w.prepareErr
 	}
 	if w.id == "" {
 		if err := e.start(ctx, w); err != nil {
@@ -116,7 +116,7 @@ func (e *Executor) create(ctx context.Context, w *warm, connection *network.Netw
 	}
 	name := w.spec.ContainerName()
 	for {
-		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, w.ground, e.wiring(w)), connection, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, w.prepared, e.wiring(w)), connection, nil, name)
 		if err == nil {
 			w.id, w.spool = created.ID, spool
 			return nil
@@ -157,8 +157,8 @@ func (e *Executor) removeWarm(w *warm) error {
 		faults = append(faults, e.remove(w.id, w.spool))
 	}
 	e.leave(w)
-	if w.laid {
-		e.cfg.Grounds.Clear(w.spec)
+	if w.isPrepared {
+		e.cfg.Mounts.Release(w.spec)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()

@@ -27,8 +27,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Platform is the present platform; containers of any other are stale. It may ask the engine.
 	Platform func(context.Context) (Platform, error)
-	// Grounds prepares the host for each container.
-	Grounds Grounds
+	// Mounts prepares the host for each container.
+	Mounts MountPreparer
 	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
@@ -36,11 +36,15 @@ type Config struct {
 	Quotas *quota.Ledger
 	// Networks decides what passes on the containers' networks.
 	Networks Networks
-	// ProcessEnded is told of each durable process whose container has ended or gone, and
-	// ProcessesUnseen that some may have without that being seen. They must not block.
-	ProcessEnded    func(process string)
-	ProcessesUnseen func()
-	Log             zerolog.Logger
+	Log      zerolog.Logger
+}
+
+// ProcessWatcher is told what becomes of the containers of durable processes. Its methods must not block.
+type ProcessWatcher interface {
+	// Ended says that the container of a process has ended or is gone, and may be wrong.
+	Ended(process string)
+	// Lost says that calls of Ended may be missing.
+	Lost()
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
@@ -85,15 +89,15 @@ type warm struct {
 	give     func()        // gives its place back; nil until it has one
 	gone     chan struct{} // closed when nothing is left of it
 
-	ready chan struct{} // closed when id, spool and session, or err, are set
-	laid  bool          // what Grounds has laid is to be cleared
+	ready      chan struct{} // closed when id, spool and session, or err, are set
+	isPrepared bool          // Config.Mounts is to release it
 
-	ground Ground // from Grounds
-	layErr error
-	id     string
-	spool  string // the spool file's path
-	sess   *session
-	err    error
+	prepared   Prepared // by Config.Mounts
+	prepareErr error
+	id         string
+	spool      string // the spool file's path
+	sess       *session
+	err        error
 	// addr is valid while Networks knows the container, gateway when it was made here.
 	addr, gateway netip.Addr
 	ports         forwarder // of a process's
@@ -148,11 +152,11 @@ func (e *Executor) SetIdleTimeout(d time.Duration) {
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows the
 // engine's events and removes idle containers, until Shutdown. An engine that is down is waited for
 // in the background.
-func (e *Executor) Start(ctx context.Context) {
-	if err := e.Reconcile(ctx); err != nil {
+func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
+	if err := e.reconcile(ctx, processes.Lost); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine yet")
 	}
-	e.work.Go(e.follow)
+	e.work.Go(func() { e.follow(processes) })
 	e.work.Go(e.reapIdle)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)

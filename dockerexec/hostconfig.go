@@ -99,7 +99,7 @@ func (s Spec) exchange(spoolFile string) mount.Mount {
 // wiring is how a container is connected; empty for one without a network.
 type wiring struct{ network, gateway, resolvConf string }
 
-func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container.HostConfig {
+func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *container.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
 	drop, add := p.withAgents()
@@ -146,10 +146,10 @@ func (s Spec) hostConfig(spoolFile string, ground Ground, net wiring) *container
 		host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
 		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 	}
-	for _, m := range slices.Concat(s.Mounts, ground.Mounts) {
+	for _, m := range slices.Concat(s.Mounts, prepared.Mounts) {
 		host.Mounts = append(host.Mounts, bind(m))
 	}
-	for _, mask := range slices.Concat(s.Masks, ground.Masks) {
+	for _, mask := range slices.Concat(s.Masks, prepared.Masks) {
 		if !mask.Absent {
 			host.Mounts = append(host.Mounts, bind(Mount{Source: p.maskSource(mask), Target: mask.Target, ReadOnly: true}))
 		}

@@ -21,7 +21,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		host := s.hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{})
+		host := s.hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
 		for promise, kept := range map[string]bool{
 			"never privileged":      !host.Privileged,
 			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
@@ -99,7 +99,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 	} {
 		s := fullSpec()
 		s.Process = Process{}
-		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{}))
+		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{}))
 		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
 			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
 		}
@@ -131,7 +131,7 @@ func TestCapabilitiesOfTheAgent(t *testing.T) {
 
 // A network is that of our name, with names resolved by the gateway alone.
 func TestWiring(t *testing.T) {
-	host := fullSpec().hostConfig("/x", Ground{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
+	host := fullSpec().hostConfig("/x", Prepared{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
 	if host.NetworkMode != "daycare-isolated" || !slices.Equal(host.DNS, []string{"10.1.2.1"}) || host.Sysctls["net.ipv6.conf.all.disable_ipv6"] != "1" {
 		t.Errorf("%+v", host)
 	}
@@ -143,7 +143,7 @@ func TestWiring(t *testing.T) {
 // A process's container differs in what its first program does, and in nothing that holds it.
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
-	process := s.hostConfig("", Ground{}, wiring{})
+	process := s.hostConfig("", Prepared{}, wiring{})
 	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{AgentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
@@ -151,7 +151,7 @@ func TestProcessOfASpec(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	s.Process = Process{}
-	other := s.hostConfig("/spool", Ground{}, wiring{})
+	other := s.hostConfig("/spool", Prepared{}, wiring{})
 	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 1, 2), slices.Delete(other.Mounts, 1, 2)
 	if diff := cmp.Diff(other, process); diff != "" {
 		t.Errorf("beyond that:\n%s", diff)
@@ -161,7 +161,7 @@ func TestProcessOfASpec(t *testing.T) {
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined, s.Platform.UserNamespaces = false, false
-	if got := s.hostConfig("/x", Ground{}, wiring{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
+	if got := s.hostConfig("/x", Prepared{}, wiring{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -170,7 +170,7 @@ func TestConfinedByDefault(t *testing.T) {
 func TestUserNamespacesAreLetThrough(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	options := s.hostConfig("/x", Ground{}, wiring{}).SecurityOpt
+	options := s.hostConfig("/x", Prepared{}, wiring{}).SecurityOpt
 	profile, found := strings.CutPrefix(options[1], "seccomp=")
 	if !found || !slices.Contains(options, "no-new-privileges") {
 		t.Fatalf("%.200q", options)
@@ -203,7 +203,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 
 // The engine is told no more than its API has words for: what it would drop is not a promise.
 func TestHostConfigSurvivesTheAPI(t *testing.T) {
-	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Ground{}, wiring{})
+	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
 	text, err := json.Marshal(host)
 	if err != nil {
 		t.Fatal(err)

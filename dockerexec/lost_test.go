@@ -27,7 +27,7 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 					engine.has("alice")
 				}
 				e := engine.executor()
-				e.Start(t.Context())
+				e.Start(t.Context(), noProcesses{})
 				defer e.Shutdown()
 				time.AfterFunc(time.Second, func() { engine.lose(first, true) })
 				begun := time.Now()
@@ -47,7 +47,7 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 			engine := newScriptedEngine(t)
 			engine.refuses = status
 			e := engine.executor()
-			e.Start(t.Context())
+			e.Start(t.Context(), noProcesses{})
 			defer e.Shutdown()
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			if engine.made != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
@@ -84,7 +84,7 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 				engine := newScriptedEngine(t)
 				engine.attach = func(id string, conn attachStream) { tt.attach(engine, id, conn) }
 				e := engine.executor()
-				e.Start(t.Context())
+				e.Start(t.Context(), noProcesses{})
 				defer e.Shutdown()
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
@@ -108,7 +108,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		e := engine.executor()
-		e.Start(t.Context())
+		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		run := func() error {
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)

@@ -74,10 +74,10 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	if closed {
 		return ProcessContainer{}, fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
-	if w.ground, err = e.cfg.Grounds.Lay(spec); err != nil {
+	if w.prepared, err = e.cfg.Mounts.Prepare(spec); err != nil {
 		return ProcessContainer{}, err
 	}
-	w.laid = true
+	w.isPrepared = true
 	if err := e.start(ctx, w); err != nil {
 		return ProcessContainer{}, err
 	}
@@ -357,8 +357,8 @@ func (e *Executor) processEnded(id string) bool {
 		return false
 	}
 	e.leave(w)
-	if w.laid {
-		e.cfg.Grounds.Clear(w.spec)
+	if w.isPrepared {
+		e.cfg.Mounts.Release(w.spec)
 	}
 	e.work.Go(w.ports.close)
 	e.work.Go(func() {

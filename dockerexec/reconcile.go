@@ -17,7 +17,7 @@ import (
 
 // follow holds the picture against the engine's: by its events while they last, and by a look at
 // everything whenever they begin anew.
-func (e *Executor) follow() {
+func (e *Executor) follow(processes ProcessWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
@@ -27,12 +27,12 @@ func (e *Executor) follow() {
 			filters.Arg("type", string(events.ImageEventType)),
 			filters.Arg("type", string(events.NetworkEventType)),
 		)})
-		if err := e.Reconcile(e.ctx); err == nil {
+		if err := e.reconcile(e.ctx, processes.Lost); err == nil {
 			wait.Reset()
 		} else if e.ctx.Err() == nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine; trying again")
 		}
-		e.consume(messages, failed)
+		e.consume(messages, failed, processes)
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-e.ctx.Done():
@@ -40,13 +40,13 @@ func (e *Executor) follow() {
 	}
 }
 
-func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) {
+func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, processes ProcessWatcher) {
 	for {
 		select {
 		case m := <-messages:
 			switch {
 			case m.Type == events.ImageEventType:
-				if err := e.Reconcile(e.ctx); err != nil {
+				if err := e.reconcile(e.ctx, processes.Lost); err != nil {
 					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
 				}
 			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
@@ -59,7 +59,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error) 
 				}
 				if process := m.Actor.Attributes[labelProcess]; process != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
 					e.processEnded(m.Actor.ID)
-					e.cfg.ProcessEnded(process)
+					processes.Ended(process)
 				}
 			}
 		case err := <-failed:
@@ -91,7 +91,10 @@ func (e *Executor) ended(id string) {
 // Reconcile looks at all containers of this instance: those that run and are current are adopted
 // if they are not known yet, and those that are stale, dead or unreadable are removed, when they
 // are not in use any more. Other containers are not even listed.
-func (e *Executor) Reconcile(ctx context.Context) error {
+func (e *Executor) Reconcile(ctx context.Context) error { return e.reconcile(ctx, func() {}) }
+
+// reconcile is Reconcile. seen is called when all containers have been looked at.
+func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.cfg.ImagesChanged()
 	platform, err := e.cfg.Platform(ctx)
 	if err != nil {
@@ -127,15 +130,15 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 			adopted = append(adopted, w)
 		}
 	}
-	// All that will be kept is known to Grounds before any of it can be given up: what one container
+	// All that will be kept is prepared before any of it can be given up: what one container
 	// needs no more, another may.
 	for _, w := range adopted {
-		w.ground, w.layErr = e.cfg.Grounds.Lay(w.spec)
-		w.laid = w.layErr == nil
+		w.prepared, w.prepareErr = e.cfg.Mounts.Prepare(w.spec)
+		w.isPrepared = w.prepareErr == nil
 	}
 	e.readmit(ctx, adopted)
 	e.adopt(adopted)
-	e.cfg.ProcessesUnseen()
+	seen()
 	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
 }

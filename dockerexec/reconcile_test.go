@@ -16,20 +16,23 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// groundLog is a Grounds that remembers what it was asked.
-type groundLog struct {
+// preparerLog is a MountPreparer that remembers what it was asked.
+type preparerLog struct {
 	mu    sync.Mutex
 	calls []string
 }
 
-func (g *groundLog) note(call string) {
+func (g *preparerLog) note(call string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls = append(g.calls, call)
 }
 
-func (g *groundLog) Lay(s Spec) (Ground, error) { g.note("lay " + s.User); return Ground{}, nil }
-func (g *groundLog) Clear(s Spec)               { g.note("clear " + s.User) }
+func (g *preparerLog) Prepare(s Spec) (Prepared, error) {
+	g.note("prepare " + s.User)
+	return Prepared{}, nil
+}
+func (g *preparerLog) Release(s Spec) { g.note("release " + s.User) }
 
 // fakeEngine answers what a test has answers for, by the end of the path, and with an error all else.
 func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
@@ -72,24 +75,24 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 		spec := Spec{Platform: platform, User: string(rune('a' + i))}
 		list = append(list, container.Summary{ID: strings.Repeat(spec.User, 64), State: container.StateRunning, Labels: spec.labels()})
 	}
-	grounds := &groundLog{}
+	preparer := &preparerLog{}
 	e := New(fakeEngine(t, map[string]any{"/containers/json": list}), Config{
-		Instance: "test", Grounds: grounds, ImagesChanged: func() {}, ProcessesUnseen: func() {}, Log: zerolog.Nop(),
+		Instance: "test", Mounts: preparer, ImagesChanged: func() {}, Log: zerolog.Nop(),
 		Platform: func(context.Context) (Platform, error) { return platform, nil },
 	})
 	_ = e.Reconcile(t.Context()) // the engine cannot list volumes
 	e.work.Wait()
 	e.Shutdown()
-	laid := 0
-	for i, call := range grounds.calls {
+	prepared := 0
+	for i, call := range preparer.calls {
 		switch {
-		case strings.HasPrefix(call, "lay "):
-			laid++
-		case laid < users:
-			t.Fatalf("call %d is %q after %d of %d were laid", i, call, laid, users)
+		case strings.HasPrefix(call, "prepare "):
+			prepared++
+		case prepared < users:
+			t.Fatalf("call %d is %q after %d of %d were prepared", i, call, prepared, users)
 		}
 	}
-	if len(grounds.calls) != 2*users {
-		t.Errorf("%d calls instead of %d: %v", len(grounds.calls), 2*users, grounds.calls)
+	if len(preparer.calls) != 2*users {
+		t.Errorf("%d calls instead of %d: %v", len(preparer.calls), 2*users, preparer.calls)
 	}
 }

@@ -67,11 +67,17 @@ func (s *scriptedEngine) executor() *Executor {
 		s.t.Fatal(err)
 	}
 	return New(docker, Config{
-		Instance: "test", DataDir: "/data", IdleTimeout: time.Hour, Grounds: &groundLog{},
-		Platform:     func(context.Context) (Platform, error) { return s.platform(), nil },
-		ProcessEnded: func(string) {}, ProcessesUnseen: func() {}, ImagesChanged: func() {}, Log: zerolog.Nop(),
+		Instance: "test", DataDir: "/data", IdleTimeout: time.Hour, Mounts: &preparerLog{},
+		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
+		ImagesChanged: func() {}, Log: zerolog.Nop(),
 	})
 }
+
+// noProcesses is a ProcessWatcher whom nothing concerns.
+type noProcesses struct{}
+
+func (noProcesses) Ended(string) {}
+func (noProcesses) Lost()        {}
 
 func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: "/data"} }
 

@@ -25,15 +25,15 @@ import (
 func TestNamesImplyTheNetwork(t *testing.T) {
 	for _, tt := range []struct {
 		name, flags string
-		want        sandbox.Request // of it what is set
+		want        sandbox.Confinement
 	}{
-		{"nothing", "", sandbox.Request{}},
-		{"a domain", "--allow-domain example.org", sandbox.Request{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}},
+		{"nothing", "", sandbox.Confinement{}},
+		{"a domain", "--allow-domain example.org", sandbox.Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}},
 		{"several", "--grant @workspace --allow-domain a.org,*.b.org --allow-domain * --package-manager node,go --package-manager own",
-			sandbox.Request{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org", "*.b.org", "*"}, PackageManagers: []string{"node", "go", "own"}}},
+			sandbox.Confinement{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org", "*.b.org", "*"}, PackageManagers: []string{"node", "go", "own"}}},
 		{"a preset and the grant", "--grant @network --package-manager node",
-			sandbox.Request{Permissions: []string{"@network"}, PackageManagers: []string{"node"}}},
-		{"no name in it", "--allow-domain= --grant @workspace", sandbox.Request{Permissions: []string{"@workspace"}}},
+			sandbox.Confinement{Permissions: []string{"@network"}, PackageManagers: []string{"node"}}},
+		{"no name in it", "--allow-domain= --grant @workspace", sandbox.Confinement{Permissions: []string{"@workspace"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t)
@@ -41,11 +41,11 @@ func TestNamesImplyTheNetwork(t *testing.T) {
 			flags := append(strings.Fields(tt.flags), "--user", "alice")
 			l.ok("", append(append([]string{"exec"}, flags...), "--", "true")...)
 			l.ok("", append([]string{"explain"}, flags...)...)
-			got := sandbox.Request{Permissions: l.asked.Permissions, AllowedDomains: l.asked.AllowedDomains, PackageManagers: l.asked.PackageManagers}
+			got := l.asked.Confinement
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("exec: want (-), asked (+):\n%s", diff)
 			}
-			if diff := cmp.Diff(sandbox.ExplainRequest{Permissions: got.Permissions, AllowedDomains: got.AllowedDomains, PackageManagers: got.PackageManagers}, l.explained); diff != "" {
+			if diff := cmp.Diff(got, l.explained); diff != "" {
 				t.Errorf("explain: want (-), asked (+):\n%s", diff)
 			}
 			id, _ := needs("alice", got.Permissions)

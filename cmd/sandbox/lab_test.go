@@ -40,7 +40,7 @@ type lab struct {
 	// exec is a command; asked and explained are what the last calls asked for.
 	exec      func(sandbox.Request, dockerexec.Output) (sandbox.Result, error)
 	asked     sandbox.Request
-	explained sandbox.ExplainRequest
+	explained sandbox.Confinement
 	// keeper has the processes.
 	keeper
 	// execs are those that go on without their caller, which do what running says.
@@ -122,7 +122,7 @@ func (l *lab) Get(id string) (sandbox.Sandbox, error) {
 	return sandbox.Sandbox{ID: parsed, User: user, WorkingDir: dir}, errors.Join(idErr, userErr, dirErr)
 }
 
-func (l *lab) Explain(_ context.Context, _ string, r sandbox.ExplainRequest) (sandbox.Explanation, error) {
+func (l *lab) Explain(_ context.Context, _ string, r sandbox.Confinement) (sandbox.Explanation, error) {
 	l.explained = r
 	return l.explain, nil
 }

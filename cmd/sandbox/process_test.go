@@ -109,8 +109,9 @@ func TestProcessStart(t *testing.T) {
 		t.Errorf("%q %q %v", stdout, stderr, err)
 	}
 	want := sandbox.ProcessRequest{
-		Name: "web", Command: "sleep -f 1", KeepAlive: true, Login: true, Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org"},
-		PackageManagers: []string{"node"}, Cwd: "site", Home: "/home", Env: map[string]string{"A": "1", "TOKEN": "s3cret"}, Secrets: map[string]string{"TOKEN": "s3cret"},
+		Name: "web", Command: "sleep -f 1", KeepAlive: true, Login: true, Cwd: "site",
+		Confinement: sandbox.Confinement{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"node"}, Home: "/home"},
+		Env:         map[string]string{"A": "1", "TOKEN": "s3cret"}, Secrets: map[string]string{"TOKEN": "s3cret"},
 	}
 	if diff := cmp.Diff(want, l.started); diff != "" {
 		t.Errorf("want (-), asked (+):\n%s", diff)

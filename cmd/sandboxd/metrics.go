@@ -17,11 +17,11 @@ import (
 )
 
 // metricsHandler answers with what the service counts. No label has a value that a tenant chooses.
-func metricsHandler(l *daemon, verdicts *decisions.Log) http.Handler {
+func metricsHandler(d *daemon) http.Handler {
 	state := &stateCollector{
-		verdicts: verdicts.Totals, networks: l.networks.Stats, budgets: l.networks.Budgets, containers: l.executor.Containers, processes: l.processes.Stats, quotas: l.quotas.Stats,
+		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, containers: d.executor.Containers, processes: d.processes.Stats, quotas: d.quotas.Stats,
 	}
-	return promhttp.HandlerFor(registry(l.metrics, state), promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
 }
 
 func registry(c *metrics, state *stateCollector) *prometheus.Registry {

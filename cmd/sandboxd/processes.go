@@ -8,20 +8,22 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // openProcesses reads the records of durable processes. What runs is found when the executor starts.
-func openProcesses(cfg config.Config, quotas *quota.Ledger, runner *sandbox.Runner, ports *process.Listeners, log zerolog.Logger) (*process.Manager, error) {
+func (d *daemon) openProcesses(cfg config.Config) error {
 	boot, err := process.HostBootID()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return process.Open(process.Config{
-		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: runner, LogDir: runner.Dir, Discard: runner.Discard, Clock: process.SystemClock{}, BootID: boot, Ports: ports,
-		Quotas: quotas, Bounds: processBounds(cfg), Log: log,
+	d.processes, err = process.Open(process.Config{
+		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir, Discard: d.runner.Discard,
+		Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas, Bounds: processBounds(cfg), Log: d.log,
 	})
+	if err == nil {
+		d.onClose(func() { endProcesses(d.processes, d.log) })
+	}
+	return err
 }
 
 func processBounds(cfg config.Config) process.Bounds {

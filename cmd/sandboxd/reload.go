@@ -6,47 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
-
-// daemon is the part of the service that its settings change while it runs.
-type daemon struct {
-	// read reads the settings anew. platform and facade are what they mean for the parts of these names.
-	read     func() (config.Config, error)
-	platform func(config.Config) (sandbox.PlatformConfig, error)
-	facade   func(config.Config, policy.EgressRules) sandbox.Config
-
-	logs      *logs
-	platforms *sandbox.Platforms
-	service   *sandbox.Service
-	executor  *dockerexec.Executor
-	networks  *egress.Egress
-	processes *process.Manager
-	runner    *sandbox.Runner
-	ports     *process.Listeners
-	quotas    *quota.Ledger
-	tokens    *access.Tokens // nil without TCP
-	metrics   *metrics
-	log       zerolog.Logger
-
-	cfg    atomic.Pointer[config.Config] // in force
-	loaded sandbox.Loaded                // of the goroutine that reloads
-}
 
 // hangUps are the signals by which an operator asks for settings and tokens to be read anew. One that comes while
 // the service starts is kept.
@@ -56,23 +24,15 @@ func hangUps() (came chan os.Signal, stop func()) {
 	return came, func() { signal.Stop(came) }
 }
 
-// follow reloads whenever asked to, until stop is called, which waits.
-func (d *daemon) follow(ctx context.Context, asked <-chan os.Signal) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			select {
-			case <-asked:
-				d.reload(ctx)
-			case <-ctx.Done():
-				return
-			}
+// reloadWhenever reloads whenever asked to, until ctx ends.
+func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
+	for {
+		select {
+		case <-asked:
+			d.reload(ctx)
+		case <-ctx.Done():
+			return
 		}
-	})
-	return func() {
-		cancel()
-		work.Wait()
 	}
 }
 
@@ -137,7 +97,7 @@ func (d *daemon) consider(ctx context.Context) (next reading, err error) {
 	if next.rules, err = egressRules(next.cfg); err != nil {
 		return next, err
 	}
-	if next.platform, err = d.platform(next.cfg); err != nil {
+	if next.platform, err = d.platformConfig(next.cfg); err != nil {
 		return next, err
 	}
 	// An engine or an image that is missing may come; a runtime does not by itself.
@@ -160,7 +120,8 @@ func (d *daemon) apply(r reading) error {
 	d.logs.use(next.Log)
 	d.platforms.Use(r.platform)
 	d.quotas.Use(quotas(next))
-	d.service.Use(d.facade(next, r.rules))
+	d.rootfs.Use(rootfsSettings(next))
+	d.resolver.Use(d.callSettings(next, r.rules))
 	d.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
 	d.processes.SetBounds(processBounds(next))
 	d.ports.SetRange(exposable(next))

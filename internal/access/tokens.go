@@ -163,7 +163,7 @@ func (e tokenEntry) read() (known, error) {
 		}
 		ids = append(ids, id)
 	}
-	k.caller.Users, k.caller.Token.Some = sandbox.Just(ids...), true
+	k.caller.Users, k.caller.Token.Some = sandbox.OnlyUsers(ids...), true
 	return k, nil
 }
 

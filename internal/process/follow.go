@@ -21,8 +21,8 @@ type Chunk struct {
 // given, and otherwise emit's error, the cause of ctx's end, or errdefs.ErrUnavailable when the service
 // shuts down.
 func (l *Log) Follow(ctx context.Context, emit func(Chunk) error) error {
-	changes := watchDir(l.dir)
-	defer changes.close()
+	watcher := watchDir(l.dir)
+	defer watcher.close()
 	for {
 		finished := false
 		select {
@@ -33,14 +33,14 @@ func (l *Log) Follow(ctx context.Context, emit func(Chunk) error) error {
 		if err := l.drain(ctx, emit); err != nil || finished {
 			return err
 		}
-		if err := l.wait(ctx, changes); err != nil {
+		if err := l.wait(ctx, watcher); err != nil {
 			return err
 		}
 	}
 }
 
 // wait blocks until there may be something new.
-func (l *Log) wait(ctx context.Context, changes *changes) error {
+func (l *Log) wait(ctx context.Context, watcher *dirWatcher) error {
 	slow := make(chan struct{})
 	stop := l.clock.AfterFunc(pollInterval, func() { close(slow) })
 	defer stop()
@@ -49,7 +49,7 @@ func (l *Log) wait(ctx context.Context, changes *changes) error {
 		return context.Cause(ctx)
 	case <-l.closing:
 		return errClosed
-	case <-changes.come:
+	case <-watcher.changed:
 	case <-l.finished:
 	case <-slow:
 	}

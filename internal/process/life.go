@@ -14,7 +14,7 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 	m.closed = true
 	m.mu.Unlock()
 	m.cancel(errClosed)
-	m.looks.stop()
+	m.queue.stop()
 	done := make(chan struct{})
 	go func() {
 		m.work.Wait()

@@ -357,7 +357,7 @@ func TestFollowWithoutWatches(t *testing.T) {
 	dir := logOf(t, "a\n")
 	l, finish := openLog(t, dir)
 	clock := l.clock.(*fakeClock)
-	deaf := &changes{come: make(chan struct{})}
+	deaf := &dirWatcher{changed: make(chan struct{})}
 	got := make(chan string, 10)
 	emit := func(c Chunk) error { got <- string(c.Bytes); return nil }
 	if err := l.drain(t.Context(), emit); err != nil || <-got != "a\n" {

@@ -67,7 +67,7 @@ type Manager struct {
 	closed    bool
 	processes map[string]*process // by id
 
-	looks looks // at the containers
+	queue reconcileQueue
 }
 
 // Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:

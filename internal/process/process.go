@@ -5,9 +5,9 @@
 // record.go says what is known of a process, store.go keeps it on disk and secrets.go what nobody may
 // read there. runner.go is what is asked of others. manager.go holds all processes and process.go one;
 // start.go and stop.go do what callers ask for, restart.go starts again what has ended, backoff.go says
-// when. reconcile.go holds the records against the containers that there are, when looks.go has it do so.
+// when. reconcile.go compares the records with the containers that there are, when queue.go has it do so.
 // life.go ends all that at last. log.go reads what a process has written, follow.go goes on reading, and
-// notify.go wakes it. expose.go is what can be seen from outside: whether it is ready, and its ports, at which
+// watcher.go wakes it. expose.go is what can be seen from outside: whether it is ready, and its ports, at which
 // listeners.go listens on the host's loopback (ports.go); relay.go carries the connections.
 //
 // For one process, one goroutine at a time decides: the one that has its turn. It keeps the turn over

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A look is one list of the containers there are, against which records are held. A record that has
-// changed since before the list was made is not held against it: it is looked at again.
+// Records are compared with a list of the containers that there are. A record that has changed since before the list was
+// made is not compared with it: it is put into the queue again.
 
 // Reconcile holds all records against the containers there are: it adopts what runs, records what has
 // ended, plans starts, removes containers that no record names, and begins to stop what ought not to
@@ -18,9 +18,9 @@ import (
 // fails is tried again by itself.
 func (m *Manager) Reconcile(ctx context.Context) error {
 	return m.attempt(ctx, func(ctx context.Context) error {
-		considered, err := m.look(ctx, every)
+		considered, err := m.list(ctx, every)
 		if err != nil {
-			m.askLater(every)
+			m.enqueueLater(every)
 			return err
 		}
 		considered.Wait()
@@ -35,18 +35,18 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 	})
 }
 
-// look lists the containers and has processes considered. It does not wait for that; the group that it
+// list lists the containers and has processes considered. It does not wait for that; the group that it
 // returns does.
-func (m *Manager) look(ctx context.Context, w asked) (*sync.WaitGroup, error) {
+func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error) {
 	before := map[*process]uint64{}
 	m.mu.Lock()
 	for id, p := range m.processes {
-		if w.has(id) {
+		if s.has(id) {
 			before[p] = p.generation
 		}
 	}
 	m.mu.Unlock()
-	if len(before) == 0 && !w.all {
+	if len(before) == 0 && !s.all {
 		return &sync.WaitGroup{}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -55,9 +55,7 @@ func (m *Manager) look(ctx context.Context, w asked) (*sync.WaitGroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the containers of processes: %w", err)
 	}
-	m.looks.mu.Lock()
-	m.looks.delay = 0
-	m.looks.mu.Unlock()
+	m.queue.listed()
 	found := map[string][]Instance{}
 	for _, i := range instances {
 		found[i.Process] = append(found[i.Process], i)
@@ -73,7 +71,7 @@ func (m *Manager) look(ctx context.Context, w asked) (*sync.WaitGroup, error) {
 		do(func(ctx context.Context) { m.consider(ctx, p, generation, found[p.id]) })
 	}
 	for _, i := range instances {
-		if w.all && !m.known(i.Process) {
+		if s.all && !m.known(i.Process) {
 			do(func(ctx context.Context) { m.removeStray(ctx, i) })
 		}
 	}
@@ -95,7 +93,7 @@ func (m *Manager) removeStray(ctx context.Context, i Instance) {
 		Msg("a container of a process that has no record is removed")
 	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
 		m.log.Error().Err(err).Str("process", i.Process).Msg("cannot remove the container of a process that has no record")
-		m.askLater(every)
+		m.enqueueLater(every)
 	}
 }
 
@@ -109,7 +107,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		return
 	}
 	if p.generation != generation {
-		m.ask(one(p.id))
+		m.enqueue(only(p.id))
 		return
 	}
 	r := p.record
@@ -155,7 +153,7 @@ func (m *Manager) adopt(p *process, i Instance) {
 		defer p.give()
 		if err := m.halt(ctx, p, unix.SIGTERM); err != nil && ctx.Err() == nil {
 			m.log.Warn().Err(err).Msg("a process that ought to be stopped still runs")
-			m.askLater(one(p.id))
+			m.enqueueLater(only(p.id))
 		}
 	})
 }
@@ -170,6 +168,6 @@ func (m *Manager) considerEnd(ctx context.Context, p *process, i Instance) {
 		m.conclude(ctx, p, Exit{}, vanished)
 	case ctx.Err() == nil:
 		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; it is tried again")
-		m.askLater(one(p.id))
+		m.enqueueLater(only(p.id))
 	}
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 var recordSpecs = flag.Bool("record", false, "write testdata/specs.json anew: the containers that run are replaced then")
@@ -22,25 +24,27 @@ var recordSpecs = flag.Bool("record", false, "write testdata/specs.json anew: th
 // version of the service only if that makes the same Spec for its calls.
 func TestSpecsStayTheSame(t *testing.T) {
 	s := newService(t, nil, "")
-	cfg := s.cfg().Config
-	root := filepath.Dir(cfg.UsersDir)
-	cfg.AllowedMountRoots = []string{root}
-	cfg.EventsSocket = filepath.Join(root, "control.sock")
+	cfg := *s.cfg()
+	root := filepath.Dir(s.usersDir())
+	socket := filepath.Join(root, "control.sock")
+	s.resolver.rootfs.Use(rootfs.Config{
+		UsersDir: s.usersDir(), AllowedMountRoots: []string{root}, EventsSocket: socket, HomeOwners: rootfs.Owners{UID: testUID, GID: testGID},
+	})
 	cfg.MaxDomains = 100
 	cfg.LocalUsers = map[string]bool{"bob": true}
 	cfg.Decisions = decisions.New(10)
-	s.Use(cfg)
+	s.resolver.Use(cfg)
 	platform := fakePlatform()
 	platform.Settings.EventsRuntime = "runc"
-	s.platforms.Use(platform)
-	home := filepath.Join(cfg.UsersDir, "alice", "home")
+	s.resolver.platforms.Use(platform)
+	home := filepath.Join(s.usersDir(), "alice", "home")
 	for _, dir := range []string{home + "/project/apps/crm/data", home + "/project/vault", home + "/.ssh", root + "/data/sub", root + "/skills"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	secret := home + "/.ssh/id"
-	if err := firstError(os.WriteFile(secret, []byte("key"), 0o600), os.Link(secret, home+"/project/copy"), os.WriteFile(cfg.EventsSocket, nil, 0o600),
+	if err := errors.Join(os.WriteFile(secret, []byte("key"), 0o600), os.Link(secret, home+"/project/copy"), os.WriteFile(socket, nil, 0o600),
 		os.Chown(home, testUID, testGID), os.WriteFile(home+"/.netrc", []byte("password"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -62,21 +66,20 @@ func TestSpecsStayTheSame(t *testing.T) {
 		return dockerexec.Result{}, nil
 	}}
 	for _, call := range []struct {
-		id string
-		r  Request
+		id    string
+		asked Confinement
 	}{
-		{"agent", Request{}},
-		{"agent", Request{Permissions: []string{"@workspace", "@network", "@write:/home/out"}, AllowedDomains: []string{"b.example.org", "*.a.example.org"}}},
-		{"agent", Request{Permissions: []string{"@workspace", "@write:/mnt/data/sub", "@events"}}},
-		{"agent", Request{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: Restrictions{
+		{"agent", Confinement{}},
+		{"agent", Confinement{Permissions: []string{"@workspace", "@network", "@write:/home/out"}, AllowedDomains: []string{"b.example.org", "*.a.example.org"}}},
+		{"agent", Confinement{Permissions: []string{"@workspace", "@write:/mnt/data/sub", "@events"}}},
+		{"agent", Confinement{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: Restrictions{
 			DenyRead: []string{"/home/project/vault", "/home/project/later/in"}, DenyWrite: []string{"/home/project/apps"},
 		}}},
-		{"app", Request{}},
-		{"bobs", Request{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"c.example.org"}}},
+		{"app", Confinement{}},
+		{"bobs", Confinement{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"c.example.org"}}},
 	} {
-		call.r.Command = "true"
-		if _, err := s.Exec(t.Context(), call.id, call.r, nil); err != nil {
-			t.Fatalf("%+v: %v", call.r, err)
+		if _, err := s.Exec(t.Context(), call.id, Request{Command: "true", Confinement: call.asked}, nil); err != nil {
+			t.Fatalf("%+v: %v", call.asked, err)
 		}
 	}
 	compareWithRecorded(t, "testdata/specs.json", root, specs)

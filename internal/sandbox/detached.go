@@ -30,9 +30,9 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 	if err != nil {
 		return nil, err
 	}
-	c := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	command := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
 	log := zerolog.Ctx(ctx)
-	return s.detached.Start(c, func(ctx context.Context, e *Detached) (Result, error) {
+	return s.detached.Start(command, func(ctx context.Context, e *Detached) (Result, error) {
 		ctx = log.WithContext(ctx)
 		if stdin {
 			r.Stdin = e.Input.Stdin()

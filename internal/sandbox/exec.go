@@ -24,15 +24,7 @@ type Request struct {
 	Argv    []string
 	// Login makes the shell a login shell. It goes with Command.
 	Login bool
-	// Permissions are the call's grants, as tags.
-	Permissions []string
-	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
-	// presets of such patterns. They go with @network.
-	AllowedDomains, PackageManagers []string
-	Restrictions
-	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
-	// home, and for the state /tmp where not all of the home can be written.
-	Home string
+	Confinement
 	// Cwd is relative to the working directory, or absolute and in it; empty is the working
 	// directory.
 	Cwd string
@@ -59,14 +51,6 @@ type Request struct {
 	Refused func(decisions.Summary)
 }
 
-// Restrictions are what a call gives up of what it would get otherwise. They win over all that it asks for.
-type Restrictions struct {
-	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
-	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
-	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
-	DenyRead, DenyWrite, DeniedDomains []string
-}
-
 // Result is how a command ended.
 type Result struct {
 	dockerexec.Result
@@ -80,7 +64,7 @@ type Result struct {
 	MoreRefused int
 }
 
-// Failed says that the command did not simply succeed.
+// Failed reports whether the command did anything but succeed.
 func (r Result) Failed() bool {
 	return r.ExitCode != 0 || r.Signal != 0 || r.TimedOut || r.CommandFault != ""
 }
@@ -110,15 +94,19 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		return Result{}, fmt.Errorf("cannot run the command: %w", err)
 	}
 	defer done()
-	command, err := s.command(box, r)
+	c, err := s.resolver.resolve(box, r.Confinement)
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions})
+	command, err := c.command(r)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.makeTmpHome(ctx, p); err != nil {
+	p, err := s.resolver.plan(ctx, c, false)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := makeTmpHome(ctx, s.resolver, s.executor, p); err != nil {
 		return Result{}, err
 	}
 	command.Token = s.token
@@ -149,37 +137,32 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 }
 
 // command checks a request and makes it a command without its environment.
-func (s *Service) command(box Sandbox, r Request) (dockerexec.Command, error) {
-	cfg := s.cfg()
-	c := dockerexec.Command{
+func (c *call) command(r Request) (dockerexec.Command, error) {
+	command := dockerexec.Command{
 		Argv: r.Argv, Shell: r.Command, Login: r.Login, Stdin: r.Stdin, Signals: r.Signals,
 		Terminal: r.Terminal, Resizes: r.Resizes,
-		Grace: cfg.KillGrace, MaxOutput: r.MaxOutput,
+		Grace: c.cfg.KillGrace, MaxOutput: r.MaxOutput,
 	}
 	if err := checkCommand(r); err != nil {
-		return c, err
+		return command, err
 	}
 	var most time.Duration
-	if c.Timeout, most = r.timeout(cfg); c.Timeout <= 0 || c.Timeout > most {
-		return c, errs.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", c.Timeout.Milliseconds(), most.Milliseconds())
+	if command.Timeout, most = r.timeout(c.cfg); command.Timeout <= 0 || command.Timeout > most {
+		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", command.Timeout.Milliseconds(), most.Milliseconds())
 	}
-	paths, err := s.paths(box)
+	cwd, err := c.path(r.Cwd)
 	if err != nil {
-		return c, err
+		return command, errs.Invalid("cwd: %v", err)
 	}
-	cwd, err := resolve(paths, box.WorkingDir, r.Cwd)
-	if err != nil {
-		return c, errs.Invalid("cwd: %v", err)
+	if !cwd.Within(c.WorkingDir) && !c.holds(cwd) {
+		return command, errs.Denied("cwd %q is outside of the working directory %s, and in no further mount", cwd, c.WorkingDir)
 	}
-	if !cwd.Within(box.WorkingDir) && !box.mounts(cwd) {
-		return c, errs.Denied("cwd %q is outside of the working directory %s, and in no further mount", cwd, box.WorkingDir)
-	}
-	c.Cwd = cwd.String()
-	return c, nil
+	command.Cwd = cwd.String()
+	return command, nil
 }
 
 // timeout is how long a command may take, and how long it might at most.
-func (r Request) timeout(cfg *settings) (timeout, most time.Duration) {
+func (r Request) timeout(cfg *Config) (timeout, most time.Duration) {
 	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
 	if r.Terminal != nil { // somebody sits there
 		timeout, most = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout

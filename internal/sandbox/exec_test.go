@@ -99,7 +99,7 @@ func TestDirectoriesToRunIn(t *testing.T) {
 		{"on the host", "HOST/alice/home/project/src", "/home/project/src"},
 	} {
 		_, command, result := ran(t, "/home/project", func(s *Service) Request {
-			return Request{Command: "ls", Cwd: strings.Replace(tt.cwd, "HOST", s.cfg().UsersDir, 1)}
+			return Request{Command: "ls", Cwd: strings.Replace(tt.cwd, "HOST", s.usersDir(), 1)}
 		})
 		if command.Cwd != tt.want || result.Cwd != tt.want {
 			t.Errorf("%s: command in %q, result in %q, want %q", tt.name, command.Cwd, result.Cwd, tt.want)
@@ -111,7 +111,7 @@ func TestDirectoriesToRunIn(t *testing.T) {
 func TestAnotherUsersHomeIsOutside(t *testing.T) {
 	s := newService(t, nil, "")
 	for _, cwd := range []string{"/bob/home", "/alice/home/../../bob/home", "/alice2/home", "/alice"} {
-		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.cfg().UsersDir + cwd}, nil)
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.usersDir() + cwd}, nil)
 		if !cerrdefs.IsPermissionDenied(err) {
 			t.Errorf("%s: %v", cwd, err)
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.
@@ -71,15 +75,60 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	}
 	executor.t = t
 	root := t.TempDir()
-	s := New(Config{
-		UsersDir: filepath.Join(root, "users"), HomeOwners: Owners{UID: testUID, GID: testGID},
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxOutput: 1000,
-		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
-	}, open(t, filepath.Join(root, "sandboxes")), NewPlatforms(fakePlatform()), executor, zerolog.Nop())
+	s := New(newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root))
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// newResolver makes a Resolver for homes as cfg says.
+func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
+	t.Helper()
+	cfg.HomeOwners = rootfs.Owners{UID: testUID, GID: testGID}
+	return NewResolver(Config{
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxOutput: 1000,
+		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
+	}, open(t, filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes")), rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform()), zerolog.Nop())
+}
+
+// openProcesses has no processes, and none can be started.
+func openProcesses(t testing.TB, root string) *process.Manager {
+	t.Helper()
+	ports := process.NewListeners(process.PortRange{}, zerolog.Nop())
+	t.Cleanup(ports.Shutdown)
+	processes, err := process.Open(process.Config{
+		Dir: filepath.Join(root, "processes"), Runner: &Runner{}, LogDir: func(process.Record) string { return root }, Discard: func(process.Record) error { return nil },
+		Clock: process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return processes
+}
+
+// planFor is the plan of a call to sandbox "agent".
+func planFor(t testing.TB, s *Service, asked Confinement) plan {
+	t.Helper()
+	c, err := s.call("agent", asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.resolver.plan(t.Context(), c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// usersDir is where the homes are.
+func (s *Service) usersDir() string { return s.resolver.rootfs.UsersDir() }
+
+// allowMounts lets further mounts be in roots.
+func (s *Service) allowMounts(own []string, roots ...string) {
+	s.resolver.rootfs.Use(rootfs.Config{
+		UsersDir: s.usersDir(), AllowedMountRoots: roots, OwnPlaces: own, HomeOwners: rootfs.Owners{UID: testUID, GID: testGID},
+	})
 }
 
 func user(t *testing.T, name string) UserID {
@@ -89,4 +138,19 @@ func user(t *testing.T, name string) UserID {
 		t.Fatal(err)
 	}
 	return u
+}
+
+func checkNoLeftovers(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	if strings.Join(names, " ") != strings.Join(want, " ") {
+		t.Errorf("in the user's folder: %q, want %q", names, want)
+	}
 }

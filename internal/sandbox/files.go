@@ -10,6 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 // Write writes a file whole, or appends to it. A reader sees the old content or the new; after a fault
@@ -38,11 +39,7 @@ func (s *Service) Upload(ctx context.Context, id string, r UploadRequest) (Writt
 }
 
 func (s *Service) write(ctx context.Context, id, written string, how hostfs.How, body io.Reader) (Written, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return Written{}, err
-	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "write", mode: policy.Writable, absolute: true})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "write", mode: policy.Writable, absolute: true})
 	if err != nil {
 		return Written{}, err
 	}
@@ -59,7 +56,7 @@ func (s *Service) write(ctx context.Context, id, written string, how hostfs.How,
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
-	return Written{Bytes: n, ResolvedPath: t.resolved(), SandboxPath: display(t.path)}, nil
+	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
 // copyBuffer is how much of an upload is in memory.
@@ -67,11 +64,7 @@ const copyBuffer = 256 << 10
 
 // Download opens a file; the caller closes it.
 func (s *Service) Download(ctx context.Context, id, written string) (Download, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return Download{}, err
-	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "read", mode: policy.ReadOnly})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "read", mode: policy.ReadOnly})
 	if err != nil {
 		return Download{}, err
 	}
@@ -88,14 +81,10 @@ const maxEntries = 10_000
 
 // ListDir lists a directory by name. What is hidden is not in it.
 func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return Listing{}, err
-	}
 	if written == "" {
 		written = "."
 	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "list", mode: policy.ReadOnly})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "list", mode: policy.ReadOnly})
 	if err != nil {
 		return Listing{}, err
 	}
@@ -114,8 +103,8 @@ func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, err
 	return list, nil
 }
 
-// shows says whether a name in a directory is to be seen.
-func (t spot) shows(name string) bool {
+// shows reports whether a name in a directory is to be seen.
+func (t fileTarget) shows(name string) bool {
 	child, err := t.path.Resolve("./" + name)
 	if err != nil {
 		return true // a name that no path of ours can hold hides nothing
@@ -126,11 +115,7 @@ func (t spot) shows(name string) bool {
 
 // Stat describes what is at a path, which may be a symbolic link.
 func (s *Service) Stat(ctx context.Context, id, written string) (Entry, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return Entry{}, err
-	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "look at", mode: policy.ReadOnly})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "look at", mode: policy.ReadOnly})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -149,11 +134,7 @@ func entry(i hostfs.Info) Entry {
 
 // Mkdir makes a directory, with parents also those above it.
 func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) error {
-	box, err := s.Get(id)
-	if err != nil {
-		return err
-	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "make", mode: policy.Writable, absolute: true})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "make", mode: policy.Writable, absolute: true})
 	if err != nil {
 		return err
 	}
@@ -163,11 +144,7 @@ func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) e
 
 // Remove removes a file, or with recursive a directory and all that is in it.
 func (s *Service) Remove(ctx context.Context, id, written string, recursive bool) error {
-	box, err := s.Get(id)
-	if err != nil {
-		return err
-	}
-	t, err := s.locate(ctx, box, "path", written, want{doing: "remove", mode: policy.Writable, absolute: true, whole: true})
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "remove", mode: policy.Writable, absolute: true, whole: true})
 	if err != nil {
 		return err
 	}
@@ -177,17 +154,13 @@ func (s *Service) Remove(ctx context.Context, id, written string, recursive bool
 
 // Move renames a file or directory within one mount.
 func (s *Service) Move(ctx context.Context, id string, r MoveRequest) error {
-	box, err := s.Get(id)
-	if err != nil {
-		return err
-	}
-	w := want{doing: "move", mode: policy.Writable, absolute: true, whole: true}
-	from, err := s.locate(ctx, box, "from", r.From, w)
+	check := accessCheck{doing: "move", mode: policy.Writable, absolute: true, whole: true}
+	from, err := s.target(ctx, id, "from", r.From, check)
 	if err != nil {
 		return err
 	}
 	defer from.close()
-	to, err := s.locate(ctx, box, "to", r.To, w)
+	to, err := s.target(ctx, id, "to", r.To, check)
 	if err != nil {
 		return err
 	}
@@ -199,19 +172,17 @@ func (s *Service) Move(ctx context.Context, id string, r MoveRequest) error {
 }
 
 // Explain says what a call would get, and why, before anything runs; nothing is made for it.
-func (s *Service) Explain(ctx context.Context, id string, r ExplainRequest) (Explanation, error) {
-	box, err := s.Get(id)
+func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Explanation, error) {
+	c, err := s.call(id, asked)
 	if err != nil {
 		return Explanation{}, err
 	}
-	p, err := s.plan(ctx, box, ask{
-		tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions, look: true,
-	})
+	p, err := s.resolver.plan(ctx, c, true)
 	if err != nil {
 		return Explanation{}, err
 	}
 	e := Explanation{
-		User: box.User.id, WorkingDir: box.WorkingDir.String(), Runtime: p.spec.Runtime(),
+		User: c.User.id, WorkingDir: c.WorkingDir.String(), Runtime: p.spec.Runtime(),
 		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
 		Fingerprint: string(p.spec.Fingerprint()),
 	}
@@ -219,10 +190,10 @@ func (s *Service) Explain(ctx context.Context, id string, r ExplainRequest) (Exp
 		e.Places = append(e.Places, Place{Path: region.Path.String(), Mode: region.Mode.String(), Why: region.Why})
 	}
 	if p.decision.Events {
-		e.Events = "the engine's control socket at " + EventsPath
+		e.Events = "the engine's control socket at " + rootfs.EventsPath
 	}
-	for _, c := range s.executor.Containers() {
-		e.Warm = e.Warm || (string(c.Fingerprint) == e.Fingerprint && c.State != "starting")
+	for _, container := range s.executor.Containers() {
+		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint && container.State != "starting")
 	}
 	return e, nil
 }

@@ -46,10 +46,10 @@ func TestWhatAReadFinds(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	write("/home/a/b/text", "one\ntwo\n")
-	for _, path := range []string{"a/b/text", "./a/../a/b/text", "~/a/b/text", "/home/a/b/text", "/home/a/b/text/", s.cfg().UsersDir + "/alice/home/a/b/text"} {
+	for _, path := range []string{"a/b/text", "./a/../a/b/text", "~/a/b/text", "/home/a/b/text", "/home/a/b/text/", s.usersDir() + "/alice/home/a/b/text"} {
 		got, err := s.Read(ctx, "agent", ReadRequest{Path: path})
 		if err != nil || got.Type != ReadText || string(got.Content) != "one\ntwo\n" || got.DisplayPath != "~/a/b/text" ||
-			got.ResolvedPath != s.cfg().UsersDir+"/alice/home/a/b/text" || got.TotalLines != 2 {
+			got.ResolvedPath != s.usersDir()+"/alice/home/a/b/text" || got.TotalLines != 2 {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
 	}
@@ -61,11 +61,11 @@ func TestWhatAReadFinds(t *testing.T) {
 func TestFileCallsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "/home/project")
 	ctx := t.Context()
-	home := filepath.Join(s.cfg().UsersDir, "alice/home")
+	home := filepath.Join(s.usersDir(), "alice/home")
 	if _, err := s.Write(ctx, "agent", WriteRequest{Path: "/home/project/file", Content: []byte("old")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := firstError(os.Mkdir(home+"/.ssh", 0o755), os.WriteFile(home+"/.ssh/id", []byte("secret"), 0o644),
+	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.WriteFile(home+"/.ssh/id", []byte("secret"), 0o644),
 		os.Symlink(".ssh/id", home+"/project/link"), os.Mkdir(home+"/apps", 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestFileCallsThatAreRefused(t *testing.T) {
 		{"move what is denied", s.Move(ctx, "agent", MoveRequest{From: "~/.ssh/id", To: "~/project/id"}), cerrdefs.IsPermissionDenied, "deny list"},
 		{"make outside", s.Mkdir(ctx, "agent", "/home/other", true), cerrdefs.IsPermissionDenied, "/other"},
 	} {
-		if !tt.class(tt.err) || !strings.Contains(tt.err.Error(), tt.message) || strings.Contains(tt.err.Error(), s.cfg().UsersDir+"/alice/") {
+		if !tt.class(tt.err) || !strings.Contains(tt.err.Error(), tt.message) || strings.Contains(tt.err.Error(), s.usersDir()+"/alice/") {
 			t.Errorf("%s: %v, want %s", tt.name, tt.err, tt.message)
 		}
 	}
@@ -122,7 +122,7 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "alice/home"))
+	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home"))
 	if w, err := s.Upload(t.Context(), "agent", UploadRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
 		t.Errorf("%+v, %v", w, err)
 	}
@@ -130,11 +130,11 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 
 func TestListingsHideWhatIsHidden(t *testing.T) {
 	s := newService(t, nil, "")
-	home := filepath.Join(s.cfg().UsersDir, "alice/home")
+	home := filepath.Join(s.usersDir(), "alice/home")
 	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/a\xff", Content: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := firstError(os.Mkdir(home+"/.ssh", 0o755), os.MkdirAll(home+"/.config/gh", 0o755), os.MkdirAll(home+"/apps/mail", 0o755)); err != nil {
+	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.MkdirAll(home+"/.config/gh", 0o755), os.MkdirAll(home+"/apps/mail", 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	list, err := s.ListDir(t.Context(), "agent", "")
@@ -166,11 +166,11 @@ func TestExplanationsMakeNothing(t *testing.T) {
 		ran = spec
 		return dockerexec.Result{}, nil
 	}}, "/home/project")
-	e, err := s.Explain(t.Context(), "agent", ExplainRequest{Permissions: []string{"@workspace"}})
+	e, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "alice/home"))
+	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home"))
 	modes := map[string]string{}
 	for _, p := range e.Places {
 		modes[p.Path] = p.Mode
@@ -183,10 +183,10 @@ func TestExplanationsMakeNothing(t *testing.T) {
 			t.Errorf("%s is %q, want %q", path, modes[path], want)
 		}
 	}
-	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Permissions: []string{"@workspace"}}, nil); err != nil {
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: []string{"@workspace"}}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.Explain(t.Context(), "agent", ExplainRequest{Permissions: []string{"@workspace"}})
+	again, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
 	if err != nil || again.Fingerprint != string(ran.Fingerprint()) {
 		t.Errorf("explained %s, ran %s, %v", again.Fingerprint, ran.Fingerprint(), err)
 	}

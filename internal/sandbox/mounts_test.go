@@ -1,21 +1,20 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
-
-	"github.com/rs/zerolog"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 func TestFurtherMountsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "")
-	users := s.cfg().UsersDir
-	s.cfg().AllowedMountRoots = []string{users, "/srv/data", "/var/lib/own", "/run"}
-	s.cfg().own = []string{"/var/lib/own/data", "/run/own/socket"}
+	users := s.usersDir()
+	s.allowMounts([]string{"/var/lib/own/data", "/run/own/socket"}, users, "/srv/data", "/var/lib/own", "/run")
 	for _, tt := range []struct {
 		name, source, target string
 		class                func(error) bool
@@ -64,7 +63,7 @@ func TestFurtherMountsThatAreRefused(t *testing.T) {
 	if _, _, err := s.Put("mounts", Registration{UserID: "alice", SkillsDir: users + "/bob/home"}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("skills: %v", err)
 	}
-	s.cfg().AllowedMountRoots = []string{}
+	s.allowMounts(nil)
 	if _, _, err := s.Put("mounts", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/data", Target: "/mnt/d"}}}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("no roots are not all roots: %v", err)
 	}
@@ -74,27 +73,20 @@ func TestFurtherMountsThatAreRefused(t *testing.T) {
 func TestLinksOfTheOperators(t *testing.T) {
 	dir := t.TempDir()
 	real, named := filepath.Join(dir, "disk"), filepath.Join(dir, "data")
-	if err := firstError(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
+	if err := errors.Join(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
 		t.Fatal(err)
 	}
-	old := newService(t, nil, "")
-	cfg := old.cfg().Config
-	cfg.UsersDir, cfg.AllowedMountRoots = named+"/users", []string{real}
-	s := New(cfg, old.registry, old.platforms, old.executor, zerolog.Nop())
+	s := New(newResolver(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir))
+	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", Mounts: []MountRequest{{Source: real + "/users/bob/home/.ssh", Target: "/mnt/x"}}}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("another name for a home: %v", err)
 	}
 	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/x", Content: []byte("x")}); err != nil {
 		t.Error(err)
 	}
-	box, err := s.Get("agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.plan(t.Context(), box, ask{tags: []string{"@write:" + named + "/users/alice/home/sub"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := planFor(t, s, Confinement{Permissions: []string{"@write:" + named + "/users/alice/home/sub"}})
 	for _, m := range p.spec.Mounts {
 		if !strings.HasPrefix(m.Source, real+"/users/alice/home") {
 			t.Errorf("%s is mounted from %s, behind a link", m.Target, m.Source)

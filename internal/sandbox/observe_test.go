@@ -63,9 +63,9 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 				return tt.result, tt.err
 			}}, "")
 			w := &witness{}
-			cfg := s.cfg().Config
+			cfg := *s.cfg()
 			cfg.Observer = w
-			s.Use(cfg)
+			s.resolver.Use(cfg)
 			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
 			if w.began != 1 || len(w.events) != 1 {
 				t.Fatalf("%d began, %d ended", w.began, len(w.events))
@@ -89,9 +89,9 @@ func TestUseWhileCallsAreMade(t *testing.T) {
 		}
 		return dockerexec.Result{}, nil
 	}}, "")
-	cfg := s.cfg().Config
+	cfg := *s.cfg()
 	cfg.Quotas = nil
-	s.Use(cfg)
+	s.resolver.Use(cfg)
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
@@ -104,12 +104,12 @@ func TestUseWhileCallsAreMade(t *testing.T) {
 	}
 	for i := range 200 {
 		cfg.DefaultTimeout, cfg.KillGrace = time.Duration(30*(i%3+1))*time.Second, time.Duration(2*(i%3+1))*time.Second
-		s.Use(cfg)
+		s.resolver.Use(cfg)
 	}
 	calls.Wait()
 	minute := time.Minute
 	cfg.MaxTimeout = 30 * time.Second
-	s.Use(cfg)
+	s.resolver.Use(cfg)
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Timeout: &minute}, nil); !cerrdefs.IsInvalidArgument(err) {
 		t.Errorf("beyond the timeout of now: %v", err)
 	}

@@ -20,15 +20,8 @@ func BenchmarkPlan(b *testing.B) {
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			s := newService(b, nil, "")
-			box, err := s.Get("agent")
-			if err != nil {
-				b.Fatal(err)
-			}
 			for b.Loop() {
-				p, err := s.plan(b.Context(), box, ask{tags: tt.tags})
-				if err != nil {
-					b.Fatal(err)
-				}
+				p := planFor(b, s, Confinement{Permissions: tt.tags})
 				p.spec.Fingerprint()
 			}
 		})
@@ -40,7 +33,7 @@ func BenchmarkView(b *testing.B) {
 	s := newService(b, nil, "")
 	r := Registration{UserID: "alice"}
 	var tags []string
-	s.cfg().AllowedMountRoots = []string{"/"}
+	s.allowMounts(nil, "/")
 	shared := b.TempDir()
 	for i := range 20 {
 		name := fmt.Sprintf("d%d", i)
@@ -54,17 +47,10 @@ func BenchmarkView(b *testing.B) {
 	for i := range 30 {
 		tags = append(tags, fmt.Sprintf("@write:/home/a/%d", i))
 	}
-	if _, _, err := s.Put("many", r); err != nil {
+	if _, _, err := s.Put("agent", r); err != nil {
 		b.Fatal(err)
 	}
-	box, err := s.Get("many")
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := s.plan(b.Context(), box, ask{tags: tags})
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := planFor(b, s, Confinement{Permissions: tags})
 	b.Run("fingerprint", func(b *testing.B) {
 		for b.Loop() {
 			p.spec.Fingerprint()
@@ -72,9 +58,7 @@ func BenchmarkView(b *testing.B) {
 	})
 	b.Run("plan", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := s.plan(b.Context(), box, ask{tags: tags}); err != nil {
-				b.Fatal(err)
-			}
+			planFor(b, s, Confinement{Permissions: tags})
 		}
 	})
 }

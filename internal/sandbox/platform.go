@@ -125,3 +125,6 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	p.present = &present
 	return present, nil
 }
+
+// isGVisor reports whether a runtime is gVisor, which does not start with too many mounts.
+func (p platform) isGVisor(runtime string) bool { return slices.Contains(p.gvisors, runtime) }

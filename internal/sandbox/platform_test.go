@@ -89,13 +89,13 @@ func TestPlatformIsKeptUntilForget(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	s := newService(t, nil, "")
-	if got, want := s.Health(t.Context()), (Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1", UsersDir: s.cfg().UsersDir, MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
+	if got, want := s.Health(t.Context()), (Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	cfg := fakePlatform()
 	cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errors.New("no engine: start it") }
-	s.platforms = NewPlatforms(cfg)
-	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.cfg().UsersDir, MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
+	s.resolver.platforms = NewPlatforms(cfg)
+	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
 	// Without an engine nothing starts, and the caller is told the same.

@@ -17,14 +17,12 @@ import (
 // Request do.
 type ProcessRequest struct {
 	// Name is for people.
-	Name                            string
-	Command                         string
-	Argv                            []string
-	Login                           bool
-	Permissions                     []string
-	AllowedDomains, PackageManagers []string
-	Restrictions
-	Home, Cwd    string
+	Name    string
+	Command string
+	Argv    []string
+	Login   bool
+	Confinement
+	Cwd          string
 	Env, Secrets map[string]string
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool
@@ -33,21 +31,18 @@ type ProcessRequest struct {
 	Expose []process.Port
 }
 
-// UseProcesses sets who keeps the durable processes. It is called once, before any call on them.
-func (s *Service) UseProcesses(m *process.Manager) { s.processes = m }
-
 // StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs.
 // Faults of the request are found before anything is started. The notices say what was changed of it.
 func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest) (process.Record, []string, error) {
-	box, err := s.Get(id)
+	c, err := s.call(id, r.Confinement)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	command, err := s.command(box, Request{Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Env: r.Env, Secrets: r.Secrets})
+	command, err := c.command(Request{Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Env: r.Env, Secrets: r.Secrets})
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	p, err := s.plan(ctx, box, ask{tags: r.Permissions, home: r.Home, domains: r.AllowedDomains, managers: r.PackageManagers, less: r.Restrictions})
+	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -60,7 +55,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 		grants = []string{}
 	}
 	return s.processes.Start(ctx, process.New{
-		UserID: box.User.id, SandboxID: box.ID.String(), Token: s.token, Name: r.Name,
+		UserID: c.User.id, SandboxID: c.ID.String(), Token: s.token, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env, Secrets: r.Secrets,
 		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
 		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,

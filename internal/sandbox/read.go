@@ -33,8 +33,7 @@ var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 // Read returns a file's content: a picture that agents can look at, text cut to what they can take in,
 // or on request all of it.
 func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResult, error) {
-	box, err := s.Get(id)
-	if err != nil {
+	if _, err := s.Get(id); err != nil {
 		return ReadResult{}, err
 	}
 	if (r.Offset != 0 || r.Limit != 0) && r.Binary {
@@ -43,7 +42,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	if r.Offset < 0 || r.Limit < 0 {
 		return ReadResult{}, errs.Invalid("offset %d and limit %d cannot be negative", r.Offset, r.Limit)
 	}
-	t, err := s.locate(ctx, box, "path", r.Path, want{doing: "read", mode: policy.ReadOnly})
+	t, err := s.target(ctx, id, "path", r.Path, accessCheck{doing: "read", mode: policy.ReadOnly})
 	if err != nil {
 		return ReadResult{}, err
 	}
@@ -53,7 +52,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 		return ReadResult{}, t.failed("read", err)
 	}
 	defer file.Close()
-	result := ReadResult{Bytes: file.Size(), ResolvedPath: t.resolved(), DisplayPath: display(t.path)}
+	result := ReadResult{Bytes: file.Size(), ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
 	return result, t.failed("read", result.fill(file, r))
 }
 
@@ -61,7 +60,7 @@ func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
 	head := make([]byte, min(sniffed, file.Size()+1))
 	n, err := io.ReadFull(file, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return pathless(err)
+		return errs.WithoutPath(err)
 	}
 	head = head[:n]
 	whole := io.MultiReader(bytes.NewReader(head), file)
@@ -98,7 +97,7 @@ func (out *ReadResult) take(file io.Reader) error {
 	}
 	content := bytes.NewBuffer(make([]byte, 0, out.Bytes+bytes.MinRead))
 	if _, err := content.ReadFrom(io.LimitReader(file, maxWhole)); err != nil {
-		return pathless(err)
+		return errs.WithoutPath(err)
 	}
 	out.Content, out.Bytes = content.Bytes(), int64(content.Len())
 	return nil
@@ -131,7 +130,7 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 	for {
 		size, part, err := w.line(file, total+1)
 		if err != nil && err != io.EOF {
-			return pathless(err)
+			return errs.WithoutPath(err)
 		}
 		if size > 0 {
 			total++

@@ -15,9 +15,9 @@ func denial(name string) decisions.Decision {
 func TestRefusalsAreToldAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, nil, "")
-		cfg := s.cfg().Config
+		cfg := *s.cfg()
 		cfg.Decisions = decisions.New(10)
-		s.Use(cfg)
+		s.resolver.Use(cfg)
 		var told []string
 		r := s.refusals("c", func(line decisions.Summary) { told = append(told, line.Name) })
 		s.cfg().Decisions.Add(denial("early.org"))
@@ -46,9 +46,9 @@ func TestRefusalsAreToldAsTheyCome(t *testing.T) {
 
 func TestNobodyToTell(t *testing.T) {
 	s := newService(t, nil, "")
-	cfg := s.cfg().Config
+	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
-	s.Use(cfg)
+	s.resolver.Use(cfg)
 	r := s.refusals("c", nil)
 	r.start(t.Context())
 	s.cfg().Decisions.Add(denial("a.org"))

@@ -21,7 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Sandbox is what an engine has registered for an agent.
+// Sandbox is what a caller has registered for an agent.
 type Sandbox struct {
 	ID         ID
 	User       UserID
@@ -46,10 +46,10 @@ type Mount struct {
 }
 
 // Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
-// concurrent use. To one that Among has made, those of other users do not exist.
+// concurrent use. In one that Scoped has returned, those of other users do not exist.
 type Registry struct {
 	*records
-	among Users       // whose sandboxes there are
+	scope Users       // whose sandboxes there are
 	token quota.Token // by which sandboxes are registered here
 }
 
@@ -110,7 +110,7 @@ func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Regist
 		records: &records{
 			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
 		},
-		among: Everyone(),
+		scope: Everyone(),
 	}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
@@ -215,23 +215,23 @@ func (s Sandbox) same(other Sandbox) bool {
 		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
 }
 
-// Among is the registry for callers who act for some users alone, or by a token.
-func (r *Registry) Among(users Users, token quota.Token) *Registry {
-	return &Registry{records: r.records, among: users, token: token}
+// Scoped returns the registry for callers who act for some users alone, or by a token.
+func (r *Registry) Scoped(users Users, token quota.Token) *Registry {
+	return &Registry{records: r.records, scope: users, token: token}
 }
 
 // Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
 // its user: another one is a conflict.
 func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
-	if !r.among.Has(s.User) {
-		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.among)
+	if !r.scope.Has(s.User) {
+		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
 	old, exists := r.sandboxes[s.ID]
 	if exists {
-		if !r.among.Has(old.User) {
+		if !r.scope.Has(old.User) {
 			return Sandbox{}, false, errs.NotFound("sandbox %q is not this caller's: take another id", s.ID)
 		}
 		if old.User != s.User {
@@ -257,7 +257,7 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		if !exists {
 			give()
 		}
-		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, pathless(err))
+		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
 	}
 	r.sandboxes[s.ID], r.give[s.ID] = s, give
 	clear(r.appRoots)
@@ -291,7 +291,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
-	if !ok || !r.among.Has(s.User) {
+	if !ok || !r.scope.Has(s.User) {
 		return Sandbox{}, errs.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
 	}
 	return s, nil
@@ -301,7 +301,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 func (r *Registry) Delete(id ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, ok := r.sandboxes[id]; !ok || !r.among.Has(s.User) {
+	if s, ok := r.sandboxes[id]; !ok || !r.scope.Has(s.User) {
 		return errs.NotFound("sandbox %q is not registered", id)
 	}
 	err := os.Remove(r.file(id))
@@ -309,7 +309,7 @@ func (r *Registry) Delete(id ID) error {
 		err = durable.SyncDir(r.dir) // or it would be there again after a power cut
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot delete sandbox %q: %w", id, pathless(err))
+		return fmt.Errorf("cannot delete sandbox %q: %w", id, errs.WithoutPath(err))
 	}
 	r.give[id]()
 	delete(r.sandboxes, id)
@@ -324,7 +324,7 @@ func (r *Registry) List() []Sandbox {
 	defer r.mu.RUnlock()
 	list := make([]Sandbox, 0, len(r.sandboxes))
 	for _, s := range r.sandboxes {
-		if r.among.Has(s.User) {
+		if r.scope.Has(s.User) {
 			list = append(list, s)
 		}
 	}

@@ -97,14 +97,6 @@ type MoveRequest struct {
 	Overwrite bool
 }
 
-// ExplainRequest asks what a call would get.
-type ExplainRequest struct {
-	Permissions                     []string
-	AllowedDomains, PackageManagers []string
-	Restrictions
-	Home string
-}
-
 // Place is one line of an explanation: what a path is to the call, and why.
 type Place struct {
 	Path string // inside
@@ -128,7 +120,7 @@ type Explanation struct {
 	Warm        bool
 }
 
-// MountRequest is a further directory of the host, as an engine asks for it.
+// MountRequest is a further directory of the host, as a caller asks for it.
 type MountRequest struct {
 	Source   string // on the host, below one of allowedMountRoots
 	Target   string // inside

@@ -12,19 +12,19 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // given is what a call's container is made of: its masks and read-only mounts in places to write to, by their
 // paths inside.
-func given(t *testing.T, s *Service, r Request) (masks, vacant, readOnly []string) {
+func given(t *testing.T, s *Service, asked Confinement) (masks, vacant, readOnly []string) {
 	t.Helper()
 	var spec dockerexec.Spec
 	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
 		spec = made
 		return dockerexec.Result{}, nil
 	}}
-	r.Command = "true"
-	if _, err := s.Exec(t.Context(), "agent", r, nil); err != nil {
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: asked}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range spec.Masks {
@@ -35,20 +35,30 @@ func given(t *testing.T, s *Service, r Request) (masks, vacant, readOnly []strin
 			masks = append(masks, m.Target)
 		}
 	}
-	for _, m := range guarded(spec) {
-		readOnly = append(readOnly, m.Target)
+	for _, m := range spec.Mounts {
+		if nearest := nearestMount(spec, filepath.Dir(m.Target)); m.ReadOnly && nearest.Target != "" && !nearest.ReadOnly {
+			readOnly = append(readOnly, m.Target)
+		}
 	}
 	return masks, vacant, readOnly
+}
+
+// nearestMount is the mount that holds a path inside.
+func nearestMount(spec dockerexec.Spec, target string) (nearest dockerexec.Mount) {
+	for _, m := range spec.Mounts {
+		if pathmap.Within(target, m.Target) && len(m.Target) > len(nearest.Target) {
+			nearest = m
+		}
+	}
+	return nearest
 }
 
 // TestWhatACallGivesUp: what is there is hidden or mounted read-only, what is not there cannot come to be, and
 // a path that a mount shows at another place is given up there, too.
 func TestWhatACallGivesUp(t *testing.T) {
 	s := newService(t, nil, "")
-	home := filepath.Join(s.cfg().UsersDir, "alice/home")
-	cfg := s.cfg().Config
-	cfg.AllowedMountRoots = []string{cfg.UsersDir}
-	s.Use(cfg)
+	home := filepath.Join(s.usersDir(), "alice/home")
+	s.allowMounts(nil, s.usersDir())
 	for _, dir := range []string{"project/vault", "project/kept", "other"} {
 		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -80,7 +90,7 @@ func TestWhatACallGivesUp(t *testing.T) {
 		{"writing to what is not there", []string{"@workspace"}, Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
 		{"writing to what is not written", nil, Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
 	} {
-		masks, vacant, readOnly := given(t, s, Request{Permissions: tt.tags, Restrictions: tt.less})
+		masks, vacant, readOnly := given(t, s, Confinement{Permissions: tt.tags, Restrictions: tt.less})
 		if got := strings.Join(masks, " "); got != tt.masks {
 			t.Errorf("%s: hidden %q, want %q", tt.name, got, tt.masks)
 		}
@@ -108,7 +118,7 @@ func TestBadRestrictionsStartNothing(t *testing.T) {
 		`deniedDomains: "https://a.org" is a URL; name its host alone`:   {DeniedDomains: []string{"https://a.org"}},
 		`deniedDomains: nothing is left of what allowedDomains allows`:   {DeniedDomains: []string{"*.org"}},
 	} {
-		r := Request{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}, Restrictions: less}
+		r := Request{Command: "true", Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}, Restrictions: less}}
 		if _, err := s.Exec(t.Context(), "agent", r, nil); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
@@ -147,8 +157,8 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 			}}, "")
 			platform := fakePlatform()
 			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
-			s.platforms.Use(platform)
-			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Permissions: tt.tags, Restrictions: tt.less}, nil)
+			s.resolver.platforms.Use(platform)
+			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: tt.tags, Restrictions: tt.less}}, nil)
 			if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("%v, want %s", err, tt.says)
 			}
@@ -156,21 +166,18 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 	}
 }
 
-// TestMountsForFurtherNames: they come of what the home holds, and not of what a call names.
-func TestMountsForFurtherNames(t *testing.T) {
+// TestFurtherNamesAreCounted: the mounts for further names of hidden files come of what the home holds, and not of what a
+// call names.
+func TestFurtherNamesAreCounted(t *testing.T) {
 	spec := dockerexec.Spec{Mounts: []dockerexec.Mount{{Target: "/home"}}, Pins: []dockerexec.Pin{{Target: "/home/a"}}}
 	for i := range 4 {
 		spec.Links = append(spec.Links, dockerexec.Link{Target: fmt.Sprintf("/home/a/b%d/c/link", i/2)})
 	}
-	want := []string{"/home/a/b0/c", "/home/a/b0", "/home/a/b1/c", "/home/a/b1"}
-	if dirs := linkDirs(spec); !slices.Equal(dirs, want) {
-		t.Errorf("%q, want %q", dirs, want)
-	}
-	if err := checkBinds(spec, Restrictions{}); err != nil {
+	if err := checkMountCount(spec, Restrictions{}); err != nil {
 		t.Error(err)
 	}
 	spec.Links = slices.Repeat(spec.Links, 50)
-	if err := checkBinds(spec, Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
+	if err := checkMountCount(spec, Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
 		t.Error(err)
 	}
 }

@@ -43,6 +43,10 @@ func (f *fakeProcesses) ProcessExit(context.Context, string) (dockerexec.Process
 	return f.exit, nil
 }
 
+func (f *fakeProcesses) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+	return "", nil, errors.New("no /tmp here")
+}
+
 func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
 	return dockerexec.PortConn{}, errors.New("nobody listens")
 }
@@ -60,7 +64,10 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 		text, err = os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
 		return err
 	}}
-	runner := NewRunner(service, fake, hostfs.NewTrash(nil), 1<<20)
+	runner, err := NewRunner(service.resolver, fake, hostfs.NewTrash(nil), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := runner.Dir(p)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("mine"), 0o600), os.MkdirAll(dir, 0o755), os.Symlink(elsewhere, filepath.Join(dir, launch.File)), os.Symlink(elsewhere, filepath.Join(dir, launch.StateFile))); err != nil {
@@ -123,7 +130,10 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner := NewRunner(newService(t, nil, "/home"), &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, hostfs.NewTrash(nil), 1<<20)
+		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, hostfs.NewTrash(nil), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
 		exit, err := runner.Exit(t.Context(), process.Instance{})
 		if err != nil || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
 			t.Errorf("%s: %+v, %v", c.name, exit, err)
@@ -141,7 +151,7 @@ func state(s launch.State, signal string) func(string) error {
 // is followed.
 func TestLaunchesThatNobodyRead(t *testing.T) {
 	service := newService(t, nil, "/home")
-	users := service.cfg().UsersDir
+	users := service.usersDir()
 	put := func(name string) string {
 		t.Helper()
 		name = filepath.Join(users, name)
@@ -155,7 +165,7 @@ func TestLaunchesThatNobodyRead(t *testing.T) {
 	if err := os.Symlink(filepath.Join(users, "elsewhere"), filepath.Join(users, "bob/processes/p-c")); err != nil {
 		t.Fatal(err)
 	}
-	if err := NewRunner(service, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20).DropLaunches(); err != nil {
+	if _, err := NewRunner(service.resolver, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range gone {

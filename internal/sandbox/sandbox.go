@@ -1,26 +1,15 @@
-// Package sandbox is the facade: what an engine registers, and what its calls do. It is the one
-// place that fixes the order of checks before anything runs.
+// Package sandbox is the facade: what is registered, and what calls do. It is the one place that fixes the order of
+// checks before anything runs.
 //
-// registry.go keeps the sandboxes, ids.go and requests.go have what callers send; subject.go and mounts.go read
-// what an engine registers; platform.go knows what settings and host decide; home.go finds a user's home, owners.go says whose it is; plan.go
-// makes a call's container out of policy's decision, restrict.go takes away from that what a call gives up,
-// masks.go and hidden.go hide what is to be hidden, binds.go bounds how many mounts that takes, ground.go makes what that needs on the host, sites.go finds it
-// there and watch.go gives up containers in which it has changed; outside.go has what a call reaches;
-// environment.go builds a command's environment, exec.go runs it, refusals.go tells what it could not reach and
-// observe.go what is counted; detached.go runs it for a caller that may be lost; files.go and read.go answer the
-// calls on files and explain, whose paths spot.go finds on the host; processes.go answers those on processes, and
-// runner.go makes their containers. among.go is the service as those have it who act for some users alone.
+// A request comes to a Service, which finds its sandbox in the Registry. The Resolver makes a call of both: the sandbox,
+// its paths, and what policy decides about it; and then a plan: the Spec of its container, whose filesystem is planned by
+// rootfs. The Runner does the same for durable processes when they start.
 package sandbox
 
 import (
 	"context"
-	"path/filepath"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
@@ -28,23 +17,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Config is what a Service needs; all fields but Observer must be set. A Config that config.Load has accepted
+// Config is what calls are decided by; all fields but Observer must be set. A Config that config.Load has accepted
 // gives valid values.
 type Config struct {
-	// UsersDir holds the users' homes on the host.
-	UsersDir string
-	// AllowedMountRoots are where further mounts and skills may be on the host; none for nowhere.
-	AllowedMountRoots []string
-	// OwnPlaces are files and directories of the service, such as its dataDir, its sockets and its keys, which nobody has
-	// mounted.
-	OwnPlaces []string
-	// EventsSocket is the engine's control socket on the host; empty for none.
-	EventsSocket string
-	// HomeOwners own the homes that the service makes.
-	HomeOwners Owners
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
 	DefaultTimeout, MaxTimeout time.Duration
 	// MaxAttachedTimeout is the most for a call with a terminal, and its default.
@@ -82,88 +59,48 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
-	Tmp(ctx context.Context, spec dockerexec.Spec, create bool) (dir string, release func(), err error)
+	tmpOpener
 }
 
 // Service does what calls ask for. It is safe for concurrent use.
 type Service struct {
-	present   *atomic.Pointer[settings] // shared with the parts of it for some users
-	loaded    *atomic.Pointer[Loaded]
-	registry  *Registry
-	platforms *Platforms
+	resolver  *Resolver
 	executor  Executor
-	log       zerolog.Logger
-
 	processes *process.Manager
 	detached  *attach.Store[Result]
+	loaded    *atomic.Pointer[Loaded] // shared with the Services that Scoped returns
 
-	among Users       // for whom its callers act
-	token quota.Token // by which they come
-
-	makingHome *sync.Mutex // held while a home is looked for again and made
-	allotted   *allotted   // with makingHome
+	registry *Registry   // with the sandboxes of scope
+	scope    Users       // for whom its callers act
+	token    quota.Token // by which they come
 }
 
-// settings are what the operator decides, as of now.
-type settings struct {
-	Config
-	roots []root   // what the operator calls its directories, and where they are
-	own   []string // Config.OwnPlaces, and where they really are
-}
-
-// root is a directory of the operator's, whose own path may lead over links.
-type root struct{ named, real string }
-
-// New puts a Service together; it owns none of its parts. Links in UsersDir and AllowedMountRoots are
-// resolved once, here: below them none is followed.
-func New(cfg Config, registry *Registry, platforms *Platforms, executor Executor, log zerolog.Logger) *Service {
+// New puts a Service together; it owns none of its parts.
+func New(resolver *Resolver, executor Executor, processes *process.Manager) *Service {
 	s := &Service{
-		present: &atomic.Pointer[settings]{}, loaded: &atomic.Pointer[Loaded]{},
-		registry: registry, platforms: platforms, executor: executor, log: log,
-		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
-		among:    Everyone(), makingHome: &sync.Mutex{}, allotted: &allotted{},
+		resolver: resolver, executor: executor, processes: processes, loaded: &atomic.Pointer[Loaded]{},
+		detached: attach.NewStore[Result](attach.Config{Quotas: resolver.cfg().Quotas, Keep: keepDetached}),
+		registry: resolver.registry, scope: Everyone(),
 	}
-	s.Use(cfg)
 	s.SetLoaded(Loaded{})
 	return s
 }
 
-// SetLoaded says what Health tells of the settings.
+// SetLoaded sets what Health tells of the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
 
-// Use has the calls that come from now on go by cfg. UsersDir, Decisions, Quotas and CannotFilter are as they were
-// in New. What a container was made with, it keeps: a call for which the settings make a difference gets
-// another one.
-func (s *Service) Use(cfg Config) {
-	next := &settings{Config: cfg}
-	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
-		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
-			next.roots = append(next.roots, root{named, real})
-		}
+func (s *Service) cfg() *Config { return s.resolver.cfg() }
+
+// call finds a sandbox and resolves a request to it.
+func (s *Service) call(id string, asked Confinement) (*call, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return nil, err
 	}
-	for _, named := range cfg.OwnPlaces {
-		next.own = append(next.own, named)
-		if real, err := filepath.EvalSymlinks(named); err == nil && real != named {
-			next.own = append(next.own, real)
-		}
-	}
-	s.present.Store(next)
+	return s.resolver.resolve(box, asked)
 }
 
-func (s *Service) cfg() *settings { return s.present.Load() }
-
-// real is a path in one of the operator's directories without the links that lead to that.
-func (s *Service) real(path pathmap.HostPath) string {
-	name := path.String()
-	for _, r := range s.cfg().roots {
-		if pathmap.Within(name, r.named) {
-			return filepath.Join(r.real, strings.TrimPrefix(name, r.named))
-		}
-	}
-	return name
-}
-
-// Registration is what an engine says of a sandbox, as it came.
+// Registration is what a caller says of a sandbox, as it came.
 type Registration struct {
 	UserID string
 	// WorkingDir is empty for the home. All paths are container paths, or host paths under a mount.
@@ -226,10 +163,10 @@ type Health struct {
 	Settings Loaded
 }
 
-// Health asks the engine if it has to.
+// Health asks Docker if it has to.
 func (s *Service) Health(ctx context.Context) Health {
-	h := Health{UsersDir: s.cfg().UsersDir, MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
-	if s.processes != nil && s.among.All() { // they name others' processes
+	h := Health{UsersDir: s.resolver.rootfs.UsersDir(), MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
+	if s.scope.All() { // they name others' processes
 		h.Warnings = s.processes.Problems()
 	}
 	if h.Settings.Refused {
@@ -238,7 +175,7 @@ func (s *Service) Health(ctx context.Context) Health {
 	if h.Settings.TokensRefused {
 		h.Warnings = append(h.Warnings, "the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
-	present, err := s.platforms.current(ctx)
+	present, err := s.resolver.platforms.current(ctx)
 	if err != nil {
 		h.Problem = err.Error()
 		return h

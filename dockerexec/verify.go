@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ground is what a container needs on the host beyond its Spec, as it is when the container is made.
-type Ground struct {
+// Prepared is what a container needs on the host beyond its Spec, as it is when the container is made.
+type Prepared struct {
 	Mounts []Mount
 	Masks  []Mask
 }
 
-// Grounds prepares the host for containers.
-type Grounds interface {
-	// Lay makes what a Spec's masks are put on, and says what else has to be mounted. Each Lay that
-	// succeeds is followed by one Clear.
-	Lay(Spec) (Ground, error)
-	// Clear takes away what no other container needs.
-	Clear(Spec)
+// MountPreparer makes mount points on the host.
+type MountPreparer interface {
+	// Prepare makes the mount points of a Spec and returns what else has to be mounted. Each Prepare that
+	// succeeds is followed by one Release.
+	Prepare(Spec) (Prepared, error)
+	// Release removes what no other container needs.
+	Release(Spec)
 }
 
 // verify makes sure that the container has mounted the files that were meant. The engine takes names,
@@ -35,7 +35,7 @@ type Grounds interface {
 // file is given an access time that nobody can guess, and the agent has to see it at the mount's place.
 func (e *Executor) verify(w *warm, witness func(argv []string) ([]string, error)) error {
 	var mounts []Mount
-	for _, m := range slices.Concat(w.spec.Mounts, w.ground.Mounts) {
+	for _, m := range slices.Concat(w.spec.Mounts, w.prepared.Mounts) {
 		if m.Verify {
 			mounts = append(mounts, m)
 		}

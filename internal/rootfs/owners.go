@@ -1,4 +1,4 @@
-package sandbox
+package rootfs
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owners says who owns the homes that the service makes: for all of them UID and GID, or, where Last is not 0, for
+// Owners says who owns the homes that are made: for all of them UID and GID, or, where Last is not 0, for
 // each an id of its own, as user and as group, from UID to Last. What the kernel counts by user, such as
 // inotify instances, one tenant cannot use up for others then, also under a runtime that shares the host's kernel.
 type Owners struct{ UID, GID, Last uint32 }

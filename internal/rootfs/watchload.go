@@ -1,4 +1,4 @@
-package sandbox
+package rootfs
 
 import (
 	"errors"
@@ -22,11 +22,11 @@ const (
 	between = 5 * time.Millisecond
 	// maxLooks is how much time in each second may be spent on looking at the containers of one user again.
 	maxLooks = 250 * time.Millisecond
-	// queue is more bytes than the kernel keeps of events with short names (fs.inotify.max_queued_events is 16384).
-	queue = 1 << 20
+	// queueSize is more bytes than the kernel keeps of events with short names (fs.inotify.max_queued_events is 16384).
+	queueSize = 1 << 20
 )
 
-// load is what users cause. It is guarded by Ground.mu.
+// load is what users cause. It is guarded by Preparer.mu.
 type load struct {
 	buffer []byte
 	events map[string]int // by user, since the queue was empty
@@ -39,10 +39,10 @@ type look struct {
 	took  time.Duration
 }
 
-func newWatch(fd int) watch {
-	return watch{
+func newWatches(fd int) watches {
+	return watches{
 		on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]children{},
-		load: &load{buffer: make([]byte, queue), events: map[string]int{}, looks: map[string]look{}},
+		load: &load{buffer: make([]byte, queueSize), events: map[string]int{}, looks: map[string]look{}},
 	}
 }
 
@@ -79,51 +79,51 @@ func (l *load) spend(user string, now time.Time, took time.Duration) bool {
 	return spent.took <= maxLooks
 }
 
-// children are the names in a directory that a container's masks and guarded mounts are about; nil is all of them.
+// children are the names in a directory that a container's masks and protected mounts are about; nil is all of them.
 type children map[string]bool
 
 // has reports whether an event is about one of them; one without a name is about the directory itself.
 func (c children) has(name []byte) bool { return c == nil || len(name) == 0 || c[string(name)] }
 
-// lookout is a directory that is watched: its path inside, and what may appear in it or go.
-type lookout struct {
+// wantedDir is a directory that is to be watched: its path inside, and the names in it that matter.
+type wantedDir struct {
 	target string
 	want   children
 }
 
-// dirsOf returns the directories of the host with the masks of a Spec and its guarded mounts, and those that hold
+// wantedDirs returns the directories of the host with the masks of a Spec and its protected mounts, and those that hold
 // these.
-func (g *Ground) dirsOf(spec dockerexec.Spec) map[string]lookout {
-	dirs := map[string]lookout{}
+func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
+	dirs := map[string]wantedDir{}
 	for _, m := range spec.Masks {
-		g.lookouts(dirs, spec, m.Target, "")
+		p.addWanted(dirs, spec, m.Target, "")
 	}
-	for _, m := range guarded(spec) {
-		g.lookouts(dirs, spec, path.Dir(m.Target), path.Base(m.Target))
+	for _, m := range protectedMounts(spec) {
+		p.addWanted(dirs, spec, path.Dir(m.Target), path.Base(m.Target))
 	}
 	return dirs
 }
 
-// lookouts adds a directory, in which one child counts or, without one, all, and those that hold it.
-func (g *Ground) lookouts(dirs map[string]lookout, spec dockerexec.Spec, target, child string) {
-	where, rest, ok := g.shownBy(spec, target)
+// addWanted adds a directory, in which one child matters or, without one, all, and those that hold it.
+func (p *Preparer) addWanted(dirs map[string]wantedDir, spec dockerexec.Spec, target, child string) {
+	view, rest, ok := p.viewOf(spec, target)
 	if !ok {
 		return
 	}
 	for ; rest != "." && rest != ""; rest = path.Dir(rest) {
-		addLookout(dirs, where.at(rest), path.Join(where.target, rest), child)
+		addChild(dirs, view.at(rest), path.Join(view.target, rest), child)
 		child = path.Base(rest)
 	}
-	addLookout(dirs, where.dir, where.target, child)
+	addChild(dirs, view.dir, view.target, child)
 }
 
-func addLookout(dirs map[string]lookout, dir, target, child string) {
+func addChild(dirs map[string]wantedDir, dir, target, child string) {
 	at, known := dirs[dir]
 	switch {
 	case child == "":
-		at = lookout{target: target}
+		at = wantedDir{target: target}
 	case !known:
-		at = lookout{target, children{child: true}}
+		at = wantedDir{target, children{child: true}}
 	case at.want != nil:
 		at.want[child] = true
 	}

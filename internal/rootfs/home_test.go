@@ -1,28 +1,39 @@
-package sandbox
+package rootfs
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/rs/zerolog"
 )
+
+// The owner of a home that is made in these tests.
+const testUID, testGID = 4321, 1234
+
+func newPlanner(t *testing.T) *Planner {
+	t.Helper()
+	return NewPlanner(Config{UsersDir: filepath.Join(t.TempDir(), "users"), HomeOwners: Owners{UID: testUID, GID: testGID}}, zerolog.Nop())
+}
 
 // A home's owner can be set by root alone, so these tests run as root, as the service does.
 
 func TestHomeIsMadeForItsOwner(t *testing.T) {
-	s := newService(t, nil, "")
+	p := newPlanner(t)
 	for range 2 { // the second time it is there
-		h, err := s.openHome(t.Context(), user(t, "bob"))
+		h, err := p.OpenHome(t.Context(), "bob")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := filepath.Join(s.cfg().UsersDir, "bob", "home"); h.dir != want || h.uid != testUID || h.gid != testGID {
+		if want := filepath.Join(p.UsersDir(), "bob", "home"); h.dir != want || h.uid != testUID || h.gid != testGID {
 			t.Errorf("%+v, want %s", h, want)
 		}
 	}
-	info, err := os.Lstat(filepath.Join(s.cfg().UsersDir, "bob", "home"))
+	info, err := os.Lstat(filepath.Join(p.UsersDir(), "bob", "home"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +41,7 @@ func TestHomeIsMadeForItsOwner(t *testing.T) {
 	if owner.Uid != testUID || owner.Gid != testGID || info.Mode() != os.ModeDir|0o750 {
 		t.Errorf("owner %d:%d, mode %v", owner.Uid, owner.Gid, info.Mode())
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "bob"), "home")
+	checkNoLeftovers(t, filepath.Join(p.UsersDir(), "bob"), "home")
 }
 
 func checkNoLeftovers(t *testing.T, dir string, want ...string) {
@@ -49,15 +60,15 @@ func checkNoLeftovers(t *testing.T, dir string, want ...string) {
 }
 
 func TestHomeThatIsThereKeepsItsOwner(t *testing.T) {
-	s := newService(t, nil, "")
-	home := filepath.Join(s.cfg().UsersDir, "bob", "home")
+	p := newPlanner(t)
+	home := filepath.Join(p.UsersDir(), "bob", "home")
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(home, 77, 88); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := s.openHome(t.Context(), user(t, "bob")); err != nil || h.uid != 77 || h.gid != 88 {
+	if h, err := p.OpenHome(t.Context(), "bob"); err != nil || h.uid != 77 || h.gid != 88 {
 		t.Errorf("%+v, %v", h, err)
 	}
 }
@@ -70,16 +81,16 @@ func TestHomesThatAreRefused(t *testing.T) {
 	}{
 		{"belongs to root", "belongs to root", func(users, _ string) error { return os.MkdirAll(users+"/bob/home", 0o755) }},
 		{"is a file", "not a directory", func(users, _ string) error {
-			return firstError(os.MkdirAll(users+"/bob", 0o755), os.WriteFile(users+"/bob/home", nil, 0o644), os.Chown(users+"/bob/home", 77, 77))
+			return errors.Join(os.MkdirAll(users+"/bob", 0o755), os.WriteFile(users+"/bob/home", nil, 0o644), os.Chown(users+"/bob/home", 77, 77))
 		}},
 		{"is a link to another home", "not a directory", func(users, elsewhere string) error {
-			return firstError(os.MkdirAll(users+"/bob", 0o755), os.Symlink(elsewhere, users+"/bob/home"))
+			return errors.Join(os.MkdirAll(users+"/bob", 0o755), os.Symlink(elsewhere, users+"/bob/home"))
 		}},
 		{"is a link to a directory beside it", "not a directory", func(users, _ string) error {
-			return firstError(os.MkdirAll(users+"/bob/real", 0o755), os.Chown(users+"/bob/real", 77, 77), os.Symlink("real", users+"/bob/home"))
+			return errors.Join(os.MkdirAll(users+"/bob/real", 0o755), os.Chown(users+"/bob/real", 77, 77), os.Symlink("real", users+"/bob/home"))
 		}},
 		{"is a broken link", "not a directory", func(users, _ string) error {
-			return firstError(os.MkdirAll(users+"/bob", 0o755), os.Symlink("nowhere", users+"/bob/home"))
+			return errors.Join(os.MkdirAll(users+"/bob", 0o755), os.Symlink("nowhere", users+"/bob/home"))
 		}},
 		{"is below a link that leads out", "behind a symbolic link", func(users, elsewhere string) error {
 			return os.Symlink(filepath.Dir(elsewhere), users+"/bob")
@@ -90,17 +101,17 @@ func TestHomesThatAreRefused(t *testing.T) {
 		{"would be below a file", "not a directory", func(users, _ string) error { return os.WriteFile(users+"/bob", nil, 0o644) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newService(t, nil, "")
+			p := newPlanner(t)
 			outside := filepath.Join(t.TempDir(), "carol")
 			elsewhere := filepath.Join(outside, "home")
-			if err := firstError(os.MkdirAll(s.cfg().UsersDir, 0o755), os.MkdirAll(elsewhere, 0o755), os.Chown(elsewhere, 77, 77)); err != nil {
+			if err := errors.Join(os.MkdirAll(p.UsersDir(), 0o755), os.MkdirAll(elsewhere, 0o755), os.Chown(elsewhere, 77, 77)); err != nil {
 				t.Fatal(err)
 			}
-			if err := tt.place(s.cfg().UsersDir, elsewhere); err != nil {
+			if err := tt.place(p.UsersDir(), elsewhere); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.openHome(t.Context(), user(t, "bob"))
-			if err == nil || !strings.Contains(err.Error(), tt.message) || strings.Contains(err.Error(), filepath.Dir(s.cfg().UsersDir)) {
+			_, err := p.OpenHome(t.Context(), "bob")
+			if err == nil || !strings.Contains(err.Error(), tt.message) || strings.Contains(err.Error(), filepath.Dir(p.UsersDir())) {
 				t.Errorf("%v, want %s and no host path", err, tt.message)
 			}
 			checkNoLeftovers(t, outside, "home")
@@ -108,22 +119,13 @@ func TestHomesThatAreRefused(t *testing.T) {
 	}
 }
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func TestFolderOfHomesThatCannotBe(t *testing.T) {
-	s := newService(t, nil, "")
-	if err := os.WriteFile(s.cfg().UsersDir, nil, 0o644); err != nil {
+	p := newPlanner(t)
+	if err := os.WriteFile(p.UsersDir(), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.openHome(t.Context(), user(t, "bob"))
-	if err == nil || strings.Contains(err.Error(), s.cfg().UsersDir) {
+	_, err := p.OpenHome(t.Context(), "bob")
+	if err == nil || strings.Contains(err.Error(), p.UsersDir()) {
 		t.Error(err)
 	}
 }
@@ -131,14 +133,14 @@ func TestFolderOfHomesThatCannotBe(t *testing.T) {
 // TestHomeIsMadeOnce opens a new user's home from many calls at once: all must get the same
 // directory, since the first may have mounted it by the time that the last one looks.
 func TestHomeIsMadeOnce(t *testing.T) {
-	s := newService(t, nil, "")
+	p := newPlanner(t)
 	inodes := make([]uint64, 64)
 	var calls sync.WaitGroup
 	begin := make(chan struct{})
 	for i := range inodes {
 		calls.Go(func() {
 			<-begin
-			h, err := s.openHome(t.Context(), user(t, "bob"))
+			h, err := p.OpenHome(t.Context(), "bob")
 			if err != nil {
 				t.Error(err)
 				return
@@ -157,5 +159,5 @@ func TestHomeIsMadeOnce(t *testing.T) {
 			t.Fatalf("different directories: inodes %v", inodes)
 		}
 	}
-	checkNoLeftovers(t, filepath.Join(s.cfg().UsersDir, "bob"), "home")
+	checkNoLeftovers(t, filepath.Join(p.UsersDir(), "bob"), "home")
 }

@@ -20,9 +20,9 @@ func TestUsers(t *testing.T) {
 		text            string
 	}{
 		{Users{}, false, false, false, "nobody"},
-		{Just(), false, false, false, "nobody"},
-		{Just(bob, alice), false, true, true, "alice, bob"},
-		{Just(alice), false, true, false, "alice"},
+		{OnlyUsers(), false, false, false, "nobody"},
+		{OnlyUsers(bob, alice), false, true, true, "alice, bob"},
+		{OnlyUsers(alice), false, true, false, "alice"},
 		{Everyone(), true, true, true, "everyone"},
 	} {
 		if u := tt.users; u.All() != tt.all || u.Has(alice) != tt.alice || u.Has(bob) != tt.bob || u.String() != tt.text {
@@ -37,7 +37,7 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	view := s.Among(Just(user(t, "alice")), quota.Token{})
+	view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
 	for _, call := range []struct {
 		name string
 		do   func(id string) error
@@ -76,14 +76,12 @@ func ids(list []Sandbox) []string {
 // everyone.
 func TestWhatSomeUsersMayRegister(t *testing.T) {
 	s := newService(t, nil, "")
-	cfg := s.cfg().Config
-	cfg.AllowedMountRoots = []string{cfg.UsersDir, "/srv"}
-	s.Use(cfg)
+	s.allowMounts(nil, s.usersDir(), "/srv")
 	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(user, name string) []MountRequest {
-		return []MountRequest{{Source: cfg.UsersDir + "/" + user + "/" + name, Target: "/mnt/data"}}
+		return []MountRequest{{Source: s.usersDir() + "/" + user + "/" + name, Target: "/mnt/data"}}
 	}
 	for _, tt := range []struct {
 		name  string
@@ -106,7 +104,7 @@ func TestWhatSomeUsersMayRegister(t *testing.T) {
 		{"a user that cannot be", "new", Registration{UserID: "Alice"}, cerrdefs.IsInvalidArgument, "upper-case"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			view := s.Among(Just(user(t, "alice")), quota.Token{})
+			view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
 			_, _, err := view.Put(tt.id, tt.r)
 			switch {
 			case tt.class == nil && err != nil:
@@ -126,14 +124,14 @@ func TestWhatSomeUsersMayRegister(t *testing.T) {
 
 func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	s := newService(t, nil, "")
-	cfg := s.cfg().Config
+	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
-	s.Use(cfg)
+	s.resolver.Use(cfg)
 	s.executor = holding{&fakeExecutor{}, []dockerexec.Container{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}
-	view := s.Among(Just(user(t, "alice")), quota.Token{})
+	view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
 	if list := view.Decisions().Recent(decisions.Filter{}, 0); len(list) != 1 || list[0].User != "alice" {
 		t.Errorf("alice's decisions: %+v", list)
 	}
@@ -146,7 +144,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	if n, m := len(s.Decisions().Recent(decisions.Filter{}, 0)), len(s.Containers()); n != 3 || m != 2 {
 		t.Errorf("for everyone: %d decisions, %d containers", n, m)
 	}
-	if none := s.Among(Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
+	if none := s.Scoped(Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
 		t.Error("there is something for nobody")
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package rootfs
 
 import (
 	"context"
@@ -29,9 +29,9 @@ func masked(t *testing.T, users, user string) dockerexec.Spec {
 // The watch ends while things happen, of which each has to be looked at.
 func TestTheWatchEnds(t *testing.T) {
 	users := t.TempDir()
-	g := NewGround(users, zerolog.Nop())
+	p := NewPreparer(users, zerolog.Nop())
 	alice := masked(t, users, "alice")
-	if _, err := g.Lay(alice); err != nil {
+	if _, err := p.Prepare(alice); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(users, "alice", "home", ".ssh")
@@ -39,7 +39,7 @@ func TestTheWatchEnds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		expelled, over := make(chan dockerexec.Fingerprint), make(chan error, 1)
 		go func() {
-			over <- g.Watch(ctx, func(f dockerexec.Fingerprint) {
+			over <- p.Watch(ctx, func(f dockerexec.Fingerprint) {
 				select {
 				case expelled <- f:
 				case <-ctx.Done():
@@ -91,8 +91,8 @@ func noWatchesLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	users := t.TempDir()
-	g := NewGround(users, zerolog.Nop())
-	lay := func(s dockerexec.Spec) error { _, err := g.Lay(s); return err }
+	p := NewPreparer(users, zerolog.Nop())
+	lay := func(s dockerexec.Spec) error { _, err := p.Prepare(s); return err }
 	alice, bob, carol := masked(t, users, "alice"), masked(t, users, "bob"), masked(t, users, "carol")
 	for _, s := range []dockerexec.Spec{alice, bob} { // nothing is watched yet
 		if err := lay(s); err != nil {
@@ -101,7 +101,7 @@ func noWatchesLeft(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	expelled, over := make(chan dockerexec.Fingerprint, 10), make(chan error, 1)
-	go func() { over <- g.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
+	go func() { over <- p.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
 
 	unseen, seen := alice, bob
 	switch first := <-expelled; first {
@@ -121,8 +121,8 @@ func noWatchesLeft(t *testing.T) {
 	if next := <-expelled; next != seen.Fingerprint() {
 		t.Errorf("%s was expelled", next)
 	}
-	g.Clear(unseen)
-	g.Clear(seen)
+	p.Release(unseen)
+	p.Release(seen)
 	if err := lay(carol); err != nil {
 		t.Errorf("once there is room: %v", err)
 	}
@@ -138,17 +138,17 @@ func noWatchesLeft(t *testing.T) {
 // A tenant who leads a name of its own to another's home takes nothing from the watch over that.
 func TestAnothersWatchStays(t *testing.T) {
 	users := t.TempDir()
-	g := NewGround(users, zerolog.Nop())
+	p := NewPreparer(users, zerolog.Nop())
 	alice, bob := masked(t, users, "alice"), masked(t, users, "bob")
 	bob.Masks = []dockerexec.Mask{{Target: "/home/p/home/x"}}
 	ctx, cancel := context.WithCancel(t.Context())
 	expelled, over := make(chan dockerexec.Fingerprint, 100), make(chan error, 1)
 	for _, s := range []dockerexec.Spec{alice, bob} {
-		if _, err := g.Lay(s); err != nil {
+		if _, err := p.Prepare(s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	go func() { over <- g.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
+	go func() { over <- p.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
 	defer func() {
 		cancel()
 		if err := <-over; err != nil {
@@ -192,15 +192,15 @@ func TestAnothersWatchStays(t *testing.T) {
 		}
 		return errors.Join(os.Mkdir(secret, 0o755), os.WriteFile(filepath.Join(secret, "id"), nil, 0o600))
 	})
-	g.Clear(bob)
+	p.Release(bob)
 	for len(expelled) > 0 {
 		<-expelled
 	}
 	next(alice, func() error { return errors.Join(os.RemoveAll(secret), os.Mkdir(secret, 0o755)) })
-	g.Clear(alice)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.watched.dirs) > 0 {
-		t.Errorf("watched for nobody: %v", g.watched.dirs)
+	p.Release(alice)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.watches.dirs) > 0 {
+		t.Errorf("watched for nobody: %v", p.watches.dirs)
 	}
 }

@@ -1,4 +1,4 @@
-package sandbox
+package rootfs
 
 import (
 	"errors"
@@ -58,29 +58,27 @@ func TestEachHomeHasAnOwner(t *testing.T) {
 // that there is none left.
 func TestHomesThatAreMadeAtOnce(t *testing.T) {
 	const n = 20
-	s := newService(t, nil, "")
-	cfg := s.cfg().Config
-	cfg.HomeOwners = Owners{UID: 500_000, Last: 500_000 + n - 1}
-	s.Use(cfg)
+	p := newPlanner(t)
+	p.Use(Config{UsersDir: p.UsersDir(), HomeOwners: Owners{UID: 500_000, Last: 500_000 + n - 1}})
 	var work sync.WaitGroup
 	for i := range n {
 		for range 2 {
 			work.Go(func() {
-				if h, err := s.openHome(t.Context(), user(t, fmt.Sprintf("u%d", i))); err != nil {
+				if h, err := p.OpenHome(t.Context(), fmt.Sprintf("u%d", i)); err != nil {
 					t.Error(err)
 				} else {
-					h.close()
+					h.Close()
 				}
 			})
 		}
 	}
 	work.Wait()
-	taken, err := homeOwners(cfg.UsersDir)
+	taken, err := homeOwners(p.UsersDir())
 	if err != nil || len(taken) != n {
 		t.Errorf("%d owners for %d homes, %v", len(taken), n, err)
 	}
-	if _, err := s.openHome(t.Context(), user(t, "late")); err == nil || !strings.Contains(err.Error(), "homeOwner") {
+	if _, err := p.OpenHome(t.Context(), "late"); err == nil || !strings.Contains(err.Error(), "homeOwner") {
 		t.Errorf("%v", err)
 	}
-	checkNoLeftovers(t, filepath.Join(cfg.UsersDir, "late"))
+	checkNoLeftovers(t, p.UserDir("late"))
 }

@@ -1,4 +1,4 @@
-package sandbox
+package rootfs
 
 import (
 	"encoding/binary"
@@ -15,10 +15,10 @@ import (
 )
 
 // event is what inotify tells of a name in the home of a user.
-func event(g *Ground, user, name string) []byte {
-	home, padded := filepath.Join(g.usersDir, user, "home"), make([]byte, 32)
+func event(p *Preparer, user, name string) []byte {
+	home, padded := filepath.Join(p.usersDir, user, "home"), make([]byte, 32)
 	copy(padded, name)
-	for wd, holders := range g.watched.dirs {
+	for wd, holders := range p.watches.dirs {
 		for _, dirs := range holders {
 			if _, ok := dirs[home]; ok {
 				return append(told(wd, unix.IN_CREATE, len(padded)), padded...)
@@ -35,68 +35,68 @@ func told(wd int, mask uint32, size int) []byte {
 	return binary.NativeEndian.AppendUint32(data, uint32(size))
 }
 
-// watching is a Ground with containers of users, whose events a test tells of.
-func watching(t *testing.T, users ...string) (*Ground, []dockerexec.Spec) {
+// watching is a Preparer with containers of users, whose events a test tells of.
+func watching(t *testing.T, users ...string) (*Preparer, []dockerexec.Spec) {
 	t.Helper()
-	g := NewGround(t.TempDir(), zerolog.Nop())
+	p := NewPreparer(t.TempDir(), zerolog.Nop())
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	g.watched = newWatch(fd)
+	p.watches = newWatches(fd)
 	var specs []dockerexec.Spec
 	for _, user := range users {
-		spec := masked(t, g.usersDir, user)
-		if _, err := g.Lay(spec); err != nil {
+		spec := masked(t, p.usersDir, user)
+		if _, err := p.Prepare(spec); err != nil {
 			t.Fatal(err)
 		}
 		specs = append(specs, spec)
 	}
-	g.mu.Lock()
-	t.Cleanup(g.mu.Unlock)
-	return g, specs
+	p.mu.Lock()
+	t.Cleanup(p.mu.Unlock)
+	return p, specs
 }
 
 // What no mask is about is passed over.
 func TestNamesThatNobodyAsksAbout(t *testing.T) {
-	g, specs := watching(t, "alice")
+	p, specs := watching(t, "alice")
 	var data []byte
 	for n := range 1000 {
-		data = append(data, event(g, "alice", fmt.Sprint("file", n))...)
+		data = append(data, event(p, "alice", fmt.Sprint("file", n))...)
 	}
-	if happened, lost := g.events(data); len(happened) > 0 || lost {
+	if happened, lost := p.watches.parse(data, p.mounted); len(happened) > 0 || lost {
 		t.Errorf("%d names are kept", len(happened[specs[0].Fingerprint()]))
 	}
-	if happened, _ := g.events(event(g, "alice", ".ssh")); len(happened[specs[0].Fingerprint()]) != 1 {
+	if happened, _ := p.watches.parse(event(p, "alice", ".ssh"), p.mounted); len(happened[specs[0].Fingerprint()]) != 1 {
 		t.Errorf("what is to be hidden is not: %v", happened)
 	}
 }
 
 // Who fills the queue loses its containers; nobody else does.
 func TestWhoFillsTheQueueGoes(t *testing.T) {
-	g, specs := watching(t, "alice", "mallory", "bob")
-	data := append(event(g, "alice", "a"), event(g, "bob", "b")...)
+	p, specs := watching(t, "alice", "mallory", "bob")
+	data := append(event(p, "alice", "a"), event(p, "bob", "b")...)
 	for range 2000 {
-		data = append(data, event(g, "mallory", "m")...)
+		data = append(data, event(p, "mallory", "m")...)
 	}
 	data = append(data, told(-1, unix.IN_Q_OVERFLOW, 0)...)
-	if gone := g.changed(data); !slices.Equal(gone, []dockerexec.Fingerprint{specs[1].Fingerprint()}) {
+	if gone := p.handle(data); !slices.Equal(gone, []dockerexec.Fingerprint{specs[1].Fingerprint()}) {
 		t.Errorf("%q have to go, want %q", gone, specs[1].Fingerprint())
 	}
 }
 
 // Who keeps what is to be hidden changing loses its containers.
 func TestWhatChangesAllTheTimeGoes(t *testing.T) {
-	g, specs := watching(t, "alice", "mallory")
-	quiet, loud := event(g, "alice", ".ssh"), event(g, "mallory", ".ssh")
+	p, specs := watching(t, "alice", "mallory")
+	quiet, loud := event(p, "alice", ".ssh"), event(p, "mallory", ".ssh")
 	var gone []dockerexec.Fingerprint
-	for begun := time.Now(); len(gone) == 0; gone = g.changed(loud) {
+	for begun := time.Now(); len(gone) == 0; gone = p.handle(loud) {
 		if time.Since(begun) > 20*time.Second {
 			t.Fatal("it goes on")
 		}
 	}
-	gone = append(gone, g.changed(quiet)...)
+	gone = append(gone, p.handle(quiet)...)
 	if !slices.Equal(gone, []dockerexec.Fingerprint{specs[1].Fingerprint()}) {
 		t.Errorf("%q have to go, want %q", gone, specs[1].Fingerprint())
 	}

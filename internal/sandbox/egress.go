@@ -15,30 +15,29 @@ const (
 	profileLocal    = "local"
 )
 
-// egress decides what a call may reach.
-func (s *Service) egress(box Sandbox, network bool, a ask) (dockerexec.Egress, error) {
-	cfg := s.cfg()
-	decided, err := cfg.Egress.Decide(policy.EgressRequest{
-		Network: network, AllowedDomains: a.domains, PackageManagers: a.managers, DeniedDomains: a.less.DeniedDomains,
+// egress returns what the call may reach.
+func (c *call) egress(network bool) (dockerexec.Egress, error) {
+	decided, err := c.cfg.Egress.Decide(policy.EgressRequest{
+		Network: network, AllowedDomains: c.AllowedDomains, PackageManagers: c.PackageManagers, DeniedDomains: c.DeniedDomains,
 	})
 	if err != nil || decided.Mode() == policy.EgressBlocked {
 		return dockerexec.Egress{}, err
 	}
-	if cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
-		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", cfg.CannotFilter)
+	if c.cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
+		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", c.cfg.CannotFilter)
 	}
 	domains := decided.Domains.List()
-	if len(domains) > cfg.MaxDomains {
-		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), cfg.MaxDomains)
+	if len(domains) > c.cfg.MaxDomains {
+		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), c.cfg.MaxDomains)
 	}
 	profile := profileIsolated
-	if cfg.LocalUsers[box.User.id] {
+	if c.cfg.LocalUsers[c.User.id] {
 		profile = profileLocal
 	}
 	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil
 }
 
-// networkText is what there is to say about it.
+// networkText describes it for a person.
 func networkText(e dockerexec.Egress) string {
 	reach := map[string]string{profileIsolated: "the public internet", profileLocal: "the public internet and private networks"}[e.Profile]
 	switch {

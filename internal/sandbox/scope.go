@@ -21,8 +21,8 @@ type Users struct {
 // Everyone is all users, also those that come later.
 func Everyone() Users { return Users{all: true} }
 
-// Just is these users and no others; none is nobody.
-func Just(ids ...UserID) Users {
+// OnlyUsers is these users and no others; none is nobody.
+func OnlyUsers(ids ...UserID) Users {
 	users := Users{ids: map[UserID]bool{}}
 	for _, id := range ids {
 		users.ids[id] = true
@@ -51,15 +51,15 @@ func (u Users) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Among is the service as callers have it who act for some users alone, or by a token, which is what they are
+// Scoped returns the service for callers who act for some users alone, or by a token, which is what they are
 // bounded as. What is of others does not exist there: every call finds its sandbox in the registry, and this one
 // has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
-func (s *Service) Among(users Users, token quota.Token) *Service {
+func (s *Service) Scoped(users Users, token quota.Token) *Service {
 	if users.all && token == (quota.Token{}) {
 		return s
 	}
 	part := *s
-	part.among, part.token, part.registry = users, token, s.registry.Among(users, token)
+	part.scope, part.token, part.registry = users, token, s.registry.Scoped(users, token)
 	return &part
 }
 
@@ -78,21 +78,16 @@ func (s *Service) Ask(id string) error {
 	return s.cfg().Quotas.Ask(account)
 }
 
-// mayHold refuses permissions that a caller who acts for some users alone cannot give: the control socket,
-// which is the engine's, and directories of the host outside of the user's folder in usersDir.
+// mayHold refuses permissions that a caller who acts for some users alone cannot give: the caller's control
+// socket, and directories of the host outside of the user's folder in usersDir.
 func (s *Service) mayHold(box Sandbox) error {
-	if s.among.All() || !s.among.Has(box.User) { // or the registry says so
+	if s.scope.All() || !s.scope.Has(box.User) { // or the registry says so
 		return nil
 	}
 	if box.Events {
 		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the engine's control socket")
 	}
-	users, err := pathmap.ParseHost(s.cfg().UsersDir)
-	if err != nil {
-		return err
-	}
-	folder := s.real(users) + "/" + box.User.id
-	outside := func(source pathmap.HostPath) bool { return !pathmap.Within(s.real(source), folder) }
+	outside := func(source pathmap.HostPath) bool { return !s.resolver.rootfs.InUserDir(box.User.id, source) }
 	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {
 		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
 	}
@@ -112,17 +107,17 @@ func (s *Service) mayHold(box Sandbox) error {
 // Containers lists the warm containers by name.
 func (s *Service) Containers() []dockerexec.Container {
 	all := s.executor.Containers()
-	if s.among.All() {
+	if s.scope.All() {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.among.Has(UserID{c.User}) })
+	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.Has(UserID{c.User}) })
 }
 
 // Decisions is the log of what egress decided.
 func (s *Service) Decisions() *decisions.Log {
 	log := s.cfg().Decisions
-	if s.among.All() || log == nil {
+	if s.scope.All() || log == nil {
 		return log
 	}
-	return log.Among(func(user string) bool { return s.among.Has(UserID{user}) })
+	return log.Among(func(user string) bool { return s.scope.Has(UserID{user}) })
 }

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// daemon is the parts of the service, each made out of those above it.
+type daemon struct {
+	read    func() (config.Config, error) // reads the settings anew
+	logs    *logs
+	log     zerolog.Logger
+	metrics *metrics
+	tokens  *access.Tokens // nil without TCP
+
+	host      hostFiles
+	docker    *dockerd.Client
+	originals *images.Originals
+	platforms *sandbox.Platforms
+	quotas    *quota.Ledger
+	decisions *decisions.Log
+	networks  *egress.Egress
+	rootfs    *rootfs.Planner
+	mounts    *rootfs.Preparer
+	executor  *dockerexec.Executor
+	resolver  *sandbox.Resolver
+	runner    *sandbox.Runner
+	ports     *process.Listeners
+	processes *process.Manager
+	service   *sandbox.Service
+
+	closers []func() // called by close, the last one first
+
+	cfg    atomic.Pointer[config.Config] // in force
+	loaded sandbox.Loaded                // of the goroutine that reloads
+}
+
+// hostFiles are what all containers get from dataDir, and whose they are.
+type hostFiles struct{ instance, agent, masks string }
+
+// openDaemon makes the parts of the service. Whoever calls it closes the daemon.
+func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
+	d := &daemon{
+		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
+		quotas: quota.New(quotas(cfg)), decisions: decisions.New(cfg.Egress.DecisionLog),
+	}
+	d.cfg.Store(&cfg)
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	if err := d.openHost(cfg); err != nil {
+		return nil, err
+	}
+	if err := d.openPlatforms(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := d.openContainers(cfg); err != nil {
+		return nil, err
+	}
+	return d, d.openService(ctx, cfg)
+}
+
+// close ends the parts of the service, those that were made last first.
+func (d *daemon) close() {
+	for _, end := range slices.Backward(d.closers) {
+		end()
+	}
+}
+
+func (d *daemon) onClose(end func()) { d.closers = append(d.closers, end) }
+
+// openHost takes dataDir and connects to Docker.
+func (d *daemon) openHost(cfg config.Config) error {
+	data, err := openData(cfg.DataDir, d.log)
+	if err != nil {
+		return err
+	}
+	d.onClose(data.close)
+	d.host.instance = data.instance
+	if d.host.agent, err = installAgent(cfg); err != nil {
+		return err
+	}
+	if d.host.masks, err = dockerexec.InstallMasks(cfg.DataDir); err != nil {
+		return err
+	}
+	if d.docker, err = dockerd.Connect(cfg.Docker.SocketPath); err != nil {
+		return err
+	}
+	d.tokens, err = readTokens(cfg.TCP)
+	return err
+}
+
+// openPlatforms finds out what containers are made of.
+func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
+	d.originals = images.NewOriginals(d.docker, filepath.Join(cfg.DataDir, "image"), dockerexec.InstanceLabels(d.host.instance))
+	platform, err := d.platformConfig(cfg)
+	if err != nil {
+		return err
+	}
+	d.platforms = sandbox.NewPlatforms(platform)
+	// A runtime that is not there will not come by itself; Docker or an image may.
+	if _, err := d.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
+		return fmt.Errorf("cannot start: %w", err)
+	} else if err != nil {
+		d.log.Warn().Err(err).Msg("commands cannot run yet")
+	}
+	return nil
+}
+
+// openContainers makes what containers need on the host, and the executor that has them.
+func (d *daemon) openContainers(cfg config.Config) (err error) {
+	if err := os.MkdirAll(cfg.UsersDir, 0o755); err != nil {
+		return fmt.Errorf("cannot make usersDir: %w", err)
+	}
+	usersDir, err := filepath.EvalSymlinks(cfg.UsersDir)
+	if err != nil {
+		return fmt.Errorf("cannot open usersDir: %w", err)
+	}
+	d.rootfs = rootfs.NewPlanner(rootfsSettings(cfg), d.log)
+	d.mounts = rootfs.NewPreparer(usersDir, d.log)
+	if d.networks, err = egress.New(egressSettings(cfg, d.decisions, d.log)); err != nil {
+		return err
+	}
+	d.onClose(d.networks.Shutdown)
+	d.executor = dockerexec.New(d.docker, dockerexec.Config{
+		Instance:      d.host.instance,
+		DataDir:       cfg.DataDir,
+		IdleTimeout:   time.Duration(cfg.IdleTimeout),
+		Platform:      d.platforms.Current,
+		Mounts:        d.mounts,
+		Networks:      d.networks,
+		Quotas:        d.quotas,
+		ImagesChanged: d.platforms.Forget,
+		Log:           d.log,
+	})
+	d.onClose(d.executor.Shutdown)
+	return nil
+}
+
+// openService reads what is registered, and the durable processes.
+func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
+	registry, err := sandbox.OpenRegistry(filepath.Join(cfg.DataDir, "sandboxes"), d.quotas, d.log)
+	if err != nil {
+		return err
+	}
+	rules, err := egressRules(cfg)
+	if err != nil {
+		return err
+	}
+	d.resolver = sandbox.NewResolver(d.callSettings(cfg, rules), registry, d.rootfs, d.platforms, d.log)
+	trash := hostfs.NewTrash(func(dir string, err error) {
+		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
+	})
+	if err := trash.Resume(cfg.UsersDir); err != nil {
+		return fmt.Errorf("cannot look for what is still to be removed: %w", err)
+	}
+	d.onClose(inBackground(context.WithoutCancel(ctx), trash.Work))
+	if d.runner, err = sandbox.NewRunner(d.resolver, d.executor, trash, int64(cfg.Processes.MaxLog)); err != nil {
+		return err
+	}
+	d.ports = process.NewListeners(exposable(cfg), d.log)
+	d.onClose(d.ports.Shutdown)
+	if err := d.openProcesses(cfg); err != nil {
+		return err
+	}
+	d.service = sandbox.New(d.resolver, d.executor, d.processes)
+	d.onClose(d.service.EndDetached)
+	d.service.SetLoaded(d.loaded)
+	return nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// rootfsSettings returns what the settings say about containers' filesystems.
+func rootfsSettings(cfg config.Config) rootfs.Config {
+	return rootfs.Config{
+		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
+		HomeOwners: rootfs.Owners(cfg.HomeOwner),
+	}
+}
+
+// callSettings returns what the settings say about calls.
+func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandbox.Config {
+	return sandbox.Config{
+		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
+		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
+		KillGrace:          cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
+		MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
+		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Observer: d.metrics, Quotas: d.quotas,
+	}
+}
+
+// ownPlaces are what is the service's, and nobody's to mount.
+func ownPlaces(cfg config.Config) []string {
+	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile}
+	return slices.DeleteFunc(places, func(place string) bool { return place == "" })
+}
+
+// platformConfig returns what the settings say about all containers.
+func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, error) {
+	trusted, err := certificates(cfg.Egress.CAFile)
+	if err != nil {
+		return sandbox.PlatformConfig{}, err
+	}
+	finder := images.NewFinder(d.docker, cfg.Docker.Reference())
+	return sandbox.PlatformConfig{
+		Settings:     platformSettings(cfg, d.host),
+		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
+		Find:         finder.Find,
+		Forget:       finder.Forget,
+		Outfit:       d.originals.Read,
+		Certificates: trusted,
+		Inspect:      func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, d.docker) },
+		Log:          d.log,
+	}, nil
+}
+
+// platformSettings returns what the settings and the host say about all containers.
+func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
+	return dockerexec.Platform{
+		Instance: host.instance,
+		DataDir:  cfg.DataDir,
+		Agent:    host.agent,
+		Runtime:  cfg.Docker.Runtime, EventsRuntime: cfg.Docker.EventsRuntime,
+		MaskDir:        host.masks,
+		Network:        cfg.Egress.Name,
+		ReadOnlyRoot:   cfg.Docker.ReadOnly,
+		Unconfined:     cfg.Docker.UnconfinedSecurity,
+		UserNamespaces: cfg.Docker.AllowUserNamespaces,
+		CapDrop:        cfg.Docker.CapDrop,
+		CapAdd:         cfg.Docker.CapAdd,
+		Limits: dockerexec.Limits{
+			NanoCPUs:  int64(cfg.Limits.CPUs * 1e9),
+			Memory:    int64(cfg.Limits.Memory),
+			Pids:      cfg.Limits.PIDs,
+			OpenFiles: cfg.Limits.OpenFiles,
+			Shm:       int64(cfg.Limits.Shm),
+			Tmp:       int64(cfg.Limits.Tmp),
+			Run:       int64(cfg.Limits.Run),
+			VarTmp:    int64(cfg.Limits.VarTmp),
+		},
+	}
+}
+
+// certificates reads egress.caFile.
+func certificates(name string) ([]*x509.Certificate, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use egress.caFile: %w", err)
+	}
+	list, err := images.ParseCertificates(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use egress.caFile %s: %w", name, err)
+	}
+	return list, nil
+}
+
+func installAgent(cfg config.Config) (string, error) {
+	binary := cfg.AgentPath
+	if binary == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("cannot find the agent: %w", err)
+		}
+		binary = filepath.Join(filepath.Dir(self), "sandbox-agent")
+	}
+	return dockerexec.InstallAgent(binary, cfg.DataDir)
+}

@@ -1,0 +1,163 @@
+package rootfs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Home is a user's open home on the host. Whoever opened it closes it.
+type Home struct {
+	planner  *Planner
+	user     string
+	dir      string // where it really is
+	uid, gid uint32 // its owner's
+	id       dockerexec.FileID
+	fd       int          // the directory, for what is looked at as root
+	opened   *hostfs.Root // by root
+}
+
+// Close gives back the descriptors of the home.
+func (h *Home) Close() {
+	_ = unix.Close(h.fd)
+	if h.opened != nil {
+		_ = h.opened.Close()
+	}
+}
+
+// root opens the home for what is done as its owner. It is closed with h.
+func (h *Home) root() (_ *hostfs.Root, err error) {
+	if h.opened == nil {
+		h.opened, err = hostfs.Open(h.rootConfig())
+	}
+	return h.opened, err
+}
+
+func (h *Home) rootConfig() hostfs.Config {
+	return hostfs.Config{Dir: h.dir, UID: h.uid, GID: h.gid, Denied: deniedInHome}
+}
+
+// MakeDir makes a directory of the home, with those above it, as the home's owner, if it is not there. What is not in
+// the home is left alone.
+func (h *Home) MakeDir(path pathmap.ContainerPath) error {
+	rest, ok := pathmap.CutDir(path.String(), policy.Home.String())
+	if !ok || rest == "" {
+		return nil
+	}
+	return h.makeDir(rest)
+}
+
+func (h *Home) makeDir(name string) error {
+	if fd, err := openBeneath(h.fd, name, unix.O_PATH|unix.O_DIRECTORY); err == nil {
+		return unix.Close(fd)
+	}
+	root, err := h.root()
+	if err != nil {
+		return err
+	}
+	return root.Mkdir(name, true)
+}
+
+// OpenRoot opens a mount of a user's for what is done to files in it as the home's owner.
+func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (*hostfs.Root, error) {
+	h, err := p.OpenHome(ctx, user)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	if at.Container == policy.Home {
+		return hostfs.Open(h.rootConfig())
+	}
+	root, err := openRoot(hostfs.Config{Dir: p.real(at.Host), UID: h.uid, GID: h.gid})
+	if err != nil {
+		return nil, errs.NotFound("cannot open the mount %q: %v", at.Container, errs.WithoutPath(err))
+	}
+	return root, nil
+}
+
+// OpenHome opens a user's home and makes it if there is none. Every step is taken below UsersDir without following a
+// link that leads out of it.
+func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
+	path, err := p.HomePath(user)
+	if err != nil {
+		return nil, errors.New("cannot name the user's home")
+	}
+	h := &Home{planner: p, user: user, dir: p.real(path)}
+	name := filepath.Join(user, "home")
+	if h.fd, err = OpenBelow(p.cfg().UsersDir, name); errors.Is(err, unix.ENOENT) {
+		if err = p.makeHome(user); err == nil {
+			h.fd, err = OpenBelow(p.cfg().UsersDir, name)
+		}
+	}
+	switch {
+	case errors.Is(err, errNoOwnerLeft):
+		return nil, fmt.Errorf("cannot make the home of user %q: %w", user, err)
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
+	case err != nil:
+		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user), err)
+	}
+	it, err := identifyOpen(h.fd)
+	if err != nil {
+		h.Close()
+		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user), err)
+	}
+	if it.uid == 0 {
+		h.Close()
+		return nil, fmt.Errorf("cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user", user)
+	}
+	h.uid, h.gid, h.id = it.uid, it.gid, it.id
+	return h, nil
+}
+
+// makeHome makes a user's home unless another call has just done it: a second one would replace the home that a
+// container may have mounted by then.
+func (p *Planner) makeHome(user string) error {
+	p.making.Lock()
+	defer p.making.Unlock()
+	cfg := p.cfg()
+	if err := os.MkdirAll(cfg.UsersDir, 0o755); err != nil {
+		return err
+	}
+	users, err := os.OpenRoot(cfg.UsersDir)
+	if err != nil {
+		return err
+	}
+	defer users.Close()
+	name := filepath.Join(user, "home")
+	if _, err := users.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := users.Mkdir(user, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	uid, gid, err := p.allotted.next(cfg.HomeOwners, cfg.UsersDir)
+	if err != nil {
+		return err
+	}
+	// Under a temporary name first, so that nobody ever finds it with the wrong owner.
+	temporary := filepath.Join(user, ".home-"+rand.Text())
+	if err := users.Mkdir(temporary, 0o700); err != nil {
+		return err
+	}
+	err = errors.Join(users.Chmod(temporary, 0o750), users.Chown(temporary, int(uid), int(gid)))
+	if err == nil {
+		err = users.Rename(temporary, name)
+	}
+	if err != nil {
+		_ = users.Remove(temporary)
+	}
+	return err
+}

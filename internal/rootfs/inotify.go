@@ -1,0 +1,113 @@
+package rootfs
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// watchedEvents put something under a name, or take away what a mask was mounted on.
+const watchedEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
+
+// watches are the directories of one inotify instance for all containers, and which container needs which. The kernel
+// has one watch for a directory, whoever asks for it, so each container has its own names for it: how one calls a
+// directory says nothing about another.
+type watches struct {
+	on   bool
+	fd   int                                                    // inotify; Watch closes it
+	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor: who needs it, and its names on the host
+	read uint64                                                 // bytes of events that were read
+	load *load
+}
+
+// position returns how many bytes of events there were until now, read or not.
+func (w watches) position() uint64 {
+	if !w.on {
+		return 0
+	}
+	waiting, err := unix.IoctlGetInt(w.fd, unix.TIOCINQ)
+	if err != nil {
+		return 0 // what came before counts, too
+	}
+	return w.read + uint64(waiting)
+}
+
+// watchedDir is a watched directory by one of its names on the host.
+type watchedDir struct {
+	wd   int
+	name string
+}
+
+// add watches an open directory for a container, by a name on the host.
+func (w watches) add(dir int, name string, want children, holder dockerexec.Fingerprint) (watchedDir, error) {
+	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir), watchedEvents)
+	if err != nil {
+		return watchedDir{}, err
+	}
+	if w.dirs[wd] == nil {
+		w.dirs[wd] = map[dockerexec.Fingerprint]map[string]children{}
+	}
+	if w.dirs[wd][holder] == nil {
+		w.dirs[wd][holder] = map[string]children{}
+	}
+	w.dirs[wd][holder][name] = want
+	return watchedDir{wd, name}, nil
+}
+
+// keep removes what else a container has watched, and the kernel's watches that no container needs any more.
+func (w watches) keep(holder dockerexec.Fingerprint, still map[watchedDir]bool) {
+	for wd, holders := range w.dirs {
+		names := holders[holder]
+		maps.DeleteFunc(names, func(name string, _ children) bool { return !still[watchedDir{wd, name}] })
+		if len(names) > 0 {
+			continue
+		}
+		delete(holders, holder)
+		if len(holders) == 0 {
+			delete(w.dirs, wd)
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(wd)) // it may be gone with its directory
+		}
+	}
+}
+
+// changes are the paths of the host at which something has appeared or gone, by the container that calls them so, with
+// the position of the last event about each.
+type changes map[dockerexec.Fingerprint]map[string]uint64
+
+func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
+	if c[holder] == nil {
+		c[holder] = map[string]uint64{}
+	}
+	c[holder][name] = at
+}
+
+// parse returns what has changed according to events of inotify. lost says that some were dropped.
+func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
+	changed = changes{}
+	for len(events) >= unix.SizeofInotifyEvent {
+		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
+		size := unix.SizeofInotifyEvent + int(event.Len)
+		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:size], []byte{0})
+		events = events[size:]
+		w.read += uint64(size)
+		lost = lost || event.Mask&unix.IN_Q_OVERFLOW != 0
+		for holder, dirs := range w.dirs[int(event.Wd)] {
+			w.load.events[of[holder].User]++
+			for dir, want := range dirs {
+				if want.has(name) {
+					changed.add(holder, filepath.Join(dir, string(name)), w.read)
+				}
+			}
+		}
+		if event.Mask&unix.IN_IGNORED != 0 {
+			delete(w.dirs, int(event.Wd))
+		}
+	}
+	return changed, lost
+}

@@ -1,0 +1,145 @@
+package rootfs
+
+import (
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// mask returns what hides a region. In a home or a further mount there has to be something on the host to mount it on.
+func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
+	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty, Holds: b.mountPointsIn(r)}
+	at, rest, err := b.Paths.Locate(r.Path)
+	if err != nil { // it is the image's
+		m.File = r.File
+		return m, nil
+	}
+	state, err := b.stateOf(at, rest)
+	if err != nil {
+		return m, errs.Denied("cannot hide %q: %v", r.Path, err)
+	}
+	m.File, m.ID = state.file, state.maskedBy(m)
+	if m.Absent = !state.exists && b.isReadOnly(at); !m.Absent {
+		m.Place = b.hostPath(at, rest)
+	}
+	if state.exists && !state.empty {
+		b.secrets[at] = append(b.secrets[at], rest)
+	}
+	return m, nil
+}
+
+// mountPointsIn returns the mount points in a region that is masked, relative to it.
+func (b *builder) mountPointsIn(r policy.Region) (names []string) {
+	for _, inner := range b.Decision.View.Regions() {
+		around, ok := b.Decision.View.Around(inner.Path)
+		if rest, below := pathmap.CutDir(inner.Path.String(), r.Path.String()); ok && below && around.Path == r.Path && inner.Mode >= policy.ReadOnly {
+			names = append(names, rest)
+		}
+	}
+	return names
+}
+
+// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it.
+func (b *builder) isReadOnly(at pathmap.Mount) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(b.hostPath(at, "."), &st) == nil && st.Flags&unix.ST_RDONLY != 0
+}
+
+// addVacant adds a mask for a region that is read-only in one that is writable, and that is not there. It returns false
+// for all other regions, which are mounted.
+func (b *builder) addVacant(r policy.Region) bool {
+	around, ok := b.Decision.View.Around(r.Path)
+	if !ok || around.Mode != policy.Writable {
+		return false
+	}
+	at, rest, err := b.Paths.Locate(r.Path)
+	if err != nil {
+		return false
+	}
+	state, err := b.stateOf(at, rest)
+	if err != nil || !state.isVacant() {
+		return false // also what cannot be looked at: to mount it is refused
+	}
+	b.spec.Masks = append(b.spec.Masks, dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.hostPath(at, rest)})
+	return true
+}
+
+// stateOf is stateOf below a mount.
+func (b *builder) stateOf(at pathmap.Mount, rest string) (pathState, error) {
+	if at.Container == policy.Home {
+		return stateOf(b.home.fd, rest)
+	}
+	dir, err := openNoFollow(b.hostPath(at, "."))
+	if err != nil {
+		return pathState{}, stateError(err)
+	}
+	defer unix.Close(dir)
+	return stateOf(dir, rest)
+}
+
+// maxLinkNames is how many further names of hidden files are looked for.
+const maxLinkNames = 1000
+
+// addLinks adds the further names that hidden files have in their mount. All of the mount is visited only if there are
+// any.
+func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
+	root, err := openRoot(hostfs.Config{Dir: b.hostPath(at, "."), UID: b.home.uid, GID: b.home.gid, Denied: hidden})
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	links, err := root.DeniedLinks()
+	if err != nil {
+		return err
+	}
+	names, err := root.FindNames(links, maxLinkNames)
+	if err != nil {
+		return fmt.Errorf("cannot find the further names of hidden files: %w", err)
+	}
+	for _, name := range names {
+		state, err := b.stateOf(at, name)
+		if err != nil {
+			return errs.Denied("cannot hide %q: %v", name, err)
+		}
+		b.spec.Links = append(b.spec.Links, dockerexec.Link{Target: path.Join(at.Container.String(), name), ID: state.id})
+	}
+	return nil
+}
+
+// linkDirs returns the directories that hold further names of hidden files, where they could be renamed, and that are
+// no mounts otherwise.
+func linkDirs(spec dockerexec.Spec) []string {
+	mounted := map[string]bool{}
+	for _, m := range spec.Mounts {
+		mounted[m.Target] = true
+	}
+	for _, pin := range spec.Pins {
+		mounted[pin.Target] = true
+	}
+	var dirs []string
+	for _, link := range spec.Links {
+		for dir := path.Dir(link.Target); isWritable(spec, dir) && !mounted[dir]; dir = path.Dir(dir) {
+			mounted[dir] = true
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// isWritable reports whether the nearest mount of a Spec that holds a path can be written.
+func isWritable(spec dockerexec.Spec, target string) bool {
+	var nearest dockerexec.Mount
+	for _, m := range spec.Mounts {
+		if pathmap.Within(target, m.Target) && len(m.Target) > len(nearest.Target) {
+			nearest = m
+		}
+	}
+	return nearest.Target != "" && !nearest.ReadOnly
+}

@@ -1,0 +1,229 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+)
+
+// Preparer makes the mount points of masks and pins in homes and further mounts, and removes them when no container
+// needs them any more. It implements dockerexec.MountPreparer, and is safe for concurrent use.
+type Preparer struct {
+	usersDir string
+	log      zerolog.Logger
+
+	mu sync.Mutex
+	// needed counts the containers that need a path of the host.
+	needed map[string]int
+	// made are the directories that were made here.
+	made map[string]bool
+	// mounted are the Specs that have a container.
+	mounted map[dockerexec.Fingerprint]mounted
+	watches watches
+}
+
+// NewPreparer returns a Preparer for homes in usersDir, which must have no link in its path.
+func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
+	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
+}
+
+// mountPoint is a path of the host on which something is mounted, and where that is inside.
+type mountPoint struct{ name, target string }
+
+func mountPoints(spec dockerexec.Spec) []mountPoint {
+	var all []mountPoint
+	for _, pin := range spec.Pins {
+		all = append(all, mountPoint{pin.Place, pin.Target})
+	}
+	for _, m := range spec.Masks {
+		if m.Place != "" {
+			all = append(all, mountPoint{m.Place, m.Target})
+		}
+	}
+	return all
+}
+
+// Prepare makes the mount points of a Spec's masks and pins and returns what else is to be mounted.
+func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dirs := p.rootDirs(spec)
+	defer dirs.close()
+	for _, point := range mountPoints(spec) {
+		p.needed[point.name]++
+	}
+	defer func() {
+		if err != nil {
+			p.release(dirs)
+		}
+	}()
+	var prepared dockerexec.Prepared
+	for _, pin := range spec.Pins {
+		mount, err := p.pin(dirs, pin)
+		if err != nil {
+			return prepared, err
+		}
+		prepared.Mounts = append(prepared.Mounts, mount)
+	}
+	for _, m := range spec.Masks {
+		if m.Place == "" {
+			continue
+		}
+		if err := p.makeMountPoint(dirs, m); err != nil {
+			return prepared, fmt.Errorf("cannot hide %s: %w", m.Target, err)
+		}
+	}
+	if err := p.maskLinks(dirs, &prepared); err != nil {
+		return prepared, err
+	}
+	if err := p.watchSpec(spec); err != nil {
+		p.unwatch(spec)
+		return prepared, err
+	}
+	p.mounted[spec.Fingerprint()] = mounted{Spec: spec, since: p.watches.position()}
+	return prepared, nil
+}
+
+// Release removes what no container needs any more.
+func (p *Preparer) Release(spec dockerexec.Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.mounted, spec.Fingerprint())
+	p.unwatch(spec)
+	dirs := p.rootDirs(spec)
+	defer dirs.close()
+	p.release(dirs)
+}
+
+func (p *Preparer) release(dirs *rootDirs) {
+	all := mountPoints(dirs.spec)
+	slices.SortFunc(all, func(a, b mountPoint) int { return len(b.name) - len(a.name) }) // what is inside first
+	for _, point := range all {
+		if p.needed[point.name]--; p.needed[point.name] > 0 {
+			continue
+		}
+		delete(p.needed, point.name)
+		dir, rest, err := dirs.mustFind(point.target)
+		if err != nil {
+			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).Msg("cannot remove the mount point of a mask")
+			continue
+		}
+		p.removeMountPoint(dir, rest)
+	}
+}
+
+// pin makes a directory that is to be pinned and returns how it is mounted.
+func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, error) {
+	dir, rest, err := dirs.mustFind(pin.Target)
+	if err == nil {
+		err = p.makeDirs(dir, rest)
+	}
+	var info hostfs.Info
+	if err == nil {
+		info, err = dir.root.Stat(rest)
+	}
+	if err == nil && info.Type != hostfs.Directory {
+		err = fmt.Errorf("it is a %s, and what is hidden below its name could not be kept so: remove or rename it", info.Type)
+	}
+	if err != nil {
+		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
+	}
+	return dockerexec.Mount{
+		Source: pin.Place, Target: pin.Target, Verify: true, ID: dockerexec.FileID{Dev: info.Dev, Ino: info.Ino},
+	}, nil
+}
+
+// makeDirs makes the directories of a path as the home's owner, and remembers which were not there.
+func (p *Preparer) makeDirs(dir *rootDir, name string) error {
+	for i := range len(name) + 1 {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		err := dir.root.Mkdir(name[:i], false)
+		if err == nil {
+			p.made[dir.at(name[:i])] = true
+		} else if info, statErr := dir.root.Stat(name[:i]); statErr != nil || info.Type == hostfs.Symlink {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeMountPoint makes a mask's mount point where there is nothing: a directory of root's that is closed to everyone,
+// or, for a mask that may be looked into, an ordinary one.
+func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
+	dir, name, err := dirs.mustFind(m.Target)
+	if err != nil {
+		return err
+	}
+	if above := path.Dir(name); above != "." {
+		if err := p.makeDirs(dir, above); err != nil {
+			return err
+		}
+	}
+	if m.Listable {
+		return p.makeDirs(dir, name)
+	}
+	parent, leaf, err := openParent(dir.fd, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if err := unix.Mkdirat(parent, leaf, 0); !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. A directory that is closed
+// and root's was made here, by this service or an earlier one.
+func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
+	for ; rest != "."; rest = path.Dir(rest) {
+		name := dir.at(rest)
+		parent, leaf, err := openParent(dir.fd, rest)
+		if err != nil {
+			return
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+		ours := p.made[name] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)
+		if err == nil && ours && p.needed[name] == 0 {
+			// What another container still has something in stays, and is ours to remove then.
+			if err = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
+				delete(p.made, name)
+			}
+		}
+		_ = unix.Close(parent)
+		if err != nil || !ours {
+			return
+		}
+	}
+}
+
+// maskLinks adds masks for the further names of hidden files, and pins for the directories that hold those names where
+// they could be renamed.
+func (p *Preparer) maskLinks(dirs *rootDirs, prepared *dockerexec.Prepared) error {
+	for _, link := range dirs.spec.Links {
+		prepared.Masks = append(prepared.Masks, dockerexec.Mask{Target: link.Target, File: true})
+	}
+	for _, target := range linkDirs(dirs.spec) {
+		dir, rest, err := dirs.mustFind(target)
+		if err != nil {
+			return err
+		}
+		mount, err := p.pin(dirs, dockerexec.Pin{Place: dir.at(rest), Target: target})
+		if err != nil {
+			return err
+		}
+		prepared.Mounts = append(prepared.Mounts, mount)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package rootfs
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// pathState is what there is at a path that is to be hidden.
+type pathState struct {
+	exists bool
+	file   bool // it is no directory
+	empty  bool // there is nothing in it to hide
+	closed bool // it is a directory that only root may enter, so what is in it stays hidden
+	id     dockerexec.FileID
+}
+
+// stateOf returns what is at a name below a directory's descriptor, as root and without following any link. A link is
+// an error: what is mounted over one lands elsewhere, and the link itself can still be replaced.
+func stateOf(fd int, name string) (pathState, error) {
+	dir, leaf := fd, name
+	if strings.Contains(name, "/") {
+		var err error
+		dir, leaf, err = openParent(fd, name)
+		if err != nil {
+			return pathState{}, stateError(err)
+		}
+		defer unix.Close(dir)
+	}
+	st, err := identifyAt(dir, leaf, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return pathState{}, stateError(err)
+	}
+	it := pathState{exists: true, id: st.id}
+	switch st.mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return pathState{}, stateError(unix.ELOOP)
+	case unix.S_IFDIR:
+		it.empty = isEmptyDir(dir, leaf)
+		it.closed = st.uid == 0 && st.mode&0o777 == 0
+	default:
+		it.file = true
+		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
+		// A file may go and come back by another of its names, which the mask does not survive. That changes its
+		// change time.
+		it.id.Since = st.changed
+	}
+	return it, nil
+}
+
+// stateError is nil for a path that is not there, also when what should be a directory is none: nothing can be below
+// it.
+func stateError(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
+		return nil
+	case errors.Is(err, unix.ELOOP):
+		return errs.Denied("it is, or is behind, a symbolic link, which cannot be hidden: make it a directory or a file")
+	}
+	return err
+}
+
+// isVacant reports whether there is nothing, or only what a mask is mounted on.
+func (s pathState) isVacant() bool { return !s.exists || (s.empty && !s.file && s.closed) }
+
+// maskedBy returns what a mask hides there: zero for nothing, and for what is there only to mount masks on.
+func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
+	if s.isVacant() || (m.Listable && s.empty && !s.file) {
+		return dockerexec.FileID{}
+	}
+	return s.id
+}
+
+// isEmptyDir reads a directory's first entries; what cannot be read is not empty.
+func isEmptyDir(dir int, name string) bool {
+	fd, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	buffer := make([]byte, 1024)
+	for {
+		n, err := unix.ReadDirent(fd, buffer)
+		if err != nil {
+			return false
+		}
+		if n == 0 {
+			return true
+		}
+		if _, _, names := unix.ParseDirent(buffer[:n], -1, nil); len(names) > 0 {
+			return false
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package rootfs
+
+import (
+	"errors"
+	"path/filepath"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Request is what a filesystem is planned by.
+type Request struct {
+	// Decision is what policy lets a call see, and Paths where the host has it.
+	Decision policy.Decision
+	Paths    pathmap.Map
+	// DryRun makes no directories that the call may write to.
+	DryRun bool
+}
+
+// Plan returns a Spec with the filesystem of a container and the user that owns it. Directories of the home that may be
+// written to are made if they are not there.
+func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
+	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, spec: dockerexec.Spec{
+		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: filepath.Dir(h.dir), Events: r.Decision.Events,
+	}}
+	for _, region := range r.Decision.View.Regions() {
+		if err := b.addRegion(region); err != nil {
+			return b.spec, err
+		}
+	}
+	for _, pin := range r.Decision.View.Pinned() {
+		if at, rest, err := r.Paths.Locate(pin); err == nil {
+			b.spec.Pins = append(b.spec.Pins, dockerexec.Pin{Place: b.hostPath(at, rest), Target: pin.String()})
+		}
+	}
+	for at, hidden := range b.secrets {
+		if err := b.addLinks(at, hidden); err != nil {
+			return b.spec, err
+		}
+	}
+	if r.Decision.Events {
+		return b.spec, b.addEventsSocket()
+	}
+	return b.spec, nil
+}
+
+// builder puts the filesystem of one Spec together.
+type builder struct {
+	Request
+	home *Home
+	spec dockerexec.Spec
+	// secrets are, for each mount, the paths below it at which there is something to hide.
+	secrets map[pathmap.Mount][]string
+}
+
+// hostPath returns the path of the host for a path below a mount.
+func (b *builder) hostPath(at pathmap.Mount, rest string) string {
+	return filepath.Join(b.home.planner.real(at.Host), rest)
+}
+
+// addRegion adds what a region is in the container: a mount, a mask or nothing.
+func (b *builder) addRegion(r policy.Region) error {
+	if !utf8.ValidString(r.Path.String()) {
+		return errs.Invalid("%q is not UTF-8, and Docker mounts no such path", r.Path)
+	}
+	switch {
+	case r.Path == policy.Tmp:
+		return nil // every container has it
+	case r.Mode == policy.ReadOnly && b.addVacant(r):
+		return nil
+	case r.Mode >= policy.ReadOnly:
+		mount, err := b.mount(r)
+		b.spec.Mounts = append(b.spec.Mounts, mount)
+		return err
+	default:
+		mask, err := b.mask(r)
+		b.spec.Masks = append(b.spec.Masks, mask)
+		return err
+	}
+}
+
+// mount returns what is mounted for a region. What may be written to is made if it is not there.
+func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
+	m := dockerexec.Mount{Target: r.Path.String(), ReadOnly: r.Mode != policy.Writable}
+	at, rest, err := b.Paths.Locate(r.Path)
+	if err != nil {
+		return m, err
+	}
+	m.Source = b.hostPath(at, rest)
+	inHome := at.Container == policy.Home
+	if inHome && rest == "." {
+		m.ID = b.home.id
+		return m, nil
+	}
+	if why := b.home.planner.reserved(at.Host); why != "" && !inHome { // a record may be older than a setting
+		return m, errs.Denied("cannot mount %q: %s", r.Path, why)
+	}
+	m.Verify = true
+	it, err := b.identify(at, rest)
+	if errors.Is(err, unix.ENOENT) && inHome && !b.DryRun {
+		// Also what is only read: an app's directory is there from the start.
+		if err := b.home.makeDir(rest); err != nil {
+			return m, errs.Invalid("cannot grant %q: %v", r.Path, err)
+		}
+		it, err = b.identify(at, rest)
+	}
+	m.ID = it.id
+	return m, b.checkMounted(r.Path, it, err)
+}
+
+// checkMounted refuses what cannot be mounted at a path. err is that of looking at it.
+func (b *builder) checkMounted(path pathmap.ContainerPath, it identity, err error) error {
+	kind := it.mode & unix.S_IFMT
+	switch {
+	case errors.Is(err, unix.ENOENT) && b.DryRun:
+		return nil
+	case errors.Is(err, unix.ENOENT):
+		return errs.NotFound("cannot grant %q: it is not there", path)
+	case errors.Is(err, unix.ELOOP):
+		return errs.Denied("cannot mount %q: it is, or is behind, a symbolic link", path)
+	case err != nil:
+		return errs.Invalid("cannot grant %q: %v", path, err)
+	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
+		return errs.Invalid("cannot grant %q: it is neither a directory nor a file", path)
+	}
+	return nil
+}
+
+// identify returns which file is to be mounted.
+func (b *builder) identify(at pathmap.Mount, rest string) (identity, error) {
+	if at.Container != policy.Home {
+		return identifyNoFollow(b.hostPath(at, rest))
+	}
+	fd, err := openBeneath(b.home.fd, rest, unix.O_PATH)
+	if err != nil {
+		return identity{}, err
+	}
+	defer unix.Close(fd)
+	return identifyOpen(fd)
+}
+
+// addEventsSocket adds the caller's control socket.
+func (b *builder) addEventsSocket() error {
+	socket := b.home.planner.cfg().EventsSocket
+	if socket == "" {
+		return errs.Denied("permissions: @events is not available: the operator has set no eventsSocket")
+	}
+	it, err := identify(socket)
+	if err != nil {
+		return errs.NotFound("permissions: @events: the caller's control socket is not there: %v", errs.WithoutPath(err))
+	}
+	b.spec.Mounts = append(b.spec.Mounts, dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: it.id})
+	return nil
+}
+
+// CountMounts returns how many bind mounts a Spec takes besides those that every container has, and how many of them
+// are for further names of hidden files.
+func CountMounts(spec dockerexec.Spec) (all, forLinks int) {
+	forLinks = len(spec.Links) + len(linkDirs(spec))
+	return len(spec.Mounts) + len(spec.Masks) + len(spec.Pins) + forLinks, forLinks
+}

@@ -1,0 +1,266 @@
+package rootfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from being written. When
+// somebody on the host puts another file in its place while commands are running, those commands would see or write it.
+// The next call gets another Spec; the watch is for the commands that are running: their containers are expelled as soon
+// as it happens.
+
+// mounted is a Spec that has a container, and the position from which on events are about it.
+type mounted struct {
+	dockerexec.Spec
+	since uint64
+}
+
+// Watch expels containers whose masks cover something else than they did, until ctx ends. expel is called for each of
+// them with no lock held, and may be called again for the same one.
+func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("cannot watch the homes: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "inotify")
+	unwatched := p.begin(fd)
+	end := func() {
+		p.mu.Lock()
+		p.watches.on = false
+		p.mu.Unlock()
+		_ = file.Close() // waits for whoever reads events, who needs the lock
+	}
+	defer end()
+	defer context.AfterFunc(ctx, end)()
+	for _, fingerprint := range unwatched {
+		expel(fingerprint)
+	}
+	for {
+		gone, err := p.await(file)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
+				return nil
+			}
+			return fmt.Errorf("cannot watch the homes any more: %w", err)
+		}
+		for _, fingerprint := range gone {
+			expel(fingerprint)
+		}
+		select {
+		case <-time.After(between): // what comes meanwhile is handled together
+		case <-ctx.Done():
+		}
+	}
+}
+
+// begin watches for all Specs that have a container, and returns those for which that is not possible.
+func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches = newWatches(fd)
+	for fingerprint, known := range p.mounted {
+		if err := p.watchSpec(known.Spec); err != nil {
+			p.logUnwatched(known, err)
+			unwatched = append(unwatched, fingerprint)
+		}
+		p.mounted[fingerprint] = mounted{Spec: known.Spec}
+	}
+	return unwatched
+}
+
+func (p *Preparer) logUnwatched(known mounted, err error) {
+	p.log.Error().Err(err).Str("user", known.User).Msg("a container goes: what it must not see cannot be watched")
+}
+
+// await waits for events, and returns the containers that have to go because of them.
+func (p *Preparer) await(file *os.File) (gone []dockerexec.Fingerprint, err error) {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	err = conn.Read(func(fd uintptr) bool {
+		// Events are read and handled under one lock, so that all others are still in the kernel.
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		n, err := unix.Read(int(fd), p.watches.load.buffer)
+		switch {
+		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+			return false
+		case err != nil:
+			failed = err
+		default:
+			gone = p.handle(p.watches.load.buffer[:n])
+		}
+		return true
+	})
+	return gone, errors.Join(err, failed)
+}
+
+// handle returns the containers that have to go after these events; p.mu is held.
+func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
+	load := p.watches.load
+	changed, lost := p.watches.parse(events, p.mounted)
+	loudest := load.drained(lost || len(events) < len(load.buffer)/2)
+	for fingerprint, known := range p.mounted {
+		if !lost && len(changed[fingerprint]) == 0 {
+			continue
+		}
+		touched, broken := p.touches(changed[fingerprint], known)
+		if !lost && !touched {
+			continue
+		}
+		begun := time.Now()
+		err := p.watchSpec(known.Spec)
+		intact := err == nil && !broken && p.isIntact(known.Spec)
+		if lost && loudest[known.User] || !lost && !load.spend(known.User, begun, time.Since(begun)) {
+			err = errTooMuch
+		}
+		if err != nil {
+			p.logUnwatched(known, err)
+		}
+		if err != nil || !intact {
+			gone = append(gone, fingerprint)
+		}
+	}
+	return gone
+}
+
+// maxWatched is how many directories one container may have watched, and maxWatchedOfUser all of a user's: the
+// kernel has so many for all users. One container's is more than policy.MaxRestrictions and MaxDepth allow.
+const (
+	maxWatched       = 4000
+	maxWatchedOfUser = 8000
+)
+
+// watchSpec watches the directories in which something that is to be hidden may appear, as they are now, and no
+// others for that container; p.mu is held. A container of which not all can be watched must not run. A directory
+// that was watched before stays so in between: no event is lost.
+func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
+	if !p.watches.on {
+		return nil
+	}
+	wanted := p.wantedDirs(spec)
+	if len(wanted) > maxWatched {
+		return fmt.Errorf("%d directories would have to be watched, more than the %d for one container", len(wanted), maxWatched)
+	}
+	if n := len(wanted) + p.watchedOfOthers(spec); n > maxWatchedOfUser {
+		return fmt.Errorf("%d directories would have to be watched, more than the %d for all containers of one user: %w", n, maxWatchedOfUser, cerrdefs.ErrUnavailable)
+	}
+	dirs := p.rootDirs(spec)
+	defer dirs.close()
+	now := map[watchedDir]bool{}
+	for name, at := range wanted {
+		dir, err := p.watchDir(dirs, name, at, spec.Fingerprint())
+		switch {
+		case err == nil:
+			now[dir] = true
+		case errors.Is(err, unix.ENOSPC):
+			return fmt.Errorf("the kernel watches no more directories for this user: raise fs.inotify.max_user_watches: %w", cerrdefs.ErrUnavailable)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
+			return fmt.Errorf("cannot watch what is hidden: %w", err)
+		}
+		// What is no directory, or not there, has nothing in it; its own appearance is an event above. That goes
+		// for a link, too: what is behind it is not looked at.
+	}
+	p.watches.keep(spec.Fingerprint(), now)
+	return nil
+}
+
+// watchDir watches a directory of the host by its descriptor, which no link has led to.
+func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir, holder dockerexec.Fingerprint) (watchedDir, error) {
+	dir, rest, err := dirs.mustFind(at.target)
+	if err != nil {
+		return watchedDir{}, err
+	}
+	if rest == "" {
+		rest = "."
+	}
+	fd, err := openBeneath(dir.fd, rest, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return watchedDir{}, err
+	}
+	defer unix.Close(fd)
+	return p.watches.add(fd, name, at.want, holder)
+}
+
+// watchedOfOthers returns how many directories the other containers of a Spec's user have watched.
+func (p *Preparer) watchedOfOthers(spec dockerexec.Spec) (n int) {
+	own := spec.Fingerprint()
+	for _, holders := range p.watches.dirs {
+		for holder, names := range holders {
+			if known, ok := p.mounted[holder]; ok && holder != own && known.User == spec.User {
+				n += len(names)
+			}
+		}
+	}
+	return n
+}
+
+// unwatch removes the watches that no other container needs; p.mu is held.
+func (p *Preparer) unwatch(spec dockerexec.Spec) {
+	if p.watches.on {
+		p.watches.keep(spec.Fingerprint(), nil)
+	}
+}
+
+// touches reports whether a path at which something has appeared or gone is one of a Spec's masks or protected mounts,
+// or above or below one. broken says that such a mount is lost: it does not come back, also when the same file does.
+func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, broken bool) {
+	for _, m := range known.Masks {
+		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
+			for name := range changed {
+				touched = touched || pathmap.Within(name, view.at(rest)) || pathmap.Within(view.at(rest), name)
+			}
+		}
+	}
+	for _, m := range protectedMounts(known.Spec) {
+		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
+			for name, at := range changed {
+				above := pathmap.Within(view.at(rest), name)
+				touched, broken = touched || above, broken || (above && at > known.since)
+			}
+		}
+	}
+	return touched, broken
+}
+
+// isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected mounts are of what is
+// there; p.mu is held.
+func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
+	dirs := p.rootDirs(spec)
+	defer dirs.close()
+	for _, m := range spec.Masks {
+		dir, rest, err := dirs.find(m.Target)
+		if err != nil {
+			return false
+		}
+		if dir == nil {
+			continue
+		}
+		state, err := stateOf(dir.fd, rest)
+		if err != nil || state.maskedBy(m) != m.ID || (m.Place != "" && !state.exists) {
+			return false
+		}
+	}
+	for _, m := range protectedMounts(spec) {
+		dir, rest, err := dirs.mustFind(m.Target)
+		if err != nil {
+			return false
+		}
+		if state, err := stateOf(dir.fd, rest); err != nil || !state.exists || !state.id.Same(m.ID) {
+			return false
+		}
+	}
+	return true
+}

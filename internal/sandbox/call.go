@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"strings"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Confinement is the part of a request that decides what its command may see and reach.
+type Confinement struct {
+	// Permissions are the call's grants, as tags.
+	Permissions []string
+	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
+	// presets of such patterns. They go with @network.
+	AllowedDomains, PackageManagers []string
+	Restrictions
+	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
+	// home, and for the state /tmp where not all of the home can be written.
+	Home string
+}
+
+// Restrictions are what a call gives up of what it would get otherwise. They win over all that it asks for.
+type Restrictions struct {
+	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
+	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
+	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
+	DenyRead, DenyWrite, DeniedDomains []string
+}
+
+// Resolver finds out what calls mean: which sandbox, which paths, and what policy decides about them. It is safe for
+// concurrent use.
+type Resolver struct {
+	present   atomic.Pointer[Config]
+	registry  *Registry
+	rootfs    *rootfs.Planner
+	platforms *Platforms
+	log       zerolog.Logger
+}
+
+// NewResolver puts a Resolver together; it owns none of its parts.
+func NewResolver(cfg Config, registry *Registry, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Resolver {
+	r := &Resolver{registry: registry, rootfs: planner, platforms: platforms, log: log}
+	r.present.Store(&cfg)
+	return r
+}
+
+// Use replaces the Config for the calls that come from now on. Decisions, Quotas and CannotFilter must be those of
+// NewResolver. A container keeps what it was made with: a call for which the settings make a difference gets another.
+func (r *Resolver) Use(cfg Config) { r.present.Store(&cfg) }
+
+func (r *Resolver) cfg() *Config { return r.present.Load() }
+
+// call is a request to a sandbox with all that is decided about it by. It is resolved once and passed down.
+type call struct {
+	Sandbox
+	Confinement
+	cfg     *Config
+	mounts  []pathmap.Mount
+	paths   pathmap.Map // of mounts: all that its containers show but /tmp, which has no fixed place on the host
+	subject policy.Subject
+}
+
+// resolve returns a call to a sandbox. The file calls ask for no Confinement.
+func (r *Resolver) resolve(box Sandbox, asked Confinement) (*call, error) {
+	c := &call{Sandbox: box, Confinement: asked, cfg: r.cfg()}
+	home, err := r.rootfs.HomePath(box.User.id)
+	if err != nil {
+		return nil, err
+	}
+	c.mounts = []pathmap.Mount{{Host: home, Container: policy.Home}}
+	if box.SkillsDir != "" {
+		skills, err := pathmap.ParseHost(box.SkillsDir)
+		if err != nil {
+			return nil, err
+		}
+		c.mounts = append(c.mounts, pathmap.Mount{Host: skills, Container: policy.Skills})
+	}
+	c.subject = policy.Subject{Permissions: box.permissions(), HasSkills: box.SkillsDir != "", AppRoots: r.registry.AppRoots(box.User)}
+	for _, m := range box.Mounts {
+		c.mounts = append(c.mounts, pathmap.Mount{Host: m.Source, Container: m.Target})
+		c.subject.Mounts = append(c.subject.Mounts, policy.Mount{Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	c.paths, err = pathmap.New(c.mounts...)
+	return c, err
+}
+
+// path reads a path that the caller wrote: an absolute one inside or of the host under a mount, one below the home that
+// begins with ~/, or one relative to the working directory.
+func (c *call) path(written string) (pathmap.ContainerPath, error) {
+	return resolvePath(c.paths, c.WorkingDir, written)
+}
+
+func resolvePath(paths pathmap.Map, base pathmap.ContainerPath, written string) (pathmap.ContainerPath, error) {
+	if written == "~" || strings.HasPrefix(written, "~/") {
+		return policy.Home.Resolve("." + written[1:])
+	}
+	if inside, err := paths.Parse(written); err == nil {
+		return inside, nil
+	}
+	return base.Resolve(written)
+}
+
+// decide returns what policy lets the call see and do.
+func (r *Resolver) decide(c *call) (policy.Decision, error) {
+	grants, err := policy.ParseTags(c.Permissions, c.paths)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	decision, err := c.subject.Decide(grants)
+	if err != nil || len(c.DenyRead)+len(c.DenyWrite) == 0 {
+		return decision, err
+	}
+	named, err := policy.ParseRestrictions(c.DenyRead, c.DenyWrite, c.paths)
+	if err != nil {
+		return policy.Decision{}, err
+	}
+	if decision.View, err = c.subject.Restrict(decision.View, named); err != nil {
+		return policy.Decision{}, err
+	}
+	elsewhere := policy.Restrictions{DenyRead: r.rootfs.SamePlaces(c.mounts, named.DenyRead), DenyWrite: r.rootfs.SamePlaces(c.mounts, named.DenyWrite)}
+	if decision.View, err = c.subject.Restrict(decision.View, elsewhere); err != nil {
+		return policy.Decision{}, errs.Invalid("a path is denied that the mounts show at another place, too; there: %v", err)
+	}
+	return decision, nil
+}

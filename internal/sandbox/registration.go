@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// permissions returns the sandbox's, as policy takes them.
+func (box Sandbox) permissions() policy.Permissions {
+	app, _ := policy.ParseAppID(box.AppID) // it was parsed when it was registered
+	return policy.Permissions{
+		WorkingDir: box.WorkingDir, WriteDirs: box.WriteDirs, ReadDirs: box.ReadDirs,
+		Network: box.Network, Events: box.Events, AppID: app,
+	}
+}
+
+// parseRegistration reads what a caller says of a sandbox. Nothing is looked at on the host.
+func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) {
+	user, err := ParseUserID(r.UserID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	box := Sandbox{User: user, Network: r.Network, Events: r.Events, AppID: r.AppID}
+	if box.ID, err = ParseID(id); err != nil {
+		return Sandbox{}, err
+	}
+	if _, err := policy.ParseAppID(r.AppID); err != nil {
+		return Sandbox{}, errs.Invalid("permissions.appId: %v", err)
+	}
+	if err := s.resolver.parseMounts(&box, r); err != nil {
+		return Sandbox{}, err
+	}
+	c, err := s.resolver.resolve(box, Confinement{})
+	if err != nil {
+		return Sandbox{}, errs.Invalid("mounts: %v", err)
+	}
+	box.WorkingDir = policy.Home
+	if r.WorkingDir != "" {
+		if box.WorkingDir, err = resolvePath(c.paths, policy.Home, r.WorkingDir); err != nil {
+			return Sandbox{}, errs.Invalid("permissions.workingDir: %v", err)
+		}
+	}
+	for _, list := range []struct {
+		name string
+		from []string
+		to   *[]pathmap.ContainerPath
+	}{
+		{"writeDirs", r.WriteDirs, &box.WriteDirs},
+		{"readDirs", r.ReadDirs, &box.ReadDirs},
+	} {
+		for i, written := range list.from {
+			dir, err := c.paths.Parse(written)
+			if err != nil {
+				return Sandbox{}, errs.Invalid("permissions.%s[%d]: %v", list.name, i, err)
+			}
+			*list.to = append(*list.to, dir)
+		}
+	}
+	c.subject.Permissions = box.permissions()
+	return box, c.subject.Check()
+}
+
+// maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every container that was granted
+// it.
+const maxFurtherMounts = 64
+
+// parseMounts reads the further mounts and the skills.
+func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
+	if len(asked.Mounts) > maxFurtherMounts {
+		return errs.Invalid("mounts: there are %d, more than %d", len(asked.Mounts), maxFurtherMounts)
+	}
+	for i, m := range asked.Mounts {
+		field := fmt.Sprintf("mounts[%d]", i)
+		source, err := r.parseSource(field+".source", m.Source)
+		if err != nil {
+			return err
+		}
+		target, err := pathmap.ParseContainer(m.Target)
+		if err != nil {
+			return errs.Invalid("%s.target: %v", field, err)
+		}
+		if err := rootfs.CheckTarget(field+".target", target); err != nil {
+			return err
+		}
+		for _, other := range box.Mounts {
+			if target.Within(other.Target) || other.Target.Within(target) {
+				return errs.Invalid("%s.target: %q and %q lie in one another", field, target, other.Target)
+			}
+		}
+		box.Mounts = append(box.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+	}
+	if asked.SkillsDir == "" {
+		return nil
+	}
+	skills, err := r.parseSource("skillsDir", asked.SkillsDir)
+	box.SkillsDir = skills.String()
+	return err
+}
+
+// parseSource reads a path of the host that a caller wants to have mounted.
+func (r *Resolver) parseSource(field, written string) (pathmap.HostPath, error) {
+	source, err := pathmap.ParseHost(written)
+	if err != nil {
+		return source, errs.Invalid("%s: %v", field, err)
+	}
+	return source, r.rootfs.CheckSource(field, source)
+}
+
+// holds reports whether a further mount holds a path. To see it takes a grant.
+func (box Sandbox) holds(path pathmap.ContainerPath) bool {
+	return slices.ContainsFunc(box.Mounts, func(m Mount) bool { return path.Within(m.Target) })
+}
