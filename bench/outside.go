@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
@@ -116,19 +115,9 @@ func refusals(list []types.Refusal) string {
 }
 
 // removeRules takes a service's rules away. Its containers are gone.
-func removeRules(ctx context.Context, name string) error {
+func removeRules(name string) error {
 	if os.Geteuid() != 0 {
 		return nil // the service could not make any
 	}
-	table, err := rules.New(rules.Config{
-		Table: name + "-" + profileName, Questions: 1, Connections: 1, Log: zerolog.Nop(),
-		Bridges: []rules.Bridge{{
-			Name: name + "-iso", Gateway: worldPublic.Addr().Next(), Subnet: worldPublic, NonPublic: policy.Addresses{}.Excluded4(),
-		}},
-	})
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	return table.Destroy(ctx)
+	return rules.RemoveTables(0, name+"-"+profileName)
 }

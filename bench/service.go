@@ -258,7 +258,7 @@ func (s *service) close() error {
 			return fmt.Errorf("%w: %w", errLeft, err)
 		}
 	}
-	err := errors.Join(removeVolumes(ctx, s.docker, labelInstance+"="+s.instance), removeNetworks(ctx, s.docker, labelInstance+"="+s.instance), removeRules(ctx, s.egress))
+	err := errors.Join(removeVolumes(ctx, s.docker, labelInstance+"="+s.instance), removeNetworks(ctx, s.docker, labelInstance+"="+s.instance), removeRules(s.egress))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
