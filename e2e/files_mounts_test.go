@@ -80,6 +80,7 @@ func TestMountsThatAreRefused(t *testing.T) {
 		for _, source := range []string{
 			"/", "/etc", "/var/run/docker.sock", l.dir, l.path("data"), l.path("sandboxd.sock"), l.path("users"), l.path("users/victim"), l.home("victim"),
 			l.at("victim", ".ssh"), l.at("victim", ".ssh/id"), l.at("victim", ".config"), l.at("victim", "Library"), l.at("victim", "apps"), l.at("victim", "apps/one"),
+			l.path("users/victim/processes"), l.path("users/victim/processes/p-aaaaaaaaaaaa"), l.path("users/victim/.spool-1"),
 			l.at("victim", "plain") + "/../.ssh", l.at("victim", "plain") + "/", l.path("usersx"), "relative", "",
 		} {
 			_, err := l.client.Put(t.Context(), "mounted", types.Registration{UserID: "mounted", Mounts: []types.Mount{{Source: source, Target: "/mnt/data"}}, Permissions: types.Permissions{ReadDirs: []string{"/mnt/data"}}})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -21,6 +22,7 @@ import (
 //	GET  /bytes?n=N  N bytes
 //	GET  /slow?ms=N  "slow" after N milliseconds
 //	GET  /upgrade    a WebSocket that returns messages
+//	GET  /unasked    "ok", and after that lines that look like those of a log
 //	POST /echo       the body, while it is still being sent
 //
 // Handle adds more.
@@ -90,6 +92,7 @@ func pages() *http.ServeMux {
 	mux.HandleFunc("GET /bytes", serveBytes)
 	mux.HandleFunc("GET /slow", serveSlow)
 	mux.HandleFunc("GET /upgrade", serveUpgrade)
+	mux.HandleFunc("GET /unasked", serveUnasked)
 	mux.HandleFunc("POST /echo", serveEcho)
 	return mux
 }
@@ -165,5 +168,17 @@ func serveUpgrade(w http.ResponseWriter, r *http.Request) {
 		if err != nil || c.Write(r.Context(), kind, message) != nil {
 			return
 		}
+	}
+}
+
+func serveUnasked(w http.ResponseWriter, _ *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = buffered.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + strings.Repeat("{\"message\":\"forged\"}\n", 2))
+	if buffered.Flush() == nil {
+		_, _ = buffered.ReadByte() // the client's end
 	}
 }
