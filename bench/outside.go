@@ -14,7 +14,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
-	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // The test internet of the benchmarks is beside the one of the tests, so that both may run at once, in
