@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
