@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"sync"
 
@@ -35,8 +36,12 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	bound, err := dnsfilter.Listen(ctx, netip.MustParseAddrPort(plan.Listen))
+	if err != nil {
+		return err
+	}
 	server, err := dnsfilter.New(dnsfilter.Config{
-		Listen:           []netip.AddrPort{netip.MustParseAddrPort(plan.Listen)},
+		Sockets:          []dnsfilter.Socket{bound},
 		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits}},
 		Endpoint:         known.at,
 		QueriesPerSecond: 1e6, Burst: 1e6, // the load is one client's
@@ -49,7 +54,7 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	if err := server.Start(ctx); err != nil {
 		return err
 	}
-	if err := answer(stdout, server.Addrs()[0]); err != nil {
+	if err := answer(stdout, bound.TCP.Addr().(*net.TCPAddr).AddrPort()); err != nil {
 		return err
 	}
 	<-ctx.Done()

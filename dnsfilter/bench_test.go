@@ -68,11 +68,16 @@ func benchmarkLoopback(b *testing.B, name string, window int) {
 	s := offline(b)
 	crowd(s, 1000, 1000)
 	s.config.QueriesPerSecond, s.interval = 1e9, 1
+	bound, err := Listen(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.config.Sockets = []Socket{bound}
 	if err := s.Start(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	defer s.Shutdown(context.Background())
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addrs()[0]))
+	conn, err := net.DialUDP("udp", nil, bound.UDP[0].LocalAddr().(*net.UDPAddr))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -48,8 +48,8 @@ func TestOneUsersContainersAreNotInTheWay(t *testing.T) {
 			_, err = conn.Write(packed)
 			must(t, err)
 			if n%20 == 19 { // the socket's buffer is not what this is about
-				seen := uint64(i*each + n + 1)
-				eventually(t, "their questions", func() bool { return uint64(l.waiting(upstream))+l.Stats().Limited >= seen })
+				seen := i*each + n + 1
+				eventually(t, "their questions", func() bool { return l.waiting(upstream)+l.count(dnsfilter.Limited) >= seen })
 			}
 		}
 	}

@@ -12,13 +12,7 @@ import (
 
 // Config says how a Server behaves. Where a default is given, zero means the default.
 type Config struct {
-	// Listen are the addresses to answer at, by UDP and by TCP: the gateways of the bridges. They are
-	// specific, so that an answer comes from the address that was asked; they need not exist yet.
-	// Port 0 takes a free one.
-	Listen []netip.AddrPort
-
-	// Sockets are bound already, and answer beside those of Listen, which may then be empty. Shutdown
-	// closes them.
+	// Sockets are where questions are answered; see Listen. Shutdown closes them.
 	Sockets []Socket
 
 	// Profiles are the ways to resolve names, one of which each Endpoint has. At least one.
@@ -125,13 +119,8 @@ func (c Config) Validate() error {
 	c = c.withDefaults()
 	var faults []error
 	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if len(c.Listen)+len(c.Sockets) == 0 {
-		add("Listen is empty")
-	}
-	for _, at := range c.Listen {
-		if !at.IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Addr().Is4In6() {
-			add("Listen: %s is no specific address", at)
-		}
+	if len(c.Sockets) == 0 {
+		add("Sockets is empty")
 	}
 	if c.Endpoint == nil {
 		add("Endpoint is missing")

@@ -1,31 +1,18 @@
 package dnsfilter
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // Verdict is what became of a question.
-type Verdict uint8
+type Verdict string
 
 const (
-	Allowed Verdict = iota // answered from an upstream or the cache, also if there is no such name
-	Denied                 // the name is not allowed, or all of its addresses are struck out
-	NoData                 // the name may be asked for, but not what was asked about it
-	Failed                 // no upstream had a usable answer
-	Limited                // too many questions; dropped
-	Refused                // from nobody known, or nothing that is answered
-	verdicts
+	Allowed Verdict = "allowed" // answered from an upstream or the cache, also if there is no such name
+	Denied  Verdict = "denied"  // the name is not allowed, or all of its addresses are struck out
+	NoData  Verdict = "noData"  // the name may be asked for, but not what was asked about it
+	Failed  Verdict = "failed"  // no upstream had a usable answer
+	Limited Verdict = "limited" // too many questions; dropped
+	Refused Verdict = "refused" // from nobody known, or nothing that is answered
 )
-
-// String returns the verdict in lower camel case.
-func (v Verdict) String() string {
-	names := [verdicts]string{"allowed", "denied", "noData", "failed", "limited", "refused"}
-	if v >= verdicts {
-		return "unknown"
-	}
-	return names[v]
-}
 
 // Decision is what was decided about one question.
 type Decision struct {
@@ -50,33 +37,8 @@ const (
 	reasonUnknown  = "unknown"  // refused: nobody is registered at the source
 )
 
-// Stats counts since New.
-type Stats struct {
-	Allowed, Denied, NoData, Failed, Limited, Refused uint64 // questions, by verdict
-	Malformed                                         uint64 // packets that held no question
-	Forwarded                                         uint64 // questions put to upstreams
-}
-
-type counters struct {
-	verdicts  [verdicts]atomic.Uint64
-	malformed atomic.Uint64
-	forwarded atomic.Uint64
-}
-
-// Stats returns the counts of now.
-func (s *Server) Stats() Stats {
-	v := func(verdict Verdict) uint64 { return s.counters.verdicts[verdict].Load() }
-	return Stats{
-		Allowed: v(Allowed), Denied: v(Denied), NoData: v(NoData),
-		Failed: v(Failed), Limited: v(Limited), Refused: v(Refused),
-		Malformed: s.counters.malformed.Load(),
-		Forwarded: s.counters.forwarded.Load(),
-	}
-}
-
-// decided counts a decision and passes it on.
+// decided reports a decision.
 func (s *Server) decided(ep, name string, qtype uint16, v Verdict, reason string, now time.Time) {
-	s.counters.verdicts[v].Add(1)
 	if s.config.Decided != nil {
 		s.config.Decided(Decision{ep, name, qtype, v, reason, now})
 	}

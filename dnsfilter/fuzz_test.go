@@ -24,7 +24,7 @@ func offline(t testing.TB) *Server {
 		fromOpen:     {ID: "open", Profile: "p", Open: true},
 	}
 	s, err := New(Config{
-		Listen:           []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
+		Sockets:          make([]Socket, 1),
 		Profiles:         []Profile{{Name: "p", Upstreams: []string{"127.0.0.1:1"}, Admits: func(netip.Addr) bool { return true }}},
 		Endpoint:         func(a netip.Addr) *Endpoint { return clients[a] },
 		QueriesPerSecond: 1e6,

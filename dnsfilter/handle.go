@@ -59,7 +59,6 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 
 // malformed answers what holds no question, if that may be answered at all.
 func (s *Server) malformed(q *question, err error, out []byte) []byte {
-	s.counters.malformed.Add(1)
 	a := answer{}
 	switch {
 	case errors.Is(err, errForm):

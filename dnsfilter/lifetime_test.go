@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,16 +58,9 @@ func TestShutdownLeavesNothing(t *testing.T) {
 	if err := l.Start(t.Context()); err == nil {
 		t.Error("started twice")
 	}
-	other, err := dnsfilter.New(func() dnsfilter.Config {
-		c := config(l, upstream.addr)
-		c.Listen = l.Addrs()
-		return c
-	}())
-	must(t, err)
-	if err := other.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "in use") {
+	if _, err := dnsfilter.Listen(t.Context(), netip.MustParseAddrPort(l.addr)); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second server at the same address: %v", err)
 	}
-	must(t, other.Shutdown(t.Context()))
 	conn, err := l.client(filtered, "tcp").Dial(l.addr)
 	must(t, err)
 	defer conn.Close()
@@ -93,17 +86,18 @@ func TestShutdownLeavesNothing(t *testing.T) {
 
 // TestBindsBeforeTheBridge binds an address that no interface has.
 func TestBindsBeforeTheBridge(t *testing.T) {
-	at := netip.MustParseAddrPort("192.0.2.53:0")
-	l := newLab(t, func(c *dnsfilter.Config) { c.Listen = append(c.Listen, at) }, newFake(t, nil).addr)
-	got := l.Addrs()
-	if len(got) != 2 || got[1].Addr() != at.Addr() || got[1].Port() == 0 {
+	bound := bind(t, "192.0.2.53:0")
+	newLab(t, func(c *dnsfilter.Config) { c.Sockets = append(c.Sockets, bound) }, newFake(t, nil).addr)
+	if got := bound.TCP.Addr().(*net.TCPAddr).AddrPort(); got.Addr() != netip.MustParseAddr("192.0.2.53") || got.Port() == 0 {
 		t.Errorf("bound %v", got)
+	}
+	if _, err := dnsfilter.Listen(t.Context(), netip.MustParseAddrPort("0.0.0.0:53")); err == nil || !strings.Contains(err.Error(), "no specific address") {
+		t.Errorf("at any address: %v", err)
 	}
 }
 
 func TestConfigFaults(t *testing.T) {
 	err := dnsfilter.Config{
-		Listen:  []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:53")},
 		Timeout: time.Hour, CacheSize: 1,
 		Profiles: []dnsfilter.Profile{
 			{Name: "a", Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"}},
@@ -114,7 +108,7 @@ func TestConfigFaults(t *testing.T) {
 		t.Fatal("there are none")
 	}
 	for _, want := range []string{
-		"Listen: 0.0.0.0:53", "Endpoint is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
+		"Sockets is empty", "Endpoint is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
 		`"https://`, "empty or taken", "Upstreams is empty",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -123,13 +117,6 @@ func TestConfigFaults(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "tls://dns.google") {
 		t.Errorf("a good upstream is among\n%s", err)
-	}
-	names := []string{}
-	for v := dnsfilter.Allowed; v <= dnsfilter.Refused+1; v++ {
-		names = append(names, v.String())
-	}
-	if want := strings.Fields("allowed denied noData failed limited refused unknown"); !slices.Equal(names, want) {
-		t.Errorf("verdicts are %q", names)
 	}
 }
 

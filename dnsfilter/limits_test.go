@@ -58,8 +58,8 @@ func TestRate(t *testing.T) {
 		t.Errorf("by TCP:\n%s", reply)
 	}
 	l.wantSaid(local, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
-	if s := l.Stats(); s.Limited != 5 {
-		t.Errorf("counted %+v", s)
+	if n := l.count(dnsfilter.Limited); n != 5 {
+		t.Errorf("%d were limited", n)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestStrangersAreToldSeldom(t *testing.T) {
 		_, err := conn.Read(make([]byte, 512))
 		must(t, err)
 	}
-	eventually(t, "all of a stranger's questions", func() bool { return l.Stats().Refused == 30 })
+	eventually(t, "all of a stranger's questions", func() bool { return l.count(dnsfilter.Refused) == 30 })
 	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 	if _, err := conn.Read(make([]byte, 512)); !isTimeout(err) {
 		t.Errorf("an eleventh answer came: %v", err)

@@ -3,6 +3,7 @@ package dnsfilter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -11,39 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is what answers at one address.
+// Socket is the sockets of one address.
 type Socket struct {
 	TCP *net.TCPListener
 	UDP []*net.UDPConn
 }
 
-func closeAll(sockets []Socket) {
-	for _, s := range sockets {
-		if s.TCP != nil {
-			s.TCP.Close()
-		}
-		for _, conn := range s.UDP {
-			conn.Close()
-		}
+// Close closes what is open.
+func (s Socket) Close() {
+	if s.TCP != nil {
+		s.TCP.Close()
+	}
+	for _, conn := range s.UDP {
+		conn.Close()
 	}
 }
 
-// listen binds an address, which need not exist yet, by TCP and by UDP. There is a UDP socket for each
-// processor: the kernel spreads clients over them. TCP comes first because its address is not shared:
-// a second server at the same address fails there, and does not take questions from the first.
-func listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
+// Listen binds an address by TCP and by UDP: the gateway of a bridge. It is specific, so that an answer comes from the
+// address that was asked; it need not exist yet. Port 0 takes a free one. There is a UDP socket for each processor: the
+// kernel spreads clients over them. TCP comes first because its address is not shared: a second server at the same
+// address fails there, and does not take questions from the first.
+func Listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
+	if !at.IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Addr().Is4In6() {
+		return bound, fmt.Errorf("cannot answer DNS at %s: it is no specific address", at)
+	}
 	for range 10 { // a free port for TCP may be in use for UDP
-		if bound, err = bind(ctx, at); err == nil || at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
-			return bound, err
+		if bound, err = bind(ctx, at); err == nil {
+			return bound, nil
+		}
+		if at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
+			break
 		}
 	}
-	return bound, err
+	return bound, fmt.Errorf("cannot answer DNS at %s: %w", at, err)
 }
 
 func bind(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	defer func() {
 		if err != nil {
-			closeAll([]Socket{bound})
+			bound.Close()
 			bound = Socket{}
 		}
 	}()

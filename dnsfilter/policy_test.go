@@ -151,7 +151,7 @@ func TestGarbageIsDropped(t *testing.T) {
 			t.Errorf("answered\n%s", reply)
 		}
 	}
-	if s := l.Stats(); s.Malformed != 4 || s.Allowed != 1 {
+	if s := l.decisions; len(s) != 1 || s[0].Verdict != dnsfilter.Allowed {
 		t.Errorf("counted %+v", s)
 	}
 }
@@ -178,8 +178,8 @@ func TestNoteOfAnswers(t *testing.T) {
 	if !slices.Equal(l.answers, want) {
 		t.Errorf("told %q, want %q", l.answers, want)
 	}
-	if s := l.Stats(); s.Allowed != 2 || s.Denied != 1 || s.Forwarded != 1 {
-		t.Errorf("counted %+v", s)
+	if n := l.Forwarded(); len(l.decisions) != 3 || l.decisions[2].Verdict != dnsfilter.Denied || n != 1 {
+		t.Errorf("decided %+v, %d forwarded", l.decisions, n)
 	}
 }
 

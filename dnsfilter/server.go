@@ -12,9 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -26,21 +26,20 @@ import (
 
 // Server answers DNS questions from New's configuration, between Start and Shutdown.
 type Server struct {
-	config   Config
-	interval time.Duration // in which an endpoint may ask once
-	profiles map[string]*profile
-	cache    *cache
-	flights  flights
-	counters counters
-	unknown  bucket // the rate of all that nobody is registered for
-	accounts accounts
-	lookups  *budget.Pool
-	conns    *budget.Pool
+	config    Config
+	interval  time.Duration // in which an endpoint may ask once
+	profiles  map[string]*profile
+	cache     *cache
+	flights   flights
+	forwarded atomic.Uint64
+	unknown   bucket // the rate of all that nobody is registered for
+	accounts  accounts
+	lookups   *budget.Pool
+	conns     *budget.Pool
 
 	mu      sync.Mutex // of what follows
 	started bool
 	cancel  context.CancelFunc
-	sockets []Socket
 	wg      sync.WaitGroup
 }
 
@@ -80,7 +79,7 @@ func New(config Config) (*Server, error) {
 			admits:    p.Admits,
 			perTry:    config.TryTimeout,
 			now:       config.Now,
-			forwarded: &s.counters.forwarded,
+			forwarded: &s.forwarded,
 			flights:   &s.flights,
 			log:       config.Log.With().Str("profile", p.Name).Logger(),
 		}}
@@ -90,28 +89,17 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Start binds the addresses and answers from then on, until Shutdown; ctx bounds the binding alone.
-// Either all addresses are bound or none. A server starts once, and not after
-// Shutdown.
+// Start answers at the configuration's sockets from then on, until Shutdown; ctx gives values alone. A server starts once,
+// and not after Shutdown.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.started {
 		return errors.New("cannot start the DNS filter: it was started before")
 	}
-	for _, at := range s.config.Listen {
-		bound, err := listen(ctx, at)
-		if err != nil {
-			closeAll(s.sockets)
-			s.sockets = nil
-			return fmt.Errorf("cannot answer DNS at %s: %w", at, err)
-		}
-		s.sockets = append(s.sockets, bound)
-	}
-	s.sockets = append(s.sockets, s.config.Sockets...)
 	s.started = true
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	for _, bound := range s.sockets {
+	for _, bound := range s.config.Sockets {
 		for _, conn := range bound.UDP {
 			s.wg.Go(func() { s.serveUDP(ctx, conn) })
 		}
@@ -128,7 +116,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if s.cancel != nil {
 		s.cancel()
 	}
-	closeAll(s.sockets)
+	for _, bound := range s.config.Sockets {
+		bound.Close()
+	}
 	s.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
@@ -147,16 +137,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Addrs returns the addresses at which the server answers, by UDP and TCP, in Listen's order.
-func (s *Server) Addrs() []netip.AddrPort {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	addrs := make([]netip.AddrPort, len(s.sockets))
-	for i, bound := range s.sockets {
-		addrs[i] = bound.TCP.Addr().(*net.TCPAddr).AddrPort()
-	}
-	return addrs
-}
+// Forwarded returns how many questions were put to upstreams.
+func (s *Server) Forwarded() uint64 { return s.forwarded.Load() }
 
 // Known is what Resolve returns when it need not ask anyone; otherwise known is false. It does not block.
 func (s *Server) Known(ep *Endpoint, name string) (addrs []netip.Addr, known bool) {

@@ -59,7 +59,7 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		lost:     {ID: "lost", Profile: "nowhere", Open: true},
 	}
 	return dnsfilter.Config{
-		Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
+		Sockets: []dnsfilter.Socket{bind(l, "127.0.0.1:0")},
 		Profiles: []dnsfilter.Profile{
 			{Name: "isolated", Upstreams: upstreams, Admits: policy.Addresses{}.Admits},
 			{Name: "local", Upstreams: upstreams, Admits: policy.Addresses{Private: true}.Admits},
@@ -84,6 +84,27 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 	}
 }
 
+// bind closes what it has bound at the end of the test, if nobody has.
+func bind(t testing.TB, at string) dnsfilter.Socket {
+	t.Helper()
+	bound, err := dnsfilter.Listen(t.Context(), netip.MustParseAddrPort(at))
+	must(t, err)
+	t.Cleanup(bound.Close)
+	return bound
+}
+
+// count returns how many questions were decided so.
+func (l *lab) count(v dnsfilter.Verdict) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range l.decisions {
+		if d.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
 // newLab starts a server in front of upstreams; change may be nil.
 func newLab(t testing.TB, change func(*dnsfilter.Config), upstreams ...string) *lab {
 	t.Helper()
@@ -98,7 +119,7 @@ func newLab(t testing.TB, change func(*dnsfilter.Config), upstreams ...string) *
 	must(t, err)
 	must(t, l.Start(t.Context()))
 	t.Cleanup(func() { must(t, l.Shutdown(context.Background())) })
-	l.addr = l.Addrs()[0].String()
+	l.addr = c.Sockets[0].TCP.Addr().String()
 	return l
 }
 

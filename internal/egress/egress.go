@@ -279,7 +279,7 @@ func (e *Egress) Stats() map[string]Stats {
 	defer e.mu.Unlock()
 	stats := make(map[string]Stats, len(e.stacks))
 	for profile, s := range e.stacks {
-		numbers := Stats{Containers: s.endpoints.count(), Forwarded: s.dns.Stats().Forwarded}
+		numbers := Stats{Containers: s.endpoints.count(), Forwarded: s.dns.Forwarded()}
 		if s.guard != nil {
 			numbers.Connections = s.guard.Open()
 		}

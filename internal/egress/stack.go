@@ -127,15 +127,19 @@ func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) err
 // startDNS answers at the bridge's gateway address, for open containers, and in the gateway for filtered ones.
 func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 	cfg, n := &s.owner.cfg, s.network
+	bound, err := dnsfilter.Listen(ctx, netip.AddrPortFrom(n.Gateway, dnsPort))
+	if err != nil {
+		return err
+	}
 	s.dns, err = dnsfilter.New(dnsfilter.Config{
-		Listen:           []netip.AddrPort{netip.AddrPortFrom(n.Gateway, dnsPort)},
-		Sockets:          s.gateway.dnsSockets(),
+		Sockets:          append(s.gateway.dnsSockets(), bound),
 		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: s.admits.Admits}},
 		Endpoint:         s.endpoints.dnsEndpoint,
 		QueriesPerSecond: cfg.QueriesPerSecond, Burst: 2 * cfg.QueriesPerSecond,
 		Decided: s.reportQuestion, Answered: s.noteAnswer, Log: cfg.Log,
 	})
 	if err != nil {
+		bound.Close()
 		return err
 	}
 	return s.dns.Start(ctx)
