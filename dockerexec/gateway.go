@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// A network of ours has a gateway: a container in whose network namespace the cables of filtered containers end.
+// A network of ours has a gateway: a container in whose network namespace the interfaces of filtered containers end.
 // It is the service's own program, and stays when the service ends. What it does is up to Networks.
 
 // Gateway is what a network's gateway is made with.
@@ -50,8 +50,8 @@ func (g Gateway) likeness() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// gateway finds or makes the gateway of a network, and says so in it. It needs networking. The containers that
-// hang on a gateway which is there no more are given up.
+// gateway finds or makes the gateway of a network, and says so in it. It needs networking. The containers whose
+// gateway is gone are given up.
 func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	g, wanted, err := e.cfg.Networks.Gateway(n)
 	if err != nil || !wanted {

@@ -333,7 +333,7 @@ func (e *Executor) considerProcess(found container.Summary) (adopted *warm) {
 	return w
 }
 
-// rebind opens the way of a process's container again. One whose cable leads nowhere is ended: made anew it has one.
+// rebind opens the way of a process's container again. One whose interface leads nowhere is ended: made anew it has one.
 func (e *Executor) rebind(w *warm) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package egress holds containers to the names that they may reach. It knows who has which address and keeps,
-// for each network, the DNS filter, the gateway that filtered containers hang on with the guard behind it, and
-// the rules for those that may reach all of the internet.
+// Package egress holds containers to the names that they may reach. It knows which container has which address. For
+// each network it runs the DNS filter, the guard in the gateway that filtered containers are connected to, and the
+// rules for containers that may reach all of the internet.
 //
 // egress.go says what there is; stack.go is one network; admission.go lets containers be on it; endpoints.go has the containers on it; gatewaylink.go connects
 // the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go
@@ -120,10 +120,10 @@ func New(cfg Config) (*Egress, error) {
 	}, nil
 }
 
-// Weak says why no container can be filtered; nil where they can.
+// Weak returns why no container can be filtered, or nil.
 func (e *Egress) Weak() error { return e.weak }
 
-// Probe asks the kernel whether rules can be made, and makes none. The error says what is missing.
+// Probe checks whether the kernel can have our rules, and makes none. The error says what is missing.
 func Probe(name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-probe", Questions: 1, Connections: 1,
@@ -138,8 +138,8 @@ func Probe(name string) error {
 	return err
 }
 
-// Subnets are those that a new network may have, the preferred one first: none that overlaps an address
-// or a route of the host.
+// Subnets returns those that a new network may have, the preferred one first: none overlaps an address or a route of
+// the host.
 func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	taken, err := hostRanges()
 	if err != nil {
@@ -157,9 +157,9 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	return free, nil
 }
 
-// Open makes a network ready. running are the containers on it; what others left there
-// is closed. A network that is open is only looked at, so this may be called before each use. A bridge
-// that is not there, or lacks its address, is errdefs.ErrFailedPrecondition: make it anew.
+// Open makes a network ready. running are the containers on it; what others left there is closed. A network that is
+// open is only checked, so this may be called before each use. The error is errdefs.ErrFailedPrecondition if the bridge
+// is not there or lacks its address: it has to be made anew.
 func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,7 +184,7 @@ func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []docke
 	return nil
 }
 
-// ResolvConf is the file on the host that containers of a profile have at /etc/resolv.conf.
+// ResolvConf returns the file on the host that containers of a profile have at /etc/resolv.conf.
 func (e *Egress) ResolvConf(profile string) string {
 	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
 }
@@ -199,7 +199,7 @@ func (e *Egress) Add(spec dockerexec.Spec) (netip.Addr, error) {
 	return s.add(spec)
 }
 
-// Bind opens the way of a container that has started, before anything of a tenant runs in it.
+// Bind connects a container that has started, before anything of a tenant runs in it.
 func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
@@ -208,8 +208,8 @@ func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	return s.bind(ep)
 }
 
-// Remove cuts off, at once, what a container has going, and has it forgotten. Its address is another's not before
-// that is done, about a millisecond later.
+// Remove cuts a container off at once and forgets it. Its address is not used again before nothing of its flows is left,
+// about a millisecond later.
 func (e *Egress) Remove(profile string, addr netip.Addr) {
 	if s, err := e.stack(profile); err == nil {
 		s.remove(addr)
@@ -225,8 +225,7 @@ func (e *Egress) stack(profile string) (*stack, error) {
 	return nil, fmt.Errorf("the network of profile %q is not open: %w", profile, errdefs.ErrUnavailable)
 }
 
-// Shutdown ends the servers. The rules stay: containers are cut off, except for what is open to all of
-// the internet.
+// Shutdown ends the servers. The rules stay: filtered containers are cut off, open ones are not.
 func (e *Egress) Shutdown() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -240,8 +239,8 @@ func (e *Egress) Shutdown() {
 	e.interfaces.close()
 }
 
-// SetUpstreams changes the resolvers of the profiles, those of networks that are open with them. Who is not
-// named keeps what it has.
+// SetUpstreams changes the resolvers of profiles, also on networks that are open. Profiles that are not in upstreams keep
+// theirs.
 func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -288,10 +287,10 @@ func (e *Egress) Stats() map[string]Stats {
 	return stats
 }
 
-// Budgets are what users' connections take of what the service has once, by the name of each budget.
+// Budgets returns what users' connections take of what the service has once, by the name of each budget.
 func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
 
-// upstreams are a profile's resolvers.
+// upstreams returns the profile's resolvers.
 func (p Profile) upstreams() ([]string, error) {
 	if len(p.Upstreams) > 0 {
 		return p.Upstreams, nil
@@ -299,7 +298,7 @@ func (p Profile) upstreams() ([]string, error) {
 	return HostResolvers()
 }
 
-// HostResolvers are the host's own, which a profile without resolvers asks.
+// HostResolvers returns the host's own, which a profile without resolvers asks.
 func HostResolvers() ([]string, error) {
 	const file = "/etc/resolv.conf"
 	host, err := dns.ClientConfigFromFile(file)
@@ -321,7 +320,7 @@ func (e *Egress) admits(p Profile) policy.Addresses {
 	return policy.Addresses{Private: p.Private, Own: own, Extra: e.cfg.AlsoPublic}
 }
 
-// explain says what to do about the fault that is likely.
+// explain adds what to do about the likely cause of an error.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: the service needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE and the host's network namespace: %w", err, errdefs.ErrUnavailable)

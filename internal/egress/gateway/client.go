@@ -128,14 +128,13 @@ func (c *Client) take(said answer, files []*os.File, cfg Config) error {
 	return nil
 }
 
-// Attach opens the way of a container whose interface was moved into the namespace as LinkName(addr). It may
-// be repeated.
+// Attach connects a container whose interface was moved into the namespace as LinkName(addr). It may be repeated.
 func (c *Client) Attach(addr netip.Addr, mac net.HardwareAddr) error {
 	_, _, err := c.ask(request{Do: doAttach, Addr: addr, MAC: mac.String()})
 	return err
 }
 
-// Detach takes a container's interface away, if it is there: nothing comes from it any more.
+// Detach removes a container's interface, if it is there: nothing comes from the container any more.
 func (c *Client) Detach(addr netip.Addr) error {
 	_, _, err := c.ask(request{Do: doDetach, Addr: addr})
 	return err
@@ -147,7 +146,7 @@ func (c *Client) Attached() ([]netip.Addr, error) {
 	return said.Addrs, err
 }
 
-// Close ends the connection and closes the sockets, if nobody else has. The gateway keeps its own.
+// Close closes the connection and the sockets. The gateway keeps its own descriptors.
 func (c *Client) Close() {
 	_ = c.conn.Close()
 	if c.Space != nil {

@@ -1,18 +1,18 @@
-// Package gateway is the far end of filtered containers' cables: a network namespace from which no path
-// leads out. It holds the host's ends of their interfaces and loopback, and nothing else. There is no bridge
-// and no route to anywhere, and whatever a container sends, to any address, is delivered to the namespace
-// itself, where it finds the DNS filter and the guard or nothing at all. So no rule, no forwarding and no
-// masquerading of the host's can let a packet out, and none has to be there to keep it in.
+// Package gateway is the network namespace that filtered containers are connected to, and from which no path leads
+// out. It holds the host's ends of their interfaces and loopback, and nothing else. There is no bridge and no route to
+// anywhere. Whatever a container sends, to any address, is delivered to the namespace itself, to the DNS filter, the
+// guard or nobody. So no rule, forwarding or masquerading of the host's can let a packet out, and none is needed to
+// keep it in.
 //
-// The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands them to the
-// service, which moves the interfaces in; see Client. When the service ends the namespace stays, and with it
-// the containers' cables, for the next service.
+// The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands them to the service,
+// which moves the interfaces in; see Client. When the service ends the namespace stays, and with it the interfaces, for
+// the next service.
 //
-// What the kernel does for it, beside having no way out:
+// What the kernel does besides:
 //   - A packet's source must be the address that is routed back to the interface it came from (rp_filter):
 //     no container can pretend to be another.
-//   - Sockets that listen at no address of their own accept what was sent to any (AnyIP), and know which:
-//     nothing is translated, and no connection tracked.
+//   - Sockets that listen at no specific address accept what was sent to any (AnyIP), and know to which: nothing is
+//     translated, and no connection is tracked.
 //   - How many questions and connections a second come from one address is bounded before any socket.
 package gateway
 
@@ -44,7 +44,7 @@ type Config struct {
 	Connections int `json:"connections"`
 }
 
-// Argument is the configuration in one word, for the program's arguments. Two gateways with the same are alike.
+// Argument returns the configuration as one argument of the program. Gateways with the same argument are alike.
 func (c Config) Argument() (string, error) {
 	c.Version = Version
 	if err := c.Validate(); err != nil {
@@ -54,7 +54,7 @@ func (c Config) Argument() (string, error) {
 	return string(text), err
 }
 
-// Parse reads what Argument has written.
+// Parse reads what Argument returned.
 func Parse(argument string) (Config, error) {
 	var c Config
 	if err := json.Unmarshal([]byte(argument), &c); err != nil {
@@ -95,7 +95,7 @@ const (
 	faultName  = "fault"
 )
 
-// What the service asks, one request in a message; each has one answer.
+// Requests of the service. A message holds one, and each has one answer.
 const (
 	doOpen   = "open"   // the sockets, and the namespace
 	doAttach = "attach" // an interface that was moved in is a container's
@@ -119,8 +119,8 @@ type answer struct {
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
-// LinkName is what a container's interface is called in the namespace. It follows from the address, so there
-// is at most one for each.
+// LinkName returns the name of a container's interface in the namespace. It follows from the address, so there is at
+// most one for each.
 func LinkName(addr netip.Addr) string {
 	b := addr.As4()
 	return fmt.Sprintf("%s%02x%02x%02x%02x", linkPrefix, b[0], b[1], b[2], b[3])
@@ -138,7 +138,7 @@ func linkAddr(name string) (netip.Addr, bool) {
 	return addr, LinkName(addr) == name
 }
 
-// hardwareAddr reads that of an interface.
+// hardwareAddr parses the hardware address of an interface.
 func hardwareAddr(text string) (net.HardwareAddr, error) {
 	mac, err := net.ParseMAC(text)
 	if err == nil && (len(mac) != 6 || mac[0]&1 != 0) {

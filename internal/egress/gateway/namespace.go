@@ -39,7 +39,7 @@ type namespace struct {
 	handle *netlink.Handle
 }
 
-// closeNamespace makes the namespace what it has to be, before anything is in it.
+// closeNamespace checks and configures the namespace, before any interface is in it.
 func closeNamespace(address netip.Addr) (*namespace, error) {
 	for name, want := range Sysctls() {
 		got, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
@@ -62,7 +62,7 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 	return n, nil
 }
 
-// deliverAll has whatever comes in, for whichever address, delivered here. What is sent from here goes by the
+// deliverAll configures that everything that comes in, for any address, is delivered here. What is sent from here goes by the
 // main table, which has the containers alone. The kernel looks a packet's source up as if the packet were an
 // answer to it, so it finds the container's interface there, or that nobody has this address.
 func (n *namespace) deliverAll(address netip.Addr) error {
@@ -98,7 +98,7 @@ func (n *namespace) deliverAll(address netip.Addr) error {
 	return nil
 }
 
-// attach opens the way of a container whose interface was moved in. It may be repeated.
+// attach connects a container whose interface was moved in. It may be repeated.
 func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 	link, err := n.handle.LinkByName(LinkName(addr))
 	if err != nil {
@@ -111,7 +111,7 @@ func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 		return fmt.Errorf("cannot set the interface of %s up: %w", addr, err)
 	}
 	index := link.Attrs().Index
-	// Said once, and never learned: what a container says about hardware addresses does not count.
+	// Set once and never learned: what a container says about hardware addresses does not count.
 	err = n.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: addr.AsSlice(), HardwareAddr: mac,
 	})
@@ -125,7 +125,7 @@ func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 	return nil
 }
 
-// detach takes a container's interface away, at both ends. One that is gone is no error.
+// detach removes a container's interface, at both ends. It is no error if the interface is gone.
 func (n *namespace) detach(addr netip.Addr) error {
 	link, err := n.handle.LinkByName(LinkName(addr))
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

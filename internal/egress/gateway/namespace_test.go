@@ -313,7 +313,7 @@ func TestAFloodIsItsSendersOwn(t *testing.T) {
 	}
 }
 
-// Who is detached has no cable any more, and what another service left is found.
+// A container that is detached has no interface any more, and what another service left is found.
 func TestDetach(t *testing.T) {
 	g := newGate(t, good())
 	answerAll(t, g.DNSOverUDP)

@@ -22,7 +22,7 @@ type server struct {
 	mu sync.Mutex // one request at a time
 }
 
-// Serve closes the namespace that it is in, and answers in a folder that the service shares, until ctx ends.
+// Serve closes the namespace that it runs in, and answers the service in a shared folder until ctx ends.
 func Serve(ctx context.Context, dir string, c Config) (err error) {
 	defer func() {
 		if err != nil {
