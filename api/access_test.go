@@ -65,7 +65,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.service, Config{
-			Authenticator: authenticate, Among: func(users sandbox.Users, token quota.Token) Service { return w.service.Scoped(users, token) },
+			Authenticator: authenticate, Scoped: func(users sandbox.Users, token quota.Token) Service { return w.service.Scoped(users, token) },
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),

@@ -104,9 +104,9 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is asked about each request. Nil refuses all.
 	Authenticator Authenticator
-	// Among gives the service as a caller may have it who acts for these users alone, or comes by that token.
+	// Scoped returns the service for a caller who acts for these users alone, or comes by that token.
 	// Nil refuses such callers.
-	Among func(sandbox.Users, quota.Token) Service
+	Scoped func(sandbox.Users, quota.Token) Service
 	// Version is the service's, for health.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.

@@ -75,10 +75,10 @@ func (m *middleware) admit(s *server, req *http.Request, r route) (access.Caller
 	}
 	all := caller.Users.All()
 	switch mayCall := r.who == forUsers || r.who == forOperators && all; {
-	case mayCall && all && (caller.Token == (quota.Token{}) || m.cfg.Among == nil):
+	case mayCall && all && (caller.Token == (quota.Token{}) || m.cfg.Scoped == nil):
 		s.service = m.service
-	case mayCall && m.cfg.Among != nil:
-		s.service = m.cfg.Among(caller.Users, caller.Token)
+	case mayCall && m.cfg.Scoped != nil:
+		s.service = m.cfg.Scoped(caller.Users, caller.Token)
 	default:
 		return caller, errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
 	}

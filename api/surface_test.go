@@ -51,14 +51,14 @@ func surfaces(t testing.TB) map[string]*surface {
 			statuses[strings.ToUpper(method)+" "+path] = codes
 		}
 	}
-	house := newService(t)
-	if _, _, err := house.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
+	service := newService(t)
+	if _, _, err := service.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
 		t.Fatal(err)
 	}
 	cfg := Config{Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: stopping, Log: zerolog.Nop()}
 	return map[string]*surface{
 		"a service that agrees": {c, New(agreeable(), cfg), statuses},
-		"the real service":      {c, New(house, cfg), statuses},
+		"the real service":      {c, New(service, cfg), statuses},
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 // execFlags are what `sandbox exec` takes.
 type execFlags struct {
 	target
-	runs
+	commandFlags
 	timeout           time.Duration
 	stdin, tty, stats bool
 	detach            bool
@@ -76,7 +76,7 @@ cuts the connection, which ends it unless --detach-on-disconnect was given ("san
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
-	f.runs.flags(cmd)
+	f.commandFlags.flags(cmd)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one")
@@ -121,7 +121,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	defer leave()
 	result, err := c.Attach(ctx, id, e, streams)
 	leave()
-	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(f.less.DeniedDomains), f.stats)
+	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(f.restrictions.DeniedDomains), f.stats)
 }
 
 // conclude says how a command has ended, as far as that is asked for, and returns its exit code. remedy is
@@ -145,7 +145,7 @@ func conclude(out io.Writer, result types.Result, err error, remedy advice, stat
 func (f execFlags) exec(args []string) (types.Exec, error) {
 	env, err := f.variables()
 	e := types.Exec{
-		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.less,
+		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.restrictions,
 		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach,
 	}
 	e.Command, e.Argv = commandOf(args)

@@ -11,7 +11,7 @@ import (
 
 func explainCommand(a *app) *cobra.Command {
 	var t target
-	var w wants
+	var w grantFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain --user USER [--grant TAG]… [--allow-domain NAME]… [--home DIR]",
@@ -34,7 +34,7 @@ and "empty" is an empty directory.`,
 				return err
 			}
 			explanation, err := c.Explain(cmd.Context(), id, types.Explain{
-				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.less, Home: w.home,
+				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
 			})
 			if err != nil {
 				return err

@@ -119,7 +119,7 @@ func (f mcpFlags) allGrants() ([]string, error) {
 			faults = append(faults, fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path", tag))
 		}
 	}
-	w := wants{grants: f.grants, domains: f.domains, managers: f.managers}
+	w := grantFlags{grants: f.grants, domains: f.domains, managers: f.managers}
 	return w.permissions(), errors.Join(faults...)
 }
 

@@ -18,7 +18,7 @@ import (
 // startFlags are what `sandbox process start` takes.
 type startFlags struct {
 	target
-	runs
+	commandFlags
 	name      string
 	secrets   []string
 	keepAlive bool
@@ -58,7 +58,7 @@ A secret's value is taken from this shell's environment, where others do not see
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
-	f.runs.flags(cmd)
+	f.commandFlags.flags(cmd)
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
 	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "start it again whenever it ends by itself")
 	flags.StringArrayVar(&f.secrets, "secret", nil, "NAME of a variable of this shell to pass on; it is never logged, nor on disk in clear (repeatable)")
@@ -177,7 +177,7 @@ func notReady(p types.Process, id string, wait time.Duration) error {
 func (f startFlags) request(args []string) (types.StartProcess, error) {
 	p := types.StartProcess{
 		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(), AllowedDomains: f.domains,
-		PackageManagers: f.managers, Restrictions: f.less, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
+		PackageManagers: f.managers, Restrictions: f.restrictions, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
 	}
 	p.Command, p.Argv = commandOf(args)
 	switch {

@@ -105,22 +105,22 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 	return id + "-" + hex.EncodeToString(sum[:4]), p
 }
 
-// wants are what a call may do and reach, as flags say it.
-type wants struct {
+// grantFlags are what a call may do and reach, as flags say it.
+type grantFlags struct {
 	grants            []string
 	home              string
 	domains, managers []string
-	less              types.Restrictions
+	restrictions      types.Restrictions
 }
 
-func (w *wants) flags(cmd *cobra.Command) {
+func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&w.grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
 	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all there are (repeatable; implies @network)")
 	flags.StringSliceVar(&w.managers, "package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
-	flags.StringArrayVar(&w.less.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with all below (repeatable)")
-	flags.StringArrayVar(&w.less.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below (repeatable)")
-	flags.StringSliceVar(&w.less.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
+	flags.StringArrayVar(&w.restrictions.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with all below (repeatable)")
+	flags.StringArrayVar(&w.restrictions.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below (repeatable)")
+	flags.StringSliceVar(&w.restrictions.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
 	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
 	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead, policy.TagWrite}
 	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -136,23 +136,23 @@ func (w *wants) flags(cmd *cobra.Command) {
 func presets() []string { return policy.Presets{}.Names() }
 
 // permissions are the call's grants. Who names something to reach asks for the network too.
-func (w wants) permissions() []string {
+func (w grantFlags) permissions() []string {
 	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, policy.TagNetwork) {
 		return w.grants
 	}
 	return append(slices.Clone(w.grants), policy.TagNetwork)
 }
 
-// runs are how a command is to run, as flags say it.
-type runs struct {
-	wants
+// commandFlags are how a command is to run, as flags say it.
+type commandFlags struct {
+	grantFlags
 	cwd   string
 	env   []string
 	login bool
 }
 
-func (r *runs) flags(cmd *cobra.Command) {
-	r.wants.flags(cmd)
+func (r *commandFlags) flags(cmd *cobra.Command) {
+	r.grantFlags.flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&r.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
 	flags.StringArrayVarP(&r.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
@@ -160,7 +160,7 @@ func (r *runs) flags(cmd *cobra.Command) {
 }
 
 // variables are those of --env.
-func (r runs) variables() (map[string]string, error) {
+func (r commandFlags) variables() (map[string]string, error) {
 	variables := map[string]string{}
 	for _, variable := range r.env {
 		name, value, given := strings.Cut(variable, "=")

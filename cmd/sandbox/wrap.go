@@ -64,7 +64,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	}
 	e := call.Exec
 	e.Command, e.Argv = wrapper.CommandOf(args)
-	if e.Env, err = (runs{env: f.env}).variables(); err != nil {
+	if e.Env, err = (commandFlags{env: f.env}).variables(); err != nil {
 		return err
 	}
 	timeout := health.MaxTimeoutMs

@@ -72,7 +72,7 @@ type stateCollector struct {
 	quotas     func() quota.Stats
 }
 
-// Describe is for prometheus.Collector, as is Collect.
+// Describe implements prometheus.Collector.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, warmed, processed, restarted, inUse, queued, built} {
 		to <- desc

@@ -112,7 +112,7 @@ func (c *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
-// ExecBegan is for sandbox.Observer, as is ExecEnded.
+// ExecBegan implements sandbox.Observer.
 func (c *metrics) ExecBegan() { c.inFlight.Inc() }
 
 // ExecEnded counts an exec. A phase that it did not come to is not counted.

@@ -32,7 +32,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string) http.Handler {
 		return api.New(d.service, api.Config{
 			Authenticator: authenticate, Warnings: warnings,
-			Among:   func(users sandbox.Users, token quota.Token) api.Service { return d.service.Scoped(users, token) },
+			Scoped:  func(users sandbox.Users, token quota.Token) api.Service { return d.service.Scoped(users, token) },
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
 			Stopping: ctx.Done(), Metrics: metrics, Observed: d.metrics.called,
 			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },

@@ -90,7 +90,7 @@ func refuseOrigin(req *http.Request, allowed []string) error {
 	return nil
 }
 
-// Exposed says that what goes over an address can be read on the way, unless it is encrypted: it is none of
+// Exposed reports whether what goes over an address can be read on the way, unless it is encrypted: it is none of
 // this host's own.
 func Exposed(listen string) bool {
 	host := hostOf(listen)

@@ -86,7 +86,7 @@ func (d Domains) without(other Domains) Domains {
 	return newDomains(slices.DeleteFunc(slices.Clone(d.list), other.covers))
 }
 
-// covers says that a set allows all that a pattern does.
+// covers reports whether a set allows all that a pattern does.
 func (d Domains) covers(p Domain) bool {
 	name, below := strings.CutPrefix(p.pattern, wildcard)
 	if below {
@@ -95,7 +95,7 @@ func (d Domains) covers(p Domain) bool {
 	return d.Everything() || d.Allows(name)
 }
 
-// Covers says that a set allows all that other allows.
+// Covers reports whether a set allows all that other allows.
 func (d Domains) Covers(other Domains) bool {
 	return !slices.ContainsFunc(other.list, func(p Domain) bool { return !d.covers(p) })
 }
@@ -110,7 +110,7 @@ func (d Domains) below(other Domains) Domains {
 // IsZero says that nothing is allowed.
 func (d Domains) IsZero() bool { return len(d.list) == 0 }
 
-// Everything says that all names are allowed, by *.
+// Everything reports whether all names are allowed, by *.
 func (d Domains) Everything() bool { return len(d.list) == 1 && d.list[0].pattern == everyName }
 
 // Equal says that both sets allow the same names.
@@ -125,7 +125,7 @@ func (d Domains) List() []string {
 	return patterns
 }
 
-// Allows says whether a name may be reached. It takes names as they are on the wire of DNS, TLS and
+// Allows reports whether a name may be reached. It takes names as they are on the wire of DNS, TLS and
 // HTTP: of letters, digits, hyphens and underscores, in any case, with or without a final dot. Whatever
 // has anything else in it (an address in brackets, a port, an escaped dot, a letter beyond ASCII) is
 // not allowed by any pattern but *. The time does not depend on the number of patterns, and nothing is
@@ -139,7 +139,7 @@ func (d Domains) Allows(name string) bool {
 	return ok && (d.index[string(asked)]&itself != 0 || d.allowsBelow(asked))
 }
 
-// allowsBelow says whether a wildcard allows a canonical name.
+// allowsBelow reports whether a wildcard allows a canonical name.
 func (d Domains) allowsBelow(name []byte) bool {
 	for {
 		dot := bytes.IndexByte(name, '.')

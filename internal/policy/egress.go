@@ -15,7 +15,7 @@ type Egress struct {
 	Denied Domains `json:"denied,omitzero"`
 }
 
-// Allows says whether a name may be reached, as Domains.Allows does.
+// Allows reports whether a name may be reached, as Domains.Allows does.
 func (e Egress) Allows(name string) bool { return e.Domains.Allows(name) && !e.Denied.Allows(name) }
 
 // Mode follows from the names.

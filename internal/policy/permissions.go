@@ -25,7 +25,7 @@ type AppID struct{ name string }
 
 func (a AppID) String() string { return a.name }
 
-// IsZero says that there is no app.
+// IsZero reports whether there is no app.
 func (a AppID) IsZero() bool { return a.name == "" }
 
 var appPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
@@ -68,7 +68,7 @@ func (s Subject) appRoots() []pathmap.ContainerPath {
 	return append([]pathmap.ContainerPath{child(Home, appsName), s.AppRoot()}, s.AppRoots...)
 }
 
-// holdsWorkspace says whether @workspace may be granted. An app agent writes to its data alone unless
+// holdsWorkspace reports whether @workspace may be granted. An app agent writes to its data alone unless
 // its writeDirs say more.
 func (s Subject) holdsWorkspace() bool {
 	return s.Held().allows(s.WorkingDir, Writable)

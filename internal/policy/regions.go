@@ -98,7 +98,7 @@ func compareRegions(a, b *Region) int {
 	return cmp.Or(cmp.Compare(a.Mode, b.Mode), cmp.Compare(a.from, b.from), strings.Compare(a.Why, b.Why))
 }
 
-// adds says whether a region may be where it is and changes something there. v has those around it.
+// adds reports whether a region may be where it is and changes something there. v has those around it.
 func (s Subject) adds(v View, r *Region) bool {
 	around := v.above(r.Path)
 	return around == nil || (!s.closed(around, r) && (!redundant(around, r) || !s.sameMount(around.Path, r.Path)))

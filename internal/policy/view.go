@@ -89,7 +89,7 @@ func (v View) at(name string) *Region {
 	return nil
 }
 
-// Holds says whether a region lies strictly below a path: then the path must not be renamed or
+// Holds reports whether a region lies strictly below a path: then the path must not be renamed or
 // removed, because the region belongs to its name.
 func (v View) Holds(p pathmap.ContainerPath) (Region, bool) {
 	for _, r := range v.regions {
@@ -118,7 +118,7 @@ func (v View) Pinned() []pathmap.ContainerPath {
 	return slices.Compact(pinned)
 }
 
-// HomeWritable says whether all of the home can be written, but for what is hidden.
+// HomeWritable reports whether all of the home can be written, but for what is hidden.
 func (v View) HomeWritable() bool {
 	at, ok := v.At(Home)
 	return ok && at.Mode == Writable

@@ -11,37 +11,37 @@ import (
 )
 
 func TestAfterTheServiceComesBack(t *testing.T) {
-	stopped := func(h *house, r Record) { // recorded, and then the service was killed
+	stopped := func(h *host, r Record) { // recorded, and then the service was killed
 		r.DesiredState = Stopped
 		if err := (store{h.dir()}).write(r); err != nil {
 			h.t.Fatal(err)
 		}
 	}
 	for name, test := range map[string]struct {
-		away      func(h *house, r Record)
+		away      func(h *host, r Record)
 		want      string // of a process
 		keepAlive string // of one that is kept alive
 	}{
 		"nothing happened": {
-			func(*house, Record) {},
+			func(*host, Record) {},
 			"running/running exit -, pid", "running/running exit -, pid",
 		},
 		"it ended": {
-			func(h *house, r Record) { h.end(r.Instance.Container, Exit{Code: 9}) },
+			func(h *host, r Record) { h.end(r.Instance.Container, Exit{Code: 9}) },
 			"running/exited exit 9", "running/exited exit 9, waits 2000ms",
 		},
 		"it is gone": {
-			func(h *house, r Record) { h.change(r.Instance.Container, func(*Instance) bool { return false }) },
+			func(h *host, r Record) { h.change(r.Instance.Container, func(*Instance) bool { return false }) },
 			"running/exited exit -, its container is gone", "running/exited exit -, waits 2000ms, its container is gone",
 		},
 		"its container was started again": {
-			func(h *house, r Record) {
+			func(h *host, r Record) {
 				h.change(r.Instance.Container, func(i *Instance) bool { i.Started = i.Started.Add(1); return true })
 			},
 			"running/exited exit -, its container is gone", "running/exited exit -, waits 2000ms, its container is gone",
 		},
 		"another container has its name": {
-			func(h *house, r Record) {
+			func(h *host, r Record) {
 				h.change(r.Instance.Container, func(i *Instance) bool {
 					other := *i
 					other.Container = "other"
@@ -52,18 +52,18 @@ func TestAfterTheServiceComesBack(t *testing.T) {
 			"running/exited exit -, its container is gone", "running/exited exit -, waits 2000ms, its container is gone",
 		},
 		"the host was restarted": {
-			func(h *house, r Record) {
+			func(h *host, r Record) {
 				h.boot = "boot-2"
 				h.change(r.Instance.Container, func(*Instance) bool { return false })
 			},
 			"running/exited exit -, the host was restarted", "running/exited exit -, waits 2000ms, the host was restarted",
 		},
 		"the host was restarted and its container is there": {
-			func(h *house, r Record) { h.boot = "boot-2"; h.end(r.Instance.Container, Exit{Code: 255}) },
+			func(h *host, r Record) { h.boot = "boot-2"; h.end(r.Instance.Container, Exit{Code: 255}) },
 			"running/exited exit 255", "running/exited exit 255, waits 2000ms",
 		},
 		"the host was restarted and something looks like it": {
-			func(h *house, _ Record) { h.boot = "boot-2" },
+			func(h *host, _ Record) { h.boot = "boot-2" },
 			"running/exited exit -, the host was restarted", "running/exited exit -, waits 2000ms, the host was restarted",
 		},
 		"it ought to be stopped": {
@@ -71,18 +71,18 @@ func TestAfterTheServiceComesBack(t *testing.T) {
 			"stopped/stopped exit -, SIGTERM", "stopped/stopped exit -, SIGTERM",
 		},
 		"it ought to be stopped and is": {
-			func(h *house, r Record) { stopped(h, r); h.end(r.Instance.Container, Exit{Code: 5}) },
+			func(h *host, r Record) { stopped(h, r); h.end(r.Instance.Container, Exit{Code: 5}) },
 			"stopped/stopped exit 5", "stopped/stopped exit 5",
 		},
 		"it ought to be stopped and is gone": {
-			func(h *house, r Record) {
+			func(h *host, r Record) {
 				stopped(h, r)
 				h.change(r.Instance.Container, func(*Instance) bool { return false })
 			},
 			"stopped/stopped exit -, its container is gone", "stopped/stopped exit -, its container is gone",
 		},
 		"its pid is another one": {
-			func(h *house, r Record) {
+			func(h *host, r Record) {
 				h.change(r.Instance.Container, func(i *Instance) bool { i.PID = 77; return true })
 			},
 			"running/running exit -, pid", "running/running exit -, pid",
@@ -90,7 +90,7 @@ func TestAfterTheServiceComesBack(t *testing.T) {
 	} {
 		for _, keepAlive := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%t", name, keepAlive), func(t *testing.T) {
-				h := newHouse(t)
+				h := newHost(t)
 				s := h.serve()
 				r := s.start(New{KeepAlive: keepAlive})
 				s.shutdown()
@@ -122,7 +122,7 @@ func TestAfterTheServiceComesBack(t *testing.T) {
 }
 
 func TestContainersWithoutARecordAreRemoved(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	if _, err := h.add(Record{ID: "p-aaaaaaaaaaaa", DesiredState: Running}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestContainersWithoutARecordAreRemoved(t *testing.T) {
 }
 
 func TestAWaitGoesOnAfterTheServiceComesBack(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
 	s.shutdown()
@@ -158,15 +158,15 @@ func TestAWaitGoesOnAfterTheServiceComesBack(t *testing.T) {
 // A service may be killed anywhere. What it had written is taken at many places of a story; from each of
 // them, and the containers of that moment, the next service must come to a state that makes sense.
 func TestKilledAnywhere(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	type moment struct {
-		name  string
-		house *house
+		name string
+		host *host
 	}
 	var moments []moment
 	take := func(name string) {
-		at := &house{t: t, root: t.TempDir(), boot: h.boot, engine: newEngine(t)}
+		at := &host{t: t, root: t.TempDir(), boot: h.boot, engine: newEngine(t)}
 		if err := os.CopyFS(at.dir(), os.DirFS(h.dir())); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +201,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 	for _, m := range moments {
 		t.Run(m.name, func(t *testing.T) {
-			h := m.house
+			h := m.host
 			h.t = t
 			s := h.serve()
 			if problems := s.Problems(); len(problems) > 0 {
@@ -236,7 +236,7 @@ func TestKilledAnywhere(t *testing.T) {
 }
 
 func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	killed := t.TempDir()
 	s.run.onStarted = func(Record) error { return os.CopyFS(killed, os.DirFS(h.dir())) }
@@ -253,7 +253,7 @@ func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
 }
 
 func TestAnEngineThatIsAwayIsAskedAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r, other := s.start(New{}), s.start(New{})
 	s.run.onInstances = func() error { return errTest }
@@ -277,7 +277,7 @@ func TestAnEngineThatIsAwayIsAskedAgain(t *testing.T) {
 }
 
 func TestAnOldListIsNotHeldAgainstANewStart(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
 	// The list that was made does not have it yet.
@@ -300,7 +300,7 @@ func TestAnOldListIsNotHeldAgainstANewStart(t *testing.T) {
 }
 
 func TestFiftyAreAdoptedWithOneQuestion(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	for range 50 {
 		s.start(New{})

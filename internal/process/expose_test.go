@@ -15,7 +15,7 @@ import (
 )
 
 func TestReadyIsChecked(t *testing.T) {
-	s := newHouse(t).serve()
+	s := newHost(t).serve()
 	for _, tt := range []struct {
 		ready Ready
 		want  string // "" is none
@@ -51,7 +51,7 @@ func TestReadyIsChecked(t *testing.T) {
 
 // Readiness is told of a process that runs, and kept nowhere.
 func TestReadinessIsOfNow(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	asks, does := s.start(New{Ready: &Ready{Port: 80}}), s.start(New{})
 	s.run.readiness = Readiness{OK: true, Since: monday, Message: "a word of its own"}
@@ -115,7 +115,7 @@ func dialled(t *testing.T, s *service, port int) string {
 
 // A port leads to the container that the process runs in, over restarts of both, until it has ended for good.
 func TestPortsLeadToWhatRuns(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	h.ports = freePort(t)
 	s := h.serve()
 	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
@@ -148,7 +148,7 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 
 // A process that cannot have its ports is not started, and one that cannot be started frees them.
 func TestPortsComeFirst(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	wanted := New{UserID: "alice", Command: "true", Expose: []Port{{Port: 8080}}}
 	if _, _, err := s.Start(t.Context(), wanted); !errdefs.IsPermissionDenied(err) {

@@ -266,8 +266,8 @@ func (e *engine) count() int {
 	return len(e.instances)
 }
 
-// house is a directory and an engine in which services come and go.
-type house struct {
+// host is a directory and an engine in which services come and go.
+type host struct {
 	t     *testing.T
 	root  string
 	boot  string
@@ -275,12 +275,12 @@ type house struct {
 	*engine
 }
 
-func newHouse(t *testing.T) *house {
-	return &house{t: t, root: t.TempDir(), boot: "boot-1", engine: newEngine(t)}
+func newHost(t *testing.T) *host {
+	return &host{t: t, root: t.TempDir(), boot: "boot-1", engine: newEngine(t)}
 }
 
-func (h *house) dir() string            { return filepath.Join(h.root, "processes") }
-func (h *house) logDir(r Record) string { return filepath.Join(h.root, "logs", r.ID) }
+func (h *host) dir() string            { return filepath.Join(h.root, "processes") }
+func (h *host) logDir(r Record) string { return filepath.Join(h.root, "logs", r.ID) }
 
 // service is a Manager with its Runner.
 type service struct {
@@ -290,7 +290,7 @@ type service struct {
 }
 
 // open starts a service that has not looked at the engine.
-func (h *house) open(change ...func(*Config)) *service {
+func (h *host) open(change ...func(*Config)) *service {
 	h.t.Helper()
 	run := &fakeRunner{engine: h.engine}
 	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Discard: func(r Record) error { return os.RemoveAll(h.logDir(r)) }, Clock: h.clock, BootID: h.boot, Ports: NewListeners(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
@@ -307,7 +307,7 @@ func (h *house) open(change ...func(*Config)) *service {
 }
 
 // serve starts a service that is ready.
-func (h *house) serve(change ...func(*Config)) *service {
+func (h *host) serve(change ...func(*Config)) *service {
 	h.t.Helper()
 	s := h.open(change...)
 	s.reconcile()

@@ -17,7 +17,7 @@ import (
 )
 
 func TestAProcessFromStartToEnd(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{Name: "server", SandboxID: "box", Cwd: "/home", Egress: Egress{Profile: "isolated", Domains: []string{"example.org"}}})
 	says(t, r, "running/running exit -, pid")
@@ -64,7 +64,7 @@ func TestEndsAreToldApart(t *testing.T) {
 		"oom":    {Exit{Signal: syscall.SIGKILL, OOM: true}, "running/exited exit -, SIGKILL, oom"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newHouse(t).serve()
+			s := newHost(t).serve()
 			says(t, s.exits(s.start(New{}).ID, test.exit), test.want)
 		})
 	}
@@ -74,7 +74,7 @@ func TestStopSendsWhatItIsTold(t *testing.T) {
 	for signal, want := range map[string]string{
 		"": "SIGTERM", "TERM": "SIGTERM", "INT": "SIGINT", "HUP": "SIGHUP", "KILL": "SIGKILL",
 	} {
-		h := newHouse(t)
+		h := newHost(t)
 		s := h.serve()
 		r := s.start(New{KeepAlive: true})
 		s.run.onStop = func(context.Context, Instance, syscall.Signal) error {
@@ -97,7 +97,7 @@ func TestStopSendsWhatItIsTold(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{})
 	stop := func(user, id, signal string) error { _, err := s.Stop(t.Context(), user, id, signal); return err }
@@ -143,7 +143,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestAStartThatFailsLeavesNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	s.run.onStart = func(r Record) error {
 		if on, err := s.store.read(r.ID); err != nil || on.DesiredState != Running {
@@ -161,7 +161,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestStopAllIsOfOneUser(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	first, _, bobs := s.start(New{}), s.exits(s.start(New{}).ID, Exit{}), s.start(New{UserID: "bob"})
 	h.clock.advance(time.Second)
@@ -181,7 +181,7 @@ func TestStopAllIsOfOneUser(t *testing.T) {
 }
 
 func TestRemoveStopsFirst(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": "x"}})
 	if err := os.MkdirAll(h.logDir(r), 0o700); err != nil {
@@ -203,7 +203,7 @@ func TestRemoveStopsFirst(t *testing.T) {
 }
 
 func TestAStopThatFailsIsToldAndTriedAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	s.run.onStop = func(context.Context, Instance, syscall.Signal) error { return errTest }
@@ -217,7 +217,7 @@ func TestAStopThatFailsIsToldAndTriedAgain(t *testing.T) {
 }
 
 func TestASecondSignalDoesNotWaitForTheGraceOfTheFirst(t *testing.T) {
-	s := newHouse(t).serve()
+	s := newHost(t).serve()
 	r := s.start(New{})
 	graceful, killed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -244,7 +244,7 @@ func TestASecondSignalDoesNotWaitForTheGraceOfTheFirst(t *testing.T) {
 }
 
 func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
-	s := newHouse(t).serve()
+	s := newHost(t).serve()
 	r := s.start(New{})
 	ctx, hangUp := context.WithCancel(t.Context())
 	s.run.onStop = func(inside context.Context, _ Instance, _ syscall.Signal) error {
@@ -258,7 +258,7 @@ func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	bounds := func(perUser, total int) quota.Limits {
 		return quota.Limits{PerUser: quota.Bounds{Processes: perUser, ExposedPorts: 1}, Total: quota.Bounds{Processes: total}}
 	}
@@ -286,7 +286,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestALongNameIsCutBetweenCharacters(t *testing.T) {
-	s := newHouse(t).serve()
+	s := newHost(t).serve()
 	for _, test := range []struct{ name, want string }{
 		{strings.Repeat("é", 80), strings.Repeat("é", 80)},
 		{strings.Repeat("é", 81), strings.Repeat("é", 80)},
@@ -303,7 +303,7 @@ func TestALongNameIsCutBetweenCharacters(t *testing.T) {
 }
 
 func TestListIsByCreation(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	var want, got []string
 	for range 5 {
@@ -319,7 +319,7 @@ func TestListIsByCreation(t *testing.T) {
 }
 
 func TestShutdownLeavesProcessesAlone(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	waits := s.exits(s.start(New{KeepAlive: true}).ID, Exit{})
@@ -338,7 +338,7 @@ func TestShutdownLeavesProcessesAlone(t *testing.T) {
 }
 
 func TestProcessesDoNotWaitForEachOther(t *testing.T) {
-	s := newHouse(t).serve()
+	s := newHost(t).serve()
 	slow, other := s.start(New{}), s.start(New{})
 	stopping, goOn := make(chan struct{}), make(chan struct{})
 	s.run.onStop = func(_ context.Context, i Instance, _ syscall.Signal) error {

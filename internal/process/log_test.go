@@ -381,7 +381,7 @@ func TestFollowWithoutWatches(t *testing.T) {
 }
 
 func TestALogOfAProcess(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	if err := os.MkdirAll(h.logDir(r), 0o700); err != nil {

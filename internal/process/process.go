@@ -57,7 +57,7 @@ func (p *process) take(ctx context.Context) error {
 
 func (p *process) give() { <-p.turn }
 
-// finish says that the process will not run again; the turn is held.
+// finish records that the process will not run again; the turn is held.
 func (p *process) finish() {
 	p.cancelTimer()
 	select {

@@ -11,7 +11,7 @@ import (
 
 // Everything at the same time; at the end records and containers are one.
 func TestEverythingAtOnce(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	var ids []string
 	for n := range 6 {
@@ -75,7 +75,7 @@ func TestEverythingAtOnce(t *testing.T) {
 // A process ends by itself while it is stopped, and while the timer of its next start fires.
 func TestStopAgainstExitAgainstTimer(t *testing.T) {
 	for range 50 {
-		h := newHouse(t)
+		h := newHost(t)
 		s := h.serve()
 		r := s.start(New{KeepAlive: true})
 		var work sync.WaitGroup

@@ -103,13 +103,13 @@ func (i Identity) same(other Identity) bool {
 	return i.Container != "" && i.Container == other.Container && i.Started.Equal(other.Started)
 }
 
-// Finished says that a process neither runs nor is going to.
+// Finished reports whether a process neither runs nor is going to.
 func (r Record) Finished() bool { return r.Status != Running && !r.wanted() && !r.starting() }
 
-// wanted says that a process is to be started again when it does not run.
+// wanted reports whether a process is to be started again when it does not run.
 func (r Record) wanted() bool { return r.KeepAlive && r.DesiredState == Running }
 
-// starting says that a process has not run yet, but is about to.
+// starting reports whether a process has not run yet, but is about to.
 func (r Record) starting() bool { return r.DesiredState == Running && r.LastStartedAt.IsZero() }
 
 // recordVersion is the version of a record's form on disk.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	restarts := 0
@@ -42,7 +42,7 @@ func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
 }
 
 func TestAStartThatFailsLaterIsTriedAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
 	s.run.onStart = func(Record) error { return errTest }
@@ -56,7 +56,7 @@ func TestAStartThatFailsLaterIsTriedAgain(t *testing.T) {
 }
 
 func TestAContainerThatCannotBeRemovedIsRemovedBeforeTheNextStart(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	s.run.onRemove = func(Instance) error { return errTest }
@@ -69,7 +69,7 @@ func TestAContainerThatCannotBeRemovedIsRemovedBeforeTheNextStart(t *testing.T) 
 }
 
 func TestStopEndsTheWait(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
 	r, err := s.Stop(t.Context(), "alice", r.ID, "")
@@ -83,7 +83,7 @@ func TestStopEndsTheWait(t *testing.T) {
 }
 
 func TestATimerThatFiredLosesAgainstAStop(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
 	p := s.processes[r.ID]
@@ -102,7 +102,7 @@ func TestATimerThatFiredLosesAgainstAStop(t *testing.T) {
 }
 
 func TestSecretsOutliveTheServiceAndAreNowhereInClear(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	const secret = "hunter2-hunter2"
 	r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": secret}})
@@ -155,7 +155,7 @@ func TestWithoutItsSecretsAProcessIsNotStarted(t *testing.T) {
 		"cut secrets": {func(dir, id string) error { return os.Truncate(filepath.Join(dir, id, "secrets"), 5) }, "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newHost(t)
 			s := h.serve()
 			r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": "x"}})
 			if err := test.spoil(h.dir(), r.ID); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r, _, err := s.Start(t.Context(), New{
 		UserID: "alice", SandboxID: "box", Name: "x", Argv: []string{"a", "b c"}, Login: true, Cwd: "/home", Home: "/home/x",
@@ -34,7 +34,7 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 }
 
 func TestADamagedRecordIsSetAsideAndTheOthersLoad(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	good, bad := s.start(New{}), s.start(New{KeepAlive: true})
 	s.shutdown()
@@ -113,7 +113,7 @@ func TestRecordsThatSayTooMuch(t *testing.T) {
 
 // A record whose ports cannot be is set aside, and nothing listens for it.
 func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	h.ports = freePort(t)
 	s := h.serve()
 	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
@@ -143,7 +143,7 @@ func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
 }
 
 func TestWhatACrashLeftIsSweptAway(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	for _, name := range []string{"p-aaaaaaaaaaaa.new", "p-bbbbbbbbbbbb.removed"} {
 		if err := os.MkdirAll(filepath.Join(h.dir(), name, "log"), 0o700); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestWhatACrashLeftIsSweptAway(t *testing.T) {
 }
 
 func TestADiskThatTakesNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newHost(t)
 	s := h.serve()
 	r := s.start(New{KeepAlive: true})
 	// A directory in the way of the file.

@@ -30,10 +30,10 @@ func OnlyUsers(ids ...UserID) Users {
 	return users
 }
 
-// All says that there is no user for whom the caller does not act.
+// All reports whether there is no user for whom the caller does not act.
 func (u Users) All() bool { return u.all }
 
-// Has says whether a user is one of them.
+// Has reports whether a user is one of them.
 func (u Users) Has(id UserID) bool { return u.all || u.ids[id] }
 
 func (u Users) String() string {
@@ -119,5 +119,5 @@ func (s *Service) Decisions() *decisions.Log {
 	if s.scope.All() || log == nil {
 		return log
 	}
-	return log.Among(func(user string) bool { return s.scope.Has(UserID{user}) })
+	return log.Scoped(func(user string) bool { return s.scope.Has(UserID{user}) })
 }

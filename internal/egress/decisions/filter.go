@@ -19,12 +19,12 @@ type Filter struct {
 	// Since matches what was decided at that time or later.
 	Since time.Time
 
-	among func(user string) bool // the log's
+	scope func(user string) bool // the log's
 }
 
 func (f *Filter) matches(d *Decision) bool {
 	return d.Seq > f.After &&
-		(f.among == nil || d.User != "" && f.among(d.User)) &&
+		(f.scope == nil || d.User != "" && f.scope(d.User)) &&
 		(f.User == "" || f.User == d.User) &&
 		(f.Container == "" || f.Container == d.Container) &&
 		(f.Verdict == "" || f.Verdict == d.Verdict) &&

@@ -33,7 +33,7 @@ type Follower struct {
 // missed then, and what is added in between may be in both. The caller closes the follower. The error
 // is of class ResourceExhausted: 32 follow already.
 func (l *Log) Follow(filter Filter) (*Follower, error) {
-	filter.among = l.among
+	filter.scope = l.scope
 	f := &Follower{log: l, filter: filter, wake: make(chan struct{}, 1), waiting: make([]Decision, backlog)}
 	l.mu.Lock()
 	defer l.mu.Unlock()

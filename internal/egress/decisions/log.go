@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Log keeps decisions. Its methods may be called from many goroutines at once. One that Among has made
+// Log keeps decisions. Its methods may be called from many goroutines at once. One that Scoped has made
 // keeps the same, and tells a part of it.
 type Log struct {
 	*kept
-	among func(user string) bool // whose decisions are told; nil for everyone's
+	scope func(user string) bool // whose decisions are told; nil for everyone's
 }
 
 // kept is what there is once, however many tell of it.
@@ -39,10 +39,10 @@ func New(capacity int) *Log {
 	}}
 }
 
-// Among is the log for who may know about some users alone: Recent and Follow tell nothing of others, nor
+// Scoped is the log for who may know about some users alone: Recent and Follow tell nothing of others, nor
 // of what nobody is known for. Numbers and totals are over all of them.
-func (l *Log) Among(users func(user string) bool) *Log {
-	return &Log{kept: l.kept, among: users}
+func (l *Log) Scoped(users func(user string) bool) *Log {
+	return &Log{kept: l.kept, scope: users}
 }
 
 // Add takes note of a decision. Seq, Count and First are set here, and a zero Time means now. The name
@@ -86,7 +86,7 @@ const piece = 64
 // them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
 func (l *Log) Recent(filter Filter, limit int) []Decision {
 	var found []Decision
-	filter.among = l.among
+	filter.scope = l.scope
 	for from, more := 0, true; more; from += piece {
 		found = slices.Grow(found, piece) // not under the lock
 		found, more = l.collect(found, &filter, from)

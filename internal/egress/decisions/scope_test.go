@@ -6,9 +6,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-func TestFollowersAmongSomeUsers(t *testing.T) {
+func TestFollowersOfSomeUsers(t *testing.T) {
 	log := decisions.New(10)
-	alice := log.Among(func(user string) bool { return user == "alice" })
+	alice := log.Scoped(func(user string) bool { return user == "alice" })
 	follower := follow(t, alice, decisions.Filter{})
 	defer follower.Close()
 	for _, user := range []string{"bob", "", "alice"} {
