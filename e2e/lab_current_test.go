@@ -122,9 +122,9 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	}
 	for _, runtime := range runtimes {
 		t.Run(runtime+"@current", func(t *testing.T) {
-			begin(t)
-			p := current.get(t)
+			p := current.get(t) // this may take longer than a scenario has
 			p.enter(t)
+			begin(t)
 			scenario(t, p, runtime)
 		})
 	}
@@ -141,7 +141,7 @@ type currentEngine struct {
 
 func (c *currentEngine) get(t *testing.T) *place {
 	t.Helper()
-	begin(t)
+	beside(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.begun {
