@@ -54,8 +54,8 @@ type desk struct {
 	served  chan error
 }
 
-// atDesk runs a story of a follower, in a time of its own.
-func atDesk(t *testing.T, story func(*desk)) {
+// atDesk runs a scenario of a follower, in a time of its own.
+func atDesk(t *testing.T, scenario func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{t: t, log: logOf(), at: &pipes{make(chan net.Conn), make(chan struct{})}, stop: make(chan struct{}), served: make(chan error, 1)}
@@ -73,7 +73,7 @@ func atDesk(t *testing.T, story func(*desk)) {
 				t.Error(err)
 			}
 		}()
-		story(d)
+		scenario(d)
 	})
 }
 

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Endpoint is who asks. It is made when a container is registered, together with its policy, and stays
-// as it is until it is dropped: what it may ask never changes under it.
+// Endpoint is a container that asks. It is made when the container is registered, with its policy, and never changes.
 type Endpoint struct {
 	// ID is what decisions call it.
 	ID string

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is the sockets of one address.
+// Socket has the sockets of one address.
 type Socket struct {
 	TCP *net.TCPListener
 	UDP []*net.UDPConn
 }
 
-// Close closes what is open.
+// Close closes all of them.
 func (s Socket) Close() {
 	if s.TCP != nil {
 		s.TCP.Close()

@@ -140,7 +140,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Forwarded returns how many questions were put to upstreams.
 func (s *Server) Forwarded() uint64 { return s.forwarded.Load() }
 
-// Known is what Resolve returns when it need not ask anyone; otherwise known is false. It does not block.
+// Known returns what Resolve would return, if that is known without asking an upstream. It does not block.
 func (s *Server) Known(ep *Endpoint, name string) (addrs []netip.Addr, known bool) {
 	p := s.profiles[ep.Profile]
 	q, err := questionFor(name, dns.TypeA)

@@ -1,8 +1,8 @@
 package decisions
 
-// maxUntold is how many lines are gathered for all calls of a container: more than the few that a
+// maxPending is how many lines are gathered for all calls of a container: more than the few that a
 // program alternates between, and so few that they are quickly searched.
-const maxUntold = 8
+const maxPending = 8
 
 // calls has the tallies of one container. There may be hundreds, and a program may flood: so lines are
 // gathered here first, where a repeat costs the same for any number of tallies, and told to all of them
@@ -11,23 +11,23 @@ const maxUntold = 8
 type calls struct {
 	tallies []*Tally
 	waiting []*Tally  // those that Next waits for
-	untold  []Summary // the oldest first; those that have been told and not been seen since have a count of 0
+	pending []Summary // the oldest first; those that have been told and not been seen since have a count of 0
 }
 
 func (c *calls) add(d *Decision) {
 	line := Summary{Name: d.Name, Via: d.Via, Verdict: d.Verdict, Reason: d.Reason}
-	for i := range c.untold {
-		line.Count = c.untold[i].Count
-		if c.untold[i] == line {
-			c.untold[i].Count++
+	for i := range c.pending {
+		line.Count = c.pending[i].Count
+		if c.pending[i] == line {
+			c.pending[i].Count++
 			return
 		}
 	}
-	if len(c.untold) == maxUntold {
+	if len(c.pending) == maxPending {
 		c.tell(1)
 	}
 	line.Count = 1
-	c.untold = append(c.untold, line)
+	c.pending = append(c.pending, line)
 	for _, t := range c.waiting {
 		t.wake()
 	}
@@ -37,18 +37,18 @@ func (c *calls) add(d *Decision) {
 // tell passes the oldest n lines on and forgets them.
 func (c *calls) tell(n int) {
 	c.pass(n)
-	c.untold = append(c.untold[:0], c.untold[n:]...)
+	c.pending = append(c.pending[:0], c.pending[n:]...)
 }
 
 // pass passes the oldest n lines on. As long as one is remembered, to see it again is no news to anybody.
 func (c *calls) pass(n int) {
-	for i, line := range c.untold[:n] {
+	for i, line := range c.pending[:n] {
 		if line.Count == 0 {
 			continue
 		}
 		for _, t := range c.tallies {
 			t.add(line)
 		}
-		c.untold[i].Count = 0
+		c.pending[i].Count = 0
 	}
 }

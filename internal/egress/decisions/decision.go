@@ -22,11 +22,11 @@ const (
 	TLS Via = "tls"
 	// HTTP is a request to the guard, decided by its Host.
 	HTTP Via = "http"
-	// TCP is a connection to a further port, decided by what its address was told for.
+	// TCP is a connection to a further port, decided by the name that its address was the answer for.
 	TCP Via = "tcp"
 )
 
-// Verdict is what became of it.
+// Verdict is the outcome of a decision.
 type Verdict string
 
 const (

@@ -16,7 +16,7 @@ const (
 	backlog = 1024
 )
 
-// Follower is told of each decision that matches its filter, one by one and in the order of Seq.
+// Follower returns each decision that matches its filter, one by one and in the order of Seq.
 type Follower struct {
 	log    *Log
 	filter Filter

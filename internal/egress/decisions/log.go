@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Log keeps decisions. Its methods may be called from many goroutines at once. One that Scoped has made
-// keeps the same, and tells a part of it.
+// Log keeps decisions. It is safe for concurrent use. One that Scoped returns keeps the same decisions and shows a part
+// of them.
 type Log struct {
 	*kept
 	scope func(user string) bool // whose decisions are told; nil for everyone's
@@ -39,13 +39,13 @@ func New(capacity int) *Log {
 	}}
 }
 
-// Scoped is the log for who may know about some users alone: Recent and Follow tell nothing of others, nor
-// of what nobody is known for. Numbers and totals are over all of them.
+// Scoped returns the log for callers who may know about some users alone: Recent and Follow return nothing of others, nor
+// decisions without a user. Totals are over all users.
 func (l *Log) Scoped(users func(user string) bool) *Log {
 	return &Log{kept: l.kept, scope: users}
 }
 
-// Add takes note of a decision. Seq, Count and First are set here, and a zero Time means now. The name
+// Add keeps a decision. Seq, Count and First are set here, and a zero Time means now. The name
 // is copied unless it is known; the other strings are kept, and are meant to be few. Add waits for the
 // mutex alone, and a repeat allocates nothing.
 func (l *Log) Add(d Decision) {

@@ -46,7 +46,7 @@ const (
 	reasonPorts       = "budget used up: the user has too many connections to this address"
 )
 
-// Decision tells of one verdict.
+// Decision is one verdict.
 type Decision struct {
 	// Endpoint and Source are who asked.
 	Endpoint Endpoint

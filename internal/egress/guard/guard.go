@@ -1,5 +1,5 @@
 // Package guard is the transparent proxy that checks the name on every outbound TCP connection of
-// a filtered container. nftables redirects the container's ports 443 and 80 to it; it reads the name
+// a filtered container. It accepts what the container sends to ports 443 and 80 of any address, reads the name
 // that the program asks for, and connects to that name by itself. Which address the program dialled
 // does not matter, so a shared address, a spoofed hosts file or a stale answer buys nothing.
 //
@@ -41,7 +41,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
-// Guard accepts the redirected connections. Make one with New.
+// Guard accepts the connections that come to a gateway. Make one with New.
 type Guard struct {
 	cfg       Config
 	endpoints endpoints

@@ -22,9 +22,9 @@ type listener struct {
 	resting bool // after an error, which would only be repeated
 }
 
-// Accept has the loops serve the connections of from in turn, before they run. from stays its caller's to close; the
-// loops have a descriptor of their own. failed is told why a connection could not be accepted: most likely descriptors have run out, and
-// connections that end will bring some back. Options and keep-alive of what is accepted are set.
+// Accept has the loops serve the connections of a listener in turn. It is called before they run. The caller closes from;
+// the loops have a descriptor of their own. failed is called with why a connection could not be accepted: most likely
+// descriptors have run out, and connections that end will free some.
 func Accept(loops []*Loop, from *net.TCPListener, keepAlive net.KeepAliveConfig, accepts Acceptor, failed func(error)) error {
 	raw, err := from.SyscallConn()
 	if err != nil {

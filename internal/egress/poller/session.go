@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Session is a connection of a client and, once there is one, the connection to its origin. It is part of what its
-// Handler is.
+// Session is a connection of a client and, once there is one, the connection to its origin. Its Handler embeds it.
 type Session struct {
 	Client, Origin Socket
 	// EndedFirst says that the connection to the origin was ended from here first: the kernel keeps its port.
@@ -64,7 +63,7 @@ func (s *Session) Loop() *Loop { return s.loop }
 // Closed reports whether the session has ended. Any goroutine may call it.
 func (s *Session) Closed() bool { return s.closed.Load() }
 
-// Close ends the session and closes its sockets, as how does it. It reports false if the session had ended.
+// Close ends the session and closes its sockets by how. It reports false if the session had ended.
 func (s *Session) Close(how func(fd int)) bool {
 	if !s.closed.CompareAndSwap(false, true) {
 		return false
@@ -107,7 +106,7 @@ func (s *Session) Within(limit time.Duration, late func()) {
 	s.loop.startTicking()
 }
 
-// Untimed ends what Within began.
+// Untimed cancels Within.
 func (s *Session) Untimed() { delete(s.loop.timed, s) }
 
 // InPipes returns how many bytes the session's pipes hold.

@@ -10,15 +10,15 @@ import (
 	"github.com/google/nftables"
 )
 
-// A Claim is what a table of this package's, of whichever service, says that it is for.
+// A Claim is the networks that a table of this package's is for, whichever service made it.
 type Claim struct {
 	Table   string
 	Bridges []string
 	Subnets []netip.Prefix
 }
 
-// Claims lists the tables of this package's in the network namespace of the process, or in that of a descriptor
-// which is not 0. They are known by their sets.
+// Claims returns those of all tables in a network namespace: that of the process, or of a descriptor which is not 0. Our
+// tables are known by their sets.
 func Claims(netns int) ([]Claim, error) {
 	w, err := dial(netns)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // families are those of the tables that a Table has, all of one name.
 var families = []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyARP, nftables.TableFamilyINet}
 
-// Left returns which of the names belong to tables that there are.
+// Left returns the names, of those given, of tables that exist.
 func Left(names []string) ([]string, error) {
 	conn, err := nftables.New()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Table is our rules in one network namespace and the connection to change them by. Its methods may be
-// called at the same time. The first one is Apply: until then the others refuse.
+// A Table is our rules in one network namespace and the connection to change them by. It is safe for concurrent use.
+// Apply comes first: until then the other methods return errors.
 type Table struct {
 	cfg    Config
 	tracks *tracker
@@ -31,7 +31,7 @@ type wanted struct {
 	bound   map[netip.Addr]Binding
 }
 
-// New connects. It changes nothing: rules that an earlier process left go on holding until Apply.
+// New connects. It changes nothing: rules that an earlier process left stay in force until Apply.
 func New(cfg Config) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("cannot use the configuration of the egress rules: %w", err)
@@ -145,7 +145,7 @@ func (t *Table) redial() error {
 	return nil
 }
 
-// Close ends the connection and leaves the rules: containers stay held to them.
+// Close ends the connection and leaves the rules in force.
 func (t *Table) Close() {
 	t.tracks.close()
 	t.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Add lets a container's address be used, before the container is started. One that was another's must have
-// been forgotten. One that is there is no error.
+// Add lets a container use an address, before the container is started. If another container had the address, Forget
+// must have been called. Adding an address again is no error.
 func (t *Table) Add(addr netip.Addr) error {
 	if _, err := t.cfg.bridgeOf(addr); err != nil {
 		return fmt.Errorf("cannot add container: %w: %w", errdefs.ErrInvalidArgument, err)
@@ -32,10 +32,10 @@ func (t *Table) Add(addr netip.Addr) error {
 	return nil
 }
 
-// Bind opens the host's end of a container's interface for that container's addresses, after it was
-// started; until then the container reaches nothing. A binding that the container had before is replaced.
-// errdefs.ErrNotFound: no container was added with that address. Bind before anything of a tenant runs in
-// the container: of two ports on one bridge that are both unbound, the bridge passes ARP between them.
+// Bind lets a container that was started send from its address by its port of the bridge; until then it reaches nothing.
+// It replaces a binding that the container had before. The error is errdefs.ErrNotFound if the address was not added.
+// Bind before anything of a tenant runs in the container: between two ports that are both unbound the bridge passes
+// ARP.
 func (t *Table) Bind(item Binding) error {
 	if err := item.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot bind: %w: %w", errdefs.ErrInvalidArgument, err)
@@ -73,8 +73,8 @@ func (t *Table) Bind(item Binding) error {
 	return nil
 }
 
-// Remove cuts off, at once, what the container with that address has going. One that is not there is no
-// error. Before the address is another's, Forget must have been called.
+// Remove cuts the container with that address off at once, with all its flows. An address that is not there is no error.
+// Forget must be called before the address is used again.
 func (t *Table) Remove(addr netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +98,7 @@ func (t *Table) Remove(addr netip.Addr) error {
 	return nil
 }
 
-// Forget deletes what the kernel still tracks of an address whose container was removed, and which until then
-// could have made more. It takes as long as the kernel needs to look through all that it tracks, a millisecond
+// Forget deletes what connection tracking has of an address whose container was removed. It takes as long as the kernel needs to look through all that it tracks, a millisecond
 // on a large host; the rules can be changed meanwhile.
 func (t *Table) Forget(addr netip.Addr) error {
 	if err := t.tracks.forget(addr); err != nil {
