@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // classes is the one place where an error's class becomes a kind and a status. What has no class is
@@ -40,7 +40,7 @@ func isTooLarge(err error) bool {
 	return errors.As(err, &tooLarge)
 }
 
-func isFull(err error) bool { return errors.Is(err, sandbox.ErrNoSpace) }
+func isFull(err error) bool { return errors.Is(err, errs.ErrNoSpace) }
 
 // The classes that HTTP has for a download: a Range that is not in the file, and a condition that the
 // file does not meet; and that for a path that has other methods.

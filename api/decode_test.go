@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -131,7 +132,7 @@ func TestClassesOfErrors(t *testing.T) {
 		{cerrdefs.ErrNotFound, types.NotFound, 404},
 		{cerrdefs.ErrConflict, types.Conflict, 409},
 		{&http.MaxBytesError{Limit: 1}, types.TooLarge, 413},
-		{sandbox.ErrNoSpace, types.TooLarge, 507},
+		{errs.ErrNoSpace, types.TooLarge, 507},
 		{errBeyond, types.Invalid, 416},
 		{errChanged, types.Conflict, 412},
 		{errMethod, types.Invalid, 405},

@@ -11,6 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -40,7 +41,7 @@ func fileExchanges() []exchange {
 		{name: "unknown encoding", route: write, body: `{"path":"~/a","content":"","encoding":"hex"}`, status: 400, breaks: true},
 		{name: "too large", route: write, body: `{"path":"~/a","content":"` + strings.Repeat("a", testMaxRequest) + `"}`, status: 413},
 		{name: "there already", route: write, body: `{"path":"~/a","content":""}`, service: writes(classed(cerrdefs.ErrConflict)), status: 409},
-		{name: "disk full", route: write, body: `{"path":"~/a","content":""}`, service: writes(classed(sandbox.ErrNoSpace)), status: 507},
+		{name: "disk full", route: write, body: `{"path":"~/a","content":""}`, service: writes(classed(errs.ErrNoSpace)), status: 507},
 	}
 }
 
@@ -113,7 +114,7 @@ func transferExchanges(t *testing.T) []exchange {
 		{name: "JSON", route: put + "?path=a", body: "{}", status: 400, breaks: true},
 		{name: "exclusive is a word", route: put + "?path=a&exclusive=yes", kind: octets, body: "a", status: 400, breaks: true},
 		{name: "there already", route: put + "?path=a", kind: octets, body: "a", service: uploads(classed(cerrdefs.ErrConflict)), status: 409},
-		{name: "disk full", route: put + "?path=a", kind: octets, body: "a", service: uploads(classed(sandbox.ErrNoSpace)), status: 507},
+		{name: "disk full", route: put + "?path=a", kind: octets, body: "a", service: uploads(classed(errs.ErrNoSpace)), status: 507},
 		{name: "no path", route: put, kind: octets, body: "a", status: 400, breaks: true},
 	}
 	for _, route := range []string{get, head} {

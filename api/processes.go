@@ -1,11 +1,14 @@
 package api
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -54,7 +57,7 @@ func (s *server) stopProcess(w http.ResponseWriter, req *http.Request) error {
 	if err := decodeOptional(req, &body); err != nil {
 		return err
 	}
-	signal, err := sandbox.Signal(body.Signal)
+	signal, err := endingSignal(body.Signal)
 	if err != nil {
 		return err
 	}
@@ -162,4 +165,20 @@ func orNull[Value comparable](value Value) *Value {
 		return nil
 	}
 	return &value
+}
+
+// endingSignal reads the name of a signal that may end a process; empty is TERM.
+func endingSignal(name string) (syscall.Signal, error) {
+	switch name {
+	case "", "TERM":
+		return syscall.SIGTERM, nil
+	case "INT":
+		return syscall.SIGINT, nil
+	case "HUP":
+		return syscall.SIGHUP, nil
+	case "KILL":
+		return syscall.SIGKILL, nil
+	default:
+		return 0, fmt.Errorf("signal %.100q is none of TERM, INT, HUP, KILL: %w", name, cerrdefs.ErrInvalidArgument)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -80,7 +81,7 @@ func TestUploadThatIsCutShort(t *testing.T) {
 
 func TestRefusedUploadIsToldBeforeItIsSent(t *testing.T) {
 	server := serveFake(t, &fakeService{fakeFiles: fakeFiles{upload: func(sandbox.UploadRequest) (sandbox.Written, error) {
-		return sandbox.Written{}, classed(sandbox.ErrNoSpace)
+		return sandbox.Written{}, classed(errs.ErrNoSpace)
 	}}})
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {

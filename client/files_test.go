@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -195,7 +196,7 @@ func TestUploadsThatFail(t *testing.T) {
 		"full in the middle": {
 			func(r sandbox.UploadRequest) (sandbox.Written, error) {
 				_, err := io.CopyN(io.Discard, r.Body, 1<<20)
-				return sandbox.Written{}, errors.Join(err, sandbox.ErrNoSpace)
+				return sandbox.Written{}, errors.Join(err, errs.ErrNoSpace)
 			},
 			types.TooLarge, bytes.NewReader(make([]byte, 64<<20)),
 		},

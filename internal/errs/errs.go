@@ -3,10 +3,15 @@
 package errs
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
 )
+
+// ErrNoSpace is the class of errors about a full disk, a quota that is used up and a file that would
+// grow too large. What was there before is still there.
+var ErrNoSpace = errors.New("the disk or quota is full")
 
 // Invalid is a fault of the request's.
 func Invalid(format string, args ...any) error {

@@ -45,7 +45,7 @@ type Writer struct {
 // Create begins to write a regular file, in directories that it makes if need be. What stands against
 // it is said before a byte is written: it is of class ErrConflict when Exclusive finds the file there,
 // ErrInvalidArgument or ErrPermissionDenied when the name or what has it is not fit, as of OpenFile,
-// and ErrNoSpace. A file that replaces another one keeps its permission bits, but not its owner; a new
+// and errs.ErrNoSpace. A file that replaces another one keeps its permission bits, but not its owner; a new
 // one has 0644.
 func (r *Root) Create(name string, how How) (*Writer, error) {
 	if err := checkEntry(name); err != nil {

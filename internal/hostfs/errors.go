@@ -9,10 +9,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// ErrNoSpace is the class of errors about a full disk, a quota that is used up and a file that would
-// grow too large. What was there before is still there.
-var ErrNoSpace = errors.New("the disk or quota is full")
-
 // classify turns an errno about name into an error with a class and a text for people. Any other error
 // has that already and is returned as it is; an errno that is nobody's fault but the machine's, such as
 // EIO, gets no class.
@@ -48,7 +44,7 @@ func classify(name string, err error) error {
 	case unix.ENAMETOOLONG:
 		return errs.Invalid("%s is too long a name", at)
 	case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
-		return fmt.Errorf("%s: %w", at, ErrNoSpace)
+		return fmt.Errorf("%s: %w", at, errs.ErrNoSpace)
 	}
 	return fmt.Errorf("%s: %w", at, errno)
 }

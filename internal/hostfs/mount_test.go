@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
@@ -39,11 +40,11 @@ func TestFullDisk(t *testing.T) {
 		w, err := l.root.Create(name, how)
 		must(t, err)
 		_, err = io.Copy(w, strings.NewReader(strings.Repeat("x", 1<<20)))
-		l.refused(err, hostfs.ErrNoSpace, "the disk or quota is full")
+		l.refused(err, errs.ErrNoSpace, "the disk or quota is full")
 		l.holds("f", "old")
 		l.has(l.dir, "f")
 		_, err = w.Commit()
-		l.refused(err, hostfs.ErrNoSpace, "the disk or quota is full")
+		l.refused(err, errs.ErrNoSpace, "the disk or quota is full")
 		l.holds("f", "old")
 		must(t, l.write("f", hostfs.Append, "+"))
 		l.holds("f", "old+")

@@ -8,7 +8,7 @@
 // count, and what is made belongs to the owner.
 //
 // A name is relative and clean, as pathmap's Locate gives it: "." is the root. Errors have a class of
-// containerd/errdefs or ErrNoSpace, name files as the caller named them, and never tell where the root
+// containerd/errdefs or errs.ErrNoSpace, name files as the caller named them, and never tell where the root
 // is. What was to be done is for the caller to say in front.
 //
 // What this package cannot see is a directory that someone moves out of the root while a file in it is

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Write writes all of p or returns an error, of class ErrNoSpace when the disk or the quota is full.
+// Write writes all of p or returns an error, of class errs.ErrNoSpace when the disk or the quota is full.
 // After an error nothing is left of what was written, and Commit returns it again.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.closed {

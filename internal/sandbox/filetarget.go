@@ -15,9 +15,6 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// ErrNoSpace is the class of an error that comes from a full disk or quota.
-var ErrNoSpace = hostfs.ErrNoSpace
-
 // fileTarget is a path that a file call names: allowed by policy and found on the host, but not looked at
 // yet. What looks at it goes by root and name.
 type fileTarget struct {

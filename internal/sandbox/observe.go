@@ -31,17 +31,17 @@ type Outcome string
 
 // The outcomes.
 const (
-	OutcomeOK       Outcome = "ok"       // exited with 0
-	OutcomeFailed   Outcome = "failed"   // exited with another code, by a signal, or could not be started
-	OutcomeTimedOut Outcome = "timedOut" // was ended by its timeout
-	OutcomeRefused  Outcome = "refused"  // was not run: the call's fault
-	OutcomeLost     Outcome = "lost"     // its container was lost while it ran
-	OutcomeCanceled Outcome = "canceled" // was ended because the caller had gone, or the service stopped
-	OutcomeError    Outcome = "error"    // could not be run: the engine's fault, or the host's
+	outcomeOK       Outcome = "ok"       // exited with 0
+	outcomeFailed   Outcome = "failed"   // exited with another code, by a signal, or could not be started
+	outcomeTimedOut Outcome = "timedOut" // was ended by its timeout
+	outcomeRefused  Outcome = "refused"  // was not run: the call's fault
+	outcomeLost     Outcome = "lost"     // its container was lost while it ran
+	outcomeCanceled Outcome = "canceled" // was ended because the caller had gone, or the service stopped
+	outcomeError    Outcome = "error"    // could not be run: the engine's fault, or the host's
 )
 
 // Outcomes are all of them.
-var Outcomes = []Outcome{OutcomeOK, OutcomeFailed, OutcomeTimedOut, OutcomeRefused, OutcomeLost, OutcomeCanceled, OutcomeError}
+var Outcomes = []Outcome{outcomeOK, outcomeFailed, outcomeTimedOut, outcomeRefused, outcomeLost, outcomeCanceled, outcomeError}
 
 // execWatch takes the times of one exec.
 type execWatch struct {
@@ -77,19 +77,19 @@ func (w *execWatch) end(ctx context.Context, r Result, err error) {
 func outcome(ctx context.Context, r Result, err error) Outcome {
 	switch {
 	case err == nil && r.TimedOut:
-		return OutcomeTimedOut
+		return outcomeTimedOut
 	case err == nil && r.Failed():
-		return OutcomeFailed
+		return outcomeFailed
 	case err == nil:
-		return OutcomeOK
+		return outcomeOK
 	case ctx.Err() != nil, cerrdefs.IsUnavailable(err):
-		return OutcomeCanceled
+		return outcomeCanceled
 	case errors.Is(err, dockerexec.ErrSession):
-		return OutcomeLost
+		return outcomeLost
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsNotFound(err), cerrdefs.IsConflict(err),
 		cerrdefs.IsResourceExhausted(err):
-		return OutcomeRefused
+		return outcomeRefused
 	default:
-		return OutcomeError
+		return outcomeError
 	}
 }

@@ -45,17 +45,17 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		err    error
 		want   Outcome
 	}{
-		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, OutcomeOK},
-		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, OutcomeFailed},
-		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, OutcomeFailed},
-		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, OutcomeTimedOut},
-		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, OutcomeRefused},
-		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, OutcomeRefused},
-		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, OutcomeRefused},
-		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), OutcomeLost},
-		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), OutcomeCanceled},
-		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, OutcomeCanceled},
-		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), OutcomeError},
+		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, outcomeOK},
+		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, outcomeFailed},
+		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, outcomeFailed},
+		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, outcomeTimedOut},
+		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, outcomeRefused},
+		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, outcomeRefused},
+		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, outcomeRefused},
+		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), outcomeLost},
+		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), outcomeCanceled},
+		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, outcomeCanceled},
+		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), outcomeError},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.result.Timing = dockerexec.Timing{Container: 1, Start: 2, Run: 3}

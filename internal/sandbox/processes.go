@@ -2,11 +2,9 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"syscall"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -106,22 +104,6 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 		return err
 	}
 	return s.processes.Remove(ctx, box.User.id, processID)
-}
-
-// Signal reads the name of a signal that may end a process; empty is TERM.
-func Signal(name string) (syscall.Signal, error) {
-	switch name {
-	case "", "TERM":
-		return syscall.SIGTERM, nil
-	case "INT":
-		return syscall.SIGINT, nil
-	case "HUP":
-		return syscall.SIGHUP, nil
-	case "KILL":
-		return syscall.SIGKILL, nil
-	default:
-		return 0, fmt.Errorf("signal %.100q is none of TERM, INT, HUP, KILL: %w", name, cerrdefs.ErrInvalidArgument)
-	}
 }
 
 // LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
