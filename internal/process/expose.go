@@ -79,7 +79,7 @@ func (m *Manager) observed(p *process) Record {
 
 // expose opens the ports of a process that is to start; the turn is held.
 func (m *Manager) expose(p *process) error {
-	opened, err := m.cfg.Ports.Open(p.id, p.record.Expose, m.dialer(p))
+	opened, err := m.cfg.Ports.Open(p.record.UserID, p.id, p.record.Expose, m.dialer(p))
 	if err != nil {
 		return err
 	}

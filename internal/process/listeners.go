@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/egress/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
@@ -19,7 +20,7 @@ import (
 const (
 	MaxPorts          = 16   // of one owner
 	MaxConnections    = 64   // of one owner
-	MaxAllConnections = 1000 // of all
+	MaxAllConnections = 1000 // of all, of which each user has a share: see budget.Pool
 )
 
 // closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how often a port that is
@@ -51,7 +52,7 @@ type Dial func(ctx context.Context, port int) (Conn, error)
 // Listeners are all that listen. It is safe for concurrent use.
 type Listeners struct {
 	log        zerolog.Logger
-	all        chan struct{} // a slot for each connection
+	all        *budget.Pool // connections of all, shared by users
 	retryAfter time.Duration
 
 	mu      sync.Mutex
@@ -63,11 +64,13 @@ type Listeners struct {
 
 // owner is what listens for one owner.
 type owner struct {
-	ctx        context.Context // ends with it
-	cancel     context.CancelFunc
-	dial       Dial
-	slots, all chan struct{} // full while there are as many connections as may be
-	work       sync.WaitGroup
+	ctx    context.Context // ends with it
+	cancel context.CancelFunc
+	dial   Dial
+	user   string
+	slots  chan struct{} // full while it has as many connections as may be
+	all    *budget.Pool
+	work   sync.WaitGroup
 
 	// Under Listeners.mu.
 	ports     []Port
@@ -76,7 +79,7 @@ type owner struct {
 
 // New makes Listeners that may use the range. End them with Shutdown.
 func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
-	return &Listeners{log: log, all: make(chan struct{}, MaxAllConnections), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
+	return &Listeners{log: log, all: budget.NewPool(MaxAllConnections, 0), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 
 // SetRange has what is opened from now on go by another range.
@@ -112,15 +115,15 @@ func (l *Listeners) admits(i int, p Port) error {
 	return nil
 }
 
-// Open listens for an owner, who has none yet, and returns the ports with the host's. Either all are listened
+// Open listens for an owner, who has none yet and is a user's, and returns the ports with the host's. Either all are listened
 // at, or none: the error is of class Conflict where a port is in use, and Denied where it is not allowed.
-func (l *Listeners) Open(name string, ports []Port, dial Dial) (_ []Port, err error) {
+func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, err error) {
 	if len(ports) == 0 {
 		return nil, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, err := l.enter(name, ports, dial)
+	o, err := l.enter(user, name, ports, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -141,13 +144,13 @@ func (l *Listeners) Open(name string, ports []Port, dial Dial) (_ []Port, err er
 
 // Reopen is Open for ports that were open before, under an earlier service: what cannot be listened at any more has
 // a Fault, as Ports says, and is tried again.
-func (l *Listeners) Reopen(name string, ports []Port, dial Dial) {
+func (l *Listeners) Reopen(user, name string, ports []Port, dial Dial) {
 	if len(ports) == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, err := l.enter(name, ports, dial)
+	o, err := l.enter(user, name, ports, dial)
 	if err != nil {
 		l.log.Error().Err(err).Str("owner", name).Msg("ports are not exposed again")
 		return
@@ -173,11 +176,11 @@ func (l *Listeners) Ports(name string) []Port {
 }
 
 // enter makes an owner who does not listen yet, and leave takes one away who does not serve yet; l.mu is held.
-func (l *Listeners) enter(name string, ports []Port, dial Dial) (*owner, error) {
+func (l *Listeners) enter(user, name string, ports []Port, dial Dial) (*owner, error) {
 	if l.closed || l.owners[name] != nil {
 		return nil, errors.New("cannot expose ports: the service ends, or they are exposed already")
 	}
-	o := &owner{dial: dial, slots: make(chan struct{}, MaxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
+	o := &owner{user: user, dial: dial, slots: make(chan struct{}, MaxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
 	for i, p := range ports {
 		o.ports[i] = Port{Port: p.Port, HostPort: p.HostPort}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/egress/budget"
 )
 
 // freeRange is n ports in a row that nobody listens at, below those that the kernel gives to connections.
@@ -95,7 +97,7 @@ func connect(t *testing.T, port int) *net.TCPConn {
 func TestConnectionsAreCarried(t *testing.T) {
 	l := newListeners(t, freeRange(t, 1))
 	dial, came := inside(t)
-	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	ports, err := l.Open("user-p", "p", []Port{{Port: 80}}, dial)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +125,7 @@ func TestConnectionsAreCarried(t *testing.T) {
 func TestBrokenConnectionsBreak(t *testing.T) {
 	l := newListeners(t, freeRange(t, 1))
 	dial, came := inside(t)
-	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	ports, err := l.Open("user-p", "p", []Port{{Port: 80}}, dial)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestBrokenConnectionsBreak(t *testing.T) {
 // What leads to nobody is like a port at which nobody listens.
 func TestNobodyInside(t *testing.T) {
 	l := newListeners(t, freeRange(t, 1))
-	ports, err := l.Open("p", []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { return nil, errors.New("no") })
+	ports, err := l.Open("user-p", "p", []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { return nil, errors.New("no") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +165,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	l := newListeners(t, freeRange(t, 2))
 	dial, came := inside(t)
 	dialling := make(chan struct{})
-	ports, err := l.Open("p", []Port{{Port: 80}, {Port: 81}}, func(ctx context.Context, port int) (Conn, error) {
+	ports, err := l.Open("user-p", "p", []Port{{Port: 80}, {Port: 81}}, func(ctx context.Context, port int) (Conn, error) {
 		if port == 80 {
 			return dial(ctx, port)
 		}
@@ -185,7 +187,7 @@ func TestCloseEndsConnections(t *testing.T) {
 			t.Error("a connection goes on")
 		}
 	}
-	again, err := l.Open("q", []Port{{Port: 1, HostPort: ports[0].HostPort}}, dial)
+	again, err := l.Open("user-q", "q", []Port{{Port: 1, HostPort: ports[0].HostPort}}, dial)
 	if err != nil || again[0].HostPort != ports[0].HostPort {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -195,7 +197,7 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newListeners(t, freeRange(t, 1))
 	dial, came := inside(t)
-	ports, err := l.Open("p", []Port{{Port: 80}}, dial)
+	ports, err := l.Open("user-p", "p", []Port{{Port: 80}}, dial)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,24 +224,24 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// So are those of all together, whoever's they are.
+// So are those of all together, of which users have shares, whatever they expose.
 func TestConnectionsOfAllAreBounded(t *testing.T) {
 	l := newListeners(t, freeRange(t, 2))
-	if cap(l.all) != MaxAllConnections {
-		t.Errorf("%d are allowed, want %d", cap(l.all), MaxAllConnections)
+	if total := l.all.Stats().Total; total != MaxAllConnections {
+		t.Errorf("%d are allowed, want %d", total, MaxAllConnections)
 	}
-	l.all = make(chan struct{}, 4)
+	l.all = budget.NewPool(14, 0) // three for one, two for another
 	dial, came := inside(t)
 	hosts := map[string]int{}
 	for _, name := range []string{"p", "q"} {
-		ports, err := l.Open(name, []Port{{Port: 80}}, dial)
+		ports, err := l.Open("user-"+name, name, []Port{{Port: 80}}, dial)
 		if err != nil {
 			t.Fatal(err)
 		}
 		hosts[name] = ports[0].HostPort
 	}
 	var inner []net.Conn
-	for _, name := range []string{"p", "p", "p", "q"} {
+	for _, name := range []string{"p", "p", "p", "q", "q"} {
 		connect(t, hosts[name])
 		inner = append(inner, <-came)
 	}
@@ -256,6 +258,9 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 	}
 	// What an owner leaves is for the others.
 	l.Close("p")
+	for _, own := range inner[3:] {
+		abort(own.(*net.TCPConn))
+	}
 	for range 2 {
 		connect(t, hosts["q"])
 		defer (<-came).Close()
@@ -265,10 +270,10 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 // A port that nobody connects to takes no place of a connection.
 func TestIdlePortsTakeNoPlace(t *testing.T) {
 	l := newListeners(t, freeRange(t, 3))
-	l.all = make(chan struct{}, 1)
+	l.all = budget.NewPool(4, 0)
 	dial, came := inside(t)
 	for _, name := range []string{"p", "q", "r"} {
-		if _, err := l.Open(name, []Port{{Port: 80}}, dial); err != nil {
+		if _, err := l.Open("user-"+name, name, []Port{{Port: 80}}, dial); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -288,7 +293,7 @@ func TestPortsAreChosen(t *testing.T) {
 	l := newListeners(t, allowed)
 	none := func(context.Context, int) (Conn, error) { return nil, errors.New("none") }
 	open := func(name string, ports ...Port) string {
-		opened, err := l.Open(name, ports, none)
+		opened, err := l.Open("user-"+name, name, ports, none)
 		var text []string
 		for _, p := range opened {
 			text = append(text, fmt.Sprintf("%d at +%d%s", p.Port, p.HostPort-allowed.First, p.Fault))
@@ -341,7 +346,7 @@ func TestPortsAreOpenedAgain(t *testing.T) {
 	defer taken.Close()
 	dial, came := inside(t)
 	was := []Port{{Port: 80, HostPort: allowed.First}, {Port: 81, HostPort: allowed.Last, Fault: "earlier"}, {Port: 82, HostPort: 80}}
-	l.Reopen("p", was, dial)
+	l.Reopen("user-p", "p", was, dial)
 	got := l.Ports("p")
 	want := []Port{
 		{Port: 80, HostPort: allowed.First, Fault: fmt.Sprintf("expose[0].hostPort %d cannot be listened at: address already in use", allowed.First)},
@@ -367,7 +372,7 @@ func TestPortsAreTriedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Reopen("p", []Port{{Port: 80, HostPort: l.allowed.First}}, nil)
+	l.Reopen("user-p", "p", []Port{{Port: 80, HostPort: l.allowed.First}}, nil)
 	if l.Ports("p")[0].Fault == "" {
 		t.Error("no fault")
 	}
@@ -392,7 +397,7 @@ func TestNobodyHoldsUpTheEnd(t *testing.T) {
 	l := newListeners(t, freeRange(t, 2))
 	dialled := make(chan struct{}, 2)
 	for _, name := range []string{"p", "q"} {
-		ports, err := l.Open(name, []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { dialled <- struct{}{}; return slow{}, nil })
+		ports, err := l.Open("user-"+name, name, []Port{{Port: 80}}, func(context.Context, int) (Conn, error) { dialled <- struct{}{}; return slow{}, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

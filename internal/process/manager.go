@@ -98,7 +98,7 @@ func Open(cfg Config) (*Manager, error) {
 		if p.record.Finished() {
 			p.finish()
 		} else {
-			m.cfg.Ports.Reopen(p.id, p.record.Expose, m.dialer(p))
+			m.cfg.Ports.Reopen(p.record.UserID, p.id, p.record.Expose, m.dialer(p))
 		}
 		m.processes[r.ID] = p
 	}

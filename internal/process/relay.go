@@ -38,19 +38,26 @@ func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
 	}
 }
 
-// take waits for room for a connection; it is false when the owner has gone.
+// take waits for room for a connection; it reports false when the owner has gone.
 func (o *owner) take() bool {
-	for _, slots := range []chan struct{}{o.slots, o.all} {
-		select {
-		case slots <- struct{}{}:
-		case <-o.ctx.Done():
-			return false // nobody takes of what is left any more but those of others
+	select {
+	case o.slots <- struct{}{}:
+	case <-o.ctx.Done():
+		return false
+	}
+	for !o.all.Take(o.user, 1) {
+		if !o.pause(20 * time.Millisecond) {
+			<-o.slots
+			return false
 		}
 	}
 	return true
 }
 
-func (o *owner) give() { <-o.all; <-o.slots }
+func (o *owner) give() {
+	o.all.Give(o.user, 1)
+	<-o.slots
+}
 
 // pause is false when the owner has gone meanwhile.
 func (o *owner) pause(d time.Duration) bool {
