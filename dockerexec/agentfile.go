@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/daycare-run/sandbox/internal/durable"
 )
@@ -37,6 +38,7 @@ func install(binary, dir, prefix string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer debug.FreeOSMemory() // programs are larger than all else that the service holds
 	sum := sha256.Sum256(content)
 	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:8]))
 	return path, errors.Join(durable.Keep(path, content, 0o555), durable.Sweep(dir))
