@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
 // exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
@@ -208,8 +209,9 @@ func (c *cleanup) files() {
 		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
 	}
 	paths = append(paths, c.ofUsers(".spool-*")...)
+	var trees []string // in which programs could write
 	if c.data {
-		paths = append(paths, c.ofUsers("processes")...)
+		trees = c.ofUsers("processes")
 		for _, name := range []string{"sandboxes", "processes", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 		}
@@ -219,6 +221,9 @@ func (c *cleanup) files() {
 		if _, err := os.Lstat(path); err == nil {
 			c.remove(path, func() error { return os.RemoveAll(path) })
 		}
+	}
+	for _, tree := range trees {
+		c.remove(tree, func() error { return hostfs.RemoveTree(context.Background(), tree) })
 	}
 	if c.data { // last, since it keeps services away; what is not the service's keeps the folder
 		if _, err := os.Stat(c.cfg.DataDir); err == nil && !c.dryRun {

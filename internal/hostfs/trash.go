@@ -99,7 +99,7 @@ func (t *Trash) Work(ctx context.Context) {
 			}
 			continue
 		}
-		if err := removeFolder(ctx, folder); err != nil && ctx.Err() == nil {
+		if err := RemoveTree(ctx, folder); err != nil && ctx.Err() == nil {
 			t.failed(folder, err)
 		}
 	}
@@ -107,7 +107,7 @@ func (t *Trash) Work(ctx context.Context) {
 
 // removal empties one folder.
 type removal struct {
-	ctx    context.Context // of removeFolder
+	ctx    context.Context // of RemoveTree
 	folder *os.File
 	begun  time.Time // of this turn
 	moved  uint64
@@ -118,7 +118,10 @@ type removal struct {
 // turn is how long a removal works before it rests as long.
 const turn = 10 * time.Millisecond
 
-func removeFolder(ctx context.Context, name string) error {
+// RemoveTree removes a directory with all below it, however deep or wide somebody has made it: with a fixed number of
+// descriptors. It works half of the time, and returns when it is done or ctx ends. A directory that is not there is an
+// error.
+func RemoveTree(ctx context.Context, name string) error {
 	fd, err := unix.Open(name, asList|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
