@@ -19,7 +19,7 @@ test: ## set up, then run all tests on the real engine under runsc and runc
 	cd bench && go test -count=1 ./...
 	@failed=0; \
 	$(GOTESTSUM) -count=1 -p 3 $$(go list ./... | grep -v '/e2e$$') || failed=1; \
-	$(GOTESTSUM) -count=1 -parallel 10 -timeout 20m ./e2e || failed=1; \
+	$(GOTESTSUM) -count=1 -parallel 6 -timeout 20m ./e2e || failed=1; \
 	exit $$failed
 
 unit: ## run the tests that need neither engine nor root, with the race detector

@@ -32,6 +32,18 @@ func (l *lab) registerAs(t *testing.T, id string, r types.Registration) {
 	if _, err := l.client.Put(t.Context(), id, r); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { l.dropIdle(r.UserID) })
+}
+
+// dropIdle removes a user's containers in which nothing runs. A scenario that has ended needs them no more, and all of
+// the suite's at once are more threads than a kernel has ids for.
+func (l *lab) dropIdle(user string) {
+	list, _ := l.client.Containers(context.Background()) // without a service its lab is being removed
+	for _, c := range list {
+		if c.UserID == user && c.Commands == 0 {
+			_ = l.engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
+		}
+	}
 }
 
 // ownerIn is who owns what a scenario makes in a directory: whoever owns that, or ownerUID where it is root's.

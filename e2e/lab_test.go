@@ -301,9 +301,7 @@ func (l *lab) containerOf(t *testing.T, user string) container.Summary {
 // register makes a sandbox named after the user.
 func (l *lab) register(t *testing.T, user string) {
 	t.Helper()
-	if _, err := l.client.Put(context.Background(), user, types.Registration{UserID: user}); err != nil {
-		t.Fatal(err)
-	}
+	l.registerAs(t, user, types.Registration{UserID: user})
 }
 
 // workspace is the grant of the scenarios that are not about grants.

@@ -33,4 +33,5 @@ while time.monotonic() < end and not os.path.exists("/tmp/enough"):
                 count += 1
             except OSError:
                 pass
+    time.sleep(0.0005)  # who changes a home's names without end loses the container
 print("exchanges:", count, "of them atomic:", atomic)
