@@ -315,15 +315,19 @@ func startFault(start wire.Start, err error) wire.Exit {
 	if !errors.As(err, &failed) {
 		return exit
 	}
+	name := "shell"
+	if len(start.Argv) > 0 {
+		name = start.Argv[0]
+	}
+	if failed.Errno == syscall.ETIME { // at whichever stage it was stopped
+		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: another process kept it from starting for %v", name, spawn.StartLimit)
+		return exit
+	}
 	switch failed.Stage {
 	case spawn.StageDir:
 		exit.Fault, exit.Message = wire.FaultCwd, fmt.Sprintf("%s: %v", start.Cwd, failed.Errno)
 	case spawn.StageExec, spawn.StageSearch:
 		exit.Fault = wire.FaultCommand
-		name := "shell"
-		if len(start.Argv) > 0 {
-			name = start.Argv[0]
-		}
 		exit.Message = fmt.Sprintf("%s: %v", name, failed.Errno)
 		if failed.Stage == spawn.StageSearch && !strings.Contains(name, "/") {
 			exit.Message = name + ": command not found"
