@@ -31,7 +31,7 @@ var mayImport = map[string]string{
 	"internal/errs":             "",
 	"internal/durable":          "",
 	"internal/strictjson":       "",
-	"dockerexec":                "internal/durable internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/dockerd internal/quota",
+	"dockerexec":                "internal/durable internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/dockerd internal/quota pathmap",
 	"internal/egress":           "dockerexec internal/egress/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/decisions dnsfilter internal/policy",
 	"internal/egress/guard":     "internal/egress/budget internal/egress/poller internal/egress/sock internal/httplog",
 	"internal/egress/poller":    "internal/egress/budget internal/egress/sock",

@@ -46,9 +46,24 @@ func (e *Executor) hasten(w *warm) {
 }
 
 func (e *Executor) takeOver(w *warm) {
+	if w.paused {
+		e.wake(w)
+	}
 	if w.spec.Process.ID != "" {
 		e.rebind(w)
 	} else {
 		e.prepare(w, &e.cfg.Log)
+	}
+}
+
+// wake lets a container go on that was paused when an earlier service ended.
+func (e *Executor) wake(w *warm) {
+	done, err := e.pauses.use(e.ctx, w.id)
+	if err != nil {
+		return
+	}
+	defer done()
+	if err := unpause(e.ctx, e.docker, w.id); err != nil {
+		e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("taking over a container")
 	}
 }

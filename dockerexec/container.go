@@ -8,7 +8,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
 )
 
@@ -37,6 +37,11 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 		}
 	}
 	attending := e.attend(ctx, w)
+	done, err := e.pauses.use(attending, w.id)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := e.connect(attending, w); err != nil {
 		if e.isLost(attending, w) {
 			return fmt.Errorf("%w (%v)", errLost, err)
@@ -76,10 +81,11 @@ func (e *Executor) start(ctx context.Context, w *warm) error {
 		if err != nil {
 			return err
 		}
-		if err := e.create(ctx, w, connection); err != nil {
+		mounts, err := e.create(ctx, w, connection)
+		if err != nil {
 			return err
 		}
-		err = e.docker.ContainerStart(ctx, w.id, container.StartOptions{})
+		err = e.startUndisturbed(ctx, w, mounts)
 		if err == nil {
 			return nil
 		}
@@ -88,7 +94,7 @@ func (e *Executor) start(ctx context.Context, w *warm) error {
 		}
 		// A container that is not ours may have been put on our network, at the address that was next.
 		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
-			return fmt.Errorf("cannot start: %w", err)
+			return err
 		}
 		if err := e.remove(w.id, w.spool); err != nil {
 			return err
@@ -101,31 +107,31 @@ func (e *Executor) start(ctx context.Context, w *warm) error {
 // addressTries is how many addresses are tried that someone else may have.
 const addressTries = 5
 
-// create makes the container and its spool. A name that is taken by one of ours belongs to a
+// create makes the container and its spool, and returns its mounts. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
-func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) error {
+func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) ([]mount.Mount, error) {
 	if err := w.spec.makeMasks(); err != nil {
-		return err
+		return nil, err
 	}
 	spool := ""
 	if w.spec.Process.ID == "" {
 		var err error
 		if spool, err = makeSpool(w.spec); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	name := w.spec.ContainerName()
+	name, host := w.spec.ContainerName(), w.spec.hostConfig(spool, w.prepared, e.wiring(w))
 	for {
-		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), w.spec.hostConfig(spool, w.prepared, e.wiring(w)), connection, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), host, connection, nil, name)
 		if err == nil {
 			w.id, w.spool = created.ID, spool
-			return nil
+			return host.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {
-			return errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
+			return nil, errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
 		}
 		if err := e.clearName(ctx, name); err != nil {
-			return errors.Join(err, removeSpool(spool))
+			return nil, errors.Join(err, removeSpool(spool))
 		}
 	}
 }

@@ -64,6 +64,9 @@ type Executor struct {
 	idleTimeout atomic.Int64  // nanoseconds
 	idleChanged chan struct{} // has one when idleTimeout was set
 
+	pauses pauses
+	starts starts
+
 	verifying  fileLocks         // of what is mounted, held while that is verified
 	networking sync.Mutex        // held while a network is looked at, made or removed
 	gateways   map[string]string // under networking: the containers that are the networks' gateways, by profile
@@ -91,6 +94,8 @@ type warm struct {
 
 	ready      chan struct{} // closed when id, spool and session, or err, are set
 	isPrepared bool          // Config.Mounts is to release it
+
+	paused bool // it was found so
 
 	prepared   Prepared // by Config.Mounts
 	prepareErr error

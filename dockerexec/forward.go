@@ -57,6 +57,11 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
 	mux, err := w.ports.open(ctx, func() (mux *yamux.Session, err error) {
+		done, err := e.pauses.use(e.ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		err = startAgent(e.ctx, e.docker, id, "forward", func(ctx context.Context, conn *execConn) (err error) {
 			mux, err = greetAgent(ctx, conn, wire.ForwardVersion)
 			return err

@@ -98,7 +98,12 @@ func (e *Executor) launch(ctx context.Context, w *warm) error {
 		defer e.mu.Unlock()
 		e.attended(w)
 	}()
-	err := e.bind(ctx, w)
+	done, err := e.pauses.use(ctx, w.id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	err = e.bind(ctx, w)
 	if err == nil {
 		err = e.verify(w, func(argv []string) ([]string, error) { return e.witnessByExec(ctx, w, argv) })
 	}
@@ -273,7 +278,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		signal syscall.Signal
 		wait   time.Duration
 	}{{signal, grace}, {syscall.SIGKILL, removalLimit}} {
-		err := sendSignal(ctx, e.docker, id, step.signal)
+		err := e.signal(ctx, id, step.signal)
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
 			return nil
 		}
@@ -325,10 +330,10 @@ func (e *Executor) considerProcess(found container.Summary) (adopted *warm) {
 	spec, err := processSpec(found.Labels)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil || found.State != container.StateRunning || e.processes[found.ID] != nil || e.closed {
+	if err != nil || !runs(found) || e.processes[found.ID] != nil || e.closed {
 		return nil
 	}
-	w := &warm{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{})}
+	w := &warm{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{}), paused: found.State == container.StatePaused}
 	e.processes[found.ID] = w
 	return w
 }
@@ -384,7 +389,7 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	if id == "" {
 		return
 	}
-	if err := sendSignal(e.ctx, e.docker, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+	if err := e.signal(e.ctx, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 		e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
 	}
 }

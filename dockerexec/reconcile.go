@@ -143,16 +143,21 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	return e.removeUnusedTmp(ctx)
 }
 
+// runs reports whether a container has programs, which may be paused.
+func runs(found container.Summary) bool {
+	return found.State == container.StateRunning || found.State == container.StatePaused
+}
+
 // consider puts a container that is not in the map into it, for the caller to adopt, or has it removed.
 func (e *Executor) consider(found container.Summary, platform Platform) (adopted *warm) {
 	spec, err := specFromLabels(found.Labels)
-	usable := err == nil && found.State == container.StateRunning && spec.Platform.equal(platform)
+	usable := err == nil && runs(found) && spec.Platform.equal(platform)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
 	known := e.containers[fingerprint] != nil || e.closed
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
-		adopted.id, adopted.spool = found.ID, spoolOf(found.Mounts)
+		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == container.StatePaused
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 	}
 	e.mu.Unlock()

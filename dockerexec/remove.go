@@ -29,7 +29,14 @@ func (e *Executor) remove(id, spool string) error {
 }
 
 func (e *Executor) removeContainer(id string) error {
-	return removeContainer(context.WithoutCancel(e.ctx), e.docker, id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+	defer cancel()
+	done, err := e.pauses.use(ctx, id)
+	if err != nil {
+		return fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
+	}
+	defer done()
+	return removeContainer(ctx, e.docker, id)
 }
 
 // removeContainer ends a container first, and has it removed when the engine has seen its end: one that was removed
@@ -72,6 +79,16 @@ func end(ctx context.Context, docker *client.Client, id string) bool {
 		s.KillAll()
 	}
 	return within(ended, signalLimit)
+}
+
+// signal is sendSignal for a container that others may hold paused.
+func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
+	done, err := e.pauses.use(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return sendSignal(ctx, e.docker, id, number)
 }
 
 // sendSignal sends a signal to a container's first program. The engine does not do so while a program is being started

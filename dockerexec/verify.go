@@ -79,27 +79,38 @@ func (e *Executor) verify(w *warm, witness func(argv []string) ([]string, error)
 	return nil
 }
 
-// challenge gives a mount's source an access time, and returns it and how to undo that. restore is nil
-// where the file system is read-only.
-func challenge(m Mount) (secret string, restore func(), err error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{
+// openMeant opens a mount's source, if that is what was meant.
+func openMeant(m Mount) (fd int, st unix.Stat_t, err error) {
+	fd, err = unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+		return -1, st, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	}
+	if err = unix.Fstat(fd, &st); err != nil {
+		err = fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	} else if !m.ID.Same(FileID{Dev: uint64(st.Dev), Ino: st.Ino}) {
+		err = fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
+}
+
+// challenge gives a mount's source an access time, and returns it and how to undo that. restore is nil
+// where the file system is read-only.
+func challenge(m Mount) (secret string, restore func(), err error) {
+	fd, st, err := openMeant(m)
+	if err != nil {
+		return "", nil, err
 	}
 	defer func() {
 		if restore == nil {
 			_ = unix.Close(fd)
 		}
 	}()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
-	}
-	if !m.ID.Same(FileID{Dev: uint64(st.Dev), Ino: st.Ino}) {
-		return "", nil, fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
-	}
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	number := binary.LittleEndian.Uint64(random[:])

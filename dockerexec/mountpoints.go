@@ -1,0 +1,251 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/mount"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// A runtime looks the places of mounts up by name, and makes what is not there, as the host's root. A place in a
+// home, or in another directory that commands can write to, leads wherever they let it lead at that moment. So
+// while a container starts, everyone who could change one of these names is paused.
+
+// mountPoint is where something is mounted in a directory of the host that is mounted, too.
+type mountPoint struct {
+	target string // inside
+	source string // what is mounted there
+	place  string // where that is on the host
+}
+
+// mountPoints finds those that are in a directory of the host.
+func mountPoints(mounts []mount.Mount) (found []mountPoint, err error) {
+	for _, m := range mounts {
+		around := mount.Mount{}
+		for _, other := range mounts {
+			if other.Target != m.Target && pathmap.Within(m.Target, other.Target) && len(other.Target) > len(around.Target) {
+				around = other
+			}
+		}
+		switch around.Type {
+		case "": // the image's, which is this container's own
+		case mount.TypeBind:
+			place := path.Join(around.Source, strings.TrimPrefix(m.Target, around.Target))
+			found = append(found, mountPoint{m.Target, m.Source, place})
+		default:
+			return nil, fmt.Errorf("cannot mount at %s: %s is a %s, in which no place is safe", m.Target, around.Target, around.Type)
+		}
+	}
+	return found, nil
+}
+
+// check makes sure that the mount point is there, is what the runtime will take it for, and no link leads to it.
+func (p mountPoint) check() error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, p.place, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("the mount point %s was exchanged just now: %w", p.target, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("cannot look at the mount point %s: %w", p.target, err)
+	}
+	source, err := os.Stat(p.source)
+	if err != nil {
+		return fmt.Errorf("cannot look at what is to be mounted at %s: %w", p.target, err)
+	}
+	switch kind := st.Mode & unix.S_IFMT; {
+	case source.IsDir() != (kind == unix.S_IFDIR):
+		return fmt.Errorf("the mount point %s was exchanged just now: it is of another kind than what is to be mounted there", p.target)
+	case kind == unix.S_IFIFO:
+		return fmt.Errorf("nothing can be mounted at %s: it is a FIFO, and gVisor would wait for its writer", p.target)
+	}
+	return nil
+}
+
+// start is one container's start, as others are concerned.
+type start struct {
+	points   []mountPoint
+	verify   []Mount
+	resolves []string // directories of the host in which the runtime looks names up
+	writes   []string // those that the container can write to
+	ended    chan struct{}
+}
+
+func newStart(spec Spec, prepared Prepared, mounts []mount.Mount) (*start, error) {
+	points, err := mountPoints(mounts)
+	if err != nil {
+		return nil, err
+	}
+	s := &start{points: points, ended: make(chan struct{})}
+	for _, p := range points {
+		s.resolves = append(s.resolves, path.Dir(p.place))
+	}
+	for _, m := range slices.Concat(spec.Mounts, prepared.Mounts) {
+		if m.Verify {
+			s.verify = append(s.verify, m)
+			s.resolves = append(s.resolves, path.Dir(m.Source))
+		}
+	}
+	for _, m := range mounts {
+		if m.Type == mount.TypeBind && !m.ReadOnly {
+			s.writes = append(s.writes, m.Source)
+		}
+	}
+	return s, nil
+}
+
+// isChangedBy reports whether somebody who can write to a directory can change what the runtime looks up.
+func (s *start) isChangedBy(dir string) bool {
+	return slices.ContainsFunc(s.resolves, func(name string) bool { return pathmap.Within(name, dir) })
+}
+
+func (s *start) disturbs(other *start) bool {
+	return slices.ContainsFunc(s.writes, other.isChangedBy) || slices.ContainsFunc(other.writes, s.isChangedBy)
+}
+
+func (s *start) check() error {
+	for _, m := range s.verify {
+		fd, _, err := openMeant(m)
+		if err != nil {
+			return err
+		}
+		_ = unix.Close(fd)
+	}
+	for _, p := range s.points {
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// starts are those under way or waiting, in the order in which they came. Of two of which one's container could
+// disturb the other's start, the later waits.
+type starts struct {
+	mu   sync.Mutex
+	line []*start
+}
+
+func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error) {
+	all.mu.Lock()
+	var before []*start
+	for _, other := range all.line {
+		if s.disturbs(other) {
+			before = append(before, other)
+		}
+	}
+	all.line = append(all.line, s)
+	all.mu.Unlock()
+	leave = func() {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		all.line = slices.DeleteFunc(all.line, func(other *start) bool { return other == s })
+		close(s.ended)
+	}
+	for _, other := range before {
+		select {
+		case <-other.ended:
+		case <-ctx.Done():
+			leave()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return leave, nil
+}
+
+// startLimit is how long Docker may take to start a container while others are paused for that. It is less than
+// what a session waits for its agent.
+const startLimit = 12 * time.Second
+
+// startUndisturbed starts a container while nobody runs who could change what its mounts' names lead to.
+func (e *Executor) startUndisturbed(ctx context.Context, w *warm, mounts []mount.Mount) (err error) {
+	s, err := newStart(w.spec, w.prepared, mounts)
+	if err != nil {
+		return err
+	}
+	leave, err := e.starts.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	limit := creationLimit
+	paused, resume, err := e.pauseWriters(ctx, w.id, s)
+	defer resume()
+	if paused {
+		limit = startLimit
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	// Docker goes on when its caller leaves, so this one does not.
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	if err := e.docker.ContainerStart(starting, w.id, container.StartOptions{}); err != nil {
+		// Whatever the runtime was doing has ended before others go on.
+		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(w.id))
+	}
+	return nil
+}
+
+// pauseWriters pauses the containers that could disturb the start of another, and reports whether there are any.
+// resume lets them go on; it is to be called also after an error.
+func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (paused bool, resume func(), err error) {
+	running, err := e.docker.ContainerList(ctx, container.ListOptions{
+		Filters: filters.NewArgs(filters.Arg("label", labelData+"="+e.cfg.DataDir)),
+	})
+	if err != nil {
+		return false, func() {}, fmt.Errorf("cannot list the containers that are to be paused: %w", err)
+	}
+	var mu sync.Mutex
+	var resumes []func() error
+	var pausing, resuming errgroup.Group
+	pausing.SetLimit(inspectAtOnce)
+	for _, found := range running {
+		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m container.MountPoint) bool {
+			return m.Type == mount.TypeBind && m.RW && s.isChangedBy(m.Source)
+		}) {
+			continue
+		}
+		pausing.Go(func() error {
+			resume, err := e.pauses.hold(ctx, e.docker, found.ID)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			resumes = append(resumes, resume)
+			return nil
+		})
+	}
+	err = pausing.Wait()
+	return len(resumes) > 0, func() {
+		for _, resume := range resumes {
+			resuming.Go(func() error {
+				if err := resume(); err != nil {
+					e.cfg.Log.Error().Err(err).Msg("a container was paused while another one started")
+				}
+				return nil
+			})
+		}
+		_ = resuming.Wait()
+	}, err
+}

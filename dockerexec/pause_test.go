@@ -1,0 +1,153 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/docker/client"
+)
+
+// pausable is an engine with one container, which notes what happens to it. Pausing takes a second.
+type pausable struct {
+	status int // of pausing; 0 is done
+	did    []string
+}
+
+func (p *pausable) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := func(status int, body string) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+	switch _, what, _ := strings.Cut(r.URL.Path, "/containers/c/"); what {
+	case "pause":
+		time.Sleep(time.Second)
+		if p.status != 0 {
+			return answer(p.status, `{"message":"no"}`)
+		}
+		p.did = append(p.did, what)
+		return answer(http.StatusNoContent, "")
+	case "json":
+		return answer(http.StatusOK, `{"Id":"c","State":{"Running":true}}`)
+	default:
+		p.did = append(p.did, what)
+		return answer(http.StatusNoContent, "")
+	}
+}
+
+func (p *pausable) client(t *testing.T) *client.Client {
+	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"), client.WithHTTPClient(&http.Client{Transport: p}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return docker
+}
+
+// The first who holds a container pauses it and the last lets it go on; whoever uses it waits for that.
+func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		engine := &pausable{}
+		docker := engine.client(t)
+		first, err := p.hold(t.Context(), docker, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := p.hold(t.Context(), docker, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := false
+		go func() {
+			done, _ := p.use(t.Context(), "c")
+			used = true
+			time.Sleep(time.Minute)
+			done()
+		}()
+		_ = first()
+		_ = first()
+		synctest.Wait()
+		if got := strings.Join(engine.did, " "); got != "pause" || used {
+			t.Errorf("held by one: %s, used: %v", got, used)
+		}
+		_ = second()
+		synctest.Wait()
+		if got := strings.Join(engine.did, " "); got != "pause unpause" || !used {
+			t.Errorf("held by none: %s, used: %v", got, used)
+		}
+		begun := time.Now()
+		third, err := p.hold(t.Context(), docker, "c")
+		if took := time.Since(begun); err != nil || took != time.Minute+time.Second {
+			t.Errorf("held while it is used, after %v: %v", took, err)
+		}
+		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.use(waiting, "c"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("used while it is held: %v", err)
+		}
+		_ = third()
+		if len(p.of) != 0 {
+			t.Errorf("left: %v", p.of)
+		}
+	})
+}
+
+// One that cannot be paused is held by nobody, and goes on.
+func TestAContainerThatCannotBePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		engine := &pausable{status: http.StatusInternalServerError}
+		docker := engine.client(t)
+		if _, err := p.hold(t.Context(), docker, "c"); err == nil || strings.Join(engine.did, " ") != "unpause" || len(p.of) != 0 {
+			t.Errorf("%v, %v", err, engine.did)
+		}
+		engine.status = http.StatusNotFound
+		resume, err := p.hold(t.Context(), docker, "c")
+		if err != nil {
+			t.Fatalf("one that is gone: %v", err)
+		}
+		_ = resume()
+	})
+}
+
+// Of two starts the later waits if one's container could change what the other's runtime looks up.
+func TestStartsThatDisturbEachOther(t *testing.T) {
+	const home = "/users/a/home"
+	bind := func(source, target string, readOnly bool) mount.Mount {
+		return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly}
+	}
+	mask := bind("/masks/closed", "/home/.ssh", true)
+	shared := bind("/srv/shared", "/mnt/shared", false)
+	for name, tt := range map[string]struct {
+		one, other []mount.Mount
+		want       bool
+	}{
+		"a writer and a mask":            {[]mount.Mount{bind(home, "/home", false)}, []mount.Mount{bind(home, "/home", true), mask}, true},
+		"a writer below":                 {[]mount.Mount{bind(home+"/p", "/home/p", false)}, []mount.Mount{bind(home, "/home", true), mask}, false},
+		"a writer where the mask is":     {[]mount.Mount{bind(home+"/p", "/home/p", false)}, []mount.Mount{bind(home, "/home", true), bind("/masks/closed", "/home/p/q", true)}, true},
+		"readers":                        {[]mount.Mount{bind(home, "/home", true), mask}, []mount.Mount{bind(home, "/home", true), mask}, false},
+		"two users":                      {[]mount.Mount{bind("/users/b/home", "/home", false), mask}, []mount.Mount{bind(home, "/home", false), mask}, false},
+		"two users with a shared mount":  {[]mount.Mount{bind("/users/b/home", "/home", true), shared}, []mount.Mount{shared, bind("/masks/closed", "/mnt/shared/x", true)}, true},
+		"a name that begins in like way": {[]mount.Mount{bind(home+"2", "/home", false)}, []mount.Mount{bind(home, "/home", true), mask}, false},
+	} {
+		one, err := newStart(Spec{}, Prepared{}, tt.one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := newStart(Spec{}, Prepared{}, tt.other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.disturbs(other) != tt.want || other.disturbs(one) != tt.want {
+			t.Errorf("%s: %v", name, !tt.want)
+		}
+	}
+	if _, err := mountPoints([]mount.Mount{{Type: mount.TypeVolume, Target: "/tmp"}, bind("/masks/closed", "/tmp/x", true)}); err == nil {
+		t.Error("a mount in a volume is not refused")
+	}
+}
