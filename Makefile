@@ -1,6 +1,7 @@
 # Two commands are enough on a fresh machine: make demo, make test. Each sets up what it needs.
 .DEFAULT_GOAL := help
-GOTESTSUM = go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output --
+GOTESTSUM = go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output \
+	--rerun-fails=1 --rerun-fails-run-root-test
 .PHONY: help setup demo test unit lint bench binaries image install uninstall clean
 
 help: ## show the targets
@@ -18,8 +19,8 @@ test: ## set up, then run all tests on the real engine under runsc and runc
 	@scripts/setup.sh tests
 	cd bench && go test -count=1 ./...
 	@failed=0; \
-	$(GOTESTSUM) -count=1 -p 3 $$(go list ./... | grep -v '/e2e$$') || failed=1; \
-	$(GOTESTSUM) -count=1 -parallel 6 -timeout 20m ./e2e || failed=1; \
+	$(GOTESTSUM) --packages "$$(go list ./... | grep -v '/e2e$$' | xargs)" -- -count=1 -p 3 || failed=1; \
+	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 20m || failed=1; \
 	exit $$failed
 
 unit: ## run the tests that need neither engine nor root, with the race detector

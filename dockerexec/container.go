@@ -43,7 +43,8 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 	}
 	defer done()
 	if err := e.connect(attending, w); err != nil {
-		if e.isLost(attending, w) {
+		// Of one that was found, the agent of the service before may not have ended yet, which ends all that begins.
+		if adopted || e.isLost(attending, w) {
 			return fmt.Errorf("%w (%v)", errLost, err)
 		}
 		return err

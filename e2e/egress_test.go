@@ -485,9 +485,13 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		l.stop(syscall.SIGKILL)
 		capture := w.capture(t)
 		// Past the service: the engine runs it in the same container.
-		text := l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello; "+
-			"curl -sS --max-time 2 -k --resolve "+name+":443:"+at.String()+" https://"+name+"/hello; timeout 2 getent hosts "+name+"; echo end")
-		if strings.Contains(text, "hello from") || !strings.Contains(text, "end") {
+		text := ""
+		eventually(t, "the agent has ended, which ends all that runs there", func() bool {
+			text = l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello; "+
+				"curl -sS --max-time 2 -k --resolve "+name+":443:"+at.String()+" https://"+name+"/hello; timeout 2 getent hosts "+name+"; echo end")
+			return strings.Contains(text, "end")
+		})
+		if strings.Contains(text, "hello from") {
 			t.Errorf("%q", text)
 		}
 		if n := seen(t, capture, at); n != 0 {
