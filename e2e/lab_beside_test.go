@@ -11,6 +11,7 @@ import (
 var alone = map[string]string{
 	"TestTheCurrentEngineIsOne":     "it starts the current engine and gives it the image, for which many others would wait",
 	"TestRulesOfAServiceThatIsGone": "any service that starts meanwhile removes the rules that it is about",
+	"TestCleanup":                   "as before: what it has to say that it removes would be gone",
 	"TestManyCommandsAtOnce":        "its commands, with what they leave behind, fill a container under gVisor unless each ends at once",
 	"TestAMaskedFileMadeAgain":      "it wants the number that a file has had which is gone, before any other file gets it",
 }

@@ -4,15 +4,26 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // Witness prints the access time of each path, in seconds and nanoseconds, a line each: by it the
-// service knows that the path is the file that it meant to mount.
+// service knows that the path is the file that it meant to mount. Each path has to be a mount point: a runtime that was
+// led elsewhere has mounted something elsewhere, and what is at the path then is what was there before.
 func Witness(out io.Writer, paths []string) error {
+	mounts, err := mountPoints()
+	if err != nil {
+		return err
+	}
 	lines := bufio.NewWriter(out)
 	for _, path := range paths {
+		if !mounts[path] {
+			return fmt.Errorf("nothing is mounted at %s", path)
+		}
 		var st unix.Stat_t
 		if err := unix.Lstat(path, &st); err != nil {
 			return fmt.Errorf("cannot look at %s: %w", path, err)
@@ -20,4 +31,33 @@ func Witness(out io.Writer, paths []string) error {
 		fmt.Fprintf(lines, "%d.%09d\n", st.Atim.Sec, st.Atim.Nsec)
 	}
 	return lines.Flush()
+}
+
+// mountPoints are the places of all mounts, as the kernel has them: no link is followed. See proc(5), mountinfo.
+func mountPoints() (map[string]bool, error) {
+	list, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the mounts: %w", err)
+	}
+	places := map[string]bool{}
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			places[unescape(fields[4])] = true
+		}
+	}
+	return places, nil
+}
+
+// unescape replaces \ and three octal digits, which stand for a space, a tab, a newline or a backslash.
+func unescape(text string) string {
+	for at := 0; ; at++ {
+		next := strings.IndexByte(text[at:], '\\')
+		if next < 0 || len(text) < at+next+4 {
+			return text
+		}
+		at += next
+		if code, err := strconv.ParseUint(text[at+1:at+4], 8, 8); err == nil {
+			text = text[:at] + string([]byte{byte(code)}) + text[at+4:]
+		}
+	}
 }
