@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the programs of the version before, whose containers and processes this version adopts, and prints where they
-# are. Needs the history of this repository.
+# are. Needs the history of this repository; without, the exit code is 3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ readonly BUILT=/usr/local/lib/daycare-sandbox-tests/version-$COMMIT
 if [ ! -d "$BUILT" ]; then
 	git cat-file -e "$COMMIT^{commit}" || {
 		echo "this checkout has no commit $COMMIT: fetch the whole history (git fetch --unshallow)" >&2
-		exit 1
+		exit 3
 	}
 	sources=$(mktemp -d)
 	trap 'rm -rf "$sources" "$BUILT.new"' EXIT

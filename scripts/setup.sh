@@ -268,7 +268,7 @@ if [ "${1:-}" = tests ]; then
 	setup_test_programs
 	setup_test_engine
 	step "The version before, for the tests of upgrades"
-	say "it is in $(scripts/before.sh)"
+	say "it is in $(scripts/before.sh || echo 'no place: the scenario of an upgrade is skipped')"
 	exit
 fi
 if [ "${1:-}" = engine ]; then
