@@ -255,7 +255,8 @@ func TestExchangeAgainstTheFileCalls(t *testing.T) {
 		}
 		work.Wait()
 		l.write(t, "swapper", "/tmp/enough", "")
-		if err := <-ended; err != nil {
+		// A container in whose home more happens than can be looked at is ended.
+		if err := <-ended; err != nil && !strings.Contains(err.Error(), "the container was lost") {
 			t.Error(err)
 		}
 		t.Logf("%d reads and %d writes, of which %d were refused, while the command said: %s", reads.Load(), writes.Load(), refused.Load(), strings.Join(strings.Fields(out.String()), " "))
