@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,30 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 		defer engine.mu.Unlock()
 		if left := len(engine.containers); left != 20 {
 			t.Errorf("%d of 20 are left", left)
+		}
+	})
+}
+
+// In a container that was found, the agent of the service before may still be ending all that begins: a call that
+// meets that gets another one.
+func TestAFoundContainerThatTakesNoAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		first := strings.Repeat("0", 63) + "1"
+		engine.attach = func(id string, conn attachStream) {
+			if id != first {
+				engine.obey(conn)
+				return
+			}
+			_, _ = conn.Write([]byte("OCI runtime exec failed: exec failed: read init-p: connection reset by peer: unknown\r\n"))
+			_ = conn.Close()
+		}
+		engine.has("alice")
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 2 {
+			t.Errorf("in %d containers: %v", engine.made, err)
 		}
 	})
 }
