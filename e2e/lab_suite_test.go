@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +31,16 @@ var binaries string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// oneAtATime has the cases of a scenario that is run by its name, as what has failed is once more, wait for each other.
+func oneAtATime() {
+	flag.Parse()
+	if name := flag.Lookup("test.run").Value.String(); strings.HasPrefix(name, "^Test") && !strings.Contains(name, "|") {
+		_ = flag.Set("test.parallel", "1")
+	}
+}
+
 func run(m *testing.M) int {
+	oneAtATime()
 	if err := missing(); err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: cannot run: %v\n     run `make setup` as root first\n", err)
 		return 1
