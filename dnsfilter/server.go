@@ -21,7 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/miekg/dns"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // Server answers DNS questions from New's configuration, between Start and Shutdown.

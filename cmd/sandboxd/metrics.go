@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress"
-	"github.com/daycare-run/sandbox/internal/egress/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"

@@ -23,7 +23,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/policy"

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // freeRange is n ports in a row that nobody listens at, below those that the kernel gives to connections.

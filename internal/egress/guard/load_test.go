@@ -18,7 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // TestMain is also the program that measures memory: a guard alone in a process, so that what the

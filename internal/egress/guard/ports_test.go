@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // TestTheOriginKeepsThePort: many short connections to one address leave nothing with us, whoever says goodbye.

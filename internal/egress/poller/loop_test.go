@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/budget"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 type fakeHandler struct {
