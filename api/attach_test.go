@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -115,11 +116,11 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 func TestTerminalsHaveASize(t *testing.T) {
 	for _, tt := range []struct {
 		first string
-		want  dockerexec.Size
+		want  specs.Box
 	}{
-		{`{"command":"top","tty":{}}`, dockerexec.Size{Rows: 24, Cols: 80}},
-		{`{"command":"top","tty":{"cols":132}}`, dockerexec.Size{Rows: 24, Cols: 132}},
-		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, dockerexec.Size{Rows: 1, Cols: 10000}},
+		{`{"command":"top","tty":{}}`, specs.Box{Height: 24, Width: 80}},
+		{`{"command":"top","tty":{"cols":132}}`, specs.Box{Height: 24, Width: 132}},
+		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, specs.Box{Height: 1, Width: 10000}},
 	} {
 		server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
 			if r.Terminal == nil || *r.Terminal != tt.want {
@@ -139,7 +140,7 @@ func TestTheLatestSizeCounts(t *testing.T) {
 	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
 		<-r.Signals // sent after the sizes
 		close(ready)
-		if size := <-r.Resizes; size != (dockerexec.Size{Rows: 3, Cols: 4}) {
+		if size := <-r.Resizes; size != (specs.Box{Height: 3, Width: 4}) {
 			return sandbox.Result{}, fmt.Errorf("the size is %v", size)
 		}
 		return ended(0), nil

@@ -11,10 +11,10 @@ import (
 
 	"github.com/coder/websocket"
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -24,7 +24,7 @@ type input interface {
 	Put(stdin []byte) error
 	End() error
 	Signal(syscall.Signal) error
-	Resize(dockerexec.Size) error
+	Resize(specs.Box) error
 }
 
 // plainInput is that of a command with one caller.

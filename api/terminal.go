@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // The size of a terminal that has none, and the most that one may have.
@@ -16,7 +16,7 @@ const (
 )
 
 // terminal reads the terminal that an exec asks for.
-func terminal(t types.Terminal) (dockerexec.Size, error) {
+func terminal(t types.Terminal) (specs.Box, error) {
 	rows, cols := defaultRows, defaultCols
 	if t.Rows != nil {
 		rows = *t.Rows
@@ -28,14 +28,14 @@ func terminal(t types.Terminal) (dockerexec.Size, error) {
 }
 
 // terminalSize reads a size from fields whose names begin with prefix.
-func terminalSize(prefix string, rows, cols int) (dockerexec.Size, error) {
+func terminalSize(prefix string, rows, cols int) (specs.Box, error) {
 	for _, side := range []struct {
 		name  string
 		value int
 	}{{"rows", rows}, {"cols", cols}} {
 		if side.value < 1 || side.value > maxSide {
-			return dockerexec.Size{}, fmt.Errorf("%s%s %d is not from 1 to %d: %w", prefix, side.name, side.value, maxSide, cerrdefs.ErrInvalidArgument)
+			return specs.Box{}, fmt.Errorf("%s%s %d is not from 1 to %d: %w", prefix, side.name, side.value, maxSide, cerrdefs.ErrInvalidArgument)
 		}
 	}
-	return dockerexec.Size{Rows: uint16(rows), Cols: uint16(cols)}, nil
+	return specs.Box{Height: uint(rows), Width: uint(cols)}, nil
 }

@@ -6,6 +6,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -14,25 +17,15 @@ import (
 type Command struct {
 	// Token is that by which the call came: what is made for it is bounded for that, too.
 	Token quota.Token
-	// Argv is the program with its arguments. Either it or Shell is set.
-	Argv []string
-	// Shell is a command line for the image's bash, or for its sh where there is no bash.
-	Shell string
-	// Login makes the shell a login shell.
-	Login bool
-	// Cwd is an absolute path inside the container.
-	Cwd string
-	// Env is the whole environment, as NAME=value.
-	Env []string
+	// Command has the program and where and with what it runs. With a terminal all output is Stdout, and the end of
+	// Stdin is the terminal's end-of-file character.
+	launch.Command
 	// Stdin is read until its end or the command's; nil means /dev/null. It is not closed.
 	Stdin io.Reader
 	// Signals are sent to the command's process group as they come; nil means none will.
 	Signals <-chan syscall.Signal
-	// Terminal gives the command a pseudo-terminal of that size; nil for none. All output is Stdout then,
-	// and the end of Stdin is the terminal's end-of-file character.
-	Terminal *Size
 	// Resizes are the terminal's new sizes as they come; nil means none will.
-	Resizes <-chan Size
+	Resizes <-chan specs.Box
 	// Timeout ends the command: SIGTERM for all of its processes, and SIGKILL after Grace. It has
 	// to be more than zero.
 	Timeout time.Duration
@@ -42,21 +35,6 @@ type Command struct {
 	MaxOutput int64
 	// Started is called once the container is ready, just before the command starts; nil for none.
 	Started func()
-}
-
-// Size is a terminal's, in characters.
-type Size struct{ Rows, Cols uint16 }
-
-func (c Command) start() wire.Start {
-	start := wire.Start{
-		Argv: c.Argv, Shell: c.Shell, Login: c.Login, Cwd: c.Cwd, Env: c.Env,
-		Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput,
-	}
-	if c.Terminal != nil {
-		size := wire.Size(*c.Terminal)
-		start.Terminal = &size
-	}
-	return start
 }
 
 // Stream is one of a command's two outputs.

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types"
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -121,6 +122,6 @@ func fakeSpool(t *testing.T, tell func(wire.Control) error, text string) *spool 
 }
 
 // aCommand is one with time enough.
-var aCommand = Command{Shell: "x", Timeout: time.Hour, Grace: 2 * time.Second}
+var aCommand = Command{Command: launch.Command{Shell: "x"}, Timeout: time.Hour, Grace: 2 * time.Second}
 
 func discard(Stream, []byte) error { return nil }

@@ -192,7 +192,8 @@ func (s *session) begin(stream *yamux.Stream, c Command) error {
 	if err := stream.SetWriteDeadline(time.Now().Add(receiveLimit)); err != nil {
 		return err
 	}
-	if err := wire.WriteMessage(stream, wire.KindStart, c.start()); err != nil {
+	start := wire.Start{Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput}
+	if err := wire.WriteMessage(stream, wire.KindStart, start); err != nil {
 		return err
 	}
 	return stream.SetWriteDeadline(time.Time{})
@@ -271,8 +272,7 @@ func (r *running) relay(ended <-chan struct{}) {
 				resizes = nil
 				continue
 			}
-			resize := wire.Size(size)
-			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Resize: &resize})
+			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Resize: &size})
 		case <-ended:
 			return
 		}

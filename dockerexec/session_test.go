@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -33,8 +35,8 @@ func runAgainst(t *testing.T, c Command, out Output, script func(*fakeAgent, wir
 
 func TestAgentGetsTheCommand(t *testing.T) {
 	c := Command{
-		Argv: []string{"a", ""}, Login: true, Cwd: "/home", Env: []string{"A=1"}, MaxOutput: 5,
-		Stdin: strings.NewReader("input"), Timeout: time.Hour,
+		Command: launch.Command{Process: specs.Process{Args: []string{"a", ""}, Cwd: "/home", Env: []string{"A=1"}}, Login: true},
+		Stdin:   strings.NewReader("input"), MaxOutput: 5, Timeout: time.Hour,
 	}
 	var got wire.Start
 	var stdin []byte
@@ -45,24 +47,24 @@ func TestAgentGetsTheCommand(t *testing.T) {
 		a.must(err)
 		a.exit(stream, wire.Exit{})
 	})
-	want := wire.Start{Argv: []string{"a", ""}, Login: true, Cwd: "/home", Env: []string{"A=1"}, MaxOutput: 5, Stdin: true}
+	want := wire.Start{Command: c.Command, MaxOutput: 5, Stdin: true}
 	if diff := cmp.Diff(want, got); diff != "" || string(stdin) != "input" || err != nil {
 		t.Errorf("stdin %q, %v, start: %s", stdin, err, diff)
 	}
 }
 
 func TestTerminalsAreResized(t *testing.T) {
-	resizes := make(chan Size, 1)
+	resizes := make(chan specs.Box, 1)
 	c := aCommand
-	c.Terminal, c.Resizes = &Size{Rows: 24, Cols: 80}, resizes
-	var first, then *wire.Size
+	c.Terminal, c.ConsoleSize, c.Resizes = true, &specs.Box{Height: 24, Width: 80}, resizes
+	var first, then *specs.Box
 	_, err := runAgainst(t, c, discard, func(a *fakeAgent, start wire.Start, stream *yamux.Stream) {
-		first = start.Terminal
-		resizes <- Size{Rows: 50, Cols: 132}
+		first = start.ConsoleSize
+		resizes <- specs.Box{Height: 50, Width: 132}
 		then = a.told().Resize
 		a.exit(stream, wire.Exit{})
 	})
-	if diff := cmp.Diff([]*wire.Size{{Rows: 24, Cols: 80}, {Rows: 50, Cols: 132}}, []*wire.Size{first, then}); diff != "" || err != nil {
+	if diff := cmp.Diff([]*specs.Box{{Height: 24, Width: 80}, {Height: 50, Width: 132}}, []*specs.Box{first, then}); diff != "" || err != nil {
 		t.Errorf("%v, want (-), got (+):\n%s", err, diff)
 	}
 }

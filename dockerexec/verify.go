@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // Prepared is what a container needs on the host beyond its Spec, as it is when the container is made.
@@ -140,7 +143,7 @@ func witness(ctx context.Context, s *session, argv []string) ([]string, error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, s.close)()
 	var stdout, stderr bytes.Buffer
-	result, err := s.run(ctx, Command{Argv: argv, Cwd: "/", Timeout: witnessLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
+	result, err := s.run(ctx, Command{Command: launch.Command{Process: specs.Process{Args: argv, Cwd: "/"}}, Timeout: witnessLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
 		if stream == Stdout {
 			stdout.Write(data)
 		} else {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -54,7 +56,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	at, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "top", Terminal: &dockerexec.Size{Rows: 1, Cols: 1}}, true)
+	at, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "top", Terminal: &specs.Box{Height: 1, Width: 1}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -54,7 +55,7 @@ func (c *command) serve() {
 }
 
 func (c *command) run(start wire.Start) wire.Exit {
-	p, fault := prepare(start, c.uid)
+	p, fault := prepare(start.Command, c.uid)
 	if fault.Fault != wire.FaultNone {
 		return fault
 	}
@@ -67,7 +68,7 @@ func (c *command) run(start wire.Start) wire.Exit {
 	root, err := c.tree.start(p)
 	io.closeChildEnds()
 	if err != nil {
-		return startFault(start, err)
+		return startFault(start.Command, err)
 	}
 	c.started(root, io)
 	truncated := c.carry(io, root, start)
@@ -82,8 +83,8 @@ func (c *command) run(start wire.Start) wire.Exit {
 
 // open makes the command's standard files.
 func (c *command) open(start wire.Start) (*pipes, error) {
-	if start.Terminal != nil {
-		return openTerminal(start.Stdin, *start.Terminal, c.uid)
+	if start.Terminal {
+		return openTerminal(start.Stdin, start.ConsoleSize, c.uid)
 	}
 	return openPipes(start.Stdin, c.devNull)
 }
@@ -238,7 +239,7 @@ func (c *command) control(m wire.Control) {
 	case m.Signal > 0:
 		c.tree.signal(root, unix.Signal(m.Signal), true)
 	case m.Resize != nil && p.terminal != nil:
-		_ = resize(p.terminal, *m.Resize) // one that has ended has no size
+		_ = resize(p.terminal, m.Resize) // one that has ended has no size
 	}
 }
 
@@ -257,8 +258,8 @@ func (c *command) terminate(root *rootProcess, grace time.Duration) {
 // defaultPath is for an environment without a PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare turns a Start into a process of the user uid, with the places where the shell or the program may be.
-func prepare(start wire.Start, uid uint32) (spawn.Process, wire.Exit) {
+// prepare turns a command into a process of the user uid, with the places where the shell or the program may be.
+func prepare(start launch.Command, uid uint32) (spawn.Process, wire.Exit) {
 	p := spawn.Process{Env: start.Env, Dir: start.Cwd, UID: uid}
 	path := defaultPath
 	for _, entry := range start.Env {
@@ -274,8 +275,8 @@ func prepare(start wire.Start, uid uint32) (spawn.Process, wire.Exit) {
 		}
 		p.Args = []string{option, "--", start.Shell} // a line may begin with a dash
 		p.Programs = append(places("bash", path, start.Cwd), places("sh", path, start.Cwd)...)
-	case len(start.Argv) > 0:
-		p.Args, p.Programs = start.Argv[1:], places(start.Argv[0], path, start.Cwd)
+	case len(start.Args) > 0:
+		p.Args, p.Programs = start.Args[1:], places(start.Args[0], path, start.Cwd)
 	default:
 		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
 	}
@@ -309,15 +310,15 @@ func cutText(text string) string {
 	return text
 }
 
-func startFault(start wire.Start, err error) wire.Exit {
+func startFault(start launch.Command, err error) wire.Exit {
 	exit := wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
 	var failed *spawn.Error
 	if !errors.As(err, &failed) {
 		return exit
 	}
 	name := "shell"
-	if len(start.Argv) > 0 {
-		name = start.Argv[0]
+	if len(start.Args) > 0 {
+		name = start.Args[0]
 	}
 	if failed.Errno == syscall.ETIME { // at whichever stage it was stopped
 		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: another process kept it from starting for %v", name, spawn.StartLimit)

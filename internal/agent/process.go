@@ -60,15 +60,14 @@ func (d *durable) run() (launch.State, int) {
 		return ended(launch.State{}, unix.WaitStatus(s.(unix.Signal)))
 	}
 	log := newLog(d.dir, l.Log)
-	start := wire.Start{Argv: l.Argv, Shell: l.Shell, Login: l.Login, Cwd: l.Cwd, Env: l.Env}
-	p, fault := prepare(start, d.uid)
+	p, fault := prepare(l.Command, d.uid)
 	if fault.Fault == wire.FaultNone {
 		p.GiveOrphans = true
-		state, status, err := d.command(p, log, l.Ready, start)
+		state, status, err := d.command(p, log, l)
 		if err == nil {
 			return ended(state, status)
 		}
-		fault = startFault(start, err)
+		fault = startFault(l.Command, err)
 	}
 	log.note("cannot start: " + fault.Message)
 	log.finish()
@@ -98,7 +97,7 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 
 // command runs the command to its end and to that of all that it has started. An error means that
 // it was not started.
-func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready, start wire.Start) (launch.State, unix.WaitStatus, error) {
+func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (launch.State, unix.WaitStatus, error) {
 	output, root, tree, err := startLogged(p, d.score)
 	if err != nil {
 		return launch.State{}, 0, err
@@ -111,7 +110,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, ready *launch.Ready
 		copyToLog(output, log)
 		log.finish()
 	}()
-	found, endChecks := startChecks(ready, start, d.uid, tree)
+	found, endChecks := startChecks(l, d.uid, tree)
 	for running := true; running; {
 		select {
 		case s := <-d.signals:

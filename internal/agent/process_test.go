@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
@@ -198,7 +200,11 @@ func run(t *testing.T, dir string, l launch.Launch, env ...string) (*process, in
 	return p, code, s
 }
 
-func shell(line string) launch.Launch { return launch.Launch{Shell: line} }
+func shell(line string) launch.Launch { return launch.Launch{Command: launch.Command{Shell: line}} }
+
+func program(args ...string) launch.Launch {
+	return launch.Launch{Command: launch.Command{Process: specs.Process{Args: args}}}
+}
 
 func TestAProcessStartsWhenItIsTold(t *testing.T) {
 	dir := t.TempDir()
@@ -252,21 +258,21 @@ func TestHowAProcessEnds(t *testing.T) {
 		signal string
 		log    string
 	}{
-		"in order":    {launch.Launch{Argv: []string{"sh", "-c", "exit $1", "sh", "3"}}, 3, "", ""},
+		"in order":    {program("sh", "-c", "exit $1", "sh", "3"), 3, "", ""},
 		"in silence":  {shell("true"), 0, "", ""},
 		"by a signal": {shell("echo before; kill -KILL $$"), 137, "SIGKILL", "before\n"},
 		"by a real-time signal": {
-			launch.Launch{Argv: []string{"bash", "-c", "kill -40 $$"}}, 168, "SIG40", ""},
+			program("bash", "-c", "kill -40 $$"), 168, "SIG40", ""},
 		// Those beyond 31 are the C library's own.
 		"signals are as usual": {
 			shell(`grep -E '^Sig(Blk|Ign)' /proc/self/status | while read -r name set; do echo "$name $((0x$set & 0x7fffffff))"; done`), 0, "", "SigBlk: 0\nSigIgn: 0\n"},
 		"stdin is empty":           {shell("readlink /proc/self/fd/0; wc -c"), 0, "", "/dev/null\n0\n"},
 		"one pipe for both":        {shell("[ /proc/self/fd/1 -ef /proc/self/fd/2 ] && echo one"), 0, "", "one\n"},
 		"a session of its own":     {shell("echo $(cut -d' ' -f6 /proc/$$/stat) $$ | tr ' ' '\\n' | uniq | wc -l"), 0, "", "1\n"},
-		"the program is not there": {launch.Launch{Argv: []string{"no-such"}}, 127, "", "[sandbox: cannot start: no-such: command not found]\n"},
-		"the file is not there":    {launch.Launch{Argv: []string{"/no/such"}}, 127, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
-		"no program":               {launch.Launch{Argv: []string{"/etc/passwd"}}, 126, "", "[sandbox: cannot start: /etc/passwd: permission denied]\n"},
-		"the cwd is not there":     {launch.Launch{Shell: "true", Cwd: "/no/such"}, 126, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
+		"the program is not there": {program("no-such"), 127, "", "[sandbox: cannot start: no-such: command not found]\n"},
+		"the file is not there":    {program("/no/such"), 127, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
+		"no program":               {program("/etc/passwd"), 126, "", "[sandbox: cannot start: /etc/passwd: permission denied]\n"},
+		"the cwd is not there":     {launch.Launch{Command: launch.Command{Process: specs.Process{Cwd: "/no/such"}, Shell: "true"}}, 126, "", "[sandbox: cannot start: /no/such: no such file or directory]\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
@@ -484,7 +490,8 @@ func TestAFullDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, filler), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l := launch.Launch{Argv: []string{os.Args[0]}, Cwd: cwd, Env: []string{fmt.Sprintf("%s=%d", envFill, printed-1)}}
+	l := program(os.Args[0])
+	l.Cwd, l.Env = cwd, []string{fmt.Sprintf("%s=%d", envFill, printed-1)}
 	p := begin(t, dir, l, []*os.File{disk})
 	p.signal(unix.SIGUSR1)
 	p.until("the disk is full", func() bool { return exists(filepath.Join(cwd, "filled")) })

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -20,18 +22,18 @@ import (
 // checks finds out, again and again, whether a durable process's command is ready.
 type checks struct {
 	ready launch.Ready
-	start wire.Start // of the command that Shell is
-	uid   uint32     // who runs it
+	start launch.Command // of the command that Shell is
+	uid   uint32         // who runs it
 	tree  *processTree
 }
 
 // startChecks begins to check; what has changed comes over found. end returns when nothing of the checks runs
 // any more. Without a launch.Ready there are none.
-func startChecks(ready *launch.Ready, command wire.Start, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
-	if ready == nil {
+func startChecks(l launch.Launch, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
+	if l.Ready == nil {
 		return nil, func() {}
 	}
-	c := checks{ready: *ready, uid: uid, tree: tree, start: wire.Start{Shell: ready.Shell, Cwd: command.Cwd, Env: command.Env}}
+	c := checks{ready: *l.Ready, uid: uid, tree: tree, start: launch.Command{Process: specs.Process{Cwd: l.Cwd, Env: l.Env}, Shell: l.Ready.Shell}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, ended := make(chan launch.Readiness), make(chan struct{})
 	go func() {

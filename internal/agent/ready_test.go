@@ -53,9 +53,9 @@ func checked(t *testing.T, ready launch.Ready) *process {
 		ready.TimeoutMs = timeout.Milliseconds()
 	}
 	dir := t.TempDir()
-	p := begin(t, dir, launch.Launch{
-		Shell: "while [ ! -e end ]; do sleep 0.01; done", Cwd: dir, Env: []string{"PATH=/usr/bin:/bin", "NAME=value"}, Ready: &ready,
-	}, nil)
+	l := shell("while [ ! -e end ]; do sleep 0.01; done")
+	l.Cwd, l.Env, l.Ready = dir, []string{"PATH=/usr/bin:/bin", "NAME=value"}, &ready
+	p := begin(t, dir, l, nil)
 	p.signal(unix.SIGUSR1)
 	return p
 }

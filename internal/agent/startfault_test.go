@@ -5,12 +5,15 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 func TestStartFaults(t *testing.T) {
-	start := wire.Start{Argv: []string{"tool"}, Cwd: "/home"}
+	start := launch.Command{Process: specs.Process{Args: []string{"tool"}, Cwd: "/home"}}
 	for _, tt := range []struct {
 		err  error
 		want wire.Exit

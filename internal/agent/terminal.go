@@ -8,9 +8,8 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // endOfFile is what a person types at a terminal to end the input (termios(3), VEOF).
@@ -21,7 +20,7 @@ const endOfFile = 0x04
 // different times.
 //
 // The terminal belongs to the user uid.
-func openTerminal(stdin bool, size wire.Size, uid uint32) (_ *pipes, err error) {
+func openTerminal(stdin bool, size *specs.Box, uid uint32) (_ *pipes, err error) {
 	p := &pipes{child: [3]int{-1, -1, -1}}
 	defer func() {
 		if err != nil {
@@ -89,14 +88,17 @@ func duplicate(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(twin), "terminal"), nil
 }
 
-// resize also sends SIGWINCH to the foreground process group, if the size is a new one.
-func resize(terminal *os.File, size wire.Size) error {
+// resize also sends SIGWINCH to the foreground process group, if the size is a new one. Without a size it does nothing.
+func resize(terminal *os.File, size *specs.Box) error {
+	if size == nil {
+		return nil
+	}
 	raw, err := terminal.SyscallConn()
 	if err != nil {
 		return err
 	}
 	failed := raw.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)})
 	})
 	if failed != nil {
 		return failed

@@ -13,6 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -30,7 +33,7 @@ func endsAll() (int, error) {
 	if err != nil {
 		return 99, err
 	}
-	p, fault := prepare(wire.Start{Shell: stubborn, Cwd: "/", Env: []string{"PATH=/usr/bin:/bin"}}, uint32(os.Getuid()))
+	p, fault := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=/usr/bin:/bin"}}, Shell: stubborn}, uint32(os.Getuid()))
 	if fault.Fault != wire.FaultNone {
 		return 99, errors.New(fault.Message)
 	}

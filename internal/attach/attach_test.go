@@ -15,6 +15,7 @@ import (
 	"weak"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -219,16 +220,16 @@ func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
 		old := attachTo(t, s.exec, 0)
 		v := attachTo(t, s.exec, 0)
 		for name, err := range map[string]error{
-			"stdin": old.Put([]byte("x")), "eof": old.End(), "signal": old.Signal(syscall.SIGINT), "size": old.Resize(dockerexec.Size{Rows: 1, Cols: 1}),
+			"stdin": old.Put([]byte("x")), "eof": old.End(), "signal": old.Signal(syscall.SIGINT), "size": old.Resize(specs.Box{Height: 1, Width: 1}),
 		} {
 			if !errors.Is(err, ErrReplaced) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := v.Resize(dockerexec.Size{Rows: 3, Cols: 4}); err != nil {
+		if err := v.Resize(specs.Box{Height: 3, Width: 4}); err != nil {
 			t.Fatal(err)
 		}
-		if size := <-s.exec.Input.Resizes(); size != (dockerexec.Size{Rows: 3, Cols: 4}) {
+		if size := <-s.exec.Input.Resizes(); size != (specs.Box{Height: 3, Width: 4}) {
 			t.Errorf("%v", size)
 		}
 		if err := v.Signal(syscall.SIGUSR1); err != nil {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"syscall"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -158,7 +160,7 @@ func (v *Attachment[Result]) Signal(signal syscall.Signal) error {
 }
 
 // Resize gives the command's terminal a new size.
-func (v *Attachment[Result]) Resize(size dockerexec.Size) error {
+func (v *Attachment[Result]) Resize(size specs.Box) error {
 	return v.tell(func(in *Input) error { return in.Resize(size) })
 }
 

@@ -4,7 +4,8 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
@@ -12,7 +13,7 @@ import (
 type Input struct {
 	stdin   *stdin
 	signals chan syscall.Signal
-	resizes chan dockerexec.Size // holds the latest; nil without a terminal
+	resizes chan specs.Box // holds the latest; nil without a terminal
 }
 
 // NewInput is for a command with a terminal or without one. taken is told how many bytes of stdin the
@@ -20,7 +21,7 @@ type Input struct {
 func NewInput(terminal bool, taken func(int)) *Input {
 	in := &Input{stdin: newStdin(taken), signals: make(chan syscall.Signal, 16)}
 	if terminal {
-		in.resizes = make(chan dockerexec.Size, 1)
+		in.resizes = make(chan specs.Box, 1)
 	}
 	return in
 }
@@ -32,7 +33,7 @@ func (in *Input) Stdin() io.Reader { return in.stdin }
 func (in *Input) Signals() <-chan syscall.Signal { return in.signals }
 
 // Resizes are for the command; nil without a terminal.
-func (in *Input) Resizes() <-chan dockerexec.Size { return in.resizes }
+func (in *Input) Resizes() <-chan specs.Box { return in.resizes }
 
 // Put adds to stdin. More than the Window beyond what was taken is the caller's fault.
 func (in *Input) Put(data []byte) error { return in.stdin.put(data) }
@@ -49,7 +50,7 @@ func (in *Input) Signal(signal syscall.Signal) {
 }
 
 // Resize is for a command with a terminal, whose latest size counts. It is for one goroutine at a time.
-func (in *Input) Resize(size dockerexec.Size) error {
+func (in *Input) Resize(size specs.Box) error {
 	if in.resizes == nil {
 		return errs.Invalid("resize is for a command with a terminal, and this one was started without tty")
 	}

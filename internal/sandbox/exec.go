@@ -8,7 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -33,8 +36,8 @@ type Request struct {
 	Secrets map[string]string
 	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new ones; nil for none. All
 	// output is stdout then.
-	Terminal *dockerexec.Size
-	Resizes  <-chan dockerexec.Size
+	Terminal *specs.Box
+	Resizes  <-chan specs.Box
 	// Timeout is nil for the default, which with a terminal is the most there is.
 	Timeout *time.Duration
 	// Stdin is nil for none.
@@ -139,9 +142,11 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 // command checks a request and makes it a command without its environment.
 func (c *call) command(r Request) (dockerexec.Command, error) {
 	command := dockerexec.Command{
-		Argv: r.Argv, Shell: r.Command, Login: r.Login, Stdin: r.Stdin, Signals: r.Signals,
-		Terminal: r.Terminal, Resizes: r.Resizes,
-		Grace: c.cfg.KillGrace, MaxOutput: r.MaxOutput,
+		Command: launch.Command{
+			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil, ConsoleSize: r.Terminal},
+			Shell:   r.Command, Login: r.Login,
+		},
+		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: c.cfg.KillGrace, MaxOutput: r.MaxOutput,
 	}
 	if err := checkCommand(r); err != nil {
 		return command, err

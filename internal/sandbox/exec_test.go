@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -40,7 +41,7 @@ func TestBadInputStartsNothing(t *testing.T) {
 		{"timeout 0", ls(Request{Timeout: timeout(0)}), cerrdefs.IsInvalidArgument, "timeoutMs 0 is not between 1 and 300000"},
 		{"timeout below 0", ls(Request{Timeout: timeout(-time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs -1"},
 		{"timeout above the limit", ls(Request{Timeout: timeout(300*time.Second + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 300001"},
-		{"timeout above the limit, with a terminal", ls(Request{Terminal: &dockerexec.Size{}, Timeout: timeout(8*time.Hour + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 28800001 is not between 1 and 28800000"},
+		{"timeout above the limit, with a terminal", ls(Request{Terminal: &specs.Box{}, Timeout: timeout(8*time.Hour + time.Millisecond)}), cerrdefs.IsInvalidArgument, "timeoutMs 28800001 is not between 1 and 28800000"},
 		{"too large", Request{Command: strings.Repeat("a", maxCommandBytes+1)}, cerrdefs.IsInvalidArgument, "2097153 bytes"},
 		{"too large with its environment", ls(Request{Env: map[string]string{"A": strings.Repeat("a", maxCommandBytes)}}), cerrdefs.IsInvalidArgument, "bytes"},
 		{"too many arguments", Request{Argv: slices.Repeat([]string{"a"}, maxCommandBytes/2+1)}, cerrdefs.IsInvalidArgument, "2097154 bytes"},
@@ -134,7 +135,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 	if diff := cmp.Diff(want, command.Env); diff != "" {
 		t.Errorf("environment: want (-), got (+):\n%s", diff)
 	}
-	if command.Shell != "make" || !command.Login || command.Argv != nil || command.Stdin != nil ||
+	if command.Shell != "make" || !command.Login || command.Args != nil || command.Stdin != nil ||
 		command.Timeout != timeout || command.Grace != 2*time.Second || command.MaxOutput != 7 {
 		t.Errorf("%+v", command)
 	}
@@ -147,9 +148,9 @@ func TestWhatTheExecutorGets(t *testing.T) {
 }
 
 func TestCallsWithATerminal(t *testing.T) {
-	size, timeout := dockerexec.Size{Rows: 50, Cols: 132}, 4*time.Hour
+	size, timeout := specs.Box{Height: 50, Width: 132}, 4*time.Hour
 	_, command, _ := ran(t, "", func(*Service) Request { return Request{Command: "top", Terminal: &size} })
-	if command.Terminal == nil || *command.Terminal != size || command.Timeout != 8*time.Hour || !slices.Contains(command.Env, "TERM=xterm-256color") {
+	if !command.Terminal || *command.ConsoleSize != size || command.Timeout != 8*time.Hour || !slices.Contains(command.Env, "TERM=xterm-256color") {
 		t.Errorf("%+v", command)
 	}
 	_, command, _ = ran(t, "", func(*Service) Request {

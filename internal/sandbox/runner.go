@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -97,9 +99,11 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.writeLaunch(ctx, p, made.spec.UID, made.spec.GID, launch.Launch{
-		Version: launch.Version, Argv: p.Argv, Shell: p.Command, Login: p.Login, Cwd: p.Cwd, Log: r.log(),
-		Env:   made.environment(p.Env, secrets),
-		Ready: readyCheck(p.Ready),
+		Version: launch.Version, Log: r.log(), Ready: readyCheck(p.Ready),
+		Command: launch.Command{
+			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.environment(p.Env, secrets)},
+			Shell:   p.Command, Login: p.Login,
+		},
 	}); err != nil {
 		return process.Instance{}, err
 	}

@@ -1,5 +1,5 @@
-// Package launch is what the service and the first program of a durable process's container, our
-// agent, say to each other. They have no connection: they share a directory, which the service
+// Package launch says what to run (Command), and what the service and the first program of a durable process's
+// container, our agent, say to each other. These have no connection: they share a directory, which the service
 // binds to Dir, and the container's exit code.
 //
 //	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
@@ -25,11 +25,13 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Version is raised with every change that the other end could not understand. A container may be
 // older than the service that reads its state.
-const Version = 1
+const Version = 2
 
 // Dir is where the directory is in the container; the other names are files in it.
 const (
@@ -49,20 +51,23 @@ const (
 // command's, or 128 and the number of the signal that ended it, or 126 or 127 when it could not be started, as in a shell.
 const CodeAgent = 125
 
-// Launch says what to run.
-type Launch struct {
-	Version int `json:"version"`
-	// Argv is the program and its arguments, looked up in Env's PATH. Either it or Shell is set.
-	Argv []string `json:"argv,omitempty"`
+// Command is what to run: by a process's first program, or by the agent of a session (wire.Start).
+type Command struct {
+	// Process has the program with its arguments (Args, looked up in Env's PATH; empty when Shell is set), the whole
+	// environment (Env), an absolute path inside the container (Cwd), and whether the command has a pseudo-terminal
+	// of ConsoleSize as stdin, stdout and stderr (Terminal). Its other fields are not looked at.
+	specs.Process
 	// Shell is a command line for bash, or for sh where the image has no bash.
 	Shell string `json:"shell,omitempty"`
 	// Login makes the shell a login shell.
 	Login bool `json:"login,omitempty"`
-	// Cwd is an absolute path inside the container.
-	Cwd string `json:"cwd"`
-	// Env is the command's whole environment as NAME=value.
-	Env []string `json:"env"`
-	Log Log      `json:"log"`
+}
+
+// Launch says what to run, without a terminal.
+type Launch struct {
+	Version int `json:"version"`
+	Command
+	Log Log `json:"log"`
 	// Ready says how to tell that the command is ready for its work; nil is that nobody asks.
 	Ready *Ready `json:"ready,omitempty"`
 }
@@ -129,7 +134,7 @@ func (l Launch) Validate() error {
 		}
 	}
 	fault(l.Version != Version, "version %d where %d is understood", l.Version, Version)
-	fault((len(l.Argv) > 0) == (l.Shell != ""), "either argv or shell has to be set")
+	fault((len(l.Args) > 0) == (l.Shell != ""), "either args or shell has to be set")
 	fault(l.Login && l.Shell == "", "login without a shell")
 	fault(!path.IsAbs(l.Cwd), "cwd %q is not absolute", l.Cwd)
 	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes, MinLogBytes)

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 func valid() launch.Launch {
-	return launch.Launch{Version: launch.Version, Argv: []string{"a", "é\n"}, Cwd: "/home", Env: []string{"A=\x01"}, Log: launch.Log{MaxBytes: 1 << 20, Files: 3}, Ready: &launch.Ready{Port: 80, IntervalMs: 1, TimeoutMs: 2}}
+	return launch.Launch{Version: launch.Version, Command: launch.Command{Process: specs.Process{Args: []string{"a", "é\n"}, Cwd: "/home", Env: []string{"A=\x01"}}}, Log: launch.Log{MaxBytes: 1 << 20, Files: 3}, Ready: &launch.Ready{Port: 80, IntervalMs: 1, TimeoutMs: 2}}
 }
 
 func TestALaunchRoundTrips(t *testing.T) {
@@ -29,8 +30,8 @@ func TestALaunchRoundTrips(t *testing.T) {
 
 func TestWhatALaunchMayNotBe(t *testing.T) {
 	for want, change := range map[string]func(*launch.Launch){
-		"version 2":       func(l *launch.Launch) { l.Version = 2 },
-		"argv or shell":   func(l *launch.Launch) { l.Argv = nil },
+		"version 3":       func(l *launch.Launch) { l.Version = 3 },
+		"args or shell":   func(l *launch.Launch) { l.Args = nil },
 		"either":          func(l *launch.Launch) { l.Shell = "x" },
 		"login":           func(l *launch.Launch) { l.Login = true },
 		"not absolute":    func(l *launch.Launch) { l.Cwd = "home" },
@@ -40,7 +41,7 @@ func TestWhatALaunchMayNotBe(t *testing.T) {
 		"not both":        func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1, TimeoutMs: 1} },
 		"-1 older":        func(l *launch.Launch) { l.Log.Files = -1 },
 		"101 older":       func(l *launch.Launch) { l.Log.Files = launch.MaxLogFiles + 1 },
-		"more than 41943": func(l *launch.Launch) { l.Argv = []string{strings.Repeat("x", launch.MaxSize)} },
+		"more than 41943": func(l *launch.Launch) { l.Args = []string{strings.Repeat("x", launch.MaxSize)} },
 	} {
 		l := valid()
 		change(&l)
@@ -52,7 +53,7 @@ func TestWhatALaunchMayNotBe(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	for _, text := range []string{"", "{}", "null", "[]", `{"version":1,"unknown":0}`} {
+	for _, text := range []string{"", "{}", "null", "[]", `{"version":2,"unknown":0}`} {
 		if _, err := launch.Parse([]byte(text)); err == nil {
 			t.Errorf("%q was taken", text)
 		}
@@ -66,11 +67,11 @@ func TestWhatALaunchMayNotBe(t *testing.T) {
 func TestAStateRoundTrips(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, s := range []launch.State{
-		{Version: 1, StartedAt: at, PID: 7},
-		{Version: 1, StartedAt: at, PID: 7, Ready: &launch.Readiness{OK: true, Since: at}},
-		{Version: 1, StartedAt: at, PID: 7, EndedAt: at, ExitCode: 255, Lost: 1 << 40},
-		{Version: 1, StartedAt: at, PID: 7, EndedAt: at, Signal: "SIGTERM"},
-		{Version: 1, EndedAt: at, ExitCode: 127, Fault: "no-such: command not found"},
+		{Version: launch.Version, StartedAt: at, PID: 7},
+		{Version: launch.Version, StartedAt: at, PID: 7, Ready: &launch.Readiness{OK: true, Since: at}},
+		{Version: launch.Version, StartedAt: at, PID: 7, EndedAt: at, ExitCode: 255, Lost: 1 << 40},
+		{Version: launch.Version, StartedAt: at, PID: 7, EndedAt: at, Signal: "SIGTERM"},
+		{Version: launch.Version, EndedAt: at, ExitCode: 127, Fault: "no-such: command not found"},
 	} {
 		got, err := launch.ParseState(s.Encode())
 		if diff := cmp.Diff(s, got); diff != "" || err != nil {
@@ -84,7 +85,7 @@ func TestAStateRoundTrips(t *testing.T) {
 }
 
 func TestAStateThatWasCut(t *testing.T) {
-	whole := launch.State{Version: 1, StartedAt: time.Now(), PID: 7, ExitCode: 1, Signal: "SIGTERM"}.Encode()
+	whole := launch.State{Version: launch.Version, StartedAt: time.Now(), PID: 7, ExitCode: 1, Signal: "SIGTERM"}.Encode()
 	for length := range len(bytes.TrimSpace(whole)) {
 		if got, err := launch.ParseState(whole[:length]); err == nil {
 			t.Errorf("cut to %d bytes: %+v", length, got)

@@ -33,12 +33,15 @@ import (
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // Version is raised with every change that the other end could not understand, and ForwardVersion with those of
 // the second mode: containers of durable processes keep the agent that they were made with.
 const (
-	Version        = 4
+	Version        = 5
 	ForwardVersion = 1
 )
 
@@ -100,31 +103,14 @@ type Hello struct {
 
 // Start asks for a command.
 type Start struct {
-	// Argv is the program and its arguments, looked up in Env's PATH. Empty when Shell is set.
-	Argv []string `json:"argv,omitempty"`
-	// Shell is a command line for bash, or for sh where the image has no bash.
-	Shell string `json:"shell,omitempty"`
-	// Login makes the shell a login shell.
-	Login bool `json:"login,omitempty"`
-	// Cwd is an absolute path inside the container.
-	Cwd string `json:"cwd"`
-	// Env is the command's whole environment as NAME=value.
-	Env []string `json:"env"`
+	// Command is what to run. All that it prints to a terminal is Stdout. Where the stream carries stdin, its end is the
+	// terminal's end-of-file character.
+	launch.Command
 	// Stdin says that the stream carries the command's stdin; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
 	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
 	// drops the rest. 0 means no bound.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
-	// Terminal gives the command a pseudo-terminal of that size as stdin, stdout and stderr. All that
-	// it prints is Stdout then. Where the stream carries stdin, its end is the terminal's end-of-file
-	// character.
-	Terminal *Size `json:"terminal,omitempty"`
-}
-
-// Size is a terminal's, in characters.
-type Size struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
 }
 
 // Fault says which part of a Start could not be carried out.
@@ -163,7 +149,7 @@ type Control struct {
 	Terminate bool  `json:"terminate,omitempty"`
 	Grace     int64 `json:"graceMs,omitempty"`
 	// Resize is the terminal's new size; a command without one is not touched.
-	Resize *Size `json:"resize,omitempty"`
+	Resize *specs.Box `json:"resize,omitempty"`
 	// Release gives slots of the spool back; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
 }

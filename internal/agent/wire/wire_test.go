@@ -10,7 +10,9 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -27,7 +29,11 @@ func TestMessagesRoundTrip(t *testing.T) {
 	}{
 		{wire.KindHello, &wire.Hello{Version: 7}, &wire.Hello{}},
 		{wire.KindStart, &wire.Start{
-			Argv: []string{"a", "", "é\n"}, Shell: "x", Login: true, Cwd: "/home", Env: []string{"A=\x01"}, Stdin: true, MaxOutput: 1 << 40,
+			Command: launch.Command{
+				Process: specs.Process{Args: []string{"a", "", "é\n"}, Cwd: "/home", Env: []string{"A=\x01"}, Terminal: true, ConsoleSize: &specs.Box{Height: 1}},
+				Shell:   "x", Login: true,
+			},
+			Stdin: true, MaxOutput: 1 << 40,
 		}, &wire.Start{}},
 		{wire.KindExit, &wire.Exit{Code: 255, Signal: 9, Truncated: true, Fault: wire.FaultCwd, Message: "x"}, &wire.Exit{}},
 		{wire.KindControl, &wire.Control{Stream: 1<<32 - 1, Signal: 15, Terminate: true, Grace: 2000, Release: []int{0, 31}}, &wire.Control{}},
@@ -118,7 +124,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: read", name)
 		}
 	}
-	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Shell: strings.Repeat("x", maxStart)}); err == nil {
+	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); err == nil {
 		t.Error("a message that is too large is sent")
 	}
 	if err := wire.WriteMessage(io.Discard, wire.KindExit, wire.Exit{Message: strings.Repeat("\x01", wire.MaxText)}); err != nil {
