@@ -22,8 +22,11 @@ import (
 func web() process.Record {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 6, time.FixedZone("somewhere", 3600))
 	return process.Record{
-		ID: "p-k3v7q2m5x4ta", UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "serve", Cwd: "/home/site", Home: "/tmp",
-		Env: map[string]string{"A": "hidden"}, Grants: []string{"@workspace"}, KeepAlive: true, HasSecrets: true,
+		ID: "p-k3v7q2m5x4ta", HasSecrets: true,
+		Intent: process.Intent{
+			UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "serve", Cwd: "/home/site", Home: "/tmp",
+			Env: map[string]string{"A": "hidden"}, Grants: []string{"@workspace"}, KeepAlive: true,
+		},
 		LogPath: "/data/users/alice/processes/p-k3v7q2m5x4ta/process.log", DesiredState: process.Running, Status: process.Running,
 		PID: 4711, CreatedAt: at, UpdatedAt: at.Add(time.Second), LastStartedAt: at.Add(time.Second),
 	}

@@ -27,7 +27,7 @@ type keeper struct {
 
 func (k *keeper) StartProcess(_ context.Context, _ string, r sandbox.ProcessRequest) (process.Record, []string, error) {
 	k.record = process.Record{
-		ID: "p-k3v7q2m5x4ta", UserID: "alice", SandboxID: "agent-7", Name: r.Name, Command: r.Command, KeepAlive: r.KeepAlive,
+		ID: "p-k3v7q2m5x4ta", Intent: process.Intent{UserID: "alice", SandboxID: "agent-7", Name: r.Name, Command: r.Command, KeepAlive: r.KeepAlive},
 		DesiredState: process.Running, Status: process.Running, PID: 4711, CreatedAt: at, UpdatedAt: at, LastStartedAt: at,
 	}
 	return k.record, []string{"name was cut"}, nil

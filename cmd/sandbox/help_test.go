@@ -105,7 +105,7 @@ func TestCompletionScripts(t *testing.T) {
 // What the service knows completes flags and arguments.
 func TestCompletionOfWhatIsThere(t *testing.T) {
 	l := newLab(t)
-	l.records = []process.Record{{ID: "p-aaaaaaaaaaaa", Name: "web"}}
+	l.records = []process.Record{{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{Name: "web"}}}
 	for _, tt := range []struct {
 		args []string
 		want []string

@@ -87,14 +87,16 @@ func (l *lab) List() []sandbox.Sandbox {
 func three(now time.Time) []process.Record {
 	one := 1
 	return []process.Record{
-		{ID: "p-aaaaaaaaaaaa", UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "python3 -m http.server 8000", Cwd: "/home/site", Home: "/tmp",
-			Grants: []string{"@workspace", "@write:/a\x1b"}, DesiredState: process.Running, Status: process.Running, PID: 4711,
+		{ID: "p-aaaaaaaaaaaa", DesiredState: process.Running, Status: process.Running, PID: 4711,
+			Intent: process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "python3 -m http.server 8000", Cwd: "/home/site", Home: "/tmp",
+				Grants: []string{"@workspace", "@write:/a\x1b"}},
 			LastStartedAt: now.Add(-3 * time.Minute), LogPath: "/data/process.log"},
-		{ID: "p-bbbbbbbbbbbb", UserID: "alice", SandboxID: "agent-7", Name: "twin", Argv: []string{"./worker", "a b", "\x1b[31m"}, KeepAlive: true,
-			DesiredState: process.Running, Status: process.Exited, ExitCode: &one, RestartCount: 12, LostBytes: 7,
+		{ID: "p-bbbbbbbbbbbb", DesiredState: process.Running, Status: process.Exited, ExitCode: &one, RestartCount: 12, LostBytes: 7,
+			Intent:       process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "twin", Argv: []string{"./worker", "a b", "\x1b[31m"}, KeepAlive: true},
 			LastExitedAt: now.Add(-5 * time.Second), NextRestartAt: now.Add(10*time.Second + time.Millisecond)},
-		{ID: "p-cccccccccccc", UserID: "alice", SandboxID: "agent-7", Name: "twin", Command: "sleep 9", DesiredState: process.Stopped,
-			Status: process.Stopped, Signal: "SIGKILL", LastExitedAt: now.Add(-50 * time.Hour), Reason: "odd\n"},
+		{ID: "p-cccccccccccc", DesiredState: process.Stopped, Status: process.Stopped, Signal: "SIGKILL",
+			Intent:       process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "twin", Command: "sleep 9"},
+			LastExitedAt: now.Add(-50 * time.Hour), Reason: "odd\n"},
 	}
 }
 

@@ -92,7 +92,7 @@ func TestAfterTheServiceComesBack(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%t", name, keepAlive), func(t *testing.T) {
 				h := newHost(t)
 				s := h.serve()
-				r := s.start(New{KeepAlive: keepAlive})
+				r := s.start(Intent{KeepAlive: keepAlive})
 				s.shutdown()
 				test.away(h, r)
 				s = h.open()
@@ -135,7 +135,7 @@ func TestContainersWithoutARecordAreRemoved(t *testing.T) {
 func TestAWaitGoesOnAfterTheServiceComesBack(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
+	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
 	s.shutdown()
 	h.clock.advance(1500 * time.Millisecond)
 	s = h.serve()
@@ -182,8 +182,8 @@ func TestKilledAnywhere(t *testing.T) {
 	s.run.onStarted = func(Record) error { take("after a start that is not recorded"); return nil }
 	s.run.onRemove = func(Instance) error { take("before a removal"); return nil }
 	s.run.onExit = func(Instance) error { take("before an exit is recorded"); return nil }
-	once := s.start(New{Name: "once"})
-	kept := s.start(New{Name: "kept", KeepAlive: true, Secrets: map[string]string{"A": "b"}})
+	once := s.start(Intent{Name: "once"})
+	kept := s.start(Intent{Name: "kept", KeepAlive: true}, map[string]string{"A": "b"})
 	take("both run")
 	s.exits(kept.ID, Exit{Code: 1})
 	take("one waits")
@@ -240,7 +240,7 @@ func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
 	s := h.serve()
 	killed := t.TempDir()
 	s.run.onStarted = func(Record) error { return os.CopyFS(killed, os.DirFS(h.dir())) }
-	r := s.start(New{})
+	r := s.start(Intent{})
 	s.shutdown()
 	if err := errors.Join(os.RemoveAll(h.dir()), os.Rename(killed, h.dir())); err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
 func TestAnEngineThatIsAwayIsAskedAgain(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r, other := s.start(New{}), s.start(New{})
+	r, other := s.start(Intent{}), s.start(Intent{})
 	s.run.onInstances = func() error { return errTest }
 	if err := s.Reconcile(t.Context()); !errors.Is(err, errTest) {
 		t.Errorf("reconcile: %v", err)
@@ -279,7 +279,7 @@ func TestAnEngineThatIsAwayIsAskedAgain(t *testing.T) {
 func TestAnOldListIsNotHeldAgainstANewStart(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
+	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
 	// The list that was made does not have it yet.
 	var once sync.Once
 	s.run.onInstances = func() error {
@@ -303,7 +303,7 @@ func TestFiftyAreAdoptedWithOneQuestion(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	for range 50 {
-		s.start(New{})
+		s.start(Intent{})
 	}
 	s.shutdown()
 	s = h.open()

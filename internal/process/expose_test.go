@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 func TestReadyIsChecked(t *testing.T) {
@@ -35,7 +37,7 @@ func TestReadyIsChecked(t *testing.T) {
 		{Ready{Port: 80, TimeoutMs: -1}, "ready.timeoutMs -1"},
 	} {
 		asked := tt.ready
-		r, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "true", Ready: &asked})
+		r, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "true", Ready: &asked}, quota.Token{}, nil)
 		switch {
 		case tt.want != "":
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
@@ -53,7 +55,7 @@ func TestReadyIsChecked(t *testing.T) {
 func TestReadinessIsOfNow(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	asks, does := s.start(New{Ready: &Ready{Port: 80}}), s.start(New{})
+	asks, does := s.start(Intent{Ready: &Ready{Port: 80}}), s.start(Intent{})
 	s.run.readiness = Readiness{OK: true, Since: monday, Message: "a word of its own"}
 	for _, r := range append(s.List("alice"), s.get(asks.ID), s.get(does.ID)) {
 		if got, want := r.Readiness.OK, r.ID == asks.ID; got != want {
@@ -118,7 +120,7 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 	h := newHost(t)
 	h.ports = freePort(t)
 	s := h.serve()
-	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
+	p := s.start(Intent{KeepAlive: true, Expose: []Port{{Port: 8080}}})
 	at := func(s *service, want string) {
 		t.Helper()
 		if got := dialled(t, s, h.ports.First); got != want {
@@ -150,8 +152,8 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 func TestPortsComeFirst(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	wanted := New{UserID: "alice", Command: "true", Expose: []Port{{Port: 8080}}}
-	if _, _, err := s.Start(t.Context(), wanted); !errdefs.IsPermissionDenied(err) {
+	wanted := Intent{UserID: "alice", Command: "true", Expose: []Port{{Port: 8080}}}
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errdefs.IsPermissionDenied(err) {
 		t.Errorf("where none are allowed: %v", err)
 	}
 	ports := freePort(t)
@@ -160,12 +162,12 @@ func TestPortsComeFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Start(t.Context(), wanted); !errdefs.IsConflict(err) {
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errdefs.IsConflict(err) {
 		t.Errorf("where it is taken: %v", err)
 	}
 	_ = taken.Close()
 	s.run.onStart = func(Record) error { return errTest }
-	if _, _, err := s.Start(t.Context(), wanted); !errors.Is(err, errTest) {
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errors.Is(err, errTest) {
 		t.Errorf("%v", err)
 	}
 	if got := s.run.done(); got != "" || len(s.List("alice")) != 0 {

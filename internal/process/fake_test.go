@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 var monday = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
@@ -332,7 +334,7 @@ func (s *service) shutdown() {
 	s.cfg.Ports.Shutdown()
 }
 
-func (s *service) start(n New) Record {
+func (s *service) start(n Intent, secrets ...map[string]string) Record {
 	s.t.Helper()
 	if n.UserID == "" {
 		n.UserID = "alice"
@@ -340,7 +342,7 @@ func (s *service) start(n New) Record {
 	if n.Command == "" {
 		n.Command = "sleep inf"
 	}
-	r, _, err := s.Start(s.t.Context(), n)
+	r, _, err := s.Start(s.t.Context(), n, quota.Token{}, append(secrets, nil)[0])
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 func TestAProcessFromStartToEnd(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{Name: "server", SandboxID: "box", Cwd: "/home", Egress: Egress{Profile: "isolated", Domains: []string{"example.org"}}})
+	r := s.start(Intent{Name: "server", SandboxID: "box", Cwd: "/home", Egress: Egress{Profile: "isolated", Domains: []string{"example.org"}}})
 	says(t, r, "running/running exit -, pid")
 	if !idPattern.MatchString(r.ID) || r.LogPath != filepath.Join(h.logDir(r), "process.log") || !r.CreatedAt.Equal(monday) {
 		t.Errorf("it is %+v", r)
@@ -65,7 +65,7 @@ func TestEndsAreToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newHost(t).serve()
-			says(t, s.exits(s.start(New{}).ID, test.exit), test.want)
+			says(t, s.exits(s.start(Intent{}).ID, test.exit), test.want)
 		})
 	}
 }
@@ -76,7 +76,7 @@ func TestStopSendsWhatItIsTold(t *testing.T) {
 	} {
 		h := newHost(t)
 		s := h.serve()
-		r := s.start(New{KeepAlive: true})
+		r := s.start(Intent{KeepAlive: true})
 		s.run.onStop = func(context.Context, Instance, syscall.Signal) error {
 			// That it ought to be stopped is on disk before anything is sent.
 			on, err := s.store.read(r.ID)
@@ -99,9 +99,9 @@ func TestStopSendsWhatItIsTold(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{})
+	r := s.start(Intent{})
 	stop := func(user, id, signal string) error { _, err := s.Stop(t.Context(), user, id, signal); return err }
-	start := func(n New) error { _, _, err := s.Start(t.Context(), n); return err }
+	start := func(n Intent) error { _, _, err := s.Start(t.Context(), n, quota.Token{}, nil); return err }
 	get := func(user, id string) error { _, err := s.Get(user, id); return err }
 	log := func(user, id string) error { _, err := s.Log(user, id); return err }
 	for name, test := range map[string]struct {
@@ -109,11 +109,11 @@ func TestRefusals(t *testing.T) {
 		class func(error) bool
 		says  string
 	}{
-		"no user":        {start(New{Command: "x"}), errdefs.IsInvalidArgument, "userId"},
-		"no command":     {start(New{UserID: "alice"}), errdefs.IsInvalidArgument, "command"},
-		"blank command":  {start(New{UserID: "alice", Command: " \n"}), errdefs.IsInvalidArgument, "command"},
-		"no program":     {start(New{UserID: "alice", Argv: []string{"", "x"}}), errdefs.IsInvalidArgument, "argv[0]"},
-		"two commands":   {start(New{UserID: "alice", Command: "x", Argv: []string{"x"}}), errdefs.IsInvalidArgument, "exclude"},
+		"no user":        {start(Intent{Command: "x"}), errdefs.IsInvalidArgument, "userId"},
+		"no command":     {start(Intent{UserID: "alice"}), errdefs.IsInvalidArgument, "command"},
+		"blank command":  {start(Intent{UserID: "alice", Command: " \n"}), errdefs.IsInvalidArgument, "command"},
+		"no program":     {start(Intent{UserID: "alice", Argv: []string{"", "x"}}), errdefs.IsInvalidArgument, "argv[0]"},
+		"two commands":   {start(Intent{UserID: "alice", Command: "x", Argv: []string{"x"}}), errdefs.IsInvalidArgument, "exclude"},
 		"signal":         {stop("alice", r.ID, "STOP"), errdefs.IsInvalidArgument, "TERM, INT, HUP or KILL"},
 		"unknown":        {get("alice", "p-aaaaaaaaaaaa"), errdefs.IsNotFound, "p-aaaaaaaaaaaa"},
 		"unknown stop":   {stop("alice", "../x", ""), errdefs.IsNotFound, "../x"},
@@ -151,7 +151,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		}
 		return errTest
 	}
-	if _, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "x", KeepAlive: true}); !errors.Is(err, errTest) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil); !errors.Is(err, errTest) {
 		t.Errorf("start: %v", err)
 	}
 	entries, err := os.ReadDir(h.dir())
@@ -163,9 +163,9 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 func TestStopAllIsOfOneUser(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	first, _, bobs := s.start(New{}), s.exits(s.start(New{}).ID, Exit{}), s.start(New{UserID: "bob"})
+	first, _, bobs := s.start(Intent{}), s.exits(s.start(Intent{}).ID, Exit{}), s.start(Intent{UserID: "bob"})
 	h.clock.advance(time.Second)
-	waits := s.exits(s.start(New{KeepAlive: true}).ID, Exit{})
+	waits := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{})
 	stopped, err := s.StopAll(t.Context(), "alice")
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestStopAllIsOfOneUser(t *testing.T) {
 func TestRemoveStopsFirst(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": "x"}})
+	r := s.start(Intent{KeepAlive: true}, map[string]string{"TOKEN": "x"})
 	if err := os.MkdirAll(h.logDir(r), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestRemoveStopsFirst(t *testing.T) {
 func TestAStopThatFailsIsToldAndTriedAgain(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
+	r := s.start(Intent{KeepAlive: true})
 	s.run.onStop = func(context.Context, Instance, syscall.Signal) error { return errTest }
 	if _, err := s.Stop(t.Context(), "alice", r.ID, "TERM"); !errors.Is(err, errTest) {
 		t.Errorf("stop: %v", err)
@@ -218,7 +218,7 @@ func TestAStopThatFailsIsToldAndTriedAgain(t *testing.T) {
 
 func TestASecondSignalDoesNotWaitForTheGraceOfTheFirst(t *testing.T) {
 	s := newHost(t).serve()
-	r := s.start(New{})
+	r := s.start(Intent{})
 	graceful, killed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	s.run.onStop = func(_ context.Context, i Instance, signal syscall.Signal) error {
@@ -245,7 +245,7 @@ func TestASecondSignalDoesNotWaitForTheGraceOfTheFirst(t *testing.T) {
 
 func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
 	s := newHost(t).serve()
-	r := s.start(New{})
+	r := s.start(Intent{})
 	ctx, hangUp := context.WithCancel(t.Context())
 	s.run.onStop = func(inside context.Context, _ Instance, _ syscall.Signal) error {
 		hangUp()
@@ -264,25 +264,25 @@ func TestLimits(t *testing.T) {
 	}
 	quotas := quota.New(bounds(2, 3))
 	s := h.serve(func(c *Config) { c.Quotas = quotas })
-	ended := s.exits(s.start(New{}).ID, Exit{})
-	s.start(New{})
-	_, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "x"})
+	ended := s.exits(s.start(Intent{}).ID, Exit{})
+	s.start(Intent{})
+	_, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil)
 	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 2 processes, which is the most (quotas.perUser.processes): remove some that have ended`) {
 		t.Errorf("a third: %v", err)
 	}
-	s.start(New{UserID: "bob"})
-	if _, _, err := s.Start(t.Context(), New{UserID: "carol", Command: "x"}); !errdefs.IsResourceExhausted(err) {
+	s.start(Intent{UserID: "bob"})
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "carol", Command: "x"}, quota.Token{}, nil); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("a fourth in all: %v", err)
 	}
 	if got := s.Stats(); got.ByStatus[Running] != 2 || got.ByStatus[Exited] != 1 || got.Restarts != 0 {
 		t.Errorf("%+v", got)
 	}
 	quotas.Use(bounds(2, 4))
-	s.start(New{UserID: "carol"})
+	s.start(Intent{UserID: "carol"})
 	if err := s.Remove(t.Context(), "alice", ended.ID); err != nil {
 		t.Fatal(err)
 	}
-	s.start(New{})
+	s.start(Intent{})
 }
 
 func TestALongNameIsCutBetweenCharacters(t *testing.T) {
@@ -292,7 +292,7 @@ func TestALongNameIsCutBetweenCharacters(t *testing.T) {
 		{strings.Repeat("é", 81), strings.Repeat("é", 80)},
 		{strings.Repeat("日", 79) + "ab", strings.Repeat("日", 79) + "a"},
 	} {
-		r, notices, err := s.Start(t.Context(), New{UserID: "alice", Command: "x", Name: test.name})
+		r, notices, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", Name: test.name}, quota.Token{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestListIsByCreation(t *testing.T) {
 	s := h.serve()
 	var want, got []string
 	for range 5 {
-		want = append(want, s.start(New{}).ID)
+		want = append(want, s.start(Intent{}).ID)
 		h.clock.advance(time.Second)
 	}
 	for _, r := range s.List("alice") {
@@ -321,15 +321,15 @@ func TestListIsByCreation(t *testing.T) {
 func TestShutdownLeavesProcessesAlone(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
-	waits := s.exits(s.start(New{KeepAlive: true}).ID, Exit{})
+	r := s.start(Intent{KeepAlive: true})
+	waits := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{})
 	s.shutdown()
 	if len(h.of(r.ID)) != 1 || len(h.clock.waiting()) != 0 {
 		t.Errorf("running %v, timers %v", h.of(r.ID), h.clock.waiting())
 	}
 	s.Ended(waits.ID)
 	s.Lost()
-	if _, _, err := s.Start(t.Context(), New{UserID: "alice", Command: "x"}); !errdefs.IsUnavailable(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil); !errdefs.IsUnavailable(err) {
 		t.Errorf("start: %v", err)
 	}
 	if _, err := s.Stop(t.Context(), "alice", r.ID, ""); !errdefs.IsUnavailable(err) {
@@ -339,7 +339,7 @@ func TestShutdownLeavesProcessesAlone(t *testing.T) {
 
 func TestProcessesDoNotWaitForEachOther(t *testing.T) {
 	s := newHost(t).serve()
-	slow, other := s.start(New{}), s.start(New{})
+	slow, other := s.start(Intent{}), s.start(Intent{})
 	stopping, goOn := make(chan struct{}), make(chan struct{})
 	s.run.onStop = func(_ context.Context, i Instance, _ syscall.Signal) error {
 		if i.Process == slow.ID {
@@ -354,7 +354,7 @@ func TestProcessesDoNotWaitForEachOther(t *testing.T) {
 	if _, err := s.Stop(t.Context(), "alice", other.ID, ""); err != nil {
 		t.Error(err)
 	}
-	s.start(New{})
+	s.start(Intent{})
 	if r, err := s.Get("alice", slow.ID); err != nil || r.DesiredState != Stopped || r.Status != Running {
 		t.Errorf("meanwhile the other is %+v, %v", r, err)
 	}

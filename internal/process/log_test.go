@@ -383,7 +383,7 @@ func TestFollowWithoutWatches(t *testing.T) {
 func TestALogOfAProcess(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
+	r := s.start(Intent{KeepAlive: true})
 	if err := os.MkdirAll(h.logDir(r), 0o700); err != nil {
 		t.Fatal(err)
 	}

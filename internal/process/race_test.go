@@ -15,7 +15,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	s := h.serve()
 	var ids []string
 	for n := range 6 {
-		ids = append(ids, s.start(New{KeepAlive: n%3 != 0}).ID)
+		ids = append(ids, s.start(Intent{KeepAlive: n%3 != 0}).ID)
 	}
 	var work sync.WaitGroup
 	for n := range 16 {
@@ -77,7 +77,7 @@ func TestStopAgainstExitAgainstTimer(t *testing.T) {
 	for range 50 {
 		h := newHost(t)
 		s := h.serve()
-		r := s.start(New{KeepAlive: true})
+		r := s.start(Intent{KeepAlive: true})
 		var work sync.WaitGroup
 		work.Go(func() {
 			for _, container := range h.of(r.ID) {

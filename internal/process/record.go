@@ -18,16 +18,14 @@ const (
 	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
 )
 
-// Record is all that is known of a process. It is a value: whoever gets one must not change what its
-// maps, slices and pointers lead to. Times are UTC; a zero one has not come yet.
-type Record struct {
-	ID        string `json:"id"`
-	UserID    string `json:"userId"`
+// Intent is a process that a caller asks for. What is said of no field is not looked at: it is kept for the Runner,
+// and the caller must not change what it leads to.
+type Intent struct {
+	UserID    string `json:"userId"` // must be set
 	SandboxID string `json:"sandboxId,omitempty"`
-	// Token is the name of that by which it was asked for; empty for a caller at the socket.
-	Token string `json:"token,omitempty"`
-	Name  string `json:"name"`
-	// Command is a shell command line, Argv a program with its arguments: one of them is set.
+	// Name is for people; one longer than MaxName characters is cut.
+	Name string `json:"name"`
+	// Command is a shell command line, Argv a program with its arguments: one of them must be set.
 	Command         string            `json:"command,omitempty"`
 	Argv            []string          `json:"argv,omitempty"`
 	Login           bool              `json:"login,omitempty"`
@@ -40,12 +38,23 @@ type Record struct {
 	Restrictions
 	Egress    Egress `json:"egress"`
 	KeepAlive bool   `json:"keepAlive"`
+	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
+	Ready *Ready `json:"ready,omitempty"`
+	// Expose lists ports inside that programs of the host may reach.
+	Expose []Port `json:"expose,omitempty"`
+}
+
+// Record is all that is known of a process. It is a value: whoever gets one must not change what its
+// maps, slices and pointers lead to. Times are UTC; a zero one has not come yet.
+type Record struct {
+	ID string `json:"id"`
+	Intent
+	// Token is the name of that by which it was asked for; empty for a caller at the socket.
+	Token string `json:"token,omitempty"`
 	// HasSecrets says that it was given secrets and needs them for every start.
 	HasSecrets bool `json:"hasSecrets,omitempty"`
-	// Ready is nil when nobody asks whether it is. Readiness is told with one that runs, and not kept.
-	Ready     *Ready    `json:"ready,omitempty"`
+	// Readiness is told with one that runs, and not kept.
 	Readiness Readiness `json:"-"`
-	Expose    []Port    `json:"expose,omitempty"`
 	LogPath   string    `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`

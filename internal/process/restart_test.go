@@ -13,7 +13,7 @@ import (
 func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
+	r := s.start(Intent{KeepAlive: true})
 	restarts := 0
 	crash := func(after, wait time.Duration) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
 func TestAStartThatFailsLaterIsTriedAgain(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
+	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
 	s.run.onStart = func(Record) error { return errTest }
 	s.pass(2 * time.Second)
 	says(t, s.get(r.ID), "running/exited exit 1, restarts 1, waits 4000ms, it cannot be started again: the engine is away")
@@ -58,7 +58,7 @@ func TestAStartThatFailsLaterIsTriedAgain(t *testing.T) {
 func TestAContainerThatCannotBeRemovedIsRemovedBeforeTheNextStart(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
+	r := s.start(Intent{KeepAlive: true})
 	s.run.onRemove = func(Instance) error { return errTest }
 	s.exits(r.ID, Exit{Code: 1})
 	s.pass(2 * time.Second)
@@ -71,7 +71,7 @@ func TestAContainerThatCannotBeRemovedIsRemovedBeforeTheNextStart(t *testing.T) 
 func TestStopEndsTheWait(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
+	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
 	r, err := s.Stop(t.Context(), "alice", r.ID, "")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestStopEndsTheWait(t *testing.T) {
 func TestATimerThatFiredLosesAgainstAStop(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 1})
+	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
 	p := s.processes[r.ID]
 	if err := p.take(t.Context()); err != nil {
 		t.Fatal(err)
@@ -105,8 +105,8 @@ func TestSecretsOutliveTheServiceAndAreNowhereInClear(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	const secret = "hunter2-hunter2"
-	r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": secret}})
-	s.start(New{Secrets: map[string]string{"TOKEN": secret}})
+	r := s.start(Intent{KeepAlive: true}, map[string]string{"TOKEN": secret})
+	s.start(Intent{}, map[string]string{"TOKEN": secret})
 	nowhere := func() {
 		t.Helper()
 		err := filepath.WalkDir(h.root, func(name string, entry os.DirEntry, err error) error {
@@ -157,7 +157,7 @@ func TestWithoutItsSecretsAProcessIsNotStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			s := h.serve()
-			r := s.start(New{KeepAlive: true, Secrets: map[string]string{"TOKEN": "x"}})
+			r := s.start(Intent{KeepAlive: true}, map[string]string{"TOKEN": "x"})
 			if err := test.spoil(h.dir(), r.ID); err != nil {
 				t.Fatal(err)
 			}

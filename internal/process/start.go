@@ -11,44 +11,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// New is a process that a caller asks for. What is said of no field is not looked at: it is kept for the
-// Runner, and the caller must not change what it leads to.
-type New struct {
-	UserID    string // must be set
-	SandboxID string
-	// Token is that by which it is asked for.
-	Token quota.Token
-	// Name is for people; one longer than MaxName characters is cut.
-	Name string
-	// Command is a shell command line, Argv a program with its arguments: one of them must be set.
-	Command         string
-	Argv            []string
-	Login           bool
-	Cwd, Home       string
-	Env             map[string]string
-	Grants          []string
-	AllowedDomains  []string
-	PackageManagers []string
-	Restrictions
-	Egress    Egress
-	KeepAlive bool
-	// Secrets are given to the Runner at each start. The manager keeps them sealed, and only where there
-	// may be another start.
-	Secrets map[string]string
-	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
-	Ready *Ready
-	// Expose lists ports inside that programs of the host may reach.
-	Expose []Port
-}
-
 // MaxName is how many characters a process's name has at most.
 const MaxName = 80
 
-// Start makes a process and starts it. It blocks until the command runs. The notices say what was
-// changed of what was asked for. After an error there is no such process; errdefs.ErrResourceExhausted
-// says that there are too many.
-func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string, _ error) {
-	r, notices, err := n.record()
+// Start makes a process and starts it. It blocks until the command runs. token is that by which it is asked for. The
+// secrets are given to the Runner at each start; the manager keeps them sealed, and only where there may be another
+// start. The notices say what was changed of what was asked for. After an error there is no such process;
+// errdefs.ErrResourceExhausted says that there are too many.
+func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string) (_ Record, notices []string, _ error) {
+	n, notices, err := n.checked()
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -60,16 +31,19 @@ func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string,
 		return Record{}, nil, err
 	}
 	defer leave()
-	r.CreatedAt = m.now()
-	r.UpdatedAt = r.CreatedAt
-	p, err := m.admit(r, quota.Account{User: n.UserID, Token: n.Token})
+	now := m.now()
+	r := Record{
+		ID: "p-" + strings.ToLower(rand.Text()[:12]), Intent: n, Token: token.Name, HasSecrets: len(secrets) > 0,
+		DesiredState: Running, Status: Stopped, CreatedAt: now, UpdatedAt: now,
+	}
+	p, err := m.admit(r, quota.Account{User: n.UserID, Token: token})
 	if err != nil {
 		return Record{}, nil, err
 	}
 	defer p.give()
 	err = m.expose(p)
 	if err == nil {
-		err = m.begin(ctx, p, n.Secrets)
+		err = m.begin(ctx, p, secrets)
 	}
 	if err != nil {
 		m.forget(p)
@@ -79,39 +53,31 @@ func (m *Manager) Start(ctx context.Context, n New) (_ Record, notices []string,
 	return p.record, notices, nil
 }
 
-// record is the intent, or what is wrong with the request.
-func (n New) record() (r Record, notices []string, _ error) {
+// checked returns the intent as it is kept, or what is wrong with it.
+func (n Intent) checked() (_ Intent, notices []string, _ error) {
 	switch {
 	case n.UserID == "":
-		return r, nil, errs.Invalid("userId is empty")
+		return n, nil, errs.Invalid("userId is empty")
 	case n.Command != "" && len(n.Argv) > 0:
-		return r, nil, errs.Invalid("command and argv exclude each other")
+		return n, nil, errs.Invalid("command and argv exclude each other")
 	case len(n.Argv) > 0 && n.Argv[0] == "":
-		return r, nil, errs.Invalid("argv[0] is empty: it must be a program")
+		return n, nil, errs.Invalid("argv[0] is empty: it must be a program")
 	case len(n.Argv) == 0 && strings.TrimSpace(n.Command) == "":
-		return r, nil, errs.Invalid("command is empty")
+		return n, nil, errs.Invalid("command is empty")
 	}
-	var ready *Ready
 	if n.Ready != nil {
-		checked, err := n.Ready.checked()
+		ready, err := n.Ready.checked()
 		if err != nil {
-			return r, nil, err
+			return n, nil, err
 		}
-		ready = &checked
+		n.Ready = &ready
 	}
-	name := n.Name
-	if letters := []rune(name); len(letters) > MaxName {
-		name = string(letters[:MaxName])
-		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), MaxName, name))
+	if letters := []rune(n.Name); len(letters) > MaxName {
+		n.Name = string(letters[:MaxName])
+		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), MaxName, n.Name))
 	}
-	return Record{
-		ID:     "p-" + strings.ToLower(rand.Text()[:12]),
-		UserID: n.UserID, SandboxID: n.SandboxID, Token: n.Token.Name, Name: name,
-		Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Home: n.Home, Env: n.Env,
-		Grants: append([]string{}, n.Grants...), AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Egress: n.Egress,
-		KeepAlive: n.KeepAlive, HasSecrets: len(n.Secrets) > 0, Ready: ready, Expose: n.Expose,
-		DesiredState: Running, Status: Stopped,
-	}, notices, nil
+	n.Grants = append([]string{}, n.Grants...)
+	return n, notices, nil
 }
 
 // admit makes room for a process. The caller has its turn.

@@ -9,21 +9,23 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r, _, err := s.Start(t.Context(), New{
+	r, _, err := s.Start(t.Context(), Intent{
 		UserID: "alice", SandboxID: "box", Name: "x", Argv: []string{"a", "b c"}, Login: true, Cwd: "/home", Home: "/home/x",
 		Env: map[string]string{"A": "b"}, Grants: []string{"@network"}, AllowedDomains: []string{"example.org"},
 		PackageManagers: []string{"go"}, Restrictions: Restrictions{DenyRead: []string{"/home/a"}, DenyWrite: []string{"/home/b"}, DeniedDomains: []string{"a.example.org"}},
 		Egress: Egress{"isolated", []string{"example.org"}, []string{"a.example.org"}}, KeepAlive: true,
-	})
+	}, quota.Token{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	crashed := s.exits(s.start(New{KeepAlive: true}).ID, Exit{Code: 4, Lost: 9})
+	crashed := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 4, Lost: 9})
 	s.shutdown()
 	s = h.open()
 	for _, want := range []Record{r, crashed} {
@@ -36,7 +38,7 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 func TestADamagedRecordIsSetAsideAndTheOthersLoad(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	good, bad := s.start(New{}), s.start(New{KeepAlive: true})
+	good, bad := s.start(Intent{}), s.start(Intent{KeepAlive: true})
 	s.shutdown()
 	name := filepath.Join(h.dir(), bad.ID, recordFile)
 	whole, err := os.ReadFile(name)
@@ -75,7 +77,7 @@ func TestADamagedRecordIsSetAsideAndTheOthersLoad(t *testing.T) {
 }
 
 func TestRecordsThatSayTooMuch(t *testing.T) {
-	good := Record{ID: "p-aaaaaaaaaaaa", UserID: "alice", Command: "x", DesiredState: Running, Status: Exited, CreatedAt: monday}
+	good := Record{ID: "p-aaaaaaaaaaaa", Intent: Intent{UserID: "alice", Command: "x"}, DesiredState: Running, Status: Exited, CreatedAt: monday}
 	for want, change := range map[string]func(*Record){
 		"":                    func(*Record) {},
 		`about "p-b"`:         func(r *Record) { r.ID = "p-b" },
@@ -116,7 +118,7 @@ func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
 	h := newHost(t)
 	h.ports = freePort(t)
 	s := h.serve()
-	p := s.start(New{KeepAlive: true, Expose: []Port{{Port: 8080}}})
+	p := s.start(Intent{KeepAlive: true, Expose: []Port{{Port: 8080}}})
 	s.shutdown()
 	name := filepath.Join(h.dir(), p.ID, recordFile)
 	text, err := os.ReadFile(name)
@@ -160,7 +162,7 @@ func TestWhatACrashLeftIsSweptAway(t *testing.T) {
 func TestADiskThatTakesNothing(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
-	r := s.start(New{KeepAlive: true})
+	r := s.start(Intent{KeepAlive: true})
 	// A directory in the way of the file.
 	block := filepath.Join(h.dir(), r.ID, recordFile)
 	if err := errors.Join(os.Remove(block), os.MkdirAll(filepath.Join(block, "x"), 0o700)); err != nil {

@@ -24,7 +24,7 @@ type ProcessRequest struct {
 	Env, Secrets map[string]string
 	// KeepAlive starts it again whenever it ends by itself.
 	KeepAlive bool
-	// Ready and Expose are as in process.New.
+	// Ready and Expose are as in process.Intent.
 	Ready  *process.Ready
 	Expose []process.Port
 }
@@ -52,12 +52,12 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 	if grants == nil {
 		grants = []string{}
 	}
-	return s.processes.Start(ctx, process.New{
-		UserID: c.User.id, SandboxID: c.ID.String(), Token: s.token, Name: r.Name,
-		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env, Secrets: r.Secrets,
+	return s.processes.Start(ctx, process.Intent{
+		UserID: c.User.id, SandboxID: c.ID.String(), Name: r.Name,
+		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env,
 		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
 		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,
-	})
+	}, s.token, r.Secrets)
 }
 
 // Processes lists those of the sandbox's user, by their creation.

@@ -55,7 +55,9 @@ func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.Po
 // it; what is there already leads nowhere.
 func TestRunnerLaysTheLaunch(t *testing.T) {
 	service := newService(t, nil, "/home")
-	p := process.Record{ID: "p-aaaaaaaaaaaa", UserID: "alice", SandboxID: "agent", Command: "echo hi", Cwd: "/home", Home: "/tmp", Grants: []string{}, Env: map[string]string{"A": "1"}}
+	p := process.Record{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{
+		UserID: "alice", SandboxID: "agent", Command: "echo hi", Cwd: "/home", Home: "/tmp", Grants: []string{}, Env: map[string]string{"A": "1"},
+	}}
 	var text []byte
 	fake := &fakeProcesses{start: func(s dockerexec.Spec) (err error) {
 		if s.Process.ID != p.ID {
