@@ -10,16 +10,16 @@ import (
 // admit waits for the turn of a container that is to be made, and takes its place: where there are too many, one
 // that is idle makes room. The error is a *quota.Exceeded, or why nobody waits for the container any more. The
 // turn lasts until done is called.
-func (e *Executor) admit(w *warm) (done func(), err error) {
-	account := quota.Account{User: w.spec.User, Token: w.token}
-	done, err = e.cfg.Quotas.Turn(w.wanted, account)
+func (e *Executor) admit(c *container) (done func(), err error) {
+	account := quota.Account{User: c.spec.User, Token: c.token}
+	done, err = e.cfg.Quotas.Turn(c.wanted, account)
 	if err != nil {
 		return nil, err
 	}
-	if w.give, err = e.place(w.wanted, account); err == nil {
+	if c.give, err = e.place(c.wanted, account); err == nil {
 		e.mu.Lock()
-		err = context.Cause(w.wanted)
-		w.begun = err == nil
+		err = context.Cause(c.wanted)
+		c.begun = err == nil
 		e.mu.Unlock()
 	}
 	if err != nil {
@@ -52,13 +52,13 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 
 // makeRoom returns a container that is being removed and for which nobody else waits: one that leaves anyway, or
 // else the one that was idle for longest among those that the bound is about. Nil says that all are in use.
-func (e *Executor) makeRoom(full *quota.Exceeded) *warm {
+func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	e.mu.Lock()
-	for w := range e.leaving {
-		if w.begun && !w.claimed && w.counts(full) {
-			w.claimed = true
+	for c := range e.leaving {
+		if c.begun && !c.claimed && c.counts(full) {
+			c.claimed = true
 			e.mu.Unlock()
-			return w
+			return c
 		}
 	}
 	oldest := e.idlest(full)
@@ -77,43 +77,43 @@ func (e *Executor) makeRoom(full *quota.Exceeded) *warm {
 
 // idlest is the container that was idle for longest. Where it is about the total, it is one of whoever has most.
 // e.mu is held.
-func (e *Executor) idlest(full *quota.Exceeded) (oldest *warm) {
+func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 	has := map[string]int{}
-	for _, w := range e.containers {
+	for _, c := range e.containers {
 		if full.Scope == quota.Total {
-			has[w.spec.User]++
+			has[c.spec.User]++
 		}
 	}
-	for _, w := range e.containers {
-		if !w.isReady() || w.users > 0 || !w.counts(full) {
+	for _, c := range e.containers {
+		if !c.isReady() || c.users > 0 || !c.counts(full) {
 			continue
 		}
-		if oldest == nil || has[w.spec.User] > has[oldest.spec.User] ||
-			has[w.spec.User] == has[oldest.spec.User] && w.lastUsed.Before(oldest.lastUsed) {
-			oldest = w
+		if oldest == nil || has[c.spec.User] > has[oldest.spec.User] ||
+			has[c.spec.User] == has[oldest.spec.User] && c.lastUsed.Before(oldest.lastUsed) {
+			oldest = c
 		}
 	}
 	return oldest
 }
 
 // counts reports whether a container is one of those that a bound is about.
-func (w *warm) counts(full *quota.Exceeded) bool {
+func (c *container) counts(full *quota.Exceeded) bool {
 	switch full.Scope {
 	case quota.User:
-		return w.spec.User == full.Name
+		return c.spec.User == full.Name
 	case quota.OfToken:
-		return w.token.Name == full.Name
+		return c.token.Name == full.Name
 	}
 	return true
 }
 
 // left says that nothing is left of a container that was taken out of the map.
-func (e *Executor) left(w *warm) {
+func (e *Executor) left(c *container) {
 	e.mu.Lock()
-	delete(e.leaving, w)
+	delete(e.leaving, c)
 	e.mu.Unlock()
-	if w.give != nil {
-		w.give()
+	if c.give != nil {
+		c.give()
 	}
-	close(w.gone)
+	close(c.gone)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // stand is an executor with containers that nobody has made.
-func stand(t *testing.T, quotas *quota.Ledger, list ...*warm) *Executor {
+func stand(t *testing.T, quotas *quota.Ledger, list ...*container) *Executor {
 	t.Helper()
 	e := New(fakeEngine(t, map[string]any{}), Config{Instance: "test", Quotas: quotas, Mounts: &preparerLog{}, Log: zerolog.Nop()})
 	t.Cleanup(func() {
@@ -32,23 +32,23 @@ func stand(t *testing.T, quotas *quota.Ledger, list ...*warm) *Executor {
 	return e
 }
 
-func of(user, token string, users int) *warm {
-	return &warm{spec: Spec{User: user}, token: quota.Token{Name: token, Some: true}, users: users}
+func of(user, token string, users int) *container {
+	return &container{spec: Spec{User: user}, token: quota.Token{Name: token, Some: true}, users: users}
 }
 
 func TestWhoMakesRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		limits quota.Limits
-		list   []*warm
+		list   []*container
 		want   int // the index of which
 	}{
 		{"its user's, idle for longest", quota.Limits{PerUser: quota.Bounds{Containers: 3}},
-			[]*warm{of("bob", "t", 0), of("alice", "t", 1), of("alice", "u", 0), of("alice", "t", 0)}, 2},
+			[]*container{of("bob", "t", 0), of("alice", "t", 1), of("alice", "u", 0), of("alice", "t", 0)}, 2},
 		{"its token's, idle for longest", quota.Limits{PerToken: quota.Bounds{Containers: 3}},
-			[]*warm{of("alice", "u", 0), of("alice", "t", 1), of("bob", "t", 0), of("alice", "t", 0)}, 2},
+			[]*container{of("alice", "u", 0), of("alice", "t", 1), of("bob", "t", 0), of("alice", "t", 0)}, 2},
 		{"that of whoever has most", quota.Limits{Total: quota.Bounds{Containers: 5}},
-			[]*warm{of("alice", "t", 0), of("alice", "t", 0), of("bob", "v", 1), of("bob", "v", 0), of("bob", "v", 0)}, 3},
+			[]*container{of("alice", "t", 0), of("alice", "t", 0), of("bob", "v", 1), of("bob", "v", 0), of("bob", "v", 0)}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			list := tt.list

@@ -9,7 +9,7 @@ import "slices"
 const adoptionsAtOnce = 4
 
 // adopt queues containers that were found, each in the map of its kind already.
-func (e *Executor) adopt(found []*warm) {
+func (e *Executor) adopt(found []*container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, found...)
@@ -19,16 +19,16 @@ func (e *Executor) adopt(found []*warm) {
 // adoptNext takes over as many as may be at a time; e.mu is held.
 func (e *Executor) adoptNext() {
 	for len(e.queue) > 0 && (e.adopting < adoptionsAtOnce || e.closed) {
-		w := e.queue[0]
+		c := e.queue[0]
 		e.queue = e.queue[1:]
 		if e.closed { // the next service's, then
-			w.err = errStopping
-			e.work.Go(func() { e.giveUp(w) })
+			c.err = errStopping
+			e.work.Go(func() { e.giveUp(c) })
 			continue
 		}
 		e.adopting++
 		e.work.Go(func() {
-			e.takeOver(w)
+			e.takeOver(c)
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.adopting--
@@ -38,32 +38,32 @@ func (e *Executor) adoptNext() {
 }
 
 // hasten takes a container over now if it queues; e.mu is held.
-func (e *Executor) hasten(w *warm) {
-	if i := slices.Index(e.queue, w); i >= 0 {
+func (e *Executor) hasten(c *container) {
+	if i := slices.Index(e.queue, c); i >= 0 {
 		e.queue = slices.Delete(e.queue, i, i+1)
-		e.work.Go(func() { e.takeOver(w) })
+		e.work.Go(func() { e.takeOver(c) })
 	}
 }
 
-func (e *Executor) takeOver(w *warm) {
-	if w.paused {
-		e.wake(w)
+func (e *Executor) takeOver(c *container) {
+	if c.paused {
+		e.wake(c)
 	}
-	if w.spec.Process.ID != "" {
-		e.rebind(w)
+	if c.spec.Process.ID != "" {
+		e.rebind(c)
 	} else {
-		e.prepare(w, &e.cfg.Log)
+		e.prepare(c, &e.cfg.Log)
 	}
 }
 
 // wake lets a container go on that was paused when an earlier service ended.
-func (e *Executor) wake(w *warm) {
-	done, err := e.pauses.use(e.ctx, w.id)
+func (e *Executor) wake(c *container) {
+	done, err := e.pauses.use(e.ctx, c.id)
 	if err != nil {
 		return
 	}
 	defer done()
-	if err := unpause(e.ctx, e.docker, w.id); err != nil {
-		e.cfg.Log.Warn().Err(err).Str("container", w.spec.ContainerName()).Msg("taking over a container")
+	if err := unpause(e.ctx, e.docker, c.id); err != nil {
+		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("taking over a container")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
@@ -47,7 +47,7 @@ func (b Belonging) String() string { return b.Kind + " " + b.Name }
 // Belongings are all that the engine has of services of ours, in the order in which they can be removed.
 func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error) {
 	marked := filters.NewArgs(filters.Arg("label", labelInstance))
-	containers, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: marked})
+	containers, err := docker.ContainerList(ctx, containertypes.ListOptions{All: true, Filters: marked})
 	if err != nil {
 		return nil, dockerd.Explain(docker, err)
 	}

@@ -10,8 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/docker/docker/api/types"
+
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // execConn is the agent's stdin and stdout as one connection: what Docker's attach stream carries

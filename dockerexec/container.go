@@ -10,41 +10,44 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // creationLimit bounds making a container, from the first question to the agent's greeting.
 const creationLimit = 2 * time.Minute
 
-// establish sets w's id, spool and session. After an error nothing is left of the container, but at Shutdown; the error is errLost
+// establish sets c's id, spool and session. After an error nothing is left of the container, but at Shutdown; the error is errLost
 // where the container has ended by itself or by somebody's hand.
-func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
-	adopted := w.id != ""
+func (e *Executor) establish(ctx context.Context, c *container) (err error) {
+	adopted := c.id != ""
 	defer func() {
 		if err != nil && (!adopted || e.ctx.Err() == nil) { // else it is the next service's
-			err = errors.Join(err, e.removeWarm(w))
+			err = errors.Join(err, e.dispose(c))
 		}
 	}()
-	if !w.isPrepared && w.prepareErr == nil {
-		w.prepared, w.prepareErr = e.cfg.Mounts.Prepare(w.spec)
-		w.isPrepared = w.prepareErr == nil
+	if !c.isPrepared && c.prepareErr == nil {
+		c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
+		c.isPrepared = c.prepareErr == nil
 	}
-	if w.prepareErr != nil {
-		return w.prepareErr
+	if c.prepareErr != nil {
+		return c.prepareErr
 	}
-	if w.id == "" {
-		if err := e.start(ctx, w); err != nil {
+	if c.id == "" {
+		if err := e.start(ctx, c); err != nil {
 			return err
 		}
 	}
-	attending := e.attend(ctx, w)
-	done, err := e.pauses.use(attending, w.id)
+	attending := e.attend(ctx, c)
+	done, err := e.pauses.use(attending, c.id)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := e.connect(attending, w); err != nil {
+	if err := e.connect(attending, c); err != nil {
 		// Of one that was found, the agent of the service before may not have ended yet, which ends all that begins.
-		if adopted || e.isLost(attending, w) {
+		if adopted || e.isLost(attending, c) {
 			return fmt.Errorf("%w (%v)", errLost, err)
 		}
 		return err
@@ -53,21 +56,21 @@ func (e *Executor) establish(ctx context.Context, w *warm) (err error) {
 }
 
 // connect opens the way and the session of a container that runs.
-func (e *Executor) connect(ctx context.Context, w *warm) error {
-	if err := e.bind(ctx, w); err != nil {
+func (e *Executor) connect(ctx context.Context, c *container) error {
+	if err := e.bind(ctx, c); err != nil {
 		return err
 	}
-	spool, err := openSpool(w.spool)
+	spool, err := openSpool(c.spool)
 	if err != nil {
 		return err
 	}
-	sess, err := openSession(ctx, e.docker, w.id, spool)
+	sess, err := openSession(ctx, e.docker, c.id, spool)
 	if err != nil {
 		spool.close()
 		return err
 	}
-	w.sess = sess
-	if err := e.verify(w, func(argv []string) ([]string, error) { return witness(ctx, sess, argv) }); err != nil {
+	c.sess = sess
+	if err := e.verify(c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
 		sess.close()
 		spool.close()
 		return err
@@ -76,17 +79,17 @@ func (e *Executor) connect(ctx context.Context, w *warm) error {
 }
 
 // start makes the container and starts it.
-func (e *Executor) start(ctx context.Context, w *warm) error {
+func (e *Executor) start(ctx context.Context, c *container) error {
 	for try := 1; ; try++ {
-		connection, err := e.join(ctx, w)
+		connection, err := e.join(ctx, c)
 		if err != nil {
 			return err
 		}
-		mounts, err := e.create(ctx, w, connection)
+		mounts, err := e.create(ctx, c, connection)
 		if err != nil {
 			return err
 		}
-		err = e.startUndisturbed(ctx, w, mounts)
+		err = e.startUndisturbed(ctx, c, mounts)
 		if err == nil {
 			return nil
 		}
@@ -97,11 +100,11 @@ func (e *Executor) start(ctx context.Context, w *warm) error {
 		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
 			return err
 		}
-		if err := e.remove(w.id, w.spool); err != nil {
+		if err := e.remove(c.id, c.spool); err != nil {
 			return err
 		}
-		e.leave(w)
-		w.id = ""
+		e.leave(c)
+		c.id = ""
 	}
 }
 
@@ -110,22 +113,22 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. A name that is taken by one of ours belongs to a
 // container that was given up, so that one has to go first.
-func (e *Executor) create(ctx context.Context, w *warm, connection *network.NetworkingConfig) ([]mount.Mount, error) {
-	if err := w.spec.makeMasks(); err != nil {
+func (e *Executor) create(ctx context.Context, c *container, connection *network.NetworkingConfig) ([]mount.Mount, error) {
+	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
 	spool := ""
-	if w.spec.Process.ID == "" {
+	if c.spec.Process.ID == "" {
 		var err error
-		if spool, err = makeSpool(w.spec); err != nil {
+		if spool, err = makeSpool(c.spec); err != nil {
 			return nil, err
 		}
 	}
-	name, host := w.spec.ContainerName(), w.spec.hostConfig(spool, w.prepared, e.wiring(w))
+	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
 	for {
-		created, err := e.docker.ContainerCreate(ctx, w.spec.containerConfig(), host, connection, nil, name)
+		created, err := e.docker.ContainerCreate(ctx, c.spec.containerConfig(), host, connection, nil, name)
 		if err == nil {
-			w.id, w.spool = created.ID, spool
+			c.id, c.spool = created.ID, spool
 			return host.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {
@@ -154,20 +157,76 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// removeWarm takes a container away with all that it had on the host. It is called once for each.
-func (e *Executor) removeWarm(w *warm) error {
+// dispose takes a container away with all that it had on the host. It is called once for each.
+func (e *Executor) dispose(c *container) error {
 	e.mu.Lock()
-	e.attended(w)
+	e.attended(c)
 	e.mu.Unlock()
 	var faults []error
-	if w.id != "" {
-		faults = append(faults, e.remove(w.id, w.spool))
+	if c.id != "" {
+		faults = append(faults, e.remove(c.id, c.spool))
 	}
-	e.leave(w)
-	if w.isPrepared {
-		e.cfg.Mounts.Release(w.spec)
+	e.leave(c)
+	if c.isPrepared {
+		e.cfg.Mounts.Release(c.spec)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
-	return errors.Join(append(faults, e.removeTmp(ctx, w.spec.tmpName()))...)
+	return errors.Join(append(faults, e.removeTmp(ctx, c.spec.tmpName()))...)
+}
+
+// make makes a container when its turn has come.
+func (e *Executor) make(c *container, log *zerolog.Logger) {
+	done, err := e.admit(c)
+	if err != nil {
+		c.err = fmt.Errorf("cannot prepare a container for user %q: %w", c.spec.User, err)
+		e.giveUp(c)
+		return
+	}
+	defer done()
+	e.prepare(c, log)
+}
+
+// giveUp tells those who wait for a container that it has come to nothing: c.err says why.
+func (e *Executor) giveUp(c *container) {
+	e.mu.Lock()
+	e.drop(c)
+	e.mu.Unlock()
+	c.unwanted(nil)
+	close(c.ready)
+	e.left(c)
+}
+
+// prepare makes a container or, when c.id is set, takes one over, and opens the agent's session. log is that of
+// the call for which it does.
+func (e *Executor) prepare(c *container, log *zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
+	defer cancel()
+	start := time.Now()
+	adopted := c.id != ""
+	err := e.establish(ctx, c)
+	if err != nil {
+		log.Error().Err(err).Str("container", c.spec.ContainerName()).Msg("container failed")
+		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
+		if errors.Is(err, errLost) {
+			c.err = lostError{c.err}
+		}
+		e.giveUp(c)
+		return
+	}
+	e.mu.Lock()
+	e.attended(c)
+	close(c.ready) // from here on it is ended's to give it up
+	e.mu.Unlock()
+	if c.lost {
+		c.sess.close()
+	}
+	e.work.Go(func() {
+		<-c.sess.broken()
+		c.sess.spool.close()
+		e.forget(c)
+	})
+	log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
+		Str("runtime", c.spec.Runtime()).Bool("adopted", adopted).
+		Dur("took", time.Since(start)).Msg("container ready")
 }

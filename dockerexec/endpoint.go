@@ -20,47 +20,47 @@ type Endpoint struct {
 }
 
 // join registers a container to be and says how it is connected; nil for one without a network.
-func (e *Executor) join(ctx context.Context, w *warm) (*network.NetworkingConfig, error) {
-	profile := w.spec.Egress.Profile
+func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingConfig, error) {
+	profile := c.spec.Egress.Profile
 	if profile == "" {
 		return nil, nil
 	}
-	n, err := e.network(ctx, w.spec.Platform.Network, profile, nil)
+	n, err := e.network(ctx, c.spec.Platform.Network, profile, nil)
 	if err != nil {
 		return nil, err
 	}
-	addr, err := e.cfg.Networks.Add(w.spec)
+	addr, err := e.cfg.Networks.Add(c.spec)
 	if err != nil {
 		return nil, err
 	}
-	w.addr, w.gateway = addr, n.Gateway
+	c.addr, c.gateway = addr, n.Gateway
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		n.Name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.String()}},
 	}}, nil
 }
 
-func (e *Executor) wiring(w *warm) wiring {
-	p := w.spec.Egress.Profile
+func (e *Executor) wiring(c *container) wiring {
+	p := c.spec.Egress.Profile
 	if p == "" {
 		return wiring{}
 	}
-	return wiring{network: w.spec.Platform.Network + "-" + p, gateway: w.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
+	return wiring{network: c.spec.Platform.Network + "-" + p, gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
 }
 
 // leave gives the address back.
-func (e *Executor) leave(w *warm) {
-	if w.addr.IsValid() {
-		e.cfg.Networks.Remove(w.spec.Egress.Profile, w.addr)
-		w.addr = netip.Addr{}
+func (e *Executor) leave(c *container) {
+	if c.addr.IsValid() {
+		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.addr)
+		c.addr = netip.Addr{}
 	}
 }
 
 // bind opens the way of a container that has started.
-func (e *Executor) bind(ctx context.Context, w *warm) error {
-	if w.spec.Egress.Profile == "" {
+func (e *Executor) bind(ctx context.Context, c *container) error {
+	if c.spec.Egress.Profile == "" {
 		return nil
 	}
-	endpoint, err := e.endpoint(ctx, w)
+	endpoint, err := e.endpoint(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -68,12 +68,12 @@ func (e *Executor) bind(ctx context.Context, w *warm) error {
 }
 
 // endpoint asks the engine how a container is connected.
-func (e *Executor) endpoint(ctx context.Context, w *warm) (Endpoint, error) {
-	found, err := e.docker.ContainerInspect(ctx, w.id)
+func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
+	found, err := e.docker.ContainerInspect(ctx, c.id)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
 	}
-	name := w.spec.Platform.Network + "-" + w.spec.Egress.Profile
+	name := c.spec.Platform.Network + "-" + c.spec.Egress.Profile
 	end := found.NetworkSettings.Networks[name]
 	if end == nil || len(found.NetworkSettings.Networks) != 1 {
 		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
@@ -86,25 +86,25 @@ func (e *Executor) endpoint(ctx context.Context, w *warm) (Endpoint, error) {
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
 	}
-	return Endpoint{Spec: w.spec, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+	return Endpoint{Spec: c.spec, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
 }
 
 // readmit opens the networks of containers that are adopted, which are endpoints there already. What fails
 // is found by bind.
-func (e *Executor) readmit(ctx context.Context, adopted []*warm) {
+func (e *Executor) readmit(ctx context.Context, adopted []*container) {
 	type place struct{ base, profile string }
 	endpoints := map[place][]Endpoint{}
 	var mu sync.Mutex
-	atOnce(adopted, func(w *warm) {
-		if w.spec.Egress.Profile == "" {
+	atOnce(adopted, func(c *container) {
+		if c.spec.Egress.Profile == "" {
 			return
 		}
-		endpoint, err := e.endpoint(ctx, w)
+		endpoint, err := e.endpoint(ctx, c)
 		if err != nil {
 			return
 		}
-		w.addr = endpoint.Addr
-		at := place{w.spec.Platform.Network, w.spec.Egress.Profile}
+		c.addr = endpoint.Addr
+		at := place{c.spec.Platform.Network, c.spec.Egress.Profile}
 		mu.Lock()
 		defer mu.Unlock()
 		endpoints[at] = append(endpoints[at], endpoint)

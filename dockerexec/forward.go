@@ -51,12 +51,12 @@ func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortCo
 
 func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
 	e.mu.Lock()
-	w := e.processes[id]
+	c := e.processes[id]
 	e.mu.Unlock()
-	if w == nil {
+	if c == nil {
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
-	mux, err := w.ports.open(ctx, func() (mux *yamux.Session, err error) {
+	mux, err := c.ports.open(ctx, func() (mux *yamux.Session, err error) {
 		done, err := e.pauses.use(e.ctx, id)
 		if err != nil {
 			return nil, err

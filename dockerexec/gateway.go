@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -106,23 +106,23 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	pids := int64(gatewayPids)
 	labels := e.owner().labels()
 	labels[labelGateway] = g.likeness()
-	made, err := e.docker.ContainerCreate(ctx, &container.Config{
+	made, err := e.docker.ContainerCreate(ctx, &containertypes.Config{
 		Image: platform.ImageID, Hostname: "gateway", User: "0:0", WorkingDir: "/",
 		Entrypoint: append([]string{gatewayPath}, g.Arguments...), Cmd: []string{},
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
 		Labels:      labels,
-	}, &container.HostConfig{
+	}, &containertypes.HostConfig{
 		Runtime:        gatewayRuntime,
 		NetworkMode:    "none",
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		CapAdd:         []string{"NET_ADMIN", "NET_BIND_SERVICE"}, // of its own namespace
 		SecurityOpt:    []string{"no-new-privileges"},
-		IpcMode:        container.IPCModePrivate,
-		LogConfig:      container.LogConfig{Type: "none"},
-		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		IpcMode:        containertypes.IPCModePrivate,
+		LogConfig:      containertypes.LogConfig{Type: "none"},
+		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
 		Sysctls:        g.Sysctls,
-		Resources:      container.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
+		Resources:      containertypes.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
 		Mounts: []mount.Mount{
 			bind(Mount{Source: program, Target: gatewayPath, ReadOnly: true}),
 			bind(Mount{Source: g.Dir, Target: GatewayDir}),
@@ -131,7 +131,7 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	if err != nil {
 		return "", err
 	}
-	if err := e.docker.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+	if err := e.docker.ContainerStart(ctx, made.ID, containertypes.StartOptions{}); err != nil {
 		return "", errors.Join(err, e.removeContainer(made.ID))
 	}
 	return made.ID, removeOthers(program)
@@ -158,7 +158,7 @@ func (e *Executor) gatewayEnded() {
 }
 
 // considerGateway removes one whose networks have another name now. The others are judged when they are used.
-func (e *Executor) considerGateway(found container.Summary, platform Platform) {
+func (e *Executor) considerGateway(found containertypes.Summary, platform Platform) {
 	for _, name := range found.Names {
 		for profile := range bridgeSuffixes {
 			if name == "/"+platform.Network+"-"+profile+gatewaySuffix {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/rs/zerolog"
 )
 
@@ -39,9 +39,9 @@ func TestFindGateway(t *testing.T) {
 		"not wanted":         {"other", false, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := container.InspectResponse{
-				ContainerJSONBase: &container.ContainerJSONBase{ID: "g1", State: &container.State{Running: true}},
-				Config:            &container.Config{Labels: map[string]string{labelInstance: c.instance, labelGateway: wanted.likeness()}},
+			found := containertypes.InspectResponse{
+				ContainerJSONBase: &containertypes.ContainerJSONBase{ID: "g1", State: &containertypes.State{Running: true}},
+				Config:            &containertypes.Config{Labels: map[string]string{labelInstance: c.instance, labelGateway: wanted.likeness()}},
 			}
 			e := New(fakeEngine(t, map[string]any{"/containers/daycare-isolated-gateway/json": found}),
 				Config{Instance: "test", Networks: gatewayOnly{gateway: wanted, wanted: c.wanted}, Log: zerolog.Nop()})

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/daycare-run/sandbox/internal/agent/creds"
@@ -18,8 +18,8 @@ import (
 const AgentPath = "/.daycare/agent"
 
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
-func (s Spec) containerConfig() *container.Config {
-	return &container.Config{
+func (s Spec) containerConfig() *containertypes.Config {
+	return &containertypes.Config{
 		Image:    s.Platform.ImageID,
 		Hostname: "sandbox",
 		User:     "0:0", // which the agent gives up: package creds
@@ -31,7 +31,7 @@ func (s Spec) containerConfig() *container.Config {
 		Entrypoint:  []string{AgentPath, s.mode()},
 		Cmd:         []string{},
 		StopSignal:  "SIGTERM",
-		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
 		Labels:      s.labels(),
 	}
 }
@@ -99,23 +99,23 @@ func (s Spec) exchange(spoolFile string) mount.Mount {
 // wiring is how a container is connected; empty for one without a network.
 type wiring struct{ network, gateway, resolvConf string }
 
-func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *container.HostConfig {
+func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *containertypes.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
 	drop, add := p.withAgents()
-	host := &container.HostConfig{
+	host := &containertypes.HostConfig{
 		Runtime:        s.Runtime(),
 		NetworkMode:    "none",
 		ReadonlyRootfs: p.ReadOnlyRoot,
 		CapDrop:        drop,
 		CapAdd:         add,
 		SecurityOpt:    p.securityOpt(),
-		IpcMode:        container.IPCModePrivate,
-		CgroupnsMode:   container.CgroupnsModePrivate, // an engine before 20.10 (API 1.41) does not know it
+		IpcMode:        containertypes.IPCModePrivate,
+		CgroupnsMode:   containertypes.CgroupnsModePrivate, // an engine before 20.10 (API 1.41) does not know it
 		ShmSize:        p.Limits.Shm,
-		LogConfig:      container.LogConfig{Type: "none"},
-		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		Resources: container.Resources{
+		LogConfig:      containertypes.LogConfig{Type: "none"},
+		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
+		Resources: containertypes.Resources{
 			NanoCPUs:   p.Limits.NanoCPUs,
 			Memory:     p.Limits.Memory,
 			MemorySwap: p.Limits.Memory, // together with Memory: no swap beyond it
@@ -139,7 +139,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 		}
 	}
 	if net.network != "" {
-		host.NetworkMode = container.NetworkMode(net.network)
+		host.NetworkMode = containertypes.NetworkMode(net.network)
 		// The file is ours, because the engine's names a server of its own, which gVisor does not reach.
 		// DNS is for that server: it must not know the host's resolvers either.
 		host.DNS = []string{net.gateway}
@@ -159,8 +159,8 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 
 // ulimits are those that the engine would otherwise hand down from itself. The number of processes is not one of
 // them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each.
-func ulimits(l Limits) []*container.Ulimit {
-	return []*container.Ulimit{
+func ulimits(l Limits) []*containertypes.Ulimit {
+	return []*containertypes.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: l.OpenFiles, Hard: l.OpenFiles},
 	}

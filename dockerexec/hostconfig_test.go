@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/google/go-cmp/cmp"
 )
 
 // What every container promises, whatever its Spec says.
@@ -27,15 +28,15 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
 			"no network":            host.NetworkMode == "none",
 			"no published port":     len(host.PortBindings) == 0 && !host.PublishAllPorts,
-			"an IPC of its own":     host.IpcMode == container.IPCModePrivate,
+			"an IPC of its own":     host.IpcMode == containertypes.IPCModePrivate,
 			"no PID of the host":    host.PidMode == "",
 			"no user of the host":   host.UsernsMode == "",
 			"no UTS of the host":    host.UTSMode == "",
-			"no cgroup of the host": host.CgroupnsMode == container.CgroupnsModePrivate,
-			"no core files":         slices.ContainsFunc(host.Ulimits, func(u *container.Ulimit) bool { return u.Name == "core" && u.Soft == 0 && u.Hard == 0 }),
+			"no cgroup of the host": host.CgroupnsMode == containertypes.CgroupnsModePrivate,
+			"no core files":         slices.ContainsFunc(host.Ulimits, func(u *containertypes.Ulimit) bool { return u.Name == "core" && u.Soft == 0 && u.Hard == 0 }),
 			"no device":             len(host.Devices)+len(host.DeviceRequests)+len(host.DeviceCgroupRules) == 0,
 			"no volume":             len(host.Binds)+len(host.VolumesFrom) == 0,
-			"no restart":            host.RestartPolicy.Name == container.RestartPolicyDisabled,
+			"no restart":            host.RestartPolicy.Name == containertypes.RestartPolicyDisabled,
 			"no log on the disk":    host.LogConfig.Type == "none",
 			"no annotation":         len(host.Annotations) == 0,
 			"no sysctl":             len(host.Sysctls) == 0,
@@ -61,27 +62,27 @@ func TestHostConfigOfASpec(t *testing.T) {
 	bindOptions := &mount.BindOptions{Propagation: mount.PropagationRPrivate}
 	for _, tt := range []struct {
 		name string
-		got  func(Spec, *container.HostConfig) any
+		got  func(Spec, *containertypes.HostConfig) any
 		want any
 	}{
-		{"runtime", func(_ Spec, h *container.HostConfig) any { return h.Runtime }, "runsc"},
-		{"read-only root", func(_ Spec, h *container.HostConfig) any { return h.ReadonlyRootfs }, true},
-		{"capabilities dropped", func(_ Spec, h *container.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL"}},
-		{"capabilities added", func(_ Spec, h *container.HostConfig) any { return []string(h.CapAdd) },
+		{"runtime", func(_ Spec, h *containertypes.HostConfig) any { return h.Runtime }, "runsc"},
+		{"read-only root", func(_ Spec, h *containertypes.HostConfig) any { return h.ReadonlyRootfs }, true},
+		{"capabilities dropped", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL"}},
+		{"capabilities added", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapAdd) },
 			[]string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}},
-		{"unconfined", func(_ Spec, h *container.HostConfig) any { return h.SecurityOpt },
+		{"unconfined", func(_ Spec, h *containertypes.HostConfig) any { return h.SecurityOpt },
 			[]string{"no-new-privileges", "seccomp=unconfined", "apparmor=unconfined"}},
-		{"CPUs", func(_ Spec, h *container.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
-		{"memory", func(_ Spec, h *container.HostConfig) any { return h.Memory }, int64(16 << 30)},
-		{"no swap beyond memory", func(_ Spec, h *container.HostConfig) any { return h.MemorySwap }, int64(16 << 30)},
-		{"pids", func(_ Spec, h *container.HostConfig) any { return *h.PidsLimit }, int64(1024)},
-		{"descriptors", func(_ Spec, h *container.HostConfig) any { return h.Ulimits[1].Hard }, int64(4096)},
-		{"shm", func(_ Spec, h *container.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
-		{"tmpfs", func(_ Spec, h *container.HostConfig) any { return h.Tmpfs }, map[string]string{
+		{"CPUs", func(_ Spec, h *containertypes.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
+		{"memory", func(_ Spec, h *containertypes.HostConfig) any { return h.Memory }, int64(16 << 30)},
+		{"no swap beyond memory", func(_ Spec, h *containertypes.HostConfig) any { return h.MemorySwap }, int64(16 << 30)},
+		{"pids", func(_ Spec, h *containertypes.HostConfig) any { return *h.PidsLimit }, int64(1024)},
+		{"descriptors", func(_ Spec, h *containertypes.HostConfig) any { return h.Ulimits[1].Hard }, int64(4096)},
+		{"shm", func(_ Spec, h *containertypes.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
+		{"tmpfs", func(_ Spec, h *containertypes.HostConfig) any { return h.Tmpfs }, map[string]string{
 			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
 			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
 		}},
-		{"mounts", func(_ Spec, h *container.HostConfig) any { return h.Mounts }, []mount.Mount{
+		{"mounts", func(_ Spec, h *containertypes.HostConfig) any { return h.Mounts }, []mount.Mount{
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
 			fullSpec().tmpVolume(),
@@ -90,10 +91,10 @@ func TestHostConfigOfASpec(t *testing.T) {
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/closed", Target: "/home/.ssh", ReadOnly: true, BindOptions: bindOptions},
 		}},
-		{"user", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().User }, "0:0"},
-		{"user of commands", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Env[:1] }, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
-		{"image by its content", func(s Spec, _ *container.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
-		{"first process", func(s Spec, _ *container.HostConfig) any {
+		{"user", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().User }, "0:0"},
+		{"user of commands", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Env[:1] }, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
+		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
+		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
 			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
 		}, []string{AgentPath, "init"}},
 	} {
@@ -208,7 +209,7 @@ func TestHostConfigSurvivesTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back container.HostConfig
+	var back containertypes.HostConfig
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}

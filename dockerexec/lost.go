@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 )
 
 // The engine does not end an exec's stream when the container goes while the exec is being set up. So whoever makes
@@ -33,40 +33,40 @@ type lostError struct{ error }
 
 func (lostError) Is(target error) bool { return target == errLost }
 
-// attend returns a context that ends, with errLost, when the engine says that w's container has ended. It is
-// followed by attended or by removeWarm.
-func (e *Executor) attend(ctx context.Context, w *warm) context.Context {
+// attend returns a context that ends, with errLost, when the engine says that c's container has ended. It is
+// followed by attended or by dispose.
+func (e *Executor) attend(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w.lose = lose
-	e.preparing[w.id] = w
+	c.lose = lose
+	e.preparing[c.id] = c
 	return ctx
 }
 
 // lost ends the making ready of a container that has ended, if that is under way; e.mu is held.
 func (e *Executor) lost(id string) {
-	if w := e.preparing[id]; w != nil {
-		w.lost = true
-		w.lose(errLost)
+	if c := e.preparing[id]; c != nil {
+		c.lost = true
+		c.lose(errLost)
 	}
 }
 
 // attended ends what attend began; e.mu is held.
-func (e *Executor) attended(w *warm) {
-	if w.lose != nil {
-		w.lose(nil)
-		delete(e.preparing, w.id)
-		w.lose = nil
+func (e *Executor) attended(c *container) {
+	if c.lose != nil {
+		c.lose(nil)
+		delete(e.preparing, c.id)
+		c.lose = nil
 	}
 }
 
 // loseMissing ends the making ready of those that an engine's list, made after ids was, does not have running.
-func (e *Executor) loseMissing(ids []string, listed []container.Summary) {
+func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	alive := map[string]bool{}
 	for _, found := range listed {
 		switch found.State {
-		case container.StateExited, container.StateDead, container.StateRemoving:
+		case containertypes.StateExited, containertypes.StateDead, containertypes.StateRemoving:
 		default:
 			alive[found.ID] = true
 		}
@@ -84,13 +84,13 @@ func (e *Executor) loseMissing(ids []string, listed []container.Summary) {
 const endingLag = 2 * time.Second
 
 // isLost reports whether making a container ready has failed because it has ended. ctx is attend's.
-func (e *Executor) isLost(ctx context.Context, w *warm) bool {
+func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), errLost)
 	}
 	// The runtime knows of a container's end before the engine does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := within(awaited(waiting, e.docker, w.id, container.WaitConditionNotRunning), endingLag)
+	ended := within(awaited(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
 	return ended || errors.Is(context.Cause(ctx), errLost) // the event that tells of it ends the wait
 }

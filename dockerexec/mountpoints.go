@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/mount"
 	"golang.org/x/sync/errgroup"
@@ -174,8 +174,8 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 const startLimit = 12 * time.Second
 
 // startUndisturbed starts a container while nobody runs who could change what its mounts' names lead to.
-func (e *Executor) startUndisturbed(ctx context.Context, w *warm, mounts []mount.Mount) (err error) {
-	s, err := newStart(w.spec, w.prepared, mounts)
+func (e *Executor) startUndisturbed(ctx context.Context, c *container, mounts []mount.Mount) (err error) {
+	s, err := newStart(c.spec, c.prepared, mounts)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (e *Executor) startUndisturbed(ctx context.Context, w *warm, mounts []mount
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := e.pauseWriters(ctx, w.id, s)
+	paused, resume, err := e.pauseWriters(ctx, c.id, s)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -199,9 +199,9 @@ func (e *Executor) startUndisturbed(ctx context.Context, w *warm, mounts []mount
 	// Docker goes on when its caller leaves, so this one does not.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if err := e.docker.ContainerStart(starting, w.id, container.StartOptions{}); err != nil {
+	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
 		// Whatever the runtime was doing has ended before others go on.
-		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(w.id))
+		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (e *Executor) startUndisturbed(ctx context.Context, w *warm, mounts []mount
 // pauseWriters pauses the containers that could disturb the start of another, and reports whether there are any.
 // resume lets them go on; it is to be called also after an error.
 func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (paused bool, resume func(), err error) {
-	running, err := e.docker.ContainerList(ctx, container.ListOptions{
+	running, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		Filters: filters.NewArgs(filters.Arg("label", labelData+"="+e.cfg.DataDir)),
 	})
 	if err != nil {
@@ -220,7 +220,7 @@ func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (pause
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(inspectAtOnce)
 	for _, found := range running {
-		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m container.MountPoint) bool {
+		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m containertypes.MountPoint) bool {
 			return m.Type == mount.TypeBind && m.RW && s.isChangedBy(m.Source)
 		}) {
 			continue

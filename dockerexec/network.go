@@ -193,18 +193,18 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 // clearNetwork gives up the containers on a network.
 func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	e.mu.Lock()
-	var on []*warm
-	for _, w := range e.containers {
-		if w.spec.Egress.Profile == profile && w.isReady() && e.drop(w) {
-			on = append(on, w)
+	var on []*container
+	for _, c := range e.containers {
+		if c.spec.Egress.Profile == profile && c.isReady() && e.drop(c) {
+			on = append(on, c)
 		}
 	}
 	e.mu.Unlock()
 	var faults []error
-	for _, w := range on {
-		w.sess.close()
-		faults = append(faults, e.removeWarm(w))
-		e.left(w)
+	for _, c := range on {
+		c.sess.close()
+		faults = append(faults, e.dispose(c))
+		e.left(c)
 	}
 	for _, id := range e.processesOn(profile) {
 		faults = append(faults, e.StopProcess(ctx, id, syscall.SIGKILL, 0))
@@ -216,8 +216,8 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 func (e *Executor) processesOn(profile string) (ids []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for id, w := range e.processes {
-		if w.spec.Egress.Profile == profile {
+	for id, c := range e.processes {
+		if c.spec.Egress.Profile == profile {
 			ids = append(ids, id)
 		}
 	}
@@ -247,10 +247,10 @@ func (e *Executor) networksInUse() map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	used := map[string]string{}
-	for _, known := range []iter.Seq[*warm]{maps.Values(e.containers), maps.Values(e.processes)} {
-		for w := range known {
-			if p := w.spec.Egress.Profile; p != "" {
-				used[p] = w.spec.Platform.Network
+	for _, known := range []iter.Seq[*container]{maps.Values(e.containers), maps.Values(e.processes)} {
+		for c := range known {
+			if p := c.spec.Egress.Profile; p != "" {
+				used[p] = c.spec.Platform.Network
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/filters"
 
@@ -76,10 +76,10 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 func (e *Executor) ended(id string) {
 	e.mu.Lock()
 	e.lost(id)
-	var gone *warm
-	for _, w := range e.containers {
-		if w.isReady() && w.id == id {
-			gone = w
+	var gone *container
+	for _, c := range e.containers {
+		if c.isReady() && c.id == id {
+			gone = c
 		}
 	}
 	e.mu.Unlock()
@@ -106,7 +106,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.mu.Lock()
 	preparing := slices.Collect(maps.Keys(e.preparing))
 	e.mu.Unlock()
-	listed, err := e.docker.ContainerList(ctx, container.ListOptions{
+	listed, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+e.cfg.Instance)),
 	})
@@ -114,42 +114,42 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 		return dockerd.Explain(e.docker, err)
 	}
 	e.loseMissing(preparing, listed)
-	var adopted []*warm
+	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
 			e.considerGateway(found, platform)
 			continue
 		}
-		var w *warm
+		var c *container
 		if found.Labels[labelProcess] != "" {
-			w = e.considerProcess(found)
+			c = e.considerProcess(found)
 		} else {
-			w = e.consider(found, platform)
+			c = e.consider(found, platform)
 		}
-		if w != nil {
-			adopted = append(adopted, w)
+		if c != nil {
+			adopted = append(adopted, c)
 		}
 	}
 	// All that will be kept is prepared before any of it can be given up: what one container
 	// needs no more, another may.
-	for _, w := range adopted {
-		w.prepared, w.prepareErr = e.cfg.Mounts.Prepare(w.spec)
-		w.isPrepared = w.prepareErr == nil
+	for _, c := range adopted {
+		c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
+		c.isPrepared = c.prepareErr == nil
 	}
 	e.readmit(ctx, adopted)
 	e.adopt(adopted)
 	seen()
-	e.retire(func(w *warm) bool { return !w.spec.Platform.equal(platform) })
+	e.retire(func(c *container) bool { return !c.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
 }
 
 // runs reports whether a container has programs, which may be paused.
-func runs(found container.Summary) bool {
-	return found.State == container.StateRunning || found.State == container.StatePaused
+func runs(found containertypes.Summary) bool {
+	return found.State == containertypes.StateRunning || found.State == containertypes.StatePaused
 }
 
 // consider puts a container that is not in the map into it, for the caller to adopt, or has it removed.
-func (e *Executor) consider(found container.Summary, platform Platform) (adopted *warm) {
+func (e *Executor) consider(found containertypes.Summary, platform Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
 	usable := err == nil && runs(found) && spec.Platform.equal(platform)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
@@ -157,7 +157,7 @@ func (e *Executor) consider(found container.Summary, platform Platform) (adopted
 	known := e.containers[fingerprint] != nil || e.closed
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
-		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == container.StatePaused
+		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 	}
 	e.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 )
@@ -69,11 +69,11 @@ func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 // have to be known before the first can fail.
 func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	const users = 20
-	var list []container.Summary
+	var list []containertypes.Summary
 	platform := Platform{Instance: "test"}
 	for i := range users {
 		spec := Spec{Platform: platform, User: string(rune('a' + i))}
-		list = append(list, container.Summary{ID: strings.Repeat(spec.User, 64), State: container.StateRunning, Labels: spec.labels()})
+		list = append(list, containertypes.Summary{ID: strings.Repeat(spec.User, 64), State: containertypes.StateRunning, Labels: spec.labels()})
 	}
 	preparer := &preparerLog{}
 	e := New(fakeEngine(t, map[string]any{"/containers/json": list}), Config{

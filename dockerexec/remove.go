@@ -9,7 +9,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -45,8 +45,8 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 	ctx, cancel := context.WithTimeout(ctx, removalLimit)
 	defer cancel()
 	orderly := end(ctx, docker, id)
-	removed := awaited(ctx, docker, id, container.WaitConditionRemoved)
-	err := docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	removed := awaited(ctx, docker, id, containertypes.WaitConditionRemoved)
+	err := docker.ContainerRemove(ctx, id, containertypes.RemoveOptions{Force: true, RemoveVolumes: true})
 	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
 		if err = <-removed; err != nil && !cerrdefs.IsNotFound(err) {
 			return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
@@ -63,7 +63,7 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 
 // end kills a container and reports whether the engine has seen its end.
 func end(ctx context.Context, docker *client.Client, id string) bool {
-	ended := awaited(ctx, docker, id, container.WaitConditionNotRunning)
+	ended := awaited(ctx, docker, id, containertypes.WaitConditionNotRunning)
 	// One that is paused does not end under gVisor until the engine gives up and kills what it takes for its program.
 	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
 	_ = docker.ContainerUnpause(unpausing, id) // most are not
@@ -151,7 +151,7 @@ func endShim(ctx context.Context, id string) {
 
 // awaited tells when a container is as the condition says, or why that cannot be known, until ctx ends. It does not
 // block, also where the engine does not answer.
-func awaited(ctx context.Context, docker *client.Client, id string, condition container.WaitCondition) chan error {
+func awaited(ctx context.Context, docker *client.Client, id string, condition containertypes.WaitCondition) chan error {
 	told := make(chan error, 1)
 	go func() {
 		reached, failed := docker.ContainerWait(ctx, id, condition)

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/client"
 	"github.com/libp2p/go-yamux/v5"
@@ -36,7 +36,7 @@ type scriptedEngine struct {
 	execTakes time.Duration
 
 	mu         sync.Mutex
-	containers map[string]container.Summary
+	containers map[string]containertypes.Summary
 	gone       map[string]chan struct{}
 	made       int
 	listeners  []chan events.Message
@@ -46,7 +46,7 @@ type scriptedEngine struct {
 }
 
 func newScriptedEngine(t *testing.T) *scriptedEngine {
-	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]container.Summary{}, gone: map[string]chan struct{}{}}
+	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}}
 	s.attach = func(_ string, conn attachStream) { s.obey(conn) }
 	return s
 }
@@ -100,9 +100,9 @@ func (s *scriptedEngine) add(labels map[string]string, spool string) string {
 	s.made++
 	id := fmt.Sprintf("%064d", s.made)
 	s.gone[id] = make(chan struct{})
-	s.containers[id] = container.Summary{
-		ID: id, State: container.StateRunning, Labels: labels,
-		Mounts: []container.MountPoint{{Destination: wire.SpoolPath, Source: spool}},
+	s.containers[id] = containertypes.Summary{
+		ID: id, State: containertypes.StateRunning, Labels: labels,
+		Mounts: []containertypes.MountPoint{{Destination: wire.SpoolPath, Source: spool}},
 	}
 	return id
 }
@@ -130,7 +130,7 @@ func (s *scriptedEngine) routes() http.Handler {
 	mux.HandleFunc("GET /v1.41/containers/json", func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		list := []container.Summary{}
+		list := []containertypes.Summary{}
 		for i := range s.made { // the oldest first
 			if c, there := s.containers[fmt.Sprintf("%064d", i+1)]; there {
 				list = append(list, c)
@@ -204,7 +204,7 @@ func (s *scriptedEngine) container(w http.ResponseWriter, r *http.Request) (gone
 func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Labels     map[string]string
-		HostConfig container.HostConfig
+		HostConfig containertypes.HostConfig
 	}
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 		s.t.Error(err)

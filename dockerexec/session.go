@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/libp2p/go-yamux/v5"
 
@@ -19,10 +17,6 @@ import (
 // handshakeLimit is how long an agent may take from its exec to its greeting: on a busy machine, a second. It is
 // for what hangs while the container is there; that it has ended is heard of at once.
 const handshakeLimit = 20 * time.Second
-
-// terminationSlack is how long the agent may take, on top of the grace, to end a command that it
-// was told to end. One that takes longer is stopped or hostile, and goes with its container.
-const terminationSlack = 15 * time.Second
 
 // closeDelay is how long the end of a command's stdin may wait for company (wire.Coalesce).
 const closeDelay = 2 * time.Millisecond
@@ -52,7 +46,7 @@ func openSession(ctx context.Context, docker *client.Client, containerID string,
 func startAgent(ctx context.Context, docker *client.Client, containerID, mode string, greet func(context.Context, *execConn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
-	created, err := docker.ContainerExecCreate(ctx, containerID, container.ExecOptions{
+	created, err := docker.ContainerExecCreate(ctx, containerID, containertypes.ExecOptions{
 		Cmd:          []string{AgentPath, mode},
 		WorkingDir:   "/",
 		AttachStdin:  true,
@@ -62,7 +56,7 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 	if err != nil {
 		return err
 	}
-	hijacked, err := docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	hijacked, err := docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
 	if err != nil {
 		return err
 	}
@@ -134,261 +128,3 @@ func (s *session) tell(m wire.Control) error {
 	}
 	return err
 }
-
-// run starts a command and returns when it has ended with all that it left running.
-func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
-	opened := time.Now()
-	stream, err := s.mux.OpenStream(ctx)
-	if err != nil && s.mux.IsClosed() {
-		return Result{}, errLost // nothing of this command has been sent
-	} else if err != nil {
-		return Result{}, s.failure(err)
-	}
-	defer stream.Close()
-	r := &running{session: s, stream: stream, command: c, out: out}
-	// From here the command may run, so it has to be ended whatever happens.
-	if err := s.begin(stream, c); err != nil {
-		_ = stream.Reset()
-		return Result{}, s.failure(err)
-	}
-	begun := time.Now()
-	stop := context.AfterFunc(ctx, r.cancel)
-	defer stop()
-	timer := time.AfterFunc(c.Timeout, r.expire)
-	defer timer.Stop()
-	ended := make(chan struct{})
-	defer close(ended)
-	if c.Stdin != nil {
-		go r.feed()
-	}
-	if c.Signals != nil || c.Resizes != nil {
-		go r.relay(ended)
-	}
-	exit, err := r.read()
-	if err != nil {
-		_ = stream.Reset()
-		if errors.Is(err, yamux.ErrTimeout) {
-			s.close()
-			err = errors.New("the agent did not end the command")
-		}
-		return Result{}, s.failure(err)
-	}
-	if r.outErr != nil {
-		return Result{}, r.outErr
-	}
-	if err := context.Cause(ctx); err != nil && !r.expired.Load() {
-		return Result{}, err
-	}
-	result := newResult(exit, r.cut, r.expired.Load())
-	result.Timing.Start, result.Timing.Run = begun.Sub(opened), time.Since(begun)
-	return result, nil
-}
-
-// receiveLimit is how long an agent may take to receive a command or a control frame; a live one
-// does at once.
-const receiveLimit = 15 * time.Second
-
-func (s *session) begin(stream *yamux.Stream, c Command) error {
-	if err := stream.SetWriteDeadline(time.Now().Add(receiveLimit)); err != nil {
-		return err
-	}
-	start := wire.Start{Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput}
-	if err := wire.WriteMessage(stream, wire.KindStart, start); err != nil {
-		return err
-	}
-	return stream.SetWriteDeadline(time.Time{})
-}
-
-// failure is an error of the session's; the caller's own cancellation stays what it is.
-func (s *session) failure(err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return fmt.Errorf("%w: %v", ErrSession, err)
-}
-
-// running is one command on its stream.
-type running struct {
-	session *session
-	stream  *yamux.Stream
-	command Command
-	out     Output
-
-	expired     atomic.Bool
-	terminating atomic.Bool
-	terminated  atomic.Pointer[time.Time] // since when
-	waited      time.Duration             // for the agent, since then
-
-	sent   [2]int64 // bytes of stdout and stderr passed on
-	cut    bool     // more than MaxOutput came, against the agent's word
-	outErr error    // what the receiver of the output said
-}
-
-func (r *running) expire() {
-	r.expired.Store(true)
-	r.terminate()
-}
-
-func (r *running) cancel() { r.terminate() }
-
-// terminate asks the agent to end the command and bounds how long read waits for that.
-func (r *running) terminate() {
-	if r.terminating.Swap(true) {
-		return
-	}
-	now := time.Now()
-	r.terminated.Store(&now)
-	_ = r.stream.SetReadDeadline(now.Add(r.patience()))
-	grace := r.command.Grace.Milliseconds()
-	if err := r.session.tell(wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}); err != nil {
-		_ = r.stream.Reset()
-	}
-}
-
-func (r *running) patience() time.Duration { return r.command.Grace + terminationSlack }
-
-// feed copies stdin. It may outlive the command while the reader blocks; the reader's owner
-// unblocks it.
-func (r *running) feed() {
-	_, err := io.Copy(r.stream, r.command.Stdin)
-	if err == nil {
-		_ = r.stream.CloseWrite()
-	}
-}
-
-// relay passes on what the caller tells the command beside its stdin.
-func (r *running) relay(ended <-chan struct{}) {
-	signals, resizes := r.command.Signals, r.command.Resizes
-	for {
-		select {
-		case signal, open := <-signals:
-			if !open {
-				signals = nil
-				continue
-			}
-			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Signal: int(signal)})
-		case size, open := <-resizes:
-			if !open {
-				resizes = nil
-				continue
-			}
-			_ = r.session.tell(wire.Control{Stream: r.stream.StreamID(), Resize: &size})
-		case <-ended:
-			return
-		}
-	}
-}
-
-// await is a wait for the agent. Once the command is being ended, all of them together are bounded; time in which
-// the receiver of the output is slow does not count.
-func (r *running) await(read func() error) error {
-	before := time.Now()
-	if r.terminating.Load() {
-		_ = r.stream.SetReadDeadline(before.Add(r.patience() - r.waited))
-	}
-	err := read()
-	if at := r.terminated.Load(); at != nil {
-		if at.After(before) {
-			before = *at
-		}
-		r.waited += time.Since(before)
-	}
-	return err
-}
-
-// read passes output on until the Exit.
-func (r *running) read() (exit wire.Exit, err error) {
-	for {
-		var kind wire.Kind
-		var length int
-		err := r.await(func() (err error) {
-			kind, length, err = wire.ReadHeader(r.stream)
-			return err
-		})
-		if err != nil {
-			return wire.Exit{}, err
-		}
-		switch kind {
-		case wire.KindStdout, wire.KindStderr:
-			err = r.pass(kind, length)
-		case wire.KindSpooled:
-			err = r.passSpooled(length)
-		case wire.KindExit:
-			err := r.await(func() error { return wire.DecodeMessage(r.stream, length, &exit) })
-			return exit, err
-		default:
-			err = fmt.Errorf("unexpected frame of kind %d", kind)
-		}
-		if err != nil {
-			return wire.Exit{}, err
-		}
-	}
-}
-
-// pass delivers a frame's output as it arrives: what is only announced takes no memory.
-func (r *running) pass(kind wire.Kind, length int) error {
-	for length > 0 {
-		buffer := pieces.Get().(*[pieceSize]byte)
-		n := 0
-		err := r.await(func() (err error) {
-			n, err = r.stream.Read(buffer[:min(length, pieceSize)])
-			return err
-		})
-		if n > 0 {
-			r.deliver(kind, buffer[:n])
-		}
-		pieces.Put(buffer)
-		if length -= n; err != nil && length > 0 {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *running) passSpooled(length int) error {
-	var at wire.Spooled
-	err := r.await(func() (err error) {
-		at, err = wire.ReadSpooled(r.stream, length)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	buffer := slots.Get().(*[wire.MaxData]byte)
-	defer slots.Put(buffer)
-	data, err := r.session.spool.read(at, buffer[:])
-	if err != nil {
-		return err
-	}
-	r.deliver(at.Kind, data)
-	r.session.spool.release(at.Slot)
-	return nil
-}
-
-func (r *running) deliver(kind wire.Kind, data []byte) {
-	which := Stdout
-	if kind == wire.KindStderr {
-		which = Stderr
-	}
-	if limit := r.command.MaxOutput; limit > 0 {
-		if room := limit - r.sent[which]; int64(len(data)) > room {
-			data, r.cut = data[:room], true
-		}
-	}
-	r.sent[which] += int64(len(data))
-	if len(data) == 0 || r.outErr != nil {
-		return
-	}
-	if err := r.out(which, data); err != nil {
-		r.outErr = err
-		r.terminate()
-	}
-}
-
-// pieceSize is how much of a frame is read at a time.
-const pieceSize = 16 << 10
-
-var (
-	pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
-	slots  = sync.Pool{New: func() any { return new([wire.MaxData]byte) }}
-)

@@ -2,15 +2,10 @@
 // containers warm for the next call with the same Spec, talks to the agent inside, and removes
 // what is idle or stale.
 //
-// spec.go says what a container is; hostconfig.go is the one place that says it to Docker;
-// executor.go keeps the containers, container.go makes one and remove.go removes it, session.go
-// runs commands in it,
-// reconcile.go holds the picture against what the engine says. fingerprint.go is a Spec's identity; network.go
-// finds or makes its network, masks.go has what hides files, verify.go verifies mounts, mountpoints.go starts a
-// container while nobody changes what they are put on, pause.go keeps containers paused, tmp.go has the users'
-// /tmp, spool.go takes large outputs, process.go starts, finds and ends durable processes, and forward.go
-// reaches their ports. adopt.go takes over what an earlier service left, lost.go stops waiting for what has ended
-// meanwhile, and belongings.go and shims.go find all that a service has on the engine.
+// spec.go says what a container is; hostconfig.go is the one place that says it to Docker. executor.go takes calls;
+// containers.go keeps the containers, container.go makes one and remove.go removes it; session.go is the agent in it,
+// and running.go a command there. reconcile.go compares with what Docker has. process.go starts and ends durable
+// processes, processes.go finds them, and forward.go reaches their ports. The other files are named for what they have.
 package dockerexec
 
 import (

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/docker/docker/api/types/container"
+	containertypes "github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/creds"
@@ -49,7 +49,7 @@ func makeSpool(spec Spec) (path string, err error) {
 }
 
 // spoolOf finds the spool file of a container that exists; empty when it has none.
-func spoolOf(mounts []container.MountPoint) string {
+func spoolOf(mounts []containertypes.MountPoint) string {
 	for _, m := range mounts {
 		if m.Destination == wire.SpoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
 			return m.Source

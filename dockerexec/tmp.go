@@ -48,45 +48,45 @@ func (s Spec) tmpVolume() mount.Mount {
 // one is held, until release: any of the user's, or that of the Spec, which is made when create says so;
 // otherwise without one the error is errdefs.ErrNotFound. It blocks while a container is being made.
 func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
-	w := e.hold(spec)
-	if w == nil && e.hasTmp(spec.tmpName()) {
+	c := e.hold(spec)
+	if c == nil && e.hasTmp(spec.tmpName()) {
 		// A process has it. Should that end meanwhile, what is open stays so, and the rest is not found.
 		found, err := e.docker.VolumeInspect(ctx, spec.tmpName())
 		if err == nil {
 			return found.Mountpoint, func() {}, nil
 		}
 	}
-	if w == nil {
+	if c == nil {
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
 		err := e.again(ctx, spec.User, func() (err error) {
-			w, _, err = e.acquire(ctx, spec, quota.Token{})
+			c, _, err = e.acquire(ctx, spec, quota.Token{})
 			return err
 		})
 		if err != nil {
 			return "", nil, err
 		}
 	}
-	found, err := e.docker.VolumeInspect(ctx, w.spec.tmpName())
+	found, err := e.docker.VolumeInspect(ctx, c.spec.tmpName())
 	if err != nil {
-		e.release(w)
+		e.release(c)
 		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, dockerd.Explain(e.docker, err))
 	}
-	return found.Mountpoint, func() { e.release(w) }, nil
+	return found.Mountpoint, func() { e.release(c) }, nil
 }
 
 // hold takes a container that is ready and has the Spec's /tmp; nil when there is none.
-func (e *Executor) hold(spec Spec) *warm {
+func (e *Executor) hold(spec Spec) *container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil
 	}
-	for _, w := range e.containers {
-		if w.isReady() && w.spec.User == spec.User && w.spec.tmpName() == spec.tmpName() {
-			w.users++
-			return w
+	for _, c := range e.containers {
+		if c.isReady() && c.spec.User == spec.User && c.spec.tmpName() == spec.tmpName() {
+			c.users++
+			return c
 		}
 	}
 	return nil
@@ -117,9 +117,9 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, known := range []iter.Seq[*warm]{maps.Values(e.containers), maps.Values(e.processes)} {
-		for w := range known {
-			if w.spec.tmpName() == name {
+	for _, known := range []iter.Seq[*container]{maps.Values(e.containers), maps.Values(e.processes)} {
+		for c := range known {
+			if c.spec.tmpName() == name {
 				return true
 			}
 		}

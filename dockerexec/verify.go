@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -32,51 +34,46 @@ type MountPreparer interface {
 	Release(Spec)
 }
 
-// verify makes sure that the container has mounted the files that were meant. The engine takes names,
-// and a tenant may exchange a directory for a link to anywhere between our look at the name and the
-// engine's. No command of the tenant's has run in this container yet, so its agent can be asked: each
-// file is given an access time that nobody can guess, and the agent has to see it at the mount's place.
-func (e *Executor) verify(w *warm, witness func(argv []string) ([]string, error)) error {
+// verify makes sure that the container has mounted the files that were meant. Docker takes names,
+// and a tenant may exchange a directory for a link to anywhere between our look at the name and
+// Docker's. No command of the tenant's has run in this container yet, so its agent can be asked: each
+// file is given an access time that nobody can guess, and the agent has to see it at the mount point.
+// accessTimes asks the agent.
+func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
-	for _, m := range slices.Concat(w.spec.Mounts, w.prepared.Mounts) {
+	for _, m := range slices.Concat(c.spec.Mounts, c.prepared.Mounts) {
 		if m.Verify {
 			mounts = append(mounts, m)
 		}
 	}
-	if len(mounts) == 0 {
-		return nil
-	}
 	defer e.verifying.lock(mounts)() // two containers may have one directory
-	argv := []string{AgentPath, "witness"}
-	want := []string{}
+	var targets, want []string
 	given := map[FileID]string{} // one directory may be mounted at two places
 	for _, m := range mounts {
 		file := FileID{Dev: m.ID.Dev, Ino: m.ID.Ino}
-		if secret, ok := given[file]; ok {
-			argv, want = append(argv, m.Target), append(want, secret)
-			continue
+		if given[file] == "" {
+			at, restore, err := setAccessTime(m)
+			if err != nil {
+				return err
+			}
+			if restore == nil {
+				continue // nobody can have exchanged anything there
+			}
+			defer restore()
+			given[file] = at
 		}
-		secret, restore, err := challenge(m)
-		if err != nil {
-			return err
-		}
-		if restore == nil {
-			continue // nobody can have exchanged anything there
-		}
-		defer restore()
-		given[file] = secret
-		argv, want = append(argv, m.Target), append(want, secret)
+		targets, want = append(targets, m.Target), append(want, given[file])
 	}
 	if len(want) == 0 {
 		return nil
 	}
-	seen, err := witness(argv)
+	seen, err := accessTimes(targets)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot verify the mounts: %w", err)
 	}
-	for i, secret := range want {
-		if i >= len(seen) || seen[i] != secret {
-			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", argv[i+2])
+	for i, at := range want {
+		if i >= len(seen) || seen[i] != at {
+			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", targets[i])
 		}
 	}
 	return nil
@@ -102,9 +99,9 @@ func openMeant(m Mount) (fd int, st unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// challenge gives a mount's source an access time, and returns it and how to undo that. restore is nil
+// setAccessTime gives a mount's source an access time, and returns it and how to undo that. restore is nil
 // where the file system is read-only.
-func challenge(m Mount) (secret string, restore func(), err error) {
+func setAccessTime(m Mount) (text string, restore func(), err error) {
 	fd, st, err := openMeant(m)
 	if err != nil {
 		return "", nil, err
@@ -134,31 +131,70 @@ func challenge(m Mount) (secret string, restore func(), err error) {
 	}, nil
 }
 
-// witnessLimit is how long a container may take to say what it has mounted.
-const witnessLimit = 15 * time.Second
+// verifyLimit is how long a container may take to say what it has mounted.
+const verifyLimit = 15 * time.Second
 
-// witness asks the agent for the access times of paths. One that does not answer in time has lost its session.
-func witness(ctx context.Context, s *session, argv []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, witnessLimit)
+// accessTimesCommand is what the agent is started with to say what is mounted.
+func accessTimesCommand(targets []string) []string {
+	return append([]string{AgentPath, "access-times"}, targets...)
+}
+
+// accessTimes asks the agent for the access times of paths. One that does not answer in time has lost its session.
+func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	defer context.AfterFunc(ctx, s.close)()
-	var stdout, stderr bytes.Buffer
-	result, err := s.run(ctx, Command{Command: launch.Command{Process: specs.Process{Args: argv, Cwd: "/"}}, Timeout: witnessLimit, MaxOutput: 1 << 20}, func(stream Stream, data []byte) error {
-		if stream == Stdout {
-			stdout.Write(data)
-		} else {
-			stderr.Write(data)
-		}
+	var outputs [2]bytes.Buffer
+	command := Command{
+		Command: launch.Command{Process: specs.Process{Args: accessTimesCommand(targets), Cwd: "/"}},
+		Timeout: verifyLimit, MaxOutput: 1 << 20,
+	}
+	result, err := s.run(ctx, command, func(stream Stream, data []byte) error {
+		outputs[stream].Write(data)
 		return nil
 	})
-	if ctx.Err() != nil {
-		err = fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
+	case result.ExitCode != 0 || result.Signal != 0:
+		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
 	}
+	return strings.Fields(outputs[Stdout].String()), nil
+}
+
+// accessTimesByExec is that in a container without a session, in which no command has begun.
+func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets []string) (_ []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
+	defer cancel()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
+	created, err := e.docker.ContainerExecCreate(ctx, c.id, containertypes.ExecOptions{
+		User: c.spec.user(), Cmd: accessTimesCommand(targets), AttachStdout: true, AttachStderr: true,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot verify the mounts: %w", err)
+		return nil, err
 	}
-	if result.ExitCode != 0 || result.Signal != 0 {
-		return nil, fmt.Errorf("cannot verify the mounts: %s%s", result.CommandFault, stderr.String())
+	attached, err := e.docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
+	if err != nil {
+		return nil, err
 	}
-	return strings.Fields(stdout.String()), nil
+	defer attached.Close()
+	defer context.AfterFunc(ctx, attached.Close)()
+	var stdout, stderr bytes.Buffer
+	if _, err := stdcopy.StdCopy(&stdout, &stderr, attached.Reader); err != nil {
+		return nil, err
+	}
+	if stderr.Len() > 0 {
+		return nil, errors.New(strings.TrimSpace(stderr.String()))
+	}
+	ended, err := e.docker.ContainerExecInspect(ctx, created.ID)
+	if err == nil && ended.ExitCode != 0 { // then Docker may have written its own error to stdout
+		err = fmt.Errorf("it failed with %d: %.1000q", ended.ExitCode, strings.TrimSpace(stdout.String()))
+	}
+	return strings.Fields(stdout.String()), err
 }

@@ -2,7 +2,7 @@
 
 // Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
 // process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
-// `sandbox-agent witness` says what is mounted; `sandbox-agent process` is the first process of a
+// `sandbox-agent access-times` says what is mounted; `sandbox-agent process` is the first process of a
 // durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports. It is
 // started by sandboxd alone.
 package main
@@ -34,11 +34,11 @@ func main() {
 }
 
 func run(args []string) (code int, err error) {
-	if len(args) == 0 || (len(args) > 1 && args[0] != "witness") {
-		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | witness PATH... (run by sandboxd inside a container)")
+	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times") {
+		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | access-times PATH... (run by sandboxd inside a container)")
 	}
-	if args[0] == "witness" { // run as a command
-		return exitCode(agent.Witness(os.Stdout, args[1:]))
+	if args[0] == "access-times" { // run as a command
+		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
 	}
 	keep, known := capabilities[args[0]]
 	if !known {

@@ -11,7 +11,7 @@
 // tree.go knows the processes. init.go is the container's first process, which sees to it that no command
 // outlives its agent. process.go, with log.go, state.go and ready.go, is another mode: it runs one
 // command that needs no session; forward.go is the mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
-// who has ended, oom.go sees to who goes first without memory, and witness.go says what the mounts are.
+// who has ended, oom.go sees to who goes first without memory, and accesstimes.go says what the mounts are.
 package agent
 
 import (

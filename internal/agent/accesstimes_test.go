@@ -18,12 +18,12 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-func TestWitnessOfWhatIsNoMountPoint(t *testing.T) {
-	if err := Witness(io.Discard, []string{"/proc"}); err != nil {
+func TestAccessTimeOfWhatIsNoMountPoint(t *testing.T) {
+	if err := AccessTimes(io.Discard, []string{"/proc"}); err != nil {
 		t.Error(err)
 	}
 	dir := t.TempDir()
-	if err := Witness(io.Discard, []string{"/proc", dir}); err == nil || !strings.Contains(err.Error(), "nothing is mounted at "+dir) {
+	if err := AccessTimes(io.Discard, []string{"/proc", dir}); err == nil || !strings.Contains(err.Error(), "nothing is mounted at "+dir) {
 		t.Errorf("%v", err)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Witness prints the access time of each path, in seconds and nanoseconds, a line each: by it the
+// AccessTimes prints the access time of each path, in seconds and nanoseconds, a line each: by it the
 // service knows that the path is the file that it meant to mount. Each path has to be a mount point: a runtime that was
 // led elsewhere has mounted something elsewhere, and what is at the path then is what was there before.
-func Witness(out io.Writer, paths []string) error {
+func AccessTimes(out io.Writer, paths []string) error {
 	mounts, err := mountPoints()
 	if err != nil {
 		return err

@@ -1,0 +1,260 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// container is one that is being made, adopted, or ready for commands.
+type container struct {
+	spec        Spec
+	fingerprint Fingerprint
+	token       quota.Token // of the call for which it is made
+
+	wanted   context.Context // ends when nobody waits for it before it has begun to be made
+	unwanted context.CancelCauseFunc
+	give     func()        // gives its place back; nil until it has one
+	gone     chan struct{} // closed when nothing is left of it
+
+	ready      chan struct{} // closed when id, spool and session, or err, are set
+	isPrepared bool          // Config.Mounts is to release it
+
+	paused bool // it was found so
+
+	prepared   Prepared // by Config.Mounts
+	prepareErr error
+	id         string
+	spool      string // the spool file's path
+	sess       *session
+	err        error
+	// addr is valid while Networks knows the container, gateway when it was made here.
+	addr, gateway netip.Addr
+	ports         forwarder // of a process's
+
+	// Under Executor.mu.
+	users    int
+	running  int // commands that have been handed to the agent, and are not known to have ended
+	lastUsed time.Time
+	since    time.Time
+	begun    bool                    // it is being made, or there
+	retired  bool                    // to be removed when its last user leaves
+	claimed  bool                    // another is to have its place
+	lost     bool                    // it ended while it was made ready
+	lose     context.CancelCauseFunc // while it is in Executor.preparing
+}
+
+// isReady says that prepare has succeeded; e.mu is held, so a failed one is not in the map.
+func (c *container) isReady() bool {
+	select {
+	case <-c.ready:
+		return c.err == nil
+	default:
+		return false
+	}
+}
+
+// maxCommands is how many commands may run, or wait to run, in one container: fewer than an agent
+// takes, so that none is refused there.
+const maxCommands = 500
+
+// acquire returns the Spec's container, ready and counted as in use.
+func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, cold bool, _ error) {
+	fingerprint := spec.Fingerprint()
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, false, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
+	}
+	c := e.containers[fingerprint]
+	if c == nil {
+		cold = true
+		c = e.add(spec, fingerprint)
+		c.token = token
+		log := e.logOf(ctx)
+		e.work.Go(func() { e.make(c, log) })
+	}
+	if c.users >= maxCommands {
+		e.mu.Unlock()
+		return nil, false, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, c.users, cerrdefs.ErrResourceExhausted)
+	}
+	c.users++
+	e.hasten(c)
+	e.mu.Unlock()
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		e.release(c)
+		return nil, false, context.Cause(ctx)
+	}
+	if c.err != nil {
+		e.release(c)
+		return nil, false, c.err
+	}
+	return c, cold, nil
+}
+
+// add registers a container to be; e.mu is held.
+func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
+	now := time.Now()
+	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), since: now, lastUsed: now}
+	c.wanted, c.unwanted = context.WithCancelCause(e.ctx)
+	e.containers[fingerprint] = c
+	return c
+}
+
+func (e *Executor) release(c *container) {
+	e.mu.Lock()
+	c.users--
+	c.lastUsed = time.Now()
+	remove := c.users == 0 && c.retired && e.drop(c)
+	if c.users == 0 && !c.begun && e.drop(c) {
+		c.unwanted(errUnwanted) // whoever makes it has it leave
+	}
+	e.mu.Unlock()
+	if remove {
+		e.discard(c)
+	}
+}
+
+var errUnwanted = errors.New("nobody waits for the container any more")
+
+// drop takes a container out of the map; e.mu is held. It says whether it was in it: whoever took
+// it out removes it, and then calls left.
+func (e *Executor) drop(c *container) bool {
+	if e.containers[c.fingerprint] != c {
+		return false
+	}
+	delete(e.containers, c.fingerprint)
+	e.leaving[c] = true
+	return true
+}
+
+// forget gives a container up that does not work any more.
+func (e *Executor) forget(c *container) {
+	e.mu.Lock()
+	mine := e.drop(c)
+	closes := e.closed && c.running == 0 // so the session has ended, and the container stays
+	e.mu.Unlock()
+	if mine && !closes {
+		e.cfg.Log.Warn().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
+			Msg("session with the container has ended; removing the container")
+		e.discard(c)
+	}
+}
+
+// Expel gives up a container with all that runs in it. It blocks while the container is being made.
+func (e *Executor) Expel(fingerprint Fingerprint) {
+	e.mu.Lock()
+	c := e.containers[fingerprint]
+	e.mu.Unlock()
+	if c == nil {
+		e.expelProcess(fingerprint)
+		return
+	}
+	select {
+	case <-c.ready:
+	case <-e.ctx.Done():
+		return
+	}
+	if c.err == nil {
+		c.sess.close()
+		e.forget(c)
+	}
+}
+
+// discard removes a container in the background.
+func (e *Executor) discard(c *container) {
+	e.work.Go(func() {
+		if c.sess != nil {
+			c.sess.close()
+		}
+		if err := e.dispose(c); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot remove container")
+		}
+		e.left(c)
+	})
+}
+
+// retire removes the containers that match, at the latest when their last user leaves.
+func (e *Executor) retire(match func(*container) bool) {
+	e.mu.Lock()
+	var unused []*container
+	for _, c := range e.containers {
+		if !c.isReady() || !match(c) {
+			continue // what is still being made has someone who waits for it
+		}
+		c.retired = true
+		if c.users == 0 && e.drop(c) {
+			unused = append(unused, c)
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range unused {
+		e.cfg.Log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Msg("removing container: idle or stale")
+		e.discard(c)
+	}
+}
+
+// reapIdle removes what nobody has used for the idle time.
+func (e *Executor) reapIdle() {
+	idle := func() time.Duration { return time.Duration(e.idleTimeout.Load()) }
+	interval := func() time.Duration { return min(max(idle()/4, 100*time.Millisecond), time.Minute) }
+	ticker := time.NewTicker(interval())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			limit := time.Now().Add(-idle())
+			e.retire(func(c *container) bool { return c.users == 0 && c.lastUsed.Before(limit) })
+		case <-e.idleChanged:
+			ticker.Reset(interval())
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// Container is what there is to say about a warm container.
+type Container struct {
+	Name        string
+	ID          string // empty while it is being made
+	User        string
+	Fingerprint Fingerprint
+	Runtime     string
+	State       string // starting, idle or busy
+	Commands    int    // that run in it now
+	Since       time.Time
+	LastUsed    time.Time
+}
+
+// Containers lists this instance's containers by name.
+func (e *Executor) Containers() []Container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]Container, 0, len(e.containers))
+	for _, c := range e.containers {
+		shown := Container{
+			Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,
+			Runtime: c.spec.Runtime(), State: "starting",
+			Commands: c.users, Since: c.since, LastUsed: c.lastUsed,
+		}
+		if c.isReady() {
+			shown.ID, shown.State = c.id, "idle"
+			if c.users > 0 {
+				shown.State = "busy"
+			}
+		}
+		list = append(list, shown)
+	}
+	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
