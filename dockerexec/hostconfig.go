@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// AgentPath is where every container finds the agent, whatever its image.
-const AgentPath = "/.daycare/agent"
+// agentPath is where every container finds the agent, whatever its image.
+const agentPath = "/.daycare/agent"
 
 // containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
 func (s Spec) containerConfig() *containertypes.Config {
@@ -28,7 +28,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 			seccomp.Variable + "=" + s.Platform.userNamespaces(),
 		},
 		WorkingDir:  "/",
-		Entrypoint:  []string{AgentPath, s.mode()},
+		Entrypoint:  []string{agentPath, s.mode()},
 		Cmd:         []string{},
 		StopSignal:  "SIGTERM",
 		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
@@ -127,7 +127,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 			"/run":     tmpfs(p.Limits.Run, "755,noexec"),
 		},
 		Mounts: []mount.Mount{
-			bind(Mount{Source: p.Agent, Target: AgentPath, ReadOnly: true}),
+			bind(Mount{Source: p.Agent, Target: agentPath, ReadOnly: true}),
 			s.exchange(spoolFile),
 			s.tmpVolume(),
 		},

@@ -41,7 +41,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 			"no annotation":         len(host.Annotations) == 0,
 			"no sysctl":             len(host.Sysctls) == 0,
 			"no extra group":        len(host.GroupAdd) == 0,
-			"agent is read-only":    host.Mounts[0].Target == AgentPath && host.Mounts[0].ReadOnly,
+			"agent is read-only":    host.Mounts[0].Target == agentPath && host.Mounts[0].ReadOnly,
 		} {
 			if !kept {
 				t.Errorf("%s: %s: %+v", name, promise, host)
@@ -83,7 +83,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
 		}},
 		{"mounts", func(_ Spec, h *containertypes.HostConfig) any { return h.Mounts }, []mount.Mount{
-			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: AgentPath, ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: agentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
 			fullSpec().tmpVolume(),
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
@@ -96,7 +96,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
 		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
 			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
-		}, []string{AgentPath, "init"}},
+		}, []string{agentPath, "init"}},
 	} {
 		s := fullSpec()
 		s.Process = Process{}
@@ -145,7 +145,7 @@ func TestWiring(t *testing.T) {
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
 	process := s.hostConfig("", Prepared{}, wiring{})
-	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{AgentPath, "process"}) {
+	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{agentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
 	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != "/.daycare/process" || m.ReadOnly {

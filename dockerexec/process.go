@@ -29,16 +29,6 @@ type Process struct {
 	Dir string `json:"dir"`
 }
 
-// ProcessContainer is the container of a durable process.
-type ProcessContainer struct {
-	Process string
-	ID      string
-	Spec    Spec
-	Started time.Time // as the engine says
-	PID     int       // on the engine's host; 0 when it does not run
-	Running bool
-}
-
 // StartProcess makes the Spec's container and lets its command begin once the mounts are what they
 // should be and the network is open. After an error nothing is left of it.
 func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContainer, err error) {
@@ -73,7 +63,7 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	if err := e.launch(ctx, c); err != nil {
 		return ProcessContainer{}, err
 	}
-	return e.processContainer(ctx, c.id)
+	return e.InspectProcess(ctx, c.id)
 }
 
 // launch lets the command of a process's container begin.
@@ -116,7 +106,7 @@ func (e *Executor) listening(ctx context.Context, c *container) error {
 			return nil
 		}
 		if polls%64 == 0 {
-			if now, err := e.processContainer(ctx, c.id); err != nil {
+			if now, err := e.InspectProcess(ctx, c.id); err != nil {
 				return err
 			} else if !now.Running {
 				return errors.New("its first program has ended before it began")

@@ -15,14 +15,35 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// processContainer asks the engine about one.
-func (e *Executor) processContainer(ctx context.Context, id string) (ProcessContainer, error) {
+// ProcessContainer is the container of a durable process, as Docker has it.
+type ProcessContainer struct {
+	Process string
+	ID      string
+	Spec    Spec
+	Started time.Time
+	PID     int // on Docker's host; 0 when it does not run
+	Running bool
+	// ExitCode, OOM and Ended are of one that does not run.
+	ExitCode int
+	OOM      bool
+	Ended    time.Time
+}
+
+// InspectProcess asks Docker about a process's container.
+func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContainer, error) {
 	found, err := e.docker.ContainerInspect(ctx, id)
-	if err != nil {
-		return ProcessContainer{}, fmt.Errorf("cannot inspect: %w", err)
+	if err != nil && !cerrdefs.IsNotFound(err) {
+		err = dockerd.Explain(e.docker, err)
 	}
-	p := ProcessContainer{Process: found.Config.Labels[labelProcess], ID: found.ID, Running: found.State.Running}
+	if err != nil {
+		return ProcessContainer{}, fmt.Errorf("cannot inspect the process's container: %w", err)
+	}
+	p := ProcessContainer{
+		Process: found.Config.Labels[labelProcess], ID: found.ID, Running: found.State.Running,
+		ExitCode: found.State.ExitCode, OOM: found.State.OOMKilled,
+	}
 	p.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt) // zero: it never ran
+	p.Ended, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
 	if p.Running {
 		p.PID = found.State.Pid
 	}
@@ -58,40 +79,18 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 	for i := range indexes {
 		indexes[i] = i
 	}
-	atOnce(indexes, func(i int) { all[i], faults[i] = e.processContainer(ctx, listed[i].ID) })
+	atOnce(indexes, func(i int) { all[i], faults[i] = e.InspectProcess(ctx, listed[i].ID) })
 	var there []ProcessContainer
 	for i, p := range all {
 		switch {
 		case cerrdefs.IsNotFound(faults[i]): // gone meanwhile
 		case faults[i] != nil:
-			return nil, dockerd.Explain(e.docker, faults[i])
+			return nil, faults[i]
 		default:
 			there = append(there, p)
 		}
 	}
 	return there, nil
-}
-
-// ProcessExit is how a process's container ended, as the engine saw it.
-type ProcessExit struct {
-	Code int
-	OOM  bool
-	At   time.Time
-	Dir  string // the process's folder
-}
-
-// ProcessExit says how a container ended.
-func (e *Executor) ProcessExit(ctx context.Context, id string) (ProcessExit, error) {
-	found, err := e.docker.ContainerInspect(ctx, id)
-	if err != nil {
-		return ProcessExit{}, fmt.Errorf("cannot ask how the process ended: %w", dockerd.Explain(e.docker, err))
-	}
-	exit := ProcessExit{Code: found.State.ExitCode, OOM: found.State.OOMKilled}
-	exit.At, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
-	if spec, err := processSpec(found.Config.Labels); err == nil {
-		exit.Dir = spec.Process.Dir
-	}
-	return exit, nil
 }
 
 // considerProcess registers the container of a process that was started by an earlier service.

@@ -47,7 +47,7 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
 	created, err := docker.ContainerExecCreate(ctx, containerID, containertypes.ExecOptions{
-		Cmd:          []string{AgentPath, mode},
+		Cmd:          []string{agentPath, mode},
 		WorkingDir:   "/",
 		AttachStdin:  true,
 		AttachStdout: true,

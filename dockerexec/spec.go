@@ -238,7 +238,7 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
 // place inside, the others are words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, AgentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
+	hidden := []string{s.Platform.Agent, agentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

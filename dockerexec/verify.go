@@ -136,7 +136,7 @@ const verifyLimit = 15 * time.Second
 
 // accessTimesCommand is what the agent is started with to say what is mounted.
 func accessTimesCommand(targets []string) []string {
-	return append([]string{AgentPath, "access-times"}, targets...)
+	return append([]string{agentPath, "access-times"}, targets...)
 }
 
 // accessTimes asks the agent for the access times of paths. One that does not answer in time has lost its session.

@@ -23,11 +23,11 @@ type Ready struct {
 
 // Defaults and bounds of a Ready, in milliseconds, and of its Command, in bytes.
 const (
-	DefaultReadyInterval = 500
-	DefaultReadyTimeout  = 2000
-	MinReadyTime         = 100
-	MaxReadyTime         = 60_000
-	MaxReadyCommand      = 64 << 10
+	defaultReadyInterval = 500
+	defaultReadyTimeout  = 2000
+	minReadyTime         = 100
+	maxReadyTime         = 60_000
+	maxReadyCommand      = 64 << 10
 )
 
 // Readiness is what the last check has found. It is the process's own word.
@@ -41,8 +41,8 @@ type Readiness struct {
 
 // checked is the Ready with what it does not say, or what is wrong with it.
 func (r Ready) checked() (Ready, error) {
-	setDefault(&r.IntervalMs, DefaultReadyInterval)
-	setDefault(&r.TimeoutMs, DefaultReadyTimeout)
+	setDefault(&r.IntervalMs, defaultReadyInterval)
+	setDefault(&r.TimeoutMs, defaultReadyTimeout)
 	switch {
 	case r.Command == "" && r.Port == 0:
 		return r, errs.Invalid("ready has neither command nor port")
@@ -50,16 +50,16 @@ func (r Ready) checked() (Ready, error) {
 		return r, errs.Invalid("ready.command and ready.port exclude each other")
 	case r.Port == 0 && strings.TrimSpace(r.Command) == "":
 		return r, errs.Invalid("ready.command is blank")
-	case len(r.Command) > MaxReadyCommand:
-		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command), MaxReadyCommand)
+	case len(r.Command) > maxReadyCommand:
+		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command), maxReadyCommand)
 	case strings.ContainsRune(r.Command, 0):
 		return r, errs.Invalid("ready.command has a NUL")
 	case r.Port < 0 || r.Port > 65535:
 		return r, errs.Invalid("ready.port %d is not between 1 and 65535", r.Port)
-	case r.IntervalMs < MinReadyTime || r.IntervalMs > MaxReadyTime:
-		return r, errs.Invalid("ready.intervalMs %d is not between %d and %d", r.IntervalMs, MinReadyTime, MaxReadyTime)
-	case r.TimeoutMs < MinReadyTime || r.TimeoutMs > MaxReadyTime:
-		return r, errs.Invalid("ready.timeoutMs %d is not between %d and %d", r.TimeoutMs, MinReadyTime, MaxReadyTime)
+	case r.IntervalMs < minReadyTime || r.IntervalMs > maxReadyTime:
+		return r, errs.Invalid("ready.intervalMs %d is not between %d and %d", r.IntervalMs, minReadyTime, maxReadyTime)
+	case r.TimeoutMs < minReadyTime || r.TimeoutMs > maxReadyTime:
+		return r, errs.Invalid("ready.timeoutMs %d is not between %d and %d", r.TimeoutMs, minReadyTime, maxReadyTime)
 	}
 	return r, nil
 }

@@ -18,9 +18,9 @@ import (
 
 // Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
 const (
-	MaxPorts          = 16   // of one owner
-	MaxConnections    = 64   // of one owner
-	MaxAllConnections = 1000 // of all, of which each user has a share: see budget.Pool
+	maxPorts          = 16   // of one owner
+	maxConnections    = 64   // of one owner
+	maxAllConnections = 1000 // of all, of which each user has a share: see budget.Pool
 )
 
 // closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how often a port that is
@@ -79,7 +79,7 @@ type owner struct {
 
 // New makes Listeners that may use the range. End them with Shutdown.
 func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
-	return &Listeners{log: log, all: budget.NewPool(MaxAllConnections, 0), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
+	return &Listeners{log: log, all: budget.NewPool(maxAllConnections, 0), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 
 // SetRange has what is opened from now on go by another range.
@@ -180,7 +180,7 @@ func (l *Listeners) enter(user, name string, ports []Port, dial Dial) (*owner, e
 	if l.closed || l.owners[name] != nil {
 		return nil, errors.New("cannot expose ports: the service ends, or they are exposed already")
 	}
-	o := &owner{user: user, dial: dial, slots: make(chan struct{}, MaxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
+	o := &owner{user: user, dial: dial, slots: make(chan struct{}, maxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
 	for i, p := range ports {
 		o.ports[i] = Port{Port: p.Port, HostPort: p.HostPort}
 	}

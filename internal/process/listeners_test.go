@@ -202,7 +202,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var first net.Conn
-	for i := range MaxConnections {
+	for i := range maxConnections {
 		connect(t, ports[0].HostPort)
 		if inner := <-came; i == 0 {
 			first = inner
@@ -227,8 +227,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 // So are those of all together, of which users have shares, whatever they expose.
 func TestConnectionsOfAllAreBounded(t *testing.T) {
 	l := newListeners(t, freeRange(t, 2))
-	if total := l.all.Stats().Total; total != MaxAllConnections {
-		t.Errorf("%d are allowed, want %d", total, MaxAllConnections)
+	if total := l.all.Stats().Total; total != maxAllConnections {
+		t.Errorf("%d are allowed, want %d", total, maxAllConnections)
 	}
 	l.all = budget.NewPool(14, 0) // three for one, two for another
 	dial, came := inside(t)
@@ -414,7 +414,7 @@ func TestNobodyHoldsUpTheEnd(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	l := newListeners(t, PortRange{2000, 2999})
-	many := make([]Port, MaxPorts+1)
+	many := make([]Port, maxPorts+1)
 	for i := range many {
 		many[i].Port = i + 1
 	}

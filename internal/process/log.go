@@ -22,8 +22,8 @@ const (
 	maxLogFiles = 101
 )
 
-// MaxTail is the most that Tail returns, in bytes.
-const MaxTail = 8 << 20
+// maxTail is the most that Tail returns, in bytes.
+const maxTail = 8 << 20
 
 // Log reads what a process has written, at a place of its own. It is for one goroutine at a time. Close
 // it.
@@ -81,10 +81,10 @@ func (l *Log) moveTo(file *logFile, offset int64) {
 }
 
 // Tail returns the last lines of the log, and of them the last bytes; a negative number is no bound,
-// but MaxTail is. Follow goes on where it ends.
+// but maxTail is. Follow goes on where it ends.
 func (l *Log) Tail(lines int, size int64) ([]byte, error) {
-	if size < 0 || size > MaxTail {
-		size = MaxTail
+	if size < 0 || size > maxTail {
+		size = maxTail
 	}
 	files := l.files()
 	defer func() { closeAll(files) }()

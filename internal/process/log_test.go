@@ -92,9 +92,9 @@ func TestTail(t *testing.T) {
 			t.Errorf("%s: %.40q (%d bytes), %v", name, got, len(got), err)
 		}
 	}
-	if text := bytes.Repeat([]byte("y"), MaxTail+5); true {
+	if text := bytes.Repeat([]byte("y"), maxTail+5); true {
 		l, _ := openLog(t, logOf(t, string(text)))
-		if got, err := l.Tail(-1, -1); err != nil || len(got) != MaxTail {
+		if got, err := l.Tail(-1, -1); err != nil || len(got) != maxTail {
 			t.Errorf("of %d bytes there are %d, %v", len(text), len(got), err)
 		}
 	}

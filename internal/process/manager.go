@@ -43,8 +43,8 @@ type Bounds struct {
 	StopGrace time.Duration
 }
 
-// DefaultStopGrace is that of Bounds.
-const DefaultStopGrace = 8 * time.Second
+// defaultStopGrace is that of Bounds.
+const defaultStopGrace = 8 * time.Second
 
 // callLimit bounds what the Runner is asked for without a caller who waits.
 const callLimit = 2 * time.Minute
@@ -107,7 +107,7 @@ func Open(cfg Config) (*Manager, error) {
 
 // SetBounds has what is asked for from now on go by b. Processes that are there already stay.
 func (m *Manager) SetBounds(b Bounds) {
-	setDefault(&b.StopGrace, DefaultStopGrace)
+	setDefault(&b.StopGrace, defaultStopGrace)
 	m.bounds.Store(&b)
 }
 

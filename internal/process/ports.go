@@ -24,8 +24,8 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 
 // checkPorts says what is wrong with ports as such.
 func checkPorts(ports []Port) error {
-	if len(ports) > MaxPorts {
-		return errs.Invalid("expose has %d entries, more than %d", len(ports), MaxPorts)
+	if len(ports) > maxPorts {
+		return errs.Invalid("expose has %d entries, more than %d", len(ports), maxPorts)
 	}
 	seen, taken := map[int]bool{}, map[int]bool{}
 	for i, p := range ports {

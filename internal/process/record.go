@@ -23,7 +23,7 @@ const (
 type Intent struct {
 	UserID    string `json:"userId"` // must be set
 	SandboxID string `json:"sandboxId,omitempty"`
-	// Name is for people; one longer than MaxName characters is cut.
+	// Name is for people; one longer than maxName characters is cut.
 	Name string `json:"name"`
 	// Command is a shell command line, Argv a program with its arguments: one of them must be set.
 	Command         string            `json:"command,omitempty"`

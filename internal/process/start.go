@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// MaxName is how many characters a process's name has at most.
-const MaxName = 80
+// maxName is how many characters a process's name has at most.
+const maxName = 80
 
 // Start makes a process and starts it. It blocks until the command runs. token is that by which it is asked for. The
 // secrets are given to the Runner at each start; the manager keeps them sealed, and only where there may be another
@@ -72,9 +72,9 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 		}
 		n.Ready = &ready
 	}
-	if letters := []rune(n.Name); len(letters) > MaxName {
-		n.Name = string(letters[:MaxName])
-		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), MaxName, n.Name))
+	if letters := []rune(n.Name); len(letters) > maxName {
+		n.Name = string(letters[:maxName])
+		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), maxName, n.Name))
 	}
 	n.Grants = append([]string{}, n.Grants...)
 	return n, notices, nil

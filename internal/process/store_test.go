@@ -92,7 +92,7 @@ func TestRecordsThatSayTooMuch(t *testing.T) {
 		"expose[0].hostPort ": func(r *Record) { r.Expose = []Port{{Port: 80, HostPort: -1}} },
 		"expose[1].hostPort ": func(r *Record) { r.Expose = []Port{{Port: 80, HostPort: 8080}, {Port: 81, HostPort: 8080}} },
 		"more than 16": func(r *Record) {
-			for i := range MaxPorts + 1 {
+			for i := range maxPorts + 1 {
 				r.Expose = append(r.Expose, Port{Port: i + 1})
 			}
 		},

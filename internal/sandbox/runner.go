@@ -28,7 +28,7 @@ type ProcessExecutor interface {
 	Processes(context.Context) ([]dockerexec.ProcessContainer, error)
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
 	RemoveProcess(ctx context.Context, id string) error
-	ProcessExit(ctx context.Context, id string) (dockerexec.ProcessExit, error)
+	InspectProcess(ctx context.Context, id string) (dockerexec.ProcessContainer, error)
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 	tmpOpener
 }
@@ -157,19 +157,19 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 
 // Exit implements process.Runner. A process has ended as Docker saw it, and as its first program says where that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
-	ended, err := r.executor.ProcessExit(ctx, i.Container)
+	ended, err := r.executor.InspectProcess(ctx, i.Container)
 	if err != nil {
 		return process.Exit{}, err
 	}
-	exit := process.Exit{Code: ended.Code, OOM: ended.OOM, At: ended.At}
-	state, err := readState(ended.Dir)
+	exit := process.Exit{Code: ended.ExitCode, OOM: ended.OOM, At: ended.Ended}
+	state, err := readState(ended.Spec.Process.Dir)
 	switch {
 	case err == nil && !state.EndedAt.IsZero():
 		exit.Lost = uint64(state.Lost)
-		if signal := unix.SignalNum(state.Signal); signal != 0 && ended.Code == 128+int(signal) {
+		if signal := unix.SignalNum(state.Signal); signal != 0 && ended.ExitCode == 128+int(signal) {
 			exit.Signal = signal
 		}
-	case ended.Code == 128+int(unix.SIGKILL):
+	case ended.ExitCode == 128+int(unix.SIGKILL):
 		exit.Signal = unix.SIGKILL // the first program had no time to say anything
 	}
 	return exit, nil

@@ -22,7 +22,7 @@ import (
 // fakeProcesses starts what a test says, and ends as it says.
 type fakeProcesses struct {
 	start func(dockerexec.Spec) error
-	exit  dockerexec.ProcessExit
+	exit  dockerexec.ProcessContainer
 }
 
 func (f *fakeProcesses) StartProcess(_ context.Context, s dockerexec.Spec) (dockerexec.ProcessContainer, error) {
@@ -39,7 +39,7 @@ func (f *fakeProcesses) StopProcess(context.Context, string, syscall.Signal, tim
 
 func (f *fakeProcesses) RemoveProcess(context.Context, string) error { return nil }
 
-func (f *fakeProcesses) ProcessExit(context.Context, string) (dockerexec.ProcessExit, error) {
+func (f *fakeProcesses) InspectProcess(context.Context, string) (dockerexec.ProcessContainer, error) {
 	return f.exit, nil
 }
 
@@ -132,7 +132,7 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessExit{Code: c.code, Dir: dir}}, hostfs.NewTrash(nil), 1<<20)
+		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, hostfs.NewTrash(nil), 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
