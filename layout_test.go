@@ -46,7 +46,7 @@ var mayImport = map[string]string{
 	"internal/agent":            "internal/agent/wire internal/agent/launch internal/agent/spawn",
 	"internal/agent/creds":      "",
 	"internal/agent/launch":     "",
-	"internal/process":          "internal/durable internal/budget internal/errs internal/quota",
+	"internal/process":          "internal/durable internal/budget internal/errs internal/quota internal/agent/wire",
 	"internal/agent/wire":       "internal/agent/launch",
 	"internal/agent/spawn":      "",
 	"internal/agent/seccomp":    "",

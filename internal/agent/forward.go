@@ -6,12 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -68,64 +65,19 @@ func forward(stream *yamux.Stream) {
 	relay(stream, conn)
 }
 
-// stallLimit is how long a program may leave what was sent to it unread, and a service too.
-const stallLimit = 5 * time.Minute
-
-// relay copies both ways until both have ended, and closes what it was given. When either breaks, both do: the
-// other end of each is not to take what has come for the whole. That goes for the end of the agent, too: until both
-// have ended well the kernel breaks the connection when it closes it.
+// relay carries a connection until it has ended, and closes it. Until it has ended well the kernel breaks it when it
+// closes it, also at the end of the agent.
 func relay(stream *yamux.Stream, conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
-	carried := wire.Carry(stream)
-	abort := func() {
+	whole := wire.Relay(conn, wire.Carry(stream), func() {
 		_ = stream.Reset()
 		_ = conn.Close()
-	}
-	var broken atomic.Bool
-	copyTo := func(to carrier, from io.Reader) {
-		if err := copyAll(to, from); err != nil {
-			broken.Store(true)
-			abort()
-		}
-	}
-	var both sync.WaitGroup
-	both.Go(func() { copyTo(conn, carried) })
-	both.Go(func() { copyTo(carried, conn) })
-	both.Wait()
-	if !broken.Load() {
+	})
+	if whole {
 		_ = conn.SetLinger(-1)
 	}
 	_ = conn.Close()
 	_ = stream.Close()
-}
-
-// carrier takes one direction of a connection.
-type carrier interface {
-	io.Writer
-	CloseWrite() error
-	SetWriteDeadline(time.Time) error
-}
-
-// copyAll copies one direction, and passes its end on.
-func copyAll(to carrier, from io.Reader) error {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if deadline := to.SetWriteDeadline(time.Now().Add(stallLimit)); deadline != nil {
-			return deadline
-		}
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return to.CloseWrite()
-		case err != nil:
-			return err
-		}
-	}
 }
 
 func dialFor(stream *yamux.Stream) (*net.TCPConn, error) {

@@ -3,13 +3,12 @@ package process
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // serve takes connections until the listener closes. One more than there may be waits, and whoever comes to the
@@ -79,58 +78,14 @@ func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
 		_ = outside.Close()
 		return
 	}
-	var broken atomic.Bool
 	abort := func() {
-		broken.Store(true)
 		_ = outside.Close()
 		inside.Abort()
 	}
 	defer context.AfterFunc(o.ctx, abort)()
-	carry := func(to carrier, from io.Reader) {
-		if err := copyAll(to, from); err != nil {
-			abort()
-		}
-	}
-	var both sync.WaitGroup
-	both.Go(func() { carry(inside, outside) })
-	both.Go(func() { carry(outside, inside) })
-	both.Wait()
-	if !broken.Load() {
+	if wire.Relay(inside, outside, abort) {
 		_ = outside.SetLinger(-1)
 		_ = inside.Close()
 	}
 	_ = outside.Close()
-}
-
-// stallLimit is how long either end may leave what was sent to it unread. Without it, one that has gone while the
-// other takes nothing would never be noticed.
-const stallLimit = 5 * time.Minute
-
-// carrier takes one direction of a connection.
-type carrier interface {
-	io.Writer
-	CloseWrite() error
-	SetWriteDeadline(time.Time) error
-}
-
-// copyAll copies one direction to its end, and passes that on.
-func copyAll(to carrier, from io.Reader) error {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if deadline := to.SetWriteDeadline(time.Now().Add(stallLimit)); deadline != nil {
-			return deadline
-		}
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return to.CloseWrite()
-		case err != nil:
-			return err
-		}
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,9 +43,9 @@ func (c *Carried) Read(p []byte) (int, error) {
 			return 0, io.ErrUnexpectedEOF
 		case err != nil:
 			return 0, err
-		case kind == KindEnd:
+		case kind == kindEnd:
 			c.ended = true
-		case kind == KindData:
+		case kind == kindData:
 			c.rest = length
 		default:
 			return 0, fmt.Errorf("unexpected frame of kind %d", kind)
@@ -63,7 +65,7 @@ func (c *Carried) Read(p []byte) (int, error) {
 func (c *Carried) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		piece := p[:min(len(p), MaxData)]
-		h := Header(KindData, len(piece))
+		h := Header(kindData, len(piece))
 		c.frame = append(append(c.frame[:0], h[:]...), piece...)
 		if _, err := c.stream.Write(c.frame); err != nil {
 			return written, err
@@ -75,7 +77,7 @@ func (c *Carried) Write(p []byte) (written int, err error) {
 
 // CloseWrite sends the End frame, and ends the stream's direction.
 func (c *Carried) CloseWrite() error {
-	h := Header(KindEnd, 0)
+	h := Header(kindEnd, 0)
 	if _, err := c.stream.Write(h[:]); err != nil {
 		return err
 	}
@@ -84,3 +86,46 @@ func (c *Carried) CloseWrite() error {
 
 // SetWriteDeadline bounds each Write and CloseWrite from now on.
 func (c *Carried) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
+
+// stallLimit is how long either end of a Relay may leave what was sent to it unread. Without it, one that has gone while
+// the other takes nothing would never be noticed.
+const stallLimit = 5 * time.Minute
+
+// Relay copies both ways until both have ended, passes their ends on, and reports whether they have ended well. When
+// either breaks it calls abort, which has to break both: the other end of each is not to take what has come for the whole.
+func Relay(a, b Stream, abort func()) (whole bool) {
+	var broken atomic.Bool
+	carry := func(to, from Stream) {
+		if err := copyAll(to, from); err != nil {
+			broken.Store(true)
+			abort()
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() { carry(a, b) })
+	both.Go(func() { carry(b, a) })
+	both.Wait()
+	return !broken.Load()
+}
+
+// copyAll copies one direction to its end, and passes that on.
+func copyAll(to, from Stream) error {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if deadline := to.SetWriteDeadline(time.Now().Add(stallLimit)); deadline != nil {
+			return deadline
+		}
+		if n > 0 {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return to.CloseWrite()
+		case err != nil:
+			return err
+		}
+	}
+}

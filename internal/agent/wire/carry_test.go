@@ -44,9 +44,9 @@ func TestWhatIsNotCarried(t *testing.T) {
 	for name, frame := range map[string]string{
 		"another kind":      string([]byte{byte(KindStdout), 0, 0, 1, 'x'}),
 		"an unknown kind":   string([]byte{99, 0, 0, 1, 'x'}),
-		"an end with more":  string([]byte{byte(KindEnd), 0, 0, 1, 'x'}),
-		"more than may be":  string([]byte{byte(KindData), 0xff, 0xff, 0xff}),
-		"no end after data": string([]byte{byte(KindData), 0, 0, 1, 'x'}),
+		"an end with more":  string([]byte{byte(kindEnd), 0, 0, 1, 'x'}),
+		"more than may be":  string([]byte{byte(kindData), 0xff, 0xff, 0xff}),
+		"no end after data": string([]byte{byte(kindData), 0, 0, 1, 'x'}),
 	} {
 		var m memory
 		m.WriteString(frame)

@@ -59,8 +59,8 @@ const (
 	KindSpooled Kind = 7
 	KindDial    Kind = 8
 	KindDialed  Kind = 9
-	KindData    Kind = 10
-	KindEnd     Kind = 11
+	kindData    Kind = 10
+	kindEnd     Kind = 11
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
@@ -244,7 +244,7 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 // largest is the largest payload of a kind, in bytes, or -1.
 func largest(kind Kind) int {
 	switch kind {
-	case KindStdout, KindStderr, KindData:
+	case KindStdout, KindStderr, kindData:
 		return MaxData
 	case KindStart:
 		return maxStart
@@ -254,7 +254,7 @@ func largest(kind Kind) int {
 		return maxDial
 	case KindSpooled:
 		return spooledSize
-	case KindEnd:
+	case kindEnd:
 		return 0
 	default:
 		return -1
