@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -36,14 +37,10 @@ const Loopback = "127.0.0.1"
 // Conn is a connection into a container. Its Read must not return io.EOF unless the program there has ended its
 // direction.
 type Conn interface {
-	Read([]byte) (int, error)
-	Write([]byte) (int, error)
-	// CloseWrite says that nothing more comes, Close that the connection is over; Abort breaks it.
-	CloseWrite() error
+	wire.Stream
+	// Close ends a connection that is over. Abort breaks it: Read and Write end then. It must not block.
 	Close() error
-	// Abort must not block; Read and Write end then.
 	Abort()
-	SetWriteDeadline(time.Time) error
 }
 
 // Dial connects to a port in the owner's container. It may block until ctx ends.
