@@ -8,13 +8,13 @@ help: ## show the targets
 	@printf 'daycare-sandbox: agents'\'' commands in gVisor, per user\n\n'
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what is missing: engine, runsc, sandbox image, binaries
+setup: ## install what is missing: Docker, runsc, sandbox image, binaries
 	@scripts/setup.sh
 
 demo: ## set up, start sandboxd if need be, and run a command under gVisor
 	@scripts/demo.sh
 
-test: ## set up, then run all tests on the real engine under runsc and runc
+test: ## set up, then run all tests with a real Docker under runsc and runc
 	@scripts/setup.sh
 	@scripts/setup.sh tests
 	cd bench && go test -count=1 ./...
@@ -23,7 +23,7 @@ test: ## set up, then run all tests on the real engine under runsc and runc
 	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 20m || failed=1; \
 	exit $$failed
 
-unit: ## run the tests that need neither engine nor root, with the race detector
+unit: ## run the tests that need neither Docker nor root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)
 	cd bench && go test -count=1 ./...
 
@@ -35,7 +35,7 @@ bench: ## set up, measure against docker exec, docker run, dnsmasq and haproxy, 
 	@scripts/setup.sh bench
 	go run -C bench .
 
-binaries: ## build bin/ alone; needs neither engine nor root
+binaries: ## build bin/ alone; needs neither Docker nor root
 	@scripts/setup.sh binaries
 
 image: binaries ## build the image of the service itself, for docker-compose

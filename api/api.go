@@ -7,7 +7,7 @@
 // become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
 // processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
 // and follow.go how that is followed; lines.go the streams of those that are followed. routes.go answers the
-// plain routes, wire.go gives what net/http answers by itself the contract's form, registration.go reads what an engine registers, contract.go answers with openapi.yaml, upgrade.go
+// plain routes, wire.go gives what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go answers with openapi.yaml, upgrade.go
 // makes a request a WebSocket, and sendfile.go lets the kernel copy files.
 package api
 

@@ -13,7 +13,7 @@ import (
 )
 
 // classes is the one place where an error's class becomes a kind and a status. What has no class is
-// the engine's fault.
+// Docker's fault.
 var classes = []struct {
 	is     func(error) bool
 	kind   types.Kind

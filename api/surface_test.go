@@ -31,7 +31,7 @@ type surface struct {
 	statuses map[string]map[int]bool
 }
 
-// surfaces are the API over a service that agrees to everything, and over the real one without an engine.
+// surfaces are the API over a service that agrees to everything, and over the real one without Docker.
 func surfaces(t testing.TB) map[string]*surface {
 	t.Helper()
 	stopping := make(chan struct{})

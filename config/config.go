@@ -26,7 +26,7 @@ type Config struct {
 	// skills may be. Each absolute and clean. Default: usersDir alone; an empty list allows none.
 	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS" reload:"live"`
 
-	// EventsSocket is the engine's own control socket, which calls with @events may open. Absolute,
+	// EventsSocket is Docker's own control socket, which calls with @events may open. Absolute,
 	// clean, not in UsersDir, at most 107 bytes. Default "": there is none, and @events is refused.
 	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET" reload:"live"`
 
@@ -98,25 +98,25 @@ type Docker struct {
 	// Tag is the tag of Image. Default latest.
 	Tag string `json:"tag" env:"TAG" reload:"live"`
 
-	// SocketPath is the engine's Unix socket. Absolute, clean, not in UsersDir, at most 107 bytes.
+	// SocketPath is Docker's Unix socket. Absolute, clean, not in UsersDir, at most 107 bytes.
 	// Default /var/run/docker.sock.
 	SocketPath string `json:"socketPath" env:"SOCKET_PATH" reload:"restart"`
 
-	// Runtime is the name of an OCI runtime that the engine knows. Default runsc.
+	// Runtime is the name of an OCI runtime that Docker knows. Default runsc.
 	Runtime string `json:"runtime" env:"RUNTIME" reload:"live"`
 
 	// EventsRuntime is the runtime of the containers of calls with @events: one that lets programs
 	// open a Unix socket of the host, which gVisor does with --host-uds=open. Default runsc-events.
 	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME" reload:"live"`
 
-	// EnableWeakerNestedSandbox accepts a weaker runtime where the engine does not know Runtime. Default
+	// EnableWeakerNestedSandbox accepts a weaker runtime where Docker does not know Runtime. Default
 	// false: that is an error at start-up.
 	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox" env:"ENABLE_WEAKER_NESTED_SANDBOX" reload:"restart"`
 
 	// ReadOnly makes the container's root filesystem read-only. Default true.
 	ReadOnly bool `json:"readOnly" env:"READ_ONLY" reload:"live"`
 
-	// UnconfinedSecurity runs containers without the engine's seccomp and AppArmor profiles. The agent's own
+	// UnconfinedSecurity runs containers without Docker's seccomp and AppArmor profiles. The agent's own
 	// filter stays. Default false.
 	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY" reload:"live"`
 
@@ -130,7 +130,7 @@ type Docker struct {
 	// gives them nothing by itself. Default none.
 	CapAdd []string `json:"capAdd" env:"CAP_ADD" reload:"live"`
 
-	// CapDrop names capabilities to take from the engine's default set, or ALL. After Load they are
+	// CapDrop names capabilities to take from Docker's default set, or ALL. After Load they are
 	// upper case without CAP_. Default ALL; a list that is given is taken literally, so an empty one
 	// drops nothing.
 	CapDrop []string `json:"capDrop" env:"CAP_DROP" reload:"live"`
@@ -150,7 +150,7 @@ type Docker struct {
 
 // Limits bound what one container may use.
 type Limits struct {
-	// CPUs is the number of CPUs, in fractions if need be. From 0.01, the engine's least. Default 4.
+	// CPUs is the number of CPUs, in fractions if need be. From 0.01, Docker's least. Default 4.
 	CPUs float64 `json:"cpus" env:"CPUS" reload:"live"`
 
 	// Memory bounds memory with everything that lies in tmpfs. At least 64Mi. Default 16Gi.
@@ -161,7 +161,7 @@ type Limits struct {
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
 	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576, and no
-	// more than the engine may have itself, unless it may raise its own limits. Default 16384.
+	// more than Docker may have itself, unless it may raise its own limits. Default 16384.
 	OpenFiles int64 `json:"openFiles" env:"OPEN_FILES" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.

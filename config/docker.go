@@ -32,7 +32,7 @@ var capabilities = []string{
 	"ALL",
 }
 
-// Reference returns the image as the engine takes it: image:tag, or image@digest.
+// Reference returns the image as Docker takes it: image:tag, or image@digest.
 func (d Docker) Reference() string {
 	if strings.Contains(d.Image, "@") {
 		return d.Image

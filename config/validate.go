@@ -32,7 +32,7 @@ const (
 	maxMillis = Millis(24 * time.Hour / time.Millisecond)
 	maxBytes  = int64(gi)
 
-	// maxID is what engines run a process as (2^31-1), less one: the agent beside it has the id that is as far above.
+	// maxID is what Docker runs a process as (2^31-1), less one: the agent beside it has the id that is as far above.
 	maxID = 1<<31 - 2
 )
 
@@ -40,7 +40,7 @@ const (
 var levels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic", "disabled"}
 
 // Validate returns nil when every value is possible, else one error that names each impossible value
-// with its key. What the host and the engine have (a directory, an image, a runtime) is not looked at.
+// with its key. What the host and Docker have (a directory, an image, a runtime) is not looked at.
 func (c Config) Validate() error {
 	if wrong := c.check(); len(wrong.Faults) > 0 {
 		return fmt.Errorf("cannot use these settings: %w", wrong)
@@ -109,7 +109,7 @@ func (c Config) checkPaths(f *faults) {
 		f.path(fmt.Sprintf("allowedMountRoots[%d]", i), root)
 	}
 	if c.Listen != "" && c.Listen == c.Docker.SocketPath {
-		f.Add("listen", "%s is the engine's socket", strictjson.Quote(c.Listen))
+		f.Add("listen", "%s is Docker's socket", strictjson.Quote(c.Listen))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 		{"socket too long", func(c *config.Config) { c.Listen = long },
 			[]string{`listen: "` + long[:100] + `"... has 108 bytes, but a socket's path at most 107`}},
 		{"engine's socket", func(c *config.Config) { c.Listen = c.Docker.SocketPath },
-			[]string{`listen: "/var/run/docker.sock" is the engine's socket`}},
+			[]string{`listen: "/var/run/docker.sock" is Docker's socket`}},
 		{"our own among the users'", func(c *config.Config) {
 			c.DataDir, c.Listen, c.AgentPath = "/data/users", "/data/users/s", "/data/users/x/home/agent"
 			c.Docker.SocketPath = "/data/users2/docker.sock" // beside it

@@ -20,7 +20,7 @@ const agentPrefix = "sandbox-agent-"
 
 // InstallAgent copies the agent's binary to a place under dataDir that is named after its content,
 // and returns that file's path. Containers that run keep the agent that they were made with, and a
-// new agent makes a new platform. dataDir must be visible to the engine under the same path.
+// new agent makes a new platform. dataDir must be visible to Docker under the same path.
 func InstallAgent(binary, dataDir string) (string, error) {
 	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
 	if errors.Is(err, os.ErrNotExist) {

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Owner is the service that something on the engine belongs to. A dataDir is one service's at a time, so what
+// Owner is the service that something in Docker belongs to. A dataDir is one service's at a time, so what
 // carries its name and another instance is of a service that is gone, and whose id was lost.
 type Owner struct {
 	Instance string
@@ -44,7 +44,7 @@ type Belonging struct {
 
 func (b Belonging) String() string { return b.Kind + " " + b.Name }
 
-// Belongings are all that the engine has of services of ours, in the order in which they can be removed.
+// Belongings are all that Docker has of services of ours, in the order in which they can be removed.
 func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error) {
 	marked := filters.NewArgs(filters.Arg("label", labelInstance))
 	containers, err := docker.ContainerList(ctx, containertypes.ListOptions{All: true, Filters: marked})

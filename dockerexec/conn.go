@@ -54,7 +54,7 @@ func (c *execConn) Read(p []byte) (int, error) {
 				return 0, err
 			}
 		default:
-			return 0, fmt.Errorf("engine sent a frame for stream %d", header[0])
+			return 0, fmt.Errorf("unexpected frame from Docker for stream %d", header[0])
 		}
 	}
 	n, err := c.buffered.Read(p[:min(len(p), c.rest)])
@@ -65,13 +65,13 @@ func (c *execConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// engineWords is what the engine has written to stdout where the agent should have greeted: its own error, when it
+// dockerError is what Docker has written to stdout where the agent should have greeted: its own error, when it
 // could not start the exec (the answer to the request was under way already). Empty if an agent began to greet.
-func (c *execConn) engineWords() string {
+func (c *execConn) dockerError() string {
 	if len(c.opening) == 0 || wire.Kind(c.opening[0]) == wire.KindHello {
 		return ""
 	}
-	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // the engine closes the connection
+	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // Docker closes the connection
 	for buffer := make([]byte, maxStderr); len(c.opening) < maxStderr; {
 		if _, err := c.Read(buffer); err != nil {
 			break

@@ -67,7 +67,7 @@ func (e *Executor) bind(ctx context.Context, c *container) error {
 	return e.cfg.Networks.Bind(endpoint)
 }
 
-// endpoint asks the engine how a container is connected.
+// endpoint asks Docker how a container is connected.
 func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
 	found, err := e.docker.ContainerInspect(ctx, c.id)
 	if err != nil {

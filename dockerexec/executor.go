@@ -23,11 +23,11 @@ type Config struct {
 	DataDir string
 	// IdleTimeout is after how long without a command a container is removed, until SetIdleTimeout.
 	IdleTimeout time.Duration
-	// Platform is the present platform; containers of any other are stale. It may ask the engine.
+	// Platform is the present platform; containers of any other are stale. It may ask Docker.
 	Platform func(context.Context) (Platform, error)
 	// Mounts prepares the host for each container.
 	Mounts MountPreparer
-	// ImagesChanged is called when the engine's images may have changed, so that the next Platform
+	// ImagesChanged is called when Docker's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
 	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
@@ -73,13 +73,13 @@ type Executor struct {
 	closed     bool
 	containers map[Fingerprint]*container
 	leaving    map[*container]bool   // taken out of containers, and not removed yet
-	processes  map[string]*container // those of durable processes, by the engine's id
-	preparing  map[string]*container // those that are being made ready, of either kind, by the engine's id
+	processes  map[string]*container // those of durable processes, by Docker's id
+	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	queue      []*container          // those that are to be adopted
 	adopting   int                   // how many are, besides those that calls wait for
 }
 
-// New makes an Executor on an engine, which need not be up. It closes the client at Shutdown.
+// New makes an Executor on a Docker daemon, which need not be up. It closes the client at Shutdown.
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
@@ -100,12 +100,12 @@ func (e *Executor) SetIdleTimeout(d time.Duration) {
 	}
 }
 
-// Start adopts and removes what an earlier service left, as Reconcile does, and then follows the
-// engine's events and removes idle containers, until Shutdown. An engine that is down is waited for
+// Start adopts and removes what an earlier service left, as Reconcile does, and then follows
+// Docker's events and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.
 func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
 	if err := e.reconcile(ctx, processes.Lost); err != nil {
-		e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine yet")
+		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
 	e.work.Go(func() { e.follow(processes) })
 	e.work.Go(e.reapIdle)

@@ -67,7 +67,7 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 			return err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			// It may be one that a tenant has stopped on its way, for which the engine would wait for ever.
+			// It may be one that a tenant has stopped on its way, for which Docker would wait for ever.
 			err = errors.Join(err, giveUpExecs(id))
 		}
 		return mux, err

@@ -38,7 +38,7 @@ const (
 	gatewayPrefix = "gateway-"
 	// gatewayPath is where a gateway finds its program.
 	gatewayPath = "/.daycare/gateway"
-	// gatewayRuntime is the engine's own: the namespace has to be the kernel's.
+	// gatewayRuntime is Docker's own: the namespace has to be the kernel's.
 	gatewayRuntime = "runc"
 	gatewayMemory  = 256 << 20
 	gatewayPids    = 64

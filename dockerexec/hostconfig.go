@@ -49,7 +49,7 @@ func (s Spec) commands() creds.IDs {
 	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed)}
 }
 
-// user is that as the engine takes it.
+// user is that as Docker takes it.
 func (s Spec) user() string {
 	return strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10)
 }
@@ -111,7 +111,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 		CapAdd:         add,
 		SecurityOpt:    p.securityOpt(),
 		IpcMode:        containertypes.IPCModePrivate,
-		CgroupnsMode:   containertypes.CgroupnsModePrivate, // an engine before 20.10 (API 1.41) does not know it
+		CgroupnsMode:   containertypes.CgroupnsModePrivate, // a Docker before 20.10 (API 1.41) does not know it
 		ShmSize:        p.Limits.Shm,
 		LogConfig:      containertypes.LogConfig{Type: "none"},
 		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
@@ -140,7 +140,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 	}
 	if net.network != "" {
 		host.NetworkMode = containertypes.NetworkMode(net.network)
-		// The file is ours, because the engine's names a server of its own, which gVisor does not reach.
+		// The file is ours, because Docker's names a server of its own, which gVisor does not reach.
 		// DNS is for that server: it must not know the host's resolvers either.
 		host.DNS = []string{net.gateway}
 		host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
@@ -157,7 +157,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 	return host
 }
 
-// ulimits are those that the engine would otherwise hand down from itself. The number of processes is not one of
+// ulimits are those that Docker would otherwise hand down from itself. The number of processes is not one of
 // them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each.
 func ulimits(l Limits) []*containertypes.Ulimit {
 	return []*containertypes.Ulimit{

@@ -110,7 +110,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 	}
 }
 
-// What the operator's settings have of what the agent needs stays in the commands' bounding set, as the engine
+// What the operator's settings have of what the agent needs stays in the commands' bounding set, as Docker
 // would have it.
 func TestCapabilitiesOfTheAgent(t *testing.T) {
 	for _, tt := range []struct{ drop, add, given, wantDrop, wantAdd string }{
@@ -167,7 +167,7 @@ func TestConfinedByDefault(t *testing.T) {
 	}
 }
 
-// With user namespaces the engine's profile stays, and lets the calls through that these need.
+// With user namespaces Docker's profile stays, and lets the calls through that these need.
 func TestUserNamespacesAreLetThrough(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
@@ -202,7 +202,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 	}
 }
 
-// The engine is told no more than its API has words for: what it would drop is not a promise.
+// Docker is told no more than its API has words for: what it would drop is not a promise.
 func TestHostConfigSurvivesTheAPI(t *testing.T) {
 	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
 	text, err := json.Marshal(host)

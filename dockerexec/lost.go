@@ -8,8 +8,8 @@ import (
 	containertypes "github.com/docker/docker/api/types/container"
 )
 
-// The engine does not end an exec's stream when the container goes while the exec is being set up. So whoever makes
-// a container ready listens to the engine's events for that container as well, and stops waiting when it has ended.
+// Docker does not end an exec's stream when the container goes while the exec is being set up. So whoever makes
+// a container ready listens to Docker's events for that container as well, and stops waiting when it has ended.
 
 // errLost marks a container that has ended before the command of a call began in it: another container can do.
 var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
@@ -33,7 +33,7 @@ type lostError struct{ error }
 
 func (lostError) Is(target error) bool { return target == errLost }
 
-// attend returns a context that ends, with errLost, when the engine says that c's container has ended. It is
+// attend returns a context that ends, with errLost, when Docker says that c's container has ended. It is
 // followed by attended or by dispose.
 func (e *Executor) attend(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
@@ -61,7 +61,7 @@ func (e *Executor) attended(c *container) {
 	}
 }
 
-// loseMissing ends the making ready of those that an engine's list, made after ids was, does not have running.
+// loseMissing ends the making ready of those that Docker's list, made after ids was, does not have running.
 func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	alive := map[string]bool{}
 	for _, found := range listed {
@@ -80,7 +80,7 @@ func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	}
 }
 
-// endingLag is how long the engine may take to notice that a container has ended in which an exec fails.
+// endingLag is how long Docker may take to notice that a container has ended in which an exec fails.
 const endingLag = 2 * time.Second
 
 // isLost reports whether making a container ready has failed because it has ended. ctx is attend's.
@@ -88,7 +88,7 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), errLost)
 	}
-	// The runtime knows of a container's end before the engine does.
+	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := within(awaited(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A container that is lost while it is adopted or made is replaced, and the call goes on at once. The engine keeps
+// A container that is lost while it is adopted or made is replaced, and the call goes on at once. Docker keeps
 // the stream open.
 func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 	for name, adopted := range map[string]bool{"adopted": true, "made": false} {
@@ -71,7 +71,7 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 	}{
 		{"nobody answers", func(*scriptedEngine, string, attachStream) {}, handshakeLimit + endingLag, 1, false, "the agent does not answer"},
 		{"lost each time", func(s *scriptedEngine, id string, _ attachStream) { s.lose(id, true) }, 0, containerTries, true, "lost before the command began"},
-		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `the engine could not start the agent: "OCI runtime exec failed`},
+		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`},
 		{"the engine's own error, of what is gone", func(s *scriptedEngine, id string, conn attachStream) { s.lose(id, false); says(conn) }, 0, containerTries, true, "OCI runtime exec failed"},
 		{"the engine's own error, and then the event", func(s *scriptedEngine, id string, conn attachStream) {
 			says(conn)

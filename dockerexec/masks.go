@@ -23,7 +23,7 @@ const (
 )
 
 // InstallMasks makes what masks are below dataDir, and returns the directory that holds it. dataDir must be
-// visible to the engine under the same path.
+// visible to Docker under the same path.
 func InstallMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
 	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555))

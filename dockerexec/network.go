@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// A container with a way out is on a bridge network of ours, one for each profile. The engine makes the
+// A container with a way out is on a bridge network of ours, one for each profile. Docker makes the
 // bridge and moves packets; what may pass is up to Networks.
 
 // Egress is what a container may reach. Without a Profile it has no interface at all.
@@ -30,7 +30,7 @@ type Egress struct {
 	Denied  []string `json:"denied"`
 }
 
-// Network is a bridge network of ours as the engine has it.
+// Network is a bridge network of ours as Docker has it.
 type Network struct {
 	Profile, Name, Bridge string
 	Subnet                netip.Prefix
@@ -47,7 +47,7 @@ type Networks interface {
 	// Gateway says what a network's gateway is made with, if it is to have one.
 	Gateway(Network) (g Gateway, wanted bool, err error)
 	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. A
-	// network that is not what the engine takes it for is errdefs.ErrFailedPrecondition.
+	// network that is not what Docker takes it for is errdefs.ErrFailedPrecondition.
 	Open(context.Context, Network, []Endpoint) error
 	// ResolvConf is the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
@@ -91,7 +91,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 		return Network{}, err
 	}
 	if made, err = e.open(ctx, made, nil); cerrdefs.IsFailedPrecondition(err) {
-		return Network{}, fmt.Errorf("cannot use the network that the engine has just made; the service has to run in the engine's network namespace: %v", err)
+		return Network{}, fmt.Errorf("cannot use the network that Docker has just made; the service has to run in Docker's network namespace: %v", err)
 	} else if err != nil {
 		return Network{}, err
 	}
@@ -107,7 +107,7 @@ func (e *Executor) open(ctx context.Context, n Network, endpoints []Endpoint) (N
 	return n, e.cfg.Networks.Open(ctx, n, endpoints)
 }
 
-// options are what the engine is told of a network.
+// options are what Docker is told of a network.
 func (n Network) options() map[string]string {
 	return map[string]string{
 		"com.docker.network.bridge.name":                 n.Bridge,
@@ -153,7 +153,7 @@ func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) 
 	return n, nil
 }
 
-// makeNetwork takes the first subnet that the engine takes, too: it knows those of its other networks.
+// makeNetwork takes the first subnet that Docker takes, too: it knows those of its other networks.
 func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) {
 	subnets, err := e.cfg.Networks.Subnets()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// pausable is an engine with one container, which notes what happens to it. Pausing takes a second.
+// pausable is a Docker with one container, which notes what happens to it. Pausing takes a second.
 type pausable struct {
 	status int // of pausing; 0 is done
 	did    []string

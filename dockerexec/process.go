@@ -120,7 +120,7 @@ func (e *Executor) listening(ctx context.Context, c *container) error {
 	}
 }
 
-// endingLimit is how long the engine may take to notice that a container has ended.
+// endingLimit is how long Docker may take to notice that a container has ended.
 const endingLimit = 5 * time.Second
 
 // StopProcess sends a signal to the first program, which passes it on to all that it has started, and
@@ -140,7 +140,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		}
 		wait := step.wait
 		if err != nil {
-			// A runtime fails so when the container has just ended, and the engine does not know it yet.
+			// A runtime fails so when the container has just ended, and Docker does not know it yet.
 			wait = min(wait, endingLimit)
 			fault = fmt.Errorf("cannot signal the process: %w", dockerd.Explain(e.docker, err))
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// mortal is an engine with one container. It has no connection, and so keeps to a test's clock.
+// mortal is a Docker with one container. It has no connection, and so keeps to a test's clock.
 type mortal struct {
 	ends   time.Duration  // from when it is waited for
 	status map[string]int // that a signal is answered with
@@ -59,10 +59,10 @@ func (m *mortal) executor(t *testing.T) *Executor {
 	return &Executor{docker: docker, ctx: t.Context()}
 }
 
-// hangs is the status of what the engine does not answer.
+// hangs is the status of what Docker does not answer.
 const hangs = -1
 
-// A runtime may fail to signal what has just ended, and the engine needs a moment to know.
+// A runtime may fail to signal what has just ended, and Docker needs a moment to know.
 func TestStopsOfProcesses(t *testing.T) {
 	const (
 		fine, gone, over, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError

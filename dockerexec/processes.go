@@ -162,10 +162,10 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	}
 }
 
-// inspectAtOnce is how many containers the engine is asked about at a time.
+// inspectAtOnce is how many containers Docker is asked about at a time.
 const inspectAtOnce = 8
 
-// atOnce asks the engine about each of a list, some at a time, and waits.
+// atOnce asks Docker about each of a list, some at a time, and waits.
 func atOnce[T any](list []T, ask func(T)) {
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)

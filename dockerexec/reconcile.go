@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// follow holds the picture against the engine's: by its events while they last, and by a look at
+// follow holds the picture against Docker's: by its events while they last, and by a look at
 // everything whenever they begin anew.
 func (e *Executor) follow(processes ProcessWatcher) {
 	wait := backoff.NewExponentialBackOff()
@@ -30,7 +30,7 @@ func (e *Executor) follow(processes ProcessWatcher) {
 		if err := e.reconcile(e.ctx, processes.Lost); err == nil {
 			wait.Reset()
 		} else if e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Msg("cannot compare with the engine; trying again")
+			e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
 		}
 		e.consume(messages, failed, processes)
 		select {
@@ -65,7 +65,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 		case err := <-failed:
 			e.cfg.ImagesChanged() // whatever changes now goes unseen
 			if e.ctx.Err() == nil {
-				e.cfg.Log.Warn().Err(err).Msg("the engine's events have ended; following anew")
+				e.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following anew")
 			}
 			return
 		}

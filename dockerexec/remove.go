@@ -18,12 +18,12 @@ import (
 // removalLimit bounds removing a container; it goes on when the service is shutting down.
 const removalLimit = 30 * time.Second
 
-// signalLimit is how long the engine may take to signal a container, and how long a container that was killed may
+// signalLimit is how long Docker may take to signal a container, and how long a container that was killed may
 // take to end before more is done about it.
 const signalLimit = 4 * time.Second
 
 // remove takes a container away with its spool and all that runs in it, and is content when it is
-// gone already. It blocks until the engine has done it.
+// gone already. It blocks until Docker has done it.
 func (e *Executor) remove(id, spool string) error {
 	return errors.Join(e.removeContainer(id), removeSpool(spool))
 }
@@ -39,7 +39,7 @@ func (e *Executor) removeContainer(id string) error {
 	return removeContainer(ctx, e.docker, id)
 }
 
-// removeContainer ends a container first, and has it removed when the engine has seen its end: one that was removed
+// removeContainer ends a container first, and has it removed when Docker has seen its end: one that was removed
 // by force before leaves its shim behind, for good.
 func removeContainer(ctx context.Context, docker *client.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removalLimit)
@@ -61,10 +61,10 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 	return nil
 }
 
-// end kills a container and reports whether the engine has seen its end.
+// end kills a container and reports whether Docker has seen its end.
 func end(ctx context.Context, docker *client.Client, id string) bool {
 	ended := awaited(ctx, docker, id, containertypes.WaitConditionNotRunning)
-	// One that is paused does not end under gVisor until the engine gives up and kills what it takes for its program.
+	// One that is paused does not end under gVisor until Docker gives up and kills what it takes for its program.
 	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
 	_ = docker.ContainerUnpause(unpausing, id) // most are not
 	cancel()
@@ -91,7 +91,7 @@ func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal)
 	return sendSignal(ctx, e.docker, id, number)
 }
 
-// sendSignal sends a signal to a container's first program. The engine does not do so while a program is being started
+// sendSignal sends a signal to a container's first program. Docker does not do so while a program is being started
 // inside, and a tenant who may signal that program can stop it on its way. Then the start is given up.
 func sendSignal(ctx context.Context, docker *client.Client, id string, number syscall.Signal) error {
 	try, cancel := context.WithTimeout(ctx, signalLimit)
@@ -101,14 +101,14 @@ func sendSignal(ctx context.Context, docker *client.Client, id string, number sy
 		return err
 	}
 	if err := giveUpExecs(id); err != nil {
-		return fmt.Errorf("the engine does not signal the container: %w", err)
+		return fmt.Errorf("cannot have Docker signal the container: %w", err)
 	}
 	again, cancel := context.WithTimeout(ctx, signalLimit)
 	defer cancel()
 	return docker.ContainerKill(again, id, fmt.Sprint(int(number)))
 }
 
-// giveUpExecs ends what the engine waits for while it starts a program in a container.
+// giveUpExecs ends what Docker waits for while it starts a program in a container.
 func giveUpExecs(id string) error {
 	s, err := dockerd.ShimOf(id)
 	if err == nil {
@@ -130,9 +130,9 @@ func within(told chan error, limit time.Duration) bool {
 	}
 }
 
-// endShim ends the shim of a container that is gone, if the engine has left it.
+// endShim ends the shim of a container that is gone, if Docker has left it.
 func endShim(ctx context.Context, id string) {
-	for range 2 { // the engine may be about to
+	for range 2 { // Docker may be about to
 		s, err := dockerd.ShimOf(id)
 		if err != nil {
 			return
@@ -150,7 +150,7 @@ func endShim(ctx context.Context, id string) {
 }
 
 // awaited tells when a container is as the condition says, or why that cannot be known, until ctx ends. It does not
-// block, also where the engine does not answer.
+// block, also where Docker does not answer.
 func awaited(ctx context.Context, docker *client.Client, id string, condition containertypes.WaitCondition) chan error {
 	told := make(chan error, 1)
 	go func() {

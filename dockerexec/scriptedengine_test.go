@@ -23,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// scriptedEngine is an engine without a kernel, on a test's clock. Its containers have agents that run every command
+// scriptedEngine is a Docker without a kernel, on a test's clock. Its containers have agents that run every command
 // at once and with success, unless attach does something else.
 type scriptedEngine struct {
 	t      *testing.T
@@ -107,7 +107,7 @@ func (s *scriptedEngine) add(labels map[string]string, spool string) string {
 	return id
 }
 
-// lose takes a container away, as somebody at the engine may. tell says whether its events say so.
+// lose takes a container away, as somebody at Docker may. tell says whether its events say so.
 func (s *scriptedEngine) lose(id string, tell bool) (there bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ const handshakeLimit = 20 * time.Second
 const closeDelay = 2 * time.Millisecond
 
 // ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
-// doing or the engine's; the next exec gets a new container.
+// doing or Docker's; the next exec gets a new container.
 var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
 
 // session is a running agent: one docker exec, kept for as long as its container is in use.
@@ -67,10 +67,10 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		words := conn.engineWords()
+		words := conn.dockerError()
 		_ = conn.Close()
 		if words != "" {
-			return fmt.Errorf("the engine could not start the agent: %q", words)
+			return fmt.Errorf("cannot start the agent: Docker says %q", words)
 		}
 		if complaint := conn.complaint(); complaint != "" {
 			err = fmt.Errorf("%w: %q", err, complaint)

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: the engine
+// forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: Docker
 // takes a moment from one to the other.
 const forgottenAfter = 3 * time.Second
 
@@ -70,16 +70,16 @@ func madeFor(s dockerd.Shim, dataDir string) bool {
 	return false
 }
 
-// removeShims ends those that an engine forgot while nobody looked.
+// removeShims ends those that Docker forgot while nobody looked.
 func (e *Executor) removeShims() {
 	left, err := ForgottenShims(e.ctx, e.docker, e.cfg.DataDir)
 	for _, s := range left {
-		e.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).Msg("ending a shim that the engine has forgotten")
+		e.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).Msg("ending a shim that Docker has forgotten")
 		if err := s.Kill(); err != nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot end a shim")
 		}
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.cfg.Log.Warn().Err(err).Msg("cannot look for shims that the engine has forgotten")
+		e.cfg.Log.Warn().Err(err).Msg("cannot look for shims that Docker has forgotten")
 	}
 }

@@ -24,7 +24,7 @@ type Spec struct {
 	// UID and GID are who commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Passwd and Group are files on the engine's host for /etc/passwd and /etc/group, their names changing with
+	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, their names changing with
 	// their content; empty where the image's own will do.
 	Passwd string `json:"passwd"`
 	Group  string `json:"group"`
@@ -51,21 +51,21 @@ type Spec struct {
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
 // container of another platform is stale.
 type Platform struct {
-	// Instance tells the containers of several services on one engine apart.
+	// Instance tells the containers of several services on one Docker apart.
 	Instance string `json:"instance"`
 	// DataDir is the service's, which no other service has at the same time.
 	DataDir string `json:"dataDir"`
 	// ImageID is the image's content id, so that a rebuilt image is another platform.
 	ImageID string `json:"imageId"`
-	// Agent is the agent's file on the engine's host; its name changes with its content.
+	// Agent is the agent's file on Docker's host; its name changes with its content.
 	Agent string `json:"agent"`
-	// Runtime is the OCI runtime's name as the engine knows it, and EventsRuntime that of the
-	// containers that may open the engine's control socket.
+	// Runtime is the OCI runtime's name as Docker knows it, and EventsRuntime that of the
+	// containers that may open Docker's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
-	// MaskDir is the directory on the engine's host that has what hides files and directories (InstallMasks).
+	// MaskDir is the directory on Docker's host that has what hides files and directories (InstallMasks).
 	MaskDir string `json:"maskDir"`
-	// Bundle is a file of certificates on the engine's host, its name changing with its content, that programs
+	// Bundle is a file of certificates on Docker's host, its name changing with its content, that programs
 	// find at BundleAt; empty where the image's own will do.
 	Bundle   string `json:"bundle"`
 	BundleAt string `json:"bundleAt"`
@@ -103,7 +103,7 @@ type Mount struct {
 	ReadOnly bool   `json:"readOnly"`
 	// ID is what Source was when the Spec was made: another file of that name is another Spec.
 	ID FileID `json:"id"`
-	// Verify is set where a tenant may have a say in what Source's components are. The engine takes
+	// Verify is set where a tenant may have a say in what Source's components are. Docker takes
 	// a name, so before the first command runs it is made sure that ID is what it took.
 	Verify bool `json:"verify"`
 }

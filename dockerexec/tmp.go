@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A user's /tmp is a volume of the engine's: a tmpfs that exists from the start of the user's first
+// A user's /tmp is a volume of Docker: a tmpfs that exists from the start of the user's first
 // container to the end of the last, so it is shared, bounded, and empty when nobody uses it.
 
 // tmpName is the volume's name. Another size is another volume: a volume's size is fixed.
@@ -27,7 +27,7 @@ func (s Spec) tmpName() string {
 	return "daycare-sandbox-" + s.User + "-tmp-" + hex.EncodeToString(sum[:6])
 }
 
-// tmpVolume is the mount of /tmp; the engine makes the volume with the container.
+// tmpVolume is the mount of /tmp; Docker makes the volume with the container.
 func (s Spec) tmpVolume() mount.Mount {
 	labels := s.Platform.owner().labels()
 	labels[labelUser] = s.User
@@ -44,7 +44,7 @@ func (s Spec) tmpVolume() mount.Mount {
 	}
 }
 
-// Tmp is where the user's /tmp is on the engine's host. There is one while the user has a container, so
+// Tmp is where the user's /tmp is on Docker's host. There is one while the user has a container, so
 // one is held, until release: any of the user's, or that of the Spec, which is made when create says so;
 // otherwise without one the error is errdefs.ErrNotFound. It blocks while a container is being made.
 func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
@@ -92,8 +92,8 @@ func (e *Executor) hold(spec Spec) *container {
 	return nil
 }
 
-// removeTmp removes a volume that no container has any more. One in use is left to its last user; the
-// engine may also say so for a moment after that one has gone.
+// removeTmp removes a volume that no container has any more. One in use is left to its last user;
+// Docker may also say so for a moment after that one has gone.
 func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
 		err := e.docker.VolumeRemove(ctx, name, false)

@@ -80,7 +80,7 @@ func composeExec(t *testing.T, d *deployment, _ *world) {
 	}
 }
 
-// Files go between calls and the API through the home, and through a /tmp that the engine has mounted
+// Files go between calls and the API through the home, and through a /tmp that Docker has mounted
 // after the service started.
 func composeFiles(t *testing.T, d *deployment, _ *world) {
 	d.registerAs(t, "files", types.Registration{UserID: "files", Permissions: types.Permissions{WriteDirs: []string{"/home"}}})

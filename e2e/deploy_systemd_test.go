@@ -59,7 +59,7 @@ func TestUnitFile(t *testing.T) {
 }
 
 // Under what the unit leaves it, the service runs commands under gVisor. Where systemd is not the first
-// process it cannot start the unit, so the engine holds a container to the same: the capabilities and
+// process it cannot start the unit, so Docker holds a container to the same: the capabilities and
 // no new privileges, a root that is read-only but for its places, and the system calls.
 func TestUnitConfinement(t *testing.T) {
 	unit := unitFile(t)
@@ -84,7 +84,7 @@ func TestUnitConfinement(t *testing.T) {
 	}
 }
 
-// seccompOf is what the unit says of system calls, for the engine.
+// seccompOf is what the unit says of system calls, for Docker.
 func seccompOf(t *testing.T, unit map[string][]string) []byte {
 	t.Helper()
 	type arg struct {

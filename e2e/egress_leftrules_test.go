@@ -10,7 +10,7 @@ import (
 )
 
 // Rules of a service that is gone, without its containers and networks, do no harm to the next service, which gets the
-// same subnets from the engine; they are removed when it starts.
+// same subnets from Docker; they are removed when it starts.
 func TestRulesOfAServiceThatIsGone(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, gone *lab, w *world) {
 		gone.traveller(t, w, "gone")

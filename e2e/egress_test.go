@@ -484,7 +484,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		before := l.containersOf(t, "down")
 		l.stop(syscall.SIGKILL)
 		capture := w.capture(t)
-		// Past the service: the engine runs it in the same container.
+		// Past the service: Docker runs it in the same container.
 		text := ""
 		eventually(t, "the agent has ended, which ends all that runs there", func() bool {
 			text = l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello; "+

@@ -94,7 +94,7 @@ func TestWhatACommandMayNotDo(t *testing.T) {
 				t.Errorf("host config: %+v", host)
 			}
 			for _, mount := range found.Mounts {
-				// /tmp is the user's volume of the engine's; all else is the lab's.
+				// /tmp is the user's volume of Docker's; all else is the lab's.
 				if own := mount.Type == "volume" && mount.Destination == "/tmp"; !own && !strings.HasPrefix(mount.Source, l.dir) {
 					t.Errorf("mounted from elsewhere: %+v", mount)
 				}

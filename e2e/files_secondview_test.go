@@ -106,7 +106,7 @@ func TestMasksHoldWithUserNamespaces(t *testing.T) {
 //go:embed testdata/refused_calls.py
 var refusedCalls string
 
-// Each is refused, also where the engine's own profile is off.
+// Each is refused, also where Docker's own profile is off.
 func TestRefusedSystemCalls(t *testing.T) {
 	beside(t)
 	for name, setting := range map[string]string{"": "false", " without the engine's profile": "true"} {

@@ -18,7 +18,7 @@ var alone = map[string]string{
 }
 
 // flushing are the scenarios that nothing else may run beside in a place where nobody but us has rules: there they
-// flush all that there are, those of other labs and of the engine included.
+// flush all that there are, those of other labs and of Docker included.
 var flushing = []string{"TestEgressStaysClosed"}
 
 // begun are the tests that are known to run beside others, or alone.

@@ -18,7 +18,7 @@ import (
 )
 
 // mainScenarios are run on the current engine, too, as runsc@current and runc@current: what the product is for,
-// and whatever talks to the engine in a way of its own.
+// and whatever talks to Docker in a way of its own.
 var mainScenarios = []string{
 	// Commands.
 	"TestOutputAndExitAreExact", "TestStdinLargerThanAPipe", "TestLargeOutputArrivesWhole", "TestStreamedEvents",
@@ -46,7 +46,7 @@ var mainScenarios = []string{
 	"TestProcessOutOfMemory",
 }
 
-// A place is where labs live: an engine, and the network namespace that it has in common with their sandboxd.
+// A place is where labs live: a Docker daemon, and the network namespace that it has in common with their sandboxd.
 type place struct {
 	socket string
 	ns     netns.NsHandle // none: that of the tests

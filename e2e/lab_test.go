@@ -1,5 +1,5 @@
 // Package e2e runs the real service against a real engine with real gVisor, and looks from outside
-// at what happens. Nothing here is skipped: without an engine, root, runsc and the image the suite
+// at what happens. Nothing here is skipped: without Docker, root, runsc and the image the suite
 // fails and says what is missing. Every scenario runs under runsc and under runc.
 //
 // A lab is a sandboxd of its own, with folders and containers of its own, which it removes.
@@ -236,7 +236,7 @@ func unmountBelow(dir string) {
 	}
 }
 
-// containers are those that the engine has for this lab's users, running or not.
+// containers are those that Docker has for this lab's users, running or not.
 func (l *lab) containers(t *testing.T) []container.Summary {
 	t.Helper()
 	list, err := l.listContainers()
@@ -263,7 +263,7 @@ func (l *lab) instance() string {
 	return strings.TrimSpace(string(text))
 }
 
-// volumes are the names of those that the engine has for this lab.
+// volumes are the names of those that Docker has for this lab.
 func (l *lab) volumes() []string {
 	instance := l.instance()
 	if instance == "" {
@@ -334,7 +334,7 @@ func (l *lab) sh(t *testing.T, user, command string) string {
 	return strings.TrimSuffix(out.Stdout, "\n")
 }
 
-// inside runs a command in a container by the engine, past our service.
+// inside runs a command in a container by Docker, past our service.
 func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	t.Helper()
 	return l.insideAs(t, id, container.ExecOptions{Cmd: argv})
@@ -355,7 +355,7 @@ func (l *lab) insideAs(t *testing.T, id string, how container.ExecOptions) strin
 		t.Fatal(err)
 	}
 	defer attached.Close()
-	// An engine may keep the stream open when the container ends in the middle.
+	// Docker may keep the stream open when the container ends in the middle.
 	defer context.AfterFunc(ctx, attached.Close)()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, attached.Reader); err != nil {

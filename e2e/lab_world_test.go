@@ -165,7 +165,7 @@ func (w *world) name(t *testing.T, label string, addrs ...netip.Addr) string {
 	return name
 }
 
-// networks are the names of those that the engine has for this lab.
+// networks are the names of those that Docker has for this lab.
 func (l *lab) networks() []string {
 	instance := l.instance()
 	if instance == "" {

@@ -20,7 +20,7 @@ import (
 const otherBoot = "0b7e51de-0000-4000-8000-000000000001"
 
 // reboot has sandboxd, when it is started next, see another boot id: in a mount namespace of its own, to which
-// what the engine mounts is passed on.
+// what Docker mounts is passed on.
 func (l *lab) reboot(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(l.path("boot_id"), []byte(otherBoot+"\n"), 0o444); err != nil {
@@ -88,7 +88,7 @@ func TestProcessesOutliveTheHost(t *testing.T) {
 			t.Errorf("the one that was killed meanwhile: %+v", now)
 		}
 
-		// This service sees the engine's mounts, as any other does.
+		// This service sees Docker's mounts, as any other does.
 		l.sh(t, "reboot", "echo here > /tmp/file")
 		if got, err := l.client.Read(t.Context(), "reboot", types.Read{Target: client.Target("/tmp/file")}); err != nil || got.Content != "here\n" {
 			t.Errorf("/tmp: %+v, %v", got, err)

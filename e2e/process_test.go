@@ -164,7 +164,7 @@ func checkNowhere(t *testing.T, dir, secret string) {
 	}
 }
 
-// processContainers are those that the engine has for this lab's processes, running or not.
+// processContainers are those that Docker has for this lab's processes, running or not.
 func (l *lab) processContainers(t *testing.T) (found []container.Summary) {
 	t.Helper()
 	for _, c := range l.containers(t) {
@@ -381,7 +381,7 @@ func TestProcessLog(t *testing.T) {
 	}, "SANDBOXD_PROCESSES_MAX_LOG=65536")
 }
 
-// What is there after the engine was told otherwise, or a record was damaged.
+// What is there after Docker was told otherwise, or a record was damaged.
 func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "meddled")
@@ -414,7 +414,7 @@ func TestProcessesThatSomebodyMeddlesWith(t *testing.T) {
 	})
 }
 
-// When the engine is started again its containers are gone, and what is to run comes back.
+// When Docker is started again its containers are gone, and what is to run comes back.
 func TestProcessesOutliveTheEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
 	engine.place.giveImage(t, "small:latest")

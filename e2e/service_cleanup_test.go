@@ -34,7 +34,7 @@ func (l *lab) sandboxd(args ...string) (out string, code int) {
 	return string(text), 0
 }
 
-// remains are what the lab has on the engine and in the kernel.
+// remains are what the lab has in Docker and in the kernel.
 func (l *lab) remains() (left []string) {
 	list, err := l.listContainers()
 	if err != nil {

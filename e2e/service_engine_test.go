@@ -53,7 +53,7 @@ func newPrivateEngine(t *testing.T) *privateEngine {
 	return e
 }
 
-// layEngine makes the folder and the network namespace of an engine. It has the runtimes of the machine's.
+// layEngine makes the folder and the network namespace of a Docker daemon. It has the runtimes of the machine's.
 func layEngine(t *testing.T, settings map[string]any) *privateEngine {
 	t.Helper()
 	info, err := connect(t, engineSocket).Info(t.Context())
@@ -198,7 +198,7 @@ func copyFile(t *testing.T, from *docker.Client, id, name string, out *tar.Write
 	}
 }
 
-// The engine stops and comes back: calls fail meanwhile and say what to do, and the service goes on
+// Docker stops and comes back: calls fail meanwhile and say what to do, and the service goes on
 // by itself, with an image that has nothing but a small shell.
 func TestEngineStoppedAndStarted(t *testing.T) {
 	engine := newPrivateEngine(t)
@@ -247,7 +247,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 	}
 }
 
-// The service starts without an engine and serves when there is one.
+// The service starts without Docker and serves when there is one.
 func TestServiceStartsBeforeItsEngine(t *testing.T) {
 	engine := newPrivateEngine(t)
 	engine.place.giveImage(t, "small:latest")

@@ -59,7 +59,7 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 	})
 }
 
-// Whatever happens to containers at the engine, calls run or fail in seconds and say why.
+// Whatever happens to containers at Docker, calls run or fail in seconds and say why.
 func TestContainersThatGoAtAnyTime(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "any")
@@ -93,7 +93,7 @@ func TestContainersThatGoAtAnyTime(t *testing.T) {
 	})
 }
 
-// disturb does something to a container that somebody at the engine may do.
+// disturb does something to a container that somebody at Docker may do.
 func (l *lab) disturb() {
 	list, err := l.listContainers()
 	if err != nil || len(list) == 0 {
@@ -112,7 +112,7 @@ func (l *lab) disturb() {
 	}
 }
 
-// A container that is paused goes whole, with the shim by which the engine held it.
+// A container that is paused goes whole, with the shim by which Docker held it.
 func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "paused")

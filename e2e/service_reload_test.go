@@ -125,7 +125,7 @@ func TestSettingsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A runtime that the engine does not know stops no service that runs.
+// A runtime that Docker does not know stops no service that runs.
 func TestReloadOfAnUnknownRuntime(t *testing.T) {
 	l := newLab(t, "runsc")
 	l.register(t, "steady")

@@ -57,7 +57,7 @@ func NewFinder(docker Docker, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
-// Find returns the image. The first call after Forget asks the engine. An image that is missing
+// Find returns the image. The first call after Forget asks Docker. An image that is missing
 // is errdefs.ErrFailedPrecondition, and the message says how to get it.
 func (f *Finder) Find(ctx context.Context) (Image, error) {
 	f.mu.Lock()
@@ -83,7 +83,7 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 	return found, nil
 }
 
-// Forget makes the next Find ask the engine. It does not block, also while one is asking.
+// Forget makes the next Find ask Docker. It does not block, also while one is asking.
 func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
@@ -99,7 +99,7 @@ func Build(ctx context.Context, docker Docker, dir, base, tag string, out io.Wri
 	defer source.Close()
 	options := build.ImageBuildOptions{
 		Tags:        []string{tag},
-		Version:     build.BuilderV1, // the one that engine 20.10 and today's both have
+		Version:     build.BuilderV1, // the one that Docker 20.10 and today's both have
 		Remove:      true,
 		ForceRemove: true,
 	}
@@ -130,7 +130,7 @@ func Pull(ctx context.Context, docker Docker, ref string, out io.Writer) error {
 	return nil
 }
 
-// show prints the engine's progress messages and returns the error that is among them.
+// show prints Docker's progress messages and returns the error that is among them.
 func show(messages io.Reader, out io.Writer) error {
 	fd, terminal := term.GetFdInfo(out)
 	return jsonmessage.DisplayJSONMessagesStream(messages, out, fd, terminal, nil)

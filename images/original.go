@@ -63,7 +63,7 @@ func NewOriginals(docker Docker, dir string, labels map[string]string) *Original
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }
 
-// Read reads an image, once for its content id: it makes a container, has the engine read its files and removes it
+// Read reads an image, once for its content id: it makes a container, has Docker read its files and removes it
 // again. Nothing of the image is run.
 func (o *Originals) Read(ctx context.Context, id string) (*Outfit, error) {
 	record := filepath.Join(o.dir, "image-"+strings.TrimPrefix(id, "sha256:")+".json")
@@ -145,7 +145,7 @@ func (o *Originals) file(ctx context.Context, from, name string) (text []byte, a
 		}
 		switch {
 		case stat.Mode&fs.ModeSymlink != 0:
-			name = path.Clean("/" + stat.LinkTarget) // the engine has it begin at the container's root
+			name = path.Clean("/" + stat.LinkTarget) // Docker has it begin at the container's root
 		case stat.Mode.IsRegular():
 			text, err := o.content(ctx, from, name)
 			return text, name, err

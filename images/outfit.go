@@ -26,7 +26,7 @@ type Outfit struct {
 	accounts map[[2]uint32]Accounts
 }
 
-// NewOutfit makes an Outfit that keeps its files in dir, which the engine has to see, too.
+// NewOutfit makes an Outfit that keeps its files in dir, which Docker has to see, too.
 func NewOutfit(dir string, original Original) *Outfit {
 	return &Outfit{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
 }

@@ -82,7 +82,7 @@ func (p HostPath) IsZero() bool { return p.name == "" }
 // String returns the path, or "" for the zero value.
 func (p ContainerPath) String() string { return p.name }
 
-// String returns the path, or "" for the zero value. It is for system calls, the engine and logs; it
+// String returns the path, or "" for the zero value. It is for system calls, Docker and logs; it
 // must not reach a caller.
 func (p HostPath) String() string { return p.name }
 

@@ -77,7 +77,7 @@ Next:
     $PREFIX/bin/sandboxd check       says whether the settings are fine
     systemctl enable --now sandboxd  starts the service, now and at boot
     sandbox health                   says whether commands can run
-The engine needs gVisor's runsc and the sandbox image: make setup sees to both.
+Docker needs gVisor's runsc and the sandbox image: make setup sees to both.
 TXT
 }
 
@@ -87,7 +87,7 @@ uninstall_all() {
 	fi
 	if [ -z "$DESTDIR" ] && [ -x "$BIN/sandboxd" ]; then
 		"$BIN/sandboxd" cleanup | sed 's/^/    /' ||
-			die "not all that sandboxd has made could be removed" "stop it, or start the engine, and run this again"
+			die "not all that sandboxd has made could be removed" "stop it, or start Docker, and run this again"
 	fi
 	local file
 	for file in "${PROGRAMS[@]/#/$BIN/}" "$UNIT" "$BASH_COMPLETION" "$ZSH_COMPLETION" "$FISH_COMPLETION"; do

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Prepares a host for daycare-sandbox: an engine, gVisor, the sandbox image, our binaries.
+# Prepares a host for daycare-sandbox: Docker, gVisor, the sandbox image, our binaries.
 # Every step looks first and does nothing when it is already satisfied, so run it as often
-# as you like. It installs only what is missing and never restarts a running engine.
+# as you like. It installs only what is missing and never restarts a running Docker.
 #
 #   scripts/setup.sh            all of it
-#   scripts/setup.sh binaries   only bin/ (no root, no engine)
+#   scripts/setup.sh binaries   only bin/ (no root, no Docker)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
-#                               systemd-analyze), and the current engine, which is built for them
-#   scripts/setup.sh engine     only that engine
+#                               systemd-analyze), and the current Docker, which is built for them
+#   scripts/setup.sh engine     only that Docker
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
@@ -82,7 +82,7 @@ has_runtimes() {
 
 require_known_system() {
 	local missing=()
-	engine_up || missing+=("a Docker engine, 20.10 or newer, reachable by this user")
+	engine_up || missing+=("Docker, 20.10 or newer, reachable by this user")
 	has_runtimes ||
 		missing+=("gVisor's runsc, registered as the runtimes \"runsc\" and, with --host-uds=open, \"runsc-events\" (https://gvisor.dev/docs/user_guide/install/)")
 	[ ${#missing[@]} -gt 0 ] || return 0
@@ -102,7 +102,7 @@ require_go() {
 }
 
 setup_engine() {
-	step "Docker engine"
+	step "Docker"
 	if engine_up; then
 		say "already running: $(docker version --format '{{.Server.Version}}')"
 		return
@@ -118,7 +118,7 @@ setup_engine() {
 		engine_up && break
 		sleep 0.5
 	done
-	engine_up || die "the engine did not answer within 60 s" "its log: $DOCKERD_LOG, or journalctl -u docker"
+	engine_up || die "Docker did not answer within 60 s" "its log: $DOCKERD_LOG, or journalctl -u docker"
 	say "running: $(docker version --format '{{.Server.Version}}')"
 }
 
@@ -133,7 +133,7 @@ reload_engine() {
 setup_runsc() {
 	step "gVisor (runsc)"
 	if has_runtimes; then
-		say "already registered with the engine"
+		say "already registered with Docker"
 		return
 	fi
 	if [ ! -x "$RUNSC" ]; then
@@ -152,8 +152,8 @@ setup_runsc() {
 		has_runtimes && break
 		sleep 0.25
 	done
-	has_runtimes || die "the engine does not list runsc after a reload" "look at $DAEMON_JSON and at the engine's log"
-	say "the engine knows them now, without a restart"
+	has_runtimes || die "Docker does not list runsc after a reload" "look at $DAEMON_JSON and at Docker's log"
+	say "Docker knows them now, without a restart"
 }
 
 setup_binaries() {
@@ -226,9 +226,9 @@ setup_test_programs() {
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }
 
-# The tests run on the machine's engine and on the current one, which no package of the system has.
+# The tests run with the machine's Docker and with the current one, which no package of the system has.
 setup_test_engine() {
-	step "The current engine, for the tests"
+	step "The current Docker, for the tests"
 	local built
 	built=$(tools/engine/build.sh path)
 	if [ -d "$built" ]; then
@@ -236,7 +236,7 @@ setup_test_engine() {
 		return
 	fi
 	if [ "$(id -u)" != 0 ]; then
-		die "the engine of the tests is built into $built: run it as root"
+		die "the Docker of the tests is built into $built: run it as root"
 	fi
 	if command -v apt-get >/dev/null; then
 		apt_install gcc libc6-dev libseccomp-dev pkg-config

@@ -95,7 +95,7 @@ type Process struct {
 	Ready *Readiness `json:"ready,omitempty"`
 	// Expose is left out without an entry, and when the process has ended for good.
 	Expose []Exposed `json:"expose,omitempty"`
-	// PID is that of its first program on the engine's host, or nil when it does not run.
+	// PID is that of its first program on Docker's host, or nil when it does not run.
 	PID       *int `json:"pid"`
 	KeepAlive bool `json:"keepAlive"`
 	// DesiredState is ProcessRunning or ProcessStopped.

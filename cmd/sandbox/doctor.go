@@ -29,7 +29,7 @@ func doctorCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Look for what is wrong on this host, and say what to do",
-		Long: `doctor looks at all that the service needs: its settings, the engine, runtimes and image, the kernel's
+		Long: `doctor looks at all that the service needs: its settings, Docker, runtimes and image, the kernel's
 rules, resolvers, ports, tokens and certificate, folders, disks and clock. Then it asks the service how it is, and has it run a
 command of the user "doctor", look up a name that this may not have, and one that it may; nothing connects
 to that. It is for the service's own host, and asks at the socket: --url and $SANDBOX_URL do not count here.
@@ -91,7 +91,7 @@ func runDoctor(cmd *cobra.Command, a *app, f doctorFlags) error {
 	if !f.offline {
 		checks = append(checks, doctor.ServiceAnswers(socket, version.String(), c.Health))
 		if s.err == nil {
-			probe := &doctor.Probe{Service: c, Ask: s.engine, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
+			probe := &doctor.Probe{Service: c, Ask: s.askDocker, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
 			defer func() { _ = probe.Close(ctx) }()
 			checks = append(checks, probe.Checks()...)
 		}

@@ -35,7 +35,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	host := &dockerHost{settings: s, root: os.Geteuid() == 0}
 	host.client, host.err = dockerd.Connect(s.Docker.SocketPath)
 	host.inspect = sync.OnceValues(host.ask)
-	s.engine = func(context.Context) (doctor.Engine, error) { return asEngine(host.inspect()) }
+	s.askDocker = func(context.Context) (doctor.Docker, error) { return asDocker(host.inspect()) }
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
@@ -45,10 +45,10 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		doctor.Folder("dataDir", s.DataDir, lookAt),
 		doctor.Disk("usersDir", s.UsersDir, spaceAt),
 		doctor.Disk("dataDir", s.DataDir, spaceAt),
-		doctor.Disk("engine", "the engine's root", host.space),
+		doctor.Disk("engine", "Docker's root", host.space),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
-	return append(checks, clocks.Right(s.engine)), host.close
+	return append(checks, clocks.Right(s.askDocker)), host.close
 }
 
 // dockerHost is Docker as the checks ask it.
@@ -70,7 +70,7 @@ func (h *dockerHost) ask() (dockerd.Info, error) {
 	if h.err != nil {
 		return dockerd.Info{}, h.err
 	}
-	// Docker's client does not tell this from an engine that is down.
+	// Docker's client does not tell this from a daemon that is down.
 	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
 		return dockerd.Info{}, err
 	}
@@ -87,13 +87,13 @@ func (h *dockerHost) checks() []doctor.Check {
 		unused = "eventsSocket is empty, so that no call may have @events"
 	}
 	checks := []doctor.Check{
-		doctor.EngineAnswers(s.Docker.SocketPath, s.engine),
-		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.engine, programVersion),
+		doctor.DockerAnswers(s.Docker.SocketPath, s.askDocker),
+		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.askDocker, programVersion),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
-		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.engine, programVersion))
+		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.askDocker, programVersion))
 	}
-	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.engine, func(ctx context.Context) (string, error) {
+	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.askDocker, func(ctx context.Context) (string, error) {
 		found, err := images.NewFinder(h.client, s.Docker.Reference()).Find(ctx)
 		return found.Version, err
 	}))
@@ -102,14 +102,14 @@ func (h *dockerHost) checks() []doctor.Check {
 func (h *dockerHost) space(string) (doctor.Space, error) {
 	info, err := h.inspect()
 	if err != nil {
-		return doctor.Space{}, errors.New("the engine does not answer")
+		return doctor.Space{}, errors.New("no answer from Docker")
 	}
 	return spaceAt(info.Root)
 }
 
 func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 	if _, err := h.inspect(); err != nil {
-		return nil, errors.New("the engine does not answer")
+		return nil, errors.New("no answer from Docker")
 	}
 	belongings, err := dockerexec.Belongings(ctx, h.client)
 	if err != nil {
@@ -135,8 +135,8 @@ func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Chec
 	return append(checks, doctor.NameserverPort(takeNameserverPort))
 }
 
-func asEngine(info dockerd.Info, err error) (doctor.Engine, error) {
-	return doctor.Engine{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
+func asDocker(info dockerd.Info, err error) (doctor.Docker, error) {
+	return doctor.Docker{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
 }
 
 // ownAddresses asks the cloud, as the service does when it starts.

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// leftovers are what services have on the engine whose dataDir is gone, or has another service by now, and shims that
-// the engine has forgotten.
+// leftovers are what services have in Docker whose dataDir is gone, or has another service by now, and shims that
+// Docker has forgotten.
 func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []string) {
 	for _, b := range belongings {
 		if why := forsaken(b.Owner); why != "" {
@@ -23,7 +23,7 @@ func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []
 	}
 	slices.Sort(left)
 	for _, s := range shims {
-		left = append(left, fmt.Sprintf("the shim of a container %.12s that the engine does not have (kill -9 %d)", s.Container, s.PID))
+		left = append(left, fmt.Sprintf("the shim of a container %.12s that Docker does not have (kill -9 %d)", s.Container, s.PID))
 	}
 	return left
 }

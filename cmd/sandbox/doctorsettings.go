@@ -18,9 +18,9 @@ import (
 // doctorSettings are what doctor holds the host against.
 type doctorSettings struct {
 	config.Config
-	from   string // for a person
-	err    error
-	engine doctor.AskEngine // set by hostChecks
+	from      string // for a person
+	err       error
+	askDocker doctor.AskDocker // set by hostChecks
 }
 
 // findSettings reads the file that is named, with this shell's variables; or else what the service behind the

@@ -75,7 +75,7 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 }
 
 // needs is what a user's sandbox has to hold for the grants, and its name. The name is the command
-// line's own, so that an engine's registrations are not touched. It depends on the grants, because to
+// line's own, so that a caller's registrations are not touched. It depends on the grants, because to
 // register is to replace: with one name for all, a call with fewer grants would take from one that
 // runs beside it what that is about to use.
 func needs(user string, grants []string) (id string, p types.Permissions) {

@@ -51,10 +51,10 @@ func cleanupCommand(settings *string) *cobra.Command {
 		Long: `cleanup removes what the service of these settings has made: its containers with all that runs in them, the
 users' /tmp, its networks with their rules, its socket, and what it can make again in dataDir. It says what it
 removes. Homes stay, and so do records, of sandboxes and of durable processes, unless --data is given. It works
-without dataDir, too: what is on the engine carries its name.
+without dataDir, too: what is in Docker carries its name.
 
 It refuses beside a running service, and does nothing then. With --all-instances it removes what all services
-have made on this engine, except for those that run.
+have made in this Docker, except for those that run.
 
 It exits with 0 when all is gone, with 1 when something is left, and with 3 when a service runs.`,
 		Example: `  sandboxd cleanup --dry-run
@@ -193,7 +193,7 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 	}
 }
 
-// shims ends those that the engine has forgotten.
+// shims ends those that Docker has forgotten.
 func (c *cleanup) shims(left []dockerd.Shim, err error) {
 	if err != nil {
 		c.faults = append(c.faults, err)

@@ -98,7 +98,7 @@ func imageCommand(settings *string) *cobra.Command {
 	build := &cobra.Command{
 		Use:   "build [DIR]",
 		Short: "Build the sandbox image from DIR (default: sandbox-image)",
-		Long: `build has the engine build the Dockerfile in DIR, and gives the result the name that docker.image and
+		Long: `build has Docker build the Dockerfile in DIR, and gives the result the name that docker.image and
 docker.tag say. Containers of the image before are replaced when nobody uses them.`,
 		Example: `  sandboxd image build
   sandboxd image build --base debian:trixie-slim sandbox-image`,
@@ -117,7 +117,7 @@ docker.tag say. Containers of the image before are replaced when nobody uses the
 	pull := &cobra.Command{
 		Use:   "pull",
 		Short: "Pull the sandbox image from its registry",
-		Long: `pull has the engine get the image that docker.image and docker.tag name. Containers of the image before
+		Long: `pull has Docker get the image that docker.image and docker.tag name. Containers of the image before
 are replaced when nobody uses them.`,
 		Example: `  sandboxd image pull
   SANDBOXD_DOCKER_IMAGE=registry.example.com/sandbox sandboxd image pull`,
@@ -131,7 +131,7 @@ are replaced when nobody uses them.`,
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show which image is used, its id and version",
-		Long:  "show says which image commands run in, as the engine has it now.",
+		Long:  "show says which image commands run in, as Docker has it now.",
 		Example: `  sandboxd image show
   sandboxd image show --settings ./settings.json`,
 		Args: cobra.NoArgs,
@@ -145,7 +145,7 @@ are replaced when nobody uses them.`,
 	return image
 }
 
-// target is the image that settings name, and the engine that has it.
+// target is the image that settings name, and the daemon that has it.
 type target struct {
 	docker images.Docker
 	ref    string

@@ -7,7 +7,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// gatewayCommand is what the engine runs in a network's gateway, and nobody else anywhere.
+// gatewayCommand is what Docker runs in a network's gateway, and nobody else anywhere.
 func gatewayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "gateway CONFIGURATION",

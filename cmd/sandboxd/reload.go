@@ -100,7 +100,7 @@ func (d *daemon) consider(ctx context.Context) (next reading, err error) {
 	if next.platform, err = d.platformConfig(next.cfg); err != nil {
 		return next, err
 	}
-	// An engine or an image that is missing may come; a runtime does not by itself.
+	// Docker or an image that is missing may come; a runtime does not by itself.
 	if _, err := sandbox.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return next, fmt.Errorf("docker.runtime: %w", err)
 	}

@@ -18,7 +18,7 @@ func Descriptors() (int, error) {
 	return int(min(limit.Cur, 1<<30)), nil
 }
 
-// Spare is what is left of a number of descriptors for connections of users: API, DNS filter, the engine's
+// Spare is what is left of a number of descriptors for connections of users: API, DNS filter, Docker's
 // streams and files have at least a quarter, and of a small number half.
 func Spare(descriptors int) int {
 	return descriptors - max(descriptors/4, min(descriptors/2, 1024))

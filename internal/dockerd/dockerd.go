@@ -12,24 +12,24 @@ import (
 // Client is that of the Docker API, for packages that pass it on.
 type Client = client.Client
 
-// Connect makes a client for the engine behind a Unix socket; it speaks whatever API version the
-// engine does. It connects to nothing yet: an engine that is down is an error of the calls.
+// Connect makes a client for the Docker daemon behind a Unix socket; it speaks whatever API version the
+// daemon does. It connects to nothing yet: a daemon that is down is an error of the calls.
 func Connect(socketPath string) (*client.Client, error) {
 	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath), client.WithAPIVersionNegotiation())
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the engine's socket %s: %w", socketPath, err)
+		return nil, fmt.Errorf("cannot use Docker's socket %s: %w", socketPath, err)
 	}
 	return docker, nil
 }
 
-// Explain turns an engine's error into one for our callers. The engine's error classes are not
+// Explain turns an error of Docker into one for our callers. Docker's error classes are not
 // ours, so nothing is wrapped: that a container is missing does not mean "not found" to a caller.
 func Explain(docker *client.Client, err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err):
 		return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and try again; the service goes on by itself", docker.DaemonHost())
 	case strings.Contains(err.Error(), "nknown runtime") || strings.Contains(err.Error(), "unknown or invalid runtime"):
-		return fmt.Errorf("%v; register the runtime with the engine (scripts/setup.sh does it for runsc)", err)
+		return fmt.Errorf("%v; register the runtime with Docker (scripts/setup.sh does it for runsc)", err)
 	default:
 		return fmt.Errorf("%v", err)
 	}

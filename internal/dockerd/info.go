@@ -13,7 +13,7 @@ import (
 
 // Info is what the service needs to know of its Docker daemon.
 type Info struct {
-	// Version is the engine's own.
+	// Version is Docker's own.
 	Version string
 	// API is the version of the API that is spoken with it.
 	API string
@@ -24,7 +24,7 @@ type Info struct {
 	DefaultRuntime string
 	// Programs are those behind the runtimes; empty for what is none.
 	Programs map[string]string
-	// Root is where the engine keeps images and containers, on its host.
+	// Root is where Docker keeps images and containers, on its host.
 	Root string
 	// Ahead is by how much its clock is ahead of ours, about; 0 if that is not known.
 	Ahead time.Duration
@@ -32,11 +32,11 @@ type Info struct {
 	GVisor []string
 }
 
-// Inspect asks the engine. Its error tells a person what to do.
+// Inspect asks Docker. Its error tells a person what to do.
 func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	answer, err := docker.Info(ctx)
 	if err != nil {
-		return Info{}, fmt.Errorf("cannot ask the engine: %w", Explain(docker, err))
+		return Info{}, fmt.Errorf("cannot ask Docker: %w", Explain(docker, err))
 	}
 	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(), CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {

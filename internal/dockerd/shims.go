@@ -23,7 +23,7 @@ import (
 // removed by force before it had seen its end, whose shim then stays for good. Both are seen here alone.
 type Shim struct {
 	PID       int
-	Container string // the engine's id
+	Container string // Docker's id
 	Children  []int
 	// Execs are those of Children that are the runtime's, on their way to start a program in the container.
 	Execs []int
@@ -31,12 +31,12 @@ type Shim struct {
 	Sources []string
 }
 
-// namespace is containerd's for what engines run.
+// namespace is containerd's for what Docker runs.
 const namespace = "moby"
 
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Shims returns the shims of all engines on this host, by process id.
+// Shims returns the shims of all Docker daemons on this host, by process id.
 func Shims() ([]Shim, error) { return host.list() }
 
 // processes are those that /proc shows, or a test; shims and runtimes are those of one owner, root.

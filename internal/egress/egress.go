@@ -33,7 +33,7 @@ import (
 type Config struct {
 	// Name begins the names of the nftables tables: <Name>-isolated and <Name>-local.
 	Name string
-	// Dir is where the resolv.conf files of containers are kept, on the engine's host.
+	// Dir is where the resolv.conf files of containers are kept, on Docker's host.
 	Dir string
 	// Profiles are the ways out, by name.
 	Profiles map[string]Profile

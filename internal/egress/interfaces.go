@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// checkBridge looks whether the engine's picture of a network is true.
+// checkBridge looks whether Docker's picture of a network is true.
 func checkBridge(n dockerexec.Network) error {
 	broken := func(what string) error {
 		return fmt.Errorf("bridge %s %s: %w", n.Bridge, what, errdefs.ErrFailedPrecondition)

@@ -100,7 +100,7 @@ func newEngine(t testing.TB) *engine {
 	return &engine{t: t, clock: &fakeClock{time: monday}, instances: map[string]Instance{}, exits: map[string]Exit{}}
 }
 
-// fakeRunner runs processes in an engine. Fields that are set have a say.
+// fakeRunner runs processes in Docker. Fields that are set have a say.
 type fakeRunner struct {
 	*engine
 	onStart     func(Record) error
@@ -268,7 +268,7 @@ func (e *engine) count() int {
 	return len(e.instances)
 }
 
-// host is a directory and an engine in which services come and go.
+// host is a directory and a Docker in which services come and go.
 type host struct {
 	t     *testing.T
 	root  string
@@ -291,7 +291,7 @@ type service struct {
 	t   *testing.T
 }
 
-// open starts a service that has not looked at the engine.
+// open starts a service that has not looked at Docker.
 func (h *host) open(change ...func(*Config)) *service {
 	h.t.Helper()
 	run := &fakeRunner{engine: h.engine}

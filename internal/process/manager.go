@@ -28,7 +28,7 @@ type Config struct {
 	Clock   Clock
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
 	Ports *Listeners
-	// BootID tells this start of the engine's host from others; see HostBootID.
+	// BootID tells this start of Docker's host from others; see HostBootID.
 	BootID string
 	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.
 	Quotas *quota.Ledger

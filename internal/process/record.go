@@ -65,7 +65,7 @@ type Record struct {
 	// Instance and BootID say which run is this process's; both are empty while it does not run.
 	Instance Identity `json:"instance,omitzero"`
 	BootID   string   `json:"bootId,omitempty"`
-	// PID is its first program's on the engine's host, to look at; nothing is done by it. 0 is none.
+	// PID is its first program's on Docker's host, to look at; nothing is done by it. 0 is none.
 	PID int `json:"pid,omitempty"`
 
 	// RestartCount is how often it was started again, or tried to be.
@@ -105,7 +105,7 @@ type Restrictions struct {
 // Identity tells a run of a container from all others since the host has started.
 type Identity struct {
 	Container string    `json:"container"`
-	Started   time.Time `json:"started"` // as the engine says
+	Started   time.Time `json:"started"` // as Docker says
 }
 
 func (i Identity) same(other Identity) bool {

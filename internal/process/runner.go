@@ -36,8 +36,8 @@ type Runner interface {
 type Instance struct {
 	Process   string
 	Container string    // its id
-	Started   time.Time // as the engine says
-	PID       int       // of its first program on the engine's host; 0 when it does not run
+	Started   time.Time // as Docker says
+	PID       int       // of its first program on Docker's host; 0 when it does not run
 	Running   bool
 	// Applied is what the container was made from, a JSON document that is kept in sandbox.json. Start
 	// sets it; nil keeps nothing.

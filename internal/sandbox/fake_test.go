@@ -45,7 +45,7 @@ func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
-// fakePlatform is an engine with runsc and an image.
+// fakePlatform is a Docker with runsc and an image.
 func fakePlatform() PlatformConfig {
 	return PlatformConfig{
 		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 4e9}},

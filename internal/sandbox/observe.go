@@ -37,7 +37,7 @@ const (
 	outcomeRefused  Outcome = "refused"  // was not run: the call's fault
 	outcomeLost     Outcome = "lost"     // its container was lost while it ran
 	outcomeCanceled Outcome = "canceled" // was ended because the caller had gone, or the service stopped
-	outcomeError    Outcome = "error"    // could not be run: the engine's fault, or the host's
+	outcomeError    Outcome = "error"    // could not be run: Docker's fault, or the host's
 )
 
 // Outcomes are all of them.

@@ -136,7 +136,7 @@ func TestHealthTellsOfSettings(t *testing.T) {
 	}
 }
 
-// Another platform is asked for at once, and not only when the engine tells of something.
+// Another platform is asked for at once, and not only when Docker tells of something.
 func TestPlatformsUse(t *testing.T) {
 	p := NewPlatforms(fakePlatform())
 	if _, err := p.Current(t.Context()); err != nil {

@@ -21,7 +21,7 @@ import (
 type PlatformConfig struct {
 	// Settings is the platform without ImageID, which is found.
 	Settings dockerexec.Platform
-	// AcceptWeaker takes the engine's default runtime where it does not know Settings.Runtime.
+	// AcceptWeaker takes Docker's default runtime where it does not know Settings.Runtime.
 	AcceptWeaker bool
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
@@ -30,12 +30,12 @@ type PlatformConfig struct {
 	Outfit func(ctx context.Context, imageID string) (*images.Outfit, error)
 	// Certificates are trusted inside beside the image's own; none for these alone.
 	Certificates []*x509.Certificate
-	// Inspect asks the engine for its runtimes and size.
+	// Inspect asks Docker for its runtimes and size.
 	Inspect func(context.Context) (dockerd.Info, error)
 	Log     zerolog.Logger
 }
 
-// Platforms knows the present platform: the settings made concrete by what the engine has. It is
+// Platforms knows the present platform: the settings made concrete by what Docker has. It is
 // safe for concurrent use.
 type Platforms struct {
 	cfg atomic.Pointer[PlatformConfig]
@@ -50,7 +50,7 @@ type Platforms struct {
 type platform struct {
 	dockerexec.Platform
 	runtimes []string
-	gvisors  []string // the engine's runtimes that are gVisor
+	gvisors  []string // Docker's runtimes that are gVisor
 	env      []string
 	version  string
 	outfit   *images.Outfit
@@ -64,20 +64,20 @@ func NewPlatforms(cfg PlatformConfig) *Platforms {
 	return p
 }
 
-// Use has the next Current go by cfg, and ask the engine.
+// Use has the next Current go by cfg, and ask Docker.
 func (p *Platforms) Use(cfg PlatformConfig) {
 	p.cfg.Store(&cfg)
 	p.stale.Store(true)
 }
 
-// Forget makes the next Current ask the engine. It does not block, also while one is asking.
+// Forget makes the next Current ask Docker. It does not block, also while one is asking.
 func (p *Platforms) Forget() {
 	p.cfg.Load().Forget()
 	p.stale.Store(true)
 }
 
-// Current is the present platform; the first call after Forget asks the engine. A runtime that the
-// engine does not know is errdefs.ErrNotImplemented.
+// Current is the present platform; the first call after Forget asks Docker. A runtime that
+// Docker does not know is errdefs.ErrNotImplemented.
 func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
 	present, err := p.current(ctx)
 	return present.Platform, err
@@ -98,14 +98,14 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	present := platform{Platform: cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
 		if !cfg.AcceptWeaker {
-			return platform{}, fmt.Errorf("the engine does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
+			return platform{}, fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
 				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
 		}
 		cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
-			Msg("the engine does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
+			Msg("Docker does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
 		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
 	}
-	// The engine refuses to grant more CPUs than there are.
+	// Docker refuses to grant more CPUs than there are.
 	if info.CPUs > 0 {
 		present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)
 	}

@@ -52,7 +52,7 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 	}
 }
 
-// TestPlatformIsKeptUntilForget counts the questions to the engine.
+// TestPlatformIsKeptUntilForget counts the questions to Docker.
 func TestPlatformIsKeptUntilForget(t *testing.T) {
 	var inspected, found, forgotten int
 	var fault error
@@ -98,7 +98,7 @@ func TestHealth(t *testing.T) {
 	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
-	// Without an engine nothing starts, and the caller is told the same.
+	// Without Docker nothing starts, and the caller is told the same.
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls"}, nil); err == nil || err.Error() != "no engine: start it" {
 		t.Error(err)
 	}

@@ -25,7 +25,7 @@ const (
 	ReadBinary ReadType = "binary"
 )
 
-// ReadResult is a file's content. The fields are those that Daycare's own engine has.
+// ReadResult is a file's content. The fields are those that Daycare has.
 type ReadResult struct {
 	Type ReadType
 	// Content is the text, or the bytes.

@@ -108,7 +108,7 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 	}
 }
 
-// How a process ended is what the engine says; its own words count where they fit.
+// How a process ended is what Docker says; its own words count where they fit.
 func TestRunnerExit(t *testing.T) {
 	done := launch.State{StartedAt: time.Unix(1, 0), EndedAt: time.Unix(2, 0), Lost: 5}
 	for _, c := range []struct {

@@ -20,7 +20,7 @@ type IDs struct {
 	Bounding []string
 }
 
-// Agent is the user that the agent is beside commands of uid. It is above all that an engine runs a process as
+// Agent is the user that the agent is beside commands of uid. It is above all that Docker runs a process as
 // (2^31-1), so it is nobody's, and another one for each uid: what the kernel counts by user, it counts by tenant.
 func Agent(uid uint32) uint32 { return uid ^ 1<<31 }
 

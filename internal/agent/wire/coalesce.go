@@ -8,7 +8,7 @@ import (
 )
 
 // Coalesce lets frames of yamux that only open, acknowledge or close a stream wait for the frame
-// that comes next, and go out with it in one write. Each write on a session wakes the engine, the
+// that comes next, and go out with it in one write. Each write on a session wakes Docker, the
 // runtime's shim and the other end; so a small command costs two of them instead of six.
 //
 // What waits goes out after limit at the latest. With a limit of 0 it waits for the next frame

@@ -7,7 +7,7 @@
 //	service to agent:  a Start frame, then the command's stdin as plain bytes; half-close is EOF
 //	agent to service:  Stdout and Stderr frames as they come, and one Exit frame at the end
 //
-// Bytes on this connection pass through the runtime's shim and the engine, some tens of kilobytes
+// Bytes on this connection pass through the runtime's shim and Docker, some tens of kilobytes
 // at a time, which for large outputs costs more than all the rest. Where the service has bound a
 // spool file into the container, the agent therefore puts large pieces of output into free slots
 // of it and sends a Spooled frame that says where; the service reads the slot and gives it back.

@@ -1,7 +1,7 @@
 // Package doctor looks at a host and at the service on it, and says of each thing whether it is as it has
 // to be, and if not, what to do. It only looks: what it asks, it is given.
 //
-// doctor.go runs checks; engine.go has those of the engine, network.go those of what calls reach, host.go
+// doctor.go runs checks; docker.go has those of Docker, network.go those of what calls reach, host.go
 // those of files, disk and clock, tcp.go those of the way in by TCP, service.go that of the service, and
 // leftovers.go what services have left that are gone, and probe.go has it run a command.
 package doctor

@@ -19,11 +19,11 @@ import (
 
 var errDown = errors.New("it is down")
 
-func answers(e Engine) AskEngine { return func(context.Context) (Engine, error) { return e, nil } }
+func answers(e Docker) AskDocker { return func(context.Context) (Docker, error) { return e, nil } }
 
-func silent(context.Context) (Engine, error) { return Engine{}, errDown }
+func silent(context.Context) (Docker, error) { return Docker{}, errDown }
 
-var known = Engine{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}}
+var known = Docker{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}}
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
@@ -120,13 +120,13 @@ func TestEachCheck(t *testing.T) {
 		{"settings", Settings("/etc/s.json", nil), OK, "/etc/s.json"},
 		{"settings with faults", Settings("", errors.New("2 faults\n  a: b")), Fault, "2 faults"},
 
-		{"engine", EngineAnswers("/s", answers(known)), OK, "Docker 20.10.24+dfsg1 at /s"},
-		{"engine that is new", EngineAnswers("/s", answers(Engine{Version: "2.0.0-beta.24", API: "1.56"})), OK, "2.0.0-beta.24"},
-		{"engine that is down", EngineAnswers("/s", silent), Fault, "it is down"},
-		{"engine for others", EngineAnswers("/s", func(context.Context) (Engine, error) { return Engine{}, syscall.EACCES }), Skipped, "group of /s"},
-		{"engine that is old", EngineAnswers("/s", answers(Engine{Version: "19.03.15", API: "1.40"})), Fault, "older than 20.10"},
-		{"engine that is a little old", EngineAnswers("/s", answers(Engine{Version: "20.9", API: "1.9"})), Fault, "older"},
-		{"engine of its own kind", EngineAnswers("/s", answers(Engine{API: "new"})), Warning, `"new"`},
+		{"engine", DockerAnswers("/s", answers(known)), OK, "Docker 20.10.24+dfsg1 at /s"},
+		{"engine that is new", DockerAnswers("/s", answers(Docker{Version: "2.0.0-beta.24", API: "1.56"})), OK, "2.0.0-beta.24"},
+		{"engine that is down", DockerAnswers("/s", silent), Fault, "it is down"},
+		{"engine for others", DockerAnswers("/s", func(context.Context) (Docker, error) { return Docker{}, syscall.EACCES }), Skipped, "group of /s"},
+		{"engine that is old", DockerAnswers("/s", answers(Docker{Version: "19.03.15", API: "1.40"})), Fault, "older than 20.10"},
+		{"engine that is a little old", DockerAnswers("/s", answers(Docker{Version: "20.9", API: "1.9"})), Fault, "older"},
+		{"engine of its own kind", DockerAnswers("/s", answers(Docker{API: "new"})), Warning, `"new"`},
 
 		{"runtime", RuntimeKnown("docker.runtime", "runsc", "", false, answers(known), prints("runsc version 1", nil)), OK, "runsc version 1"},
 		{"runtime without a program", RuntimeKnown("docker.runtime", "shim", "", false, answers(known), prints("", errDown)), OK, "known"},
@@ -135,14 +135,14 @@ func TestEachCheck(t *testing.T) {
 		{"runtime that is unknown, accepted", RuntimeKnown("docker.runtime", "kata", "", true, answers(known), nil), Warning, "accepted"},
 		{"runtime that nobody needs", RuntimeKnown("docker.eventsRuntime", "kata", "no events", false, answers(known), nil), Skipped, "no events"},
 		{"runtime that is broken", RuntimeKnown("docker.runtime", "runsc", "", false, answers(known), prints("", errDown)), Fault, "/bin/runsc does not run: it is down"},
-		{"runtime of no engine", RuntimeKnown("docker.runtime", "runsc", "", false, silent, nil), Skipped, "engine"},
+		{"runtime of no engine", RuntimeKnown("docker.runtime", "runsc", "", false, silent, nil), Skipped, "Docker"},
 
 		{"image", ImageThere("i:1", "2", answers(known), func(context.Context) (string, error) { return "2", nil }), OK, "i:1, version 2"},
 		{"image of another version", ImageThere("i:1", "2", answers(known), func(context.Context) (string, error) { return "1", nil }), Fault, "is version 1, and this build goes with version 2"},
 		{"image of somebody else", ImageThere("i:1", "2", answers(known), func(context.Context) (string, error) { return "", nil }), OK, "not this project's"},
 		{"image that is missing", ImageThere("i:1", "2", answers(known), func(context.Context) (string, error) { return "", errDown }), Fault, "it is down"},
 
-		{"image of no engine", ImageThere("i:1", "2", silent, nil), Skipped, "engine"},
+		{"image of no engine", ImageThere("i:1", "2", silent, nil), Skipped, "Docker"},
 
 		{"rules", RulesUsable(true, false, fails(nil)), OK, "can be made"},
 		{"rules that are refused", RulesUsable(true, false, fails(errDown)), Fault, "it is down"},
@@ -222,8 +222,8 @@ func TestEachCheck(t *testing.T) {
 
 		{"clock", clocks(noon.Add(-time.Hour), true, nil).Right(answers(known)), OK, ""},
 		{"clock before the build", clocks(noon.Add(time.Hour), true, nil).Right(answers(known)), Fault, "before this build was made"},
-		{"clock of the engine ahead", clocks(time.Time{}, true, nil).Right(answers(Engine{Ahead: time.Minute})), Fault, "differs by 1m0s"},
-		{"clock of the engine behind", clocks(time.Time{}, true, nil).Right(answers(Engine{Ahead: -time.Minute})), Fault, "differs by 1m0s"},
+		{"clock of the engine ahead", clocks(time.Time{}, true, nil).Right(answers(Docker{Ahead: time.Minute})), Fault, "differs by 1m0s"},
+		{"clock of the engine behind", clocks(time.Time{}, true, nil).Right(answers(Docker{Ahead: -time.Minute})), Fault, "differs by 1m0s"},
 		{"clock that runs free", clocks(time.Time{}, false, nil).Right(silent), Warning, "nothing keeps the clock right"},
 		{"clock unknown", clocks(time.Time{}, false, errDown).Right(silent), Skipped, "it is down"},
 

@@ -135,19 +135,19 @@ type Clocks struct {
 	Synced func() (bool, error)
 }
 
-// skew is by how much the engine's clock may differ.
+// skew is by how much Docker's clock may differ.
 const skew = 10 * time.Second
 
 // Right says whether the host's clock is right, as far as can be told: certificates, timeouts and logs go by
 // it.
-func (c Clocks) Right(ask AskEngine) Check {
+func (c Clocks) Right(ask AskDocker) Check {
 	return Check{"clock", func(ctx context.Context) Finding {
 		const set = "set the clock, and have chrony or systemd-timesyncd keep it"
 		if now := c.Now(); now.Before(c.Built) {
 			return wrong(set, "it is %s here, before this build was made (%s)", now.UTC().Format(time.RFC3339), c.Built.UTC().Format(time.RFC3339))
 		}
 		if e, err := ask(ctx); err == nil && e.Ahead.Abs() > skew {
-			return wrong(set, "the engine's clock differs by %v", e.Ahead.Abs().Round(time.Second))
+			return wrong(set, "Docker's clock differs by %v", e.Ahead.Abs().Round(time.Second))
 		}
 		synced, err := c.Synced()
 		switch {

@@ -55,7 +55,7 @@ func Forwarding(read func(name string) (string, error)) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case strings.TrimSpace(on) != "1":
-			return warning("sysctl -w net.ipv4.ip_forward=1; the engine does so when it starts, unless its daemon.json says \"ip-forward\": false",
+			return warning("sysctl -w net.ipv4.ip_forward=1; Docker does so when it starts, unless its daemon.json says \"ip-forward\": false",
 				"the kernel forwards nothing: calls with \"*\" reach nothing")
 		default:
 			return ok("the kernel forwards packets of containers")

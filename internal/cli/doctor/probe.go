@@ -23,7 +23,7 @@ type Service interface {
 // their idle time has passed, the containers.
 type Probe struct {
 	Service Service
-	Ask     AskEngine
+	Ask     AskDocker
 	// Name is a name that the probe asks for and nothing connects to.
 	Name string
 	// Upstreams are the resolvers, for a finding.
@@ -81,7 +81,7 @@ func (p *Probe) command(ctx context.Context) Finding {
 	e, err := p.Ask(ctx)
 	switch {
 	case err == nil && slices.Contains(e.GVisor, h.Runtime) && !isGVisor:
-		return wrong("look at the runtime's program in the engine's daemon.json", "%s, which is not gVisor's", says)
+		return wrong("look at the runtime's program in Docker's daemon.json", "%s, which is not gVisor's", says)
 	case !isGVisor:
 		return warning("set docker.runtime to gVisor's runsc, unless this is meant", "%s: commands share the host's kernel", says)
 	default:

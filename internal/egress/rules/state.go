@@ -50,7 +50,7 @@ func (s State) validate(c Config) error {
 }
 
 func (b Binding) validate(cfg Config) error {
-	// The kernel takes nearly any name; what would be read as a pattern or a path is no veth of an engine.
+	// The kernel takes nearly any name; what would be read as a pattern or a path is no veth of Docker.
 	if b.Veth == "" || len(b.Veth) > maxInterfaceName || strings.ContainsAny(b.Veth, "/*:\x00 ") {
 		return fmt.Errorf("binding of %q: not the name of an interface", b.Veth)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Engine is what the engine says of itself.
-type Engine struct {
+// Docker is what the Docker daemon says of itself.
+type Docker struct {
 	Version string
 	// API is the version of the API that it was asked by, such as 1.41.
 	API string
@@ -23,61 +23,61 @@ type Engine struct {
 	Ahead time.Duration
 }
 
-// AskEngine asks the engine. It is asked by several checks, so that a slow one is asked once.
-type AskEngine func(context.Context) (Engine, error)
+// AskDocker asks Docker. It is asked by several checks, so that a slow one is asked once.
+type AskDocker func(context.Context) (Docker, error)
 
 const startEngine = "start it: systemctl start docker, or dockerd; and look whether docker.socketPath is its socket"
 
-// oldestMajor and oldestMinor are the first API that the service works with, and oldestEngine is the first engine
-// that has it. What an engine calls its own version tells less: each distribution has its own way.
+// oldestMajor and oldestMinor are the first API that the service works with, and oldestDocker is the first Docker
+// that has it. What a daemon calls its own version tells less: each distribution has its own way.
 const (
 	oldestMajor, oldestMinor = 1, 41
-	oldestEngine             = "20.10"
+	oldestDocker             = "20.10"
 )
 
-// EngineAnswers says whether the engine behind a socket answers, and is new enough.
-func EngineAnswers(socket string, ask AskEngine) Check {
+// DockerAnswers says whether the daemon behind a socket answers, and is new enough.
+func DockerAnswers(socket string, ask AskDocker) Check {
 	return Check{"engine", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
 		if errors.Is(err, fs.ErrPermission) {
-			return skipped("only root, or who is in the group of %s, may ask the engine", socket)
+			return skipped("only root, or who is in the group of %s, may ask Docker", socket)
 		}
 		if err != nil {
 			return wrong(startEngine, "%v", err)
 		}
 		var major, minor int
 		if _, err := fmt.Sscanf(e.API, "%d.%d", &major, &minor); err != nil {
-			return warning("see that it is Docker "+oldestEngine+" or newer", "the engine at %s calls its API %q", socket, e.API)
+			return warning("see that it is Docker "+oldestDocker+" or newer", "Docker at %s calls its API %q", socket, e.API)
 		}
 		if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-			return wrong("install a newer one", "Docker %s at %s, with API %s, is older than %s", e.Version, socket, e.API, oldestEngine)
+			return wrong("install a newer one", "Docker %s at %s, with API %s, is older than %s", e.Version, socket, e.API, oldestDocker)
 		}
 		return ok("Docker %s at %s", e.Version, socket)
 	}}
 }
 
-// RuntimeKnown says whether the engine knows a runtime that the settings name under key, and whether its
+// RuntimeKnown says whether Docker knows a runtime that the settings name under key, and whether its
 // program answers. unused, if any, says why it is not needed. version runs the program.
-func RuntimeKnown(key, name, unused string, weaker bool, ask AskEngine, version func(ctx context.Context, program string) (string, error)) Check {
+func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version func(ctx context.Context, program string) (string, error)) Check {
 	return Check{"runtime " + name, func(ctx context.Context) Finding {
 		e, err := ask(ctx)
 		if err != nil {
-			return skipped("the engine does not answer")
+			return skipped("Docker does not answer")
 		}
 		program, known := e.Runtimes[name]
 		if !known && unused != "" {
-			return skipped("%s, and the engine does not know it", unused)
+			return skipped("%s, and Docker does not know it", unused)
 		}
 		if !known {
-			return wrong(fmt.Sprintf("register it with the engine (scripts/setup.sh does so for gVisor), or set %s", key),
-				"the engine does not know the runtime %s; it knows %s", name, strings.Join(names(e.Runtimes), ", ")).accepted(weaker)
+			return wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
+				"Docker does not know the runtime %s; it knows %s", name, strings.Join(names(e.Runtimes), ", ")).accepted(weaker)
 		}
 		if program == "" {
-			return ok("known to the engine")
+			return ok("known to Docker")
 		}
 		says, err := version(ctx, program)
 		if err != nil {
-			return wrong("install it again (scripts/setup.sh builds runsc), and look whether the engine's daemon.json names it", "%s does not run: %v", program, err)
+			return wrong("install it again (scripts/setup.sh builds runsc), and look whether Docker's daemon.json names it", "%s does not run: %v", program, err)
 		}
 		if !slices.Contains(e.GVisor, name) {
 			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key), "%s is not gVisor: commands share the host's kernel", path.Base(program))
@@ -96,10 +96,10 @@ func names(runtimes map[string]string) (list []string) {
 
 // ImageThere says whether the sandbox image is there, and whether it is the one that this build goes with.
 // find returns the version on its label: none, for an image that is not this project's.
-func ImageThere(ref, wanted string, ask AskEngine, find func(context.Context) (version string, err error)) Check {
+func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (version string, err error)) Check {
 	return Check{"image", func(ctx context.Context) Finding {
 		if _, err := ask(ctx); err != nil {
-			return skipped("the engine does not answer")
+			return skipped("Docker does not answer")
 		}
 		const build = "build it with `sandboxd image build` in the project's folder (make setup does it), or get it with `sandboxd image pull`"
 		version, err := find(ctx)
