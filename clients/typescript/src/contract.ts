@@ -14,7 +14,7 @@ export interface paths {
         /**
          * How the service is
          * @description Answers 200 also when commands cannot run now: `status` is then `degraded`, and `problem` says
-         *     why and what to do. Asks the engine only when its answer is not known yet.
+         *     why and what to do. Asks Docker only when its answer is not known yet.
          */
         get: operations["health"];
         put?: never;
@@ -138,7 +138,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -171,7 +171,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -260,7 +260,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -289,7 +289,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -330,7 +330,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -362,7 +362,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -390,7 +390,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -418,7 +418,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -446,7 +446,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -472,7 +472,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -498,7 +498,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -524,7 +524,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -551,7 +551,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -577,7 +577,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -614,7 +614,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -650,7 +650,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -677,7 +677,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -709,7 +709,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -742,7 +742,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -1274,7 +1274,7 @@ export interface components {
         Explanation: {
             userId: components["schemas"]["UserID"];
             workingDir: string;
-            /** @description The OCI runtime's name as the engine knows it. */
+            /** @description The OCI runtime's name as Docker knows it. */
             runtime: string;
             /** @description Sorted by path. The longest that holds a path decides about it. */
             places: components["schemas"]["Place"][];
@@ -1284,7 +1284,7 @@ export interface components {
             homeWhy: string;
             /** @description What the call reaches over the network. */
             network: string;
-            /** @description What the call reaches of the engine's control socket. */
+            /** @description What the call reaches of Docker's control socket. */
             events: string;
             /** @description The container's, as in a Container. */
             fingerprint: string;
@@ -1450,7 +1450,7 @@ export interface components {
             ready?: components["schemas"]["Readiness"];
             /** @description Absent without an entry, and of a process that has ended for good: its ports may be another's by then. */
             expose?: components["schemas"]["Exposed"][];
-            /** @description Of its first program, on the engine's host; null when it does not run. */
+            /** @description Of its first program, on Docker's host; null when it does not run. */
             pid: number | null;
             keepAlive: boolean;
             /**
@@ -1608,12 +1608,12 @@ export interface components {
         };
         Container: {
             name: string;
-            /** @description The engine's id; empty while the container is being made. */
+            /** @description Docker's id; empty while the container is being made. */
             id: string;
             userId: components["schemas"]["UserID"];
             /** @description The hash of everything that commands in it may see or reach. */
             fingerprint: string;
-            /** @description The OCI runtime's name as the engine knows it. */
+            /** @description The OCI runtime's name as Docker knows it. */
             runtime: string;
             /** @enum {string} */
             state: "starting" | "idle" | "busy";
@@ -1638,7 +1638,7 @@ export interface components {
             status: "ok" | "degraded";
             /** @description The service's. */
             version: string;
-            /** @description The engine's version. */
+            /** @description Docker's version. */
             engine?: string;
             /** @description The OCI runtime that containers get. */
             runtime?: string;
@@ -1876,7 +1876,7 @@ export interface components {
     };
     parameters: {
         /**
-         * @description The sandbox's id, chosen by the engine.
+         * @description The sandbox's id, chosen by the caller.
          * @example agent-7
          */
         SandboxID: components["schemas"]["SandboxID"];
@@ -2082,7 +2082,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2113,7 +2113,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2160,7 +2160,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2193,7 +2193,7 @@ export interface operations {
             };
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2221,7 +2221,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2260,7 +2260,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2295,7 +2295,7 @@ export interface operations {
             };
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2327,7 +2327,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2366,7 +2366,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2404,7 +2404,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2443,7 +2443,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2483,7 +2483,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2522,7 +2522,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2561,7 +2561,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2601,7 +2601,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2641,7 +2641,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2692,7 +2692,7 @@ export interface operations {
             };
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2765,7 +2765,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2816,7 +2816,7 @@ export interface operations {
             };
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2930,7 +2930,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2961,7 +2961,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2999,7 +2999,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -3037,7 +3037,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -3073,7 +3073,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -3109,7 +3109,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -3157,7 +3157,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];

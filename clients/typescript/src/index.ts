@@ -1,4 +1,4 @@
-// Client of daycare-sandbox: what an engine uses in place of its own Sandbox class.
+// Client of daycare-sandbox: what a caller uses in place of its own Sandbox class.
 
 export { Client, type ClientOptions, type DecisionArgs } from "./client.js";
 export { Sandbox } from "./sandbox.js";

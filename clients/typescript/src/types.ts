@@ -4,7 +4,7 @@ import type { components } from "./contract.js";
 
 export type Schemas = components["schemas"];
 
-/** What an engine registers for an agent. */
+/** What a caller registers for an agent. */
 export type Registration = Schemas["Registration"];
 /** A sandbox as the service knows it. */
 export type Registered = Schemas["Sandbox"];
