@@ -83,7 +83,22 @@ func (m Map) ToContainer(p HostPath) (ContainerPath, error) {
 	if p.IsZero() {
 		return ContainerPath{}, hostFault(p, "the path is empty", errdefs.ErrInvalidArgument)
 	}
-	covered, tooLong := false, false
+	name, covered, tooLong := m.inside(p)
+	switch {
+	case !name.IsZero():
+		return name, nil
+	case tooLong:
+		return ContainerPath{}, hostFault(p, fmt.Sprintf("its name would have more than %d bytes", MaxLen),
+			errdefs.ErrInvalidArgument)
+	case covered:
+		return ContainerPath{}, hostFault(p, "another mount covers it", errdefs.ErrNotFound)
+	}
+	return ContainerPath{}, hostFault(p, "no mount shows it", errdefs.ErrNotFound)
+}
+
+// inside returns the name that the container has for a host path, or zero and whether mounts that hold it are covered
+// by others, or give it a name that is too long.
+func (m Map) inside(p HostPath) (name ContainerPath, covered, tooLong bool) {
 	for _, mount := range m.byHost {
 		rest, ok := CutDir(p.name, mount.Host.name)
 		if !ok {
@@ -98,27 +113,22 @@ func (m Map) ToContainer(p HostPath) (ContainerPath, error) {
 			tooLong = true
 			continue
 		}
-		return name, nil
+		return name, false, false
 	}
-	switch {
-	case tooLong:
-		return ContainerPath{}, hostFault(p, fmt.Sprintf("its name would have more than %d bytes", MaxLen),
-			errdefs.ErrInvalidArgument)
-	case covered:
-		return ContainerPath{}, hostFault(p, "another mount covers it", errdefs.ErrNotFound)
-	}
-	return ContainerPath{}, hostFault(p, "no mount shows it", errdefs.ErrNotFound)
+	return ContainerPath{}, covered, tooLong
 }
 
 // Parse returns the path inside that a caller has written as an absolute path: inside, or on the host where a
 // mount shows it. The error is that of ParseContainer.
 func (m Map) Parse(written string) (ContainerPath, error) {
-	if host, err := ParseHost(written); err == nil {
-		if inside, err := m.ToContainer(host); err == nil {
-			return inside, nil
-		}
+	path, err := ParseContainer(written)
+	if err != nil {
+		return path, err // it is no host path either
 	}
-	return ParseContainer(written)
+	if inside, _, _ := m.inside(HostPath(path)); !inside.IsZero() {
+		return inside, nil
+	}
+	return path, nil
 }
 
 // Locate returns the mount that shows p and the path of p below it, relative and clean; "." is the
