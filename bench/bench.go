@@ -13,20 +13,34 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// findings are all that a run has measured.
-type findings struct {
+// passes is how often everything is measured, once after the other.
+const passes = 2
+
+// results are all that was measured.
+type results struct {
 	settings settings
 	machine  machine
+	passes   []findings
+}
+
+// findings are what one pass has measured.
+type findings struct {
+	settings settings
 	deciding deciding
 	dns      dnsFindings
 	policy   []registering
 	runtimes []runtimeFindings
+	// failed says of a part why it was not measured, or not all of it.
+	failed map[string]string
 }
 
 // runtimeFindings are those of one runtime.
 type runtimeFindings struct {
 	runtime   string
-	latency   latency
+	warm      warm
+	line      commandLine
+	typical   typical
+	resting   resting
 	cold      cold
 	together  together
 	streams   []stream
@@ -56,41 +70,56 @@ type lab struct {
 	image    string     // the version that the last service said
 	progress io.Writer
 	begun    time.Time
+	pass     int               // the number of the pass, from 1
+	failed   map[string]string // findings.failed of this pass
 }
 
 // say tells how far the run is.
 func (l *lab) say(format string, args ...any) {
-	fmt.Fprintf(l.progress, "%6.1fs  %s\n", time.Since(l.begun).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(l.progress, "%6.1fs  pass %d: %s\n", time.Since(l.begun).Seconds(), l.pass, fmt.Sprintf(format, args...))
 }
 
 // measure runs everything and removes what it made, also when it fails.
-func measure(ctx context.Context, cfg settings, progress io.Writer) (_ findings, err error) {
+func measure(ctx context.Context, cfg settings, progress io.Writer) (_ results, err error) {
 	l, err := newLab(ctx, cfg, progress)
 	if err != nil {
-		return findings{}, err
+		return results{}, err
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
-	found := findings{settings: cfg}
+	found := results{settings: cfg}
 	if found.machine, err = inspectMachine(ctx, l.docker, cfg.runtimes); err != nil {
-		return findings{}, err
+		return results{}, err
 	}
-	if err := l.measureAlone(ctx, &found); err != nil {
-		return findings{}, err
-	}
-	for _, runtime := range cfg.runtimes {
-		one := runtimeFindings{runtime: runtime}
-		if err := l.measureRuntime(ctx, &one); err != nil {
-			return findings{}, fmt.Errorf("runtime %s: %w", runtime, err)
+	for l.pass = 1; l.pass <= passes; l.pass++ {
+		one, err := l.measurePass(ctx)
+		if err != nil {
+			return results{}, err
 		}
-		found.runtimes = append(found.runtimes, one)
+		found.passes = append(found.passes, one)
 	}
 	found.machine.image = l.image
 	return found, nil
 }
 
+func (l *lab) measurePass(ctx context.Context) (findings, error) {
+	l.failed = map[string]string{}
+	found := findings{settings: l.settings, failed: l.failed}
+	if err := l.measureAlone(ctx, &found); err != nil {
+		return found, err
+	}
+	for _, runtime := range l.settings.runtimes {
+		one := runtimeFindings{runtime: runtime}
+		if err := l.measureRuntime(ctx, &one); err != nil {
+			return found, fmt.Errorf("runtime %s: %w", runtime, err)
+		}
+		found.runtimes = append(found.runtimes, one)
+	}
+	return found, nil
+}
+
 // measureAlone measures what needs no container.
 func (l *lab) measureAlone(ctx context.Context, found *findings) error {
-	return l.steps("", []step{
+	return l.steps(ctx, "", []step{
 		{"deciding", "deciding", func() (err error) { found.deciding, err = l.measureDeciding(); return }},
 		{"dns", "DNS questions", func() (err error) { found.dns, err = l.measureDNS(ctx); return }},
 		{"policy", "registering containers", func() (err error) { found.policy, err = l.measureRegistering(ctx); return }},
@@ -103,15 +132,31 @@ type step struct {
 	run        func() error
 }
 
-// steps runs those that were asked for.
-func (l *lab) steps(of string, list []step) error {
+// steps runs those that were asked for. One that fails is noted, and the others are run all the same: a run is long.
+func (l *lab) steps(ctx context.Context, of string, list []step) error {
 	for _, s := range list {
 		if !l.settings.has(s.part) {
 			continue
 		}
 		l.say("%s%s", of, s.name)
 		if err := s.run(); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			if err := l.fail(ctx, fmt.Errorf("%s%s: %w", of, s.name, err), s.part); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fail notes why parts were not measured. It returns what ends the run.
+func (l *lab) fail(ctx context.Context, err error, parts ...string) error {
+	if ctx.Err() != nil || errors.Is(err, errLeft) {
+		return err
+	}
+	l.say("FAILED: %v", err)
+	for _, part := range parts {
+		if l.settings.has(part) {
+			l.failed[part] = err.Error()
 		}
 	}
 	return nil
@@ -155,41 +200,48 @@ func (l *lab) close() error {
 	return nil
 }
 
-// measureRuntime measures all of one runtime, in up to four services one after the other.
+// measureRuntime measures all of one runtime, in services one after the other.
 func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error {
-	if l.settings.has(insideParts...) {
-		err := l.withService(ctx, found.runtime, found.runtime, nil, func(s *service) error { return s.measureInside(ctx, found) })
+	for _, part := range []struct {
+		names    []string
+		name     string
+		settings func() ([]string, error)
+		run      func(*service) error
+	}{
+		{insideParts, "inside", noSettings, func(s *service) error { return s.measureInside(ctx, found) }},
+		{[]string{"rest"}, "rest", noSettings, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }},
+		{[]string{"rest"}, "rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }},
+		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},
+		{[]string{"packages"}, "packages", func() ([]string, error) { return hostsWay(ctx) }, func(s *service) error { return s.measureInstalls(ctx, &found.packages) }},
+		{[]string{"processes"}, "processes", l.processSettings, func(s *service) error { return s.measureProcesses(ctx, &found.processes) }},
+	} {
+		if !l.settings.has(part.names...) {
+			continue
+		}
+		settings, err := part.settings()
+		if err == nil {
+			err = l.withService(ctx, found.runtime, part.name, settings, part.run)
+		}
 		if err != nil {
-			return err
+			if err := l.fail(ctx, fmt.Errorf("%s: %w", found.runtime, err), part.names...); err != nil {
+				return err
+			}
 		}
 	}
-	if l.settings.has("network", "guard") {
-		err := l.withService(ctx, found.runtime, found.runtime+"-outside", worldSettings(l.world), func(s *service) error { return s.measureOutside(ctx, found) })
-		if err != nil {
-			return err
-		}
-	}
-	var err error
-	if l.settings.has("packages") {
-		if found.packages, err = l.measurePackages(ctx, found.runtime); err != nil {
-			return err
-		}
-	}
-	if l.settings.has("processes") {
-		err = l.withService(ctx, found.runtime, found.runtime+"-processes", processSettings(l.settings), func(s *service) error { return s.measureProcesses(ctx, &found.processes) })
-	}
-	return err
+	return nil
 }
+
+func noSettings() ([]string, error) { return nil, nil }
 
 // withService starts a service for one runtime, measures, and stops it.
 func (l *lab) withService(ctx context.Context, runtime, name string, settings []string, run func(*service) error) (err error) {
-	l.say("%s: starting a service", name)
-	s, err := l.startService(ctx, runtime, name, settings)
+	l.say("%s: starting a service: %s", runtime, name)
+	s, err := l.startService(ctx, runtime, fmt.Sprintf("%s-%s-%d", runtime, name, l.pass), settings)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		l.say("%s: stopping the service and removing its containers", name)
+		l.say("%s: stopping the service and removing its containers", runtime)
 		err = errors.Join(err, s.close())
 	}()
 	health, err := s.api.Health(ctx)
@@ -207,9 +259,11 @@ func (l *lab) withService(ctx context.Context, runtime, name string, settings []
 // once more when all of that container has been measured. Grants make further containers, and large
 // files keep the disk busy, so they come last.
 func (s *service) measureInside(ctx context.Context, found *runtimeFindings) error {
-	return s.steps(s.runtime+": ", []step{
+	return s.steps(ctx, s.runtime+": ", []step{
 		{"memory", "memory at rest", func() error { return s.measureRest(ctx, &found.memory) }},
-		{"warm", "warm exec", func() (err error) { found.latency, err = s.measureLatency(ctx); return }},
+		{"warm", "warm commands", func() (err error) { found.warm, err = s.measureWarm(ctx); return }},
+		{"line", "the command line", func() (err error) { found.line, err = s.measureCommandLine(ctx); return }},
+		{"session", "a session", func() (err error) { found.typical, err = s.measureSession(ctx); return }},
 		{"cold", "cold exec", func() (err error) { found.cold, err = s.measureCold(ctx); return }},
 		{"together", "64 at once", func() (err error) { found.together, err = s.measureTogether(ctx); return }},
 		{"streams", "streams", func() (err error) { found.streams, err = s.measureStreams(ctx); return }},
@@ -228,7 +282,7 @@ func (s *service) measureOutside(ctx context.Context, found *runtimeFindings) er
 	if err := s.travel(ctx); err != nil {
 		return err
 	}
-	return s.steps(s.runtime+": ", []step{
+	return s.steps(ctx, s.runtime+": ", []step{
 		{"network", "calls with a network", func() (err error) { found.network, err = s.measureNetwork(ctx); return }},
 		{"guard", "connections through the guard", func() error { return s.measureConnections(ctx, &found.guard) }},
 		{"guard", "idle connections", func() error { return s.measureIdle(ctx, &found.guard) }},

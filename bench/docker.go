@@ -66,11 +66,21 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 	return docker, nil
 }
 
-// dockerExec is `docker exec` as a program does it: create, attach, read to the end, and ask for
-// the exit code. It returns how many bytes of stdout came.
+// dockerExec is `docker exec` of a command that succeeds. It returns how many bytes of stdout came.
 func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error) {
+	counted := &counter{to: io.Discard}
+	code, err := s.dockerExecTo(ctx, counted, argv...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("docker exec: %s exited with %d", argv[0], code)
+	}
+	return counted.n, err
+}
+
+// dockerExecTo is `docker exec` as a program does it: create, attach, read to the end, and ask for the exit code. The
+// command's user is the sandbox's.
+func (s *service) dockerExecTo(ctx context.Context, stdout io.Writer, argv ...string) (int, error) {
 	created, err := s.docker.ContainerExecCreate(ctx, s.container, container.ExecOptions{
-		Cmd: argv, AttachStdout: true, AttachStderr: true,
+		Cmd: argv, AttachStdout: true, AttachStderr: true, User: s.owner,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("docker exec: %w", err)
@@ -81,20 +91,16 @@ func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error)
 	}
 	defer attached.Close()
 	defer context.AfterFunc(ctx, attached.Close)()
-	n, err := stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader)
-	if err != nil {
-		return n, fmt.Errorf("docker exec: %w", err)
+	if _, err := stdcopy.StdCopy(stdout, io.Discard, attached.Reader); err != nil {
+		return 0, fmt.Errorf("docker exec: %w", err)
 	}
 	for {
 		state, err := s.docker.ContainerExecInspect(ctx, created.ID)
-		switch {
-		case err != nil:
-			return n, fmt.Errorf("docker exec: %w", err)
-		case state.Running: // the engine closes the stream a moment before it notes the end
-		case state.ExitCode != 0:
-			return n, fmt.Errorf("docker exec: %s exited with %d", argv[0], state.ExitCode)
-		default:
-			return n, nil
+		if err != nil {
+			return 0, fmt.Errorf("docker exec: %w", err)
+		}
+		if !state.Running { // the engine closes the stream a moment before it notes the end
+			return state.ExitCode, nil
 		}
 	}
 }

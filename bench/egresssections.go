@@ -67,13 +67,19 @@ func guardSection(f findings) section {
 			cells("guard", g.guard, millis(apart(g.guard.secure, g.direct.secure)), micros(g.guard.each()-g.direct.each()), fmt.Sprint(g.idle), fmt.Sprint(g.sockets), mib(g.before), mib(g.during)),
 			cells("direct", g.direct, "", "", "", "", "", ""),
 			cells("haproxy", g.proxy, millis(apart(g.proxy.secure, g.direct.secure)), micros(g.proxy.each()), "", "", "", ""))
-		added := g.during - g.before
 		s.verdicts = append(s.verdicts,
 			atLeast(r.runtime, "speed of a stream, guard ÷ direct", paired(g.guard.streams, g.direct.streams), guardStreamTarget),
 			below(r.runtime, "p50 of TCP and TLS, guard − direct", apart(g.guard.secure, g.direct.secure), guardHandshakeTarget),
-			verdict{r.runtime, fmt.Sprintf("memory for %d idle connections", g.idle), mib(added), "under 60 MB", g.idle == idleConnections && added < guardIdleTarget})
+			idleVerdict(r.runtime, g))
 	}
 	return s
+}
+
+// idleVerdict is met only with all connections.
+func idleVerdict(runtime string, g guarded) verdict {
+	added := g.during - g.before
+	return judge(runtime, fmt.Sprintf("memory for %d idle connections", idleConnections), "under 60 MB",
+		fmt.Sprintf("%s for %d", mib(added), g.idle), float64(added), g.idle == idleConnections && added < guardIdleTarget)
 }
 
 func policySection(f findings) section {
@@ -115,7 +121,7 @@ func packagesSection(f findings) section {
 		p, what, target := r.packages, "p50 of preset ÷ open", fmt.Sprintf("at most %g×", installTarget)
 		if p.problem != "" {
 			s.rows = append(s.rows, row([]string{r.runtime, "not measured"}, []string{"0", "—", "—", "—"}))
-			s.after = "Not measured: " + p.problem + "."
+			s.note = "Not measured: " + p.problem + "."
 			s.verdicts = append(s.verdicts, missing(r.runtime, what, target))
 			continue
 		}

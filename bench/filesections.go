@@ -51,7 +51,7 @@ func largeSection(f findings) section {
 	for _, r := range f.runtimes {
 		one := r.large
 		if one.bytes < f.settings.largeBytes {
-			s.after = "**Little was free on the disk: a file has had the size in the table, and not the one that is asked for.**"
+			s.note = "**Little was free on the disk: a file has had the size in the table, and not the one that is asked for.**"
 		}
 		for _, way := range []struct {
 			name     string
@@ -77,7 +77,7 @@ func largeSection(f findings) section {
 			}
 			s.verdicts = append(s.verdicts,
 				atLeast(r.runtime, way.name+", speed of API ÷ "+way.cpName, speed, largeTarget),
-				verdict{r.runtime, way.name + ", peak", mib(way.peak), "at most " + mib(boundedTarget), way.peak <= boundedTarget})
+				sized(r.runtime, way.name+", peak", "at most "+mib(boundedTarget), way.peak, boundedTarget))
 		}
 	}
 	return s

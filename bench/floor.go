@@ -11,27 +11,11 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// floorSerial measures n starts one after the other, inside the warm container.
-func (s *service) floorSerial(ctx context.Context, n int) (sample, error) {
-	return s.runFloor(ctx, "/home/floor", "serial", strconv.Itoa(n))
-}
-
 // floorParallel measures n starts at once.
 func (s *service) floorParallel(ctx context.Context, n int) (time.Duration, error) {
 	times, err := s.runFloor(ctx, "/home/floor", "parallel", strconv.Itoa(n))
 	if err != nil || len(times) != 1 {
 		return 0, fmt.Errorf("the floor program printed %d times: %w", len(times), err)
-	}
-	return times[0], nil
-}
-
-// floorShell measures the same with nothing but the image's own sh; the time that `date` takes to
-// start is one part in n.
-func (s *service) floorShell(ctx context.Context, n int) (time.Duration, error) {
-	const script = `t=$(date +%s%N); i=0; while [ $i -lt $1 ]; do /bin/true; i=$((i+1)); done; echo $(( ($(date +%s%N)-t) / $1 ))`
-	times, err := s.runFloor(ctx, "sh", "-c", script, "sh", strconv.Itoa(n))
-	if err != nil || len(times) != 1 {
-		return 0, fmt.Errorf("the shell printed %d times: %w", len(times), err)
 	}
 	return times[0], nil
 }

@@ -50,7 +50,7 @@ func grantsSection(f findings) section {
 			row([]string{r.runtime, "`@workspace`"}, percentiles(g.workspace)),
 			row([]string{r.runtime, "alternating"}, percentiles(g.alternating)))
 		s.verdicts = append(s.verdicts,
-			verdict{r.runtime, "calls that count and were cold", fmt.Sprint(g.cold), "0", g.cold == 0},
+			counted(r.runtime, "calls that count and were cold", g.cold),
 			atMost(r.runtime, "p50 of `@workspace` ÷ none", ratio(g.workspace.median(), g.none.median()), grantsTarget),
 			atMost(r.runtime, "p50 of alternating ÷ none", ratio(g.alternating.median(), g.none.median()), grantsTarget))
 	}

@@ -70,7 +70,7 @@ func (s *service) measureConnections(ctx context.Context, found *guarded) (err e
 
 // measureGuardStreams lets the ways take turns, and each round begins with another one.
 func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
-	rounds := 3 * s.settings.streams // they differ by a third
+	rounds := 2 * s.settings.streams // they differ by a third
 	for round := range rounds {
 		for i := range ways {
 			way := ways[(round+i)%len(ways)]

@@ -2,13 +2,12 @@
 // and in one interleaved run, and writes a report with a picture. It starts services of its own and
 // removes everything that it has made.
 //
-// bench.go fixes what is measured in which order, and parts.go what can be left out; latency.go, floor.go,
-// cold.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go, grants.go, large.go and
+// bench.go fixes what is measured in which order, and how often; parts.go what can be left out. warm.go, session.go,
+// rest.go, floor.go, cold.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go, grants.go, large.go and
 // deciding.go measure, and for what goes over the network dns.go, guard.go, idle.go, registering.go,
 // network.go and packages.go, and for durable processes processes.go, adoption.go and logwriting.go;
 // service.go and docker.go are the two sides, outside.go is where the network leads, helper.go has what must
-// be a process of its own; report.go, sections.go, filesections.go, grantsections.go, dnssections.go,
-// egresssections.go, processsections.go and plot.go tell.
+// be a process of its own; report.go, verdict.go, why.go, plot.go and the files whose names end in sections.go tell.
 package main
 
 import (
@@ -54,24 +53,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if cfg.out == "" {
 		_, err := io.WriteString(stdout, report(found))
-		return err
+		return errors.Join(err, found.faults())
 	}
 	if err := write(cfg, found); err != nil {
 		return fmt.Errorf("cannot write the report: %w", err)
 	}
 	fmt.Fprintln(stderr, "written:", filepath.Join(cfg.out, resultsName))
-	return nil
+	return found.faults()
+}
+
+// faults are why parts were not measured.
+func (r results) faults() error {
+	var faults []error
+	for i, found := range r.passes {
+		for part, fault := range found.failed {
+			faults = append(faults, fmt.Errorf("pass %d: %s was not measured: %s", i+1, part, fault))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 const resultsName = "RESULTS.md"
 
 // write makes the report's files.
-func write(cfg settings, found findings) error {
+func write(cfg settings, found results) error {
 	if err := os.MkdirAll(cfg.out, 0o755); err != nil {
 		return err
 	}
-	if cfg.has("warm") {
-		picture, err := drawLatency(found)
+	if cfg.has(pictureParts...) {
+		picture, err := drawCommands(found)
 		if err != nil {
 			return err
 		}

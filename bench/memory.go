@@ -3,9 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,8 +14,10 @@ import (
 
 // memory is resident memory at rest, in bytes.
 type memory struct {
-	daemon, daemonEnd  int64
-	agentInit, session int64
+	daemon, daemonEnd int64
+	// agent is that of all of its processes inside, of which there are so many.
+	agent  int64
+	agents int
 }
 
 // quiet is how long nothing happens before memory at rest is measured.
@@ -26,7 +28,7 @@ func (s *service) measureRest(ctx context.Context, m *memory) (err error) {
 	if m.daemon, err = s.daemonAtRest(ctx); err != nil {
 		return err
 	}
-	m.agentInit, m.session, err = s.agentMemory(ctx)
+	m.agent, m.agents, err = s.agentMemory(ctx)
 	return err
 }
 
@@ -59,8 +61,8 @@ func (s *service) resetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.process.Process.Pid), []byte("5"), 0)
 }
 
-// agentMemory asks inside for both processes of the agent: the container's first and the session.
-func (s *service) agentMemory(ctx context.Context) (first, session int64, err error) {
+// agentMemory asks inside for the memory of the agent's processes, and how many there are.
+func (s *service) agentMemory(ctx context.Context) (sum int64, processes int, err error) {
 	const script = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = agent ] && cat $p/status && echo; done; true`
 	out, err := s.exec(ctx, boxID, "sh", "-c", script)
 	if err != nil {
@@ -73,18 +75,11 @@ func (s *service) agentMemory(ctx context.Context) (first, session int64, err er
 	for status := range bytes.SplitSeq(bytes.TrimSpace(text), []byte("\n\n")) {
 		size, err := statusBytes(status, "VmRSS")
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, fmt.Errorf("the agent is not in the container's /proc: %w", err)
 		}
-		if bytes.Contains(status, []byte("\nPid:\t1\n")) {
-			first = size
-		} else {
-			session = size
-		}
+		sum, processes = sum+size, processes+1
 	}
-	if first == 0 || session == 0 {
-		return 0, 0, errors.New("the agent's two processes are not in the container's /proc")
-	}
-	return first, session, nil
+	return sum, processes, nil
 }
 
 // statusBytes finds a line such as "VmRSS:  123 kB".
@@ -97,4 +92,12 @@ func statusBytes(status []byte, name string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no %s in a process's status", name)
+}
+
+// medianOf is the median of sizes; 0 for none.
+func medianOf(sizes []int64) int64 {
+	if len(sizes) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(sizes))[(len(sizes)-1)/2]
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -68,11 +67,4 @@ func (s *service) warmRow(ctx context.Context, e types.Exec, calls, floor *sampl
 	row, err := s.callFloor(ctx, e)
 	*floor = append(*floor, row...)
 	return err
-}
-
-// timeCall is a call that finds its container.
-func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
-	begun := time.Now()
-	_, err := s.call(ctx, boxID, e)
-	return time.Since(begun), err
 }

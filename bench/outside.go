@@ -56,12 +56,12 @@ func newWorld(ctx context.Context) (*inet.Inet, error) {
 }
 
 // worldSettings let a service live in the test internet.
-func worldSettings(world *inet.Inet) []string {
+func (l *lab) worldSettings() ([]string, error) {
 	return []string{
-		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + world.DNSServers()[0].String(),
+		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + l.world.DNSServers()[0].String(),
 		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + worldPublic.String(),
 		"SANDBOXD_EGRESS_ASK_METADATA=false",
-	}
+	}, nil
 }
 
 // Where a call may go: by name, which is through the guard, or anywhere, which is past it.

@@ -36,16 +36,6 @@ const (
 // have a certificate of one that the image does not know.
 const hostAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// measurePackages needs the registry that npm asks by default.
-func (l *lab) measurePackages(ctx context.Context, runtime string) (found packages, err error) {
-	outward, err := hostsWay(ctx)
-	if err != nil {
-		return found, err
-	}
-	err = l.withService(ctx, runtime, runtime+"-packages", outward, func(s *service) error { return s.measureInstalls(ctx, &found) })
-	return found, err
-}
-
 // hostsWay lets a service reach the registry as this host does: by its resolvers, and at the addresses
 // that they have for it, also if these do not look public.
 func hostsWay(ctx context.Context) ([]string, error) {

@@ -14,7 +14,7 @@ type part struct {
 
 // parts are all of them, in the order of the report.
 var parts = []part{
-	{"warm", warmSection}, {"cold", coldSection}, {"together", togetherSection}, {"streams", streamSection},
+	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"together", togetherSection}, {"streams", streamSection},
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
@@ -22,11 +22,13 @@ var parts = []part{
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
-var insideParts = []string{"warm", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
+var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
 
-// rootParts make networks or rules of their own; internetParts need the test internet.
+// rootParts make networks or rules of their own, or read of others' processes; internetParts need the test internet, and
+// pictureParts are what the picture shows.
 var (
-	rootParts     = []string{"network", "dns", "guard", "policy", "packages"}
+	pictureParts  = []string{"warm", "line", "session"}
+	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages"}
 	internetParts = []string{"network", "dns", "guard"}
 )
 

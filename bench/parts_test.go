@@ -45,8 +45,9 @@ func TestPartsAreKnown(t *testing.T) {
 }
 
 func TestReportOfAPart(t *testing.T) {
-	f := findings{settings: settings{parts: []string{"packages"}}, runtimes: []runtimeFindings{{runtime: "runsc", packages: packages{problem: "it cannot"}}}}
-	text := report(f)
+	cfg := settings{parts: []string{"packages"}}
+	f := findings{settings: cfg, runtimes: []runtimeFindings{{runtime: "runsc", packages: packages{problem: "it cannot"}}}}
+	text := report(results{settings: cfg, passes: []findings{f, f}})
 	if strings.Contains(text, "## Warm") || !strings.Contains(text, "## Installing a package") {
 		t.Errorf("sections:\n%s", text)
 	}

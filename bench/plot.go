@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"image/color"
-	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -26,83 +26,123 @@ var (
 	gridColour   = color.RGBA{R: 0xe4, G: 0xe4, B: 0xe4, A: 0xff}
 )
 
-// dashes tell the runtimes apart, in their order; the first is a solid line.
-var dashes = [][]vg.Length{nil, {vg.Points(6), vg.Points(3)}, {vg.Points(2), vg.Points(2)}}
+// line is one line of the picture: from the fifth to the 95th percentile, with a dot at the median.
+type line struct {
+	name   string
+	colour color.Color
+	took   sample
+}
 
-// drawLatency draws how warm execs' latencies are distributed, as SVG.
-func drawLatency(f findings) ([]byte, error) {
-	p, legend := newPlot(), newLegend()
-	var all sample
-	for i, r := range f.runtimes {
-		l := r.latency
-		for _, line := range []struct {
-			name   string
-			sample sample
-			colour color.Color
-		}{{"floor", l.floor, floorColour}, {"API", l.api, apiColour}, {"docker exec", l.docker, dockerColour}} {
-			drawn, err := plotter.NewLine(distribution(line.sample))
-			if err != nil {
-				return nil, fmt.Errorf("cannot draw the latencies: %w", err)
-			}
-			drawn.StepStyle = plotter.PostStep
-			drawn.LineStyle = draw.LineStyle{Color: line.colour, Width: vg.Points(1.8), Dashes: dashes[i%len(dashes)]}
-			p.Add(drawn)
-			legend.Add(r.runtime+", "+line.name, drawn)
-			all = append(all, line.sample...)
+// lines are a runtime's, from the top. The samples are those of all passes.
+func (r results) lines(runtime int) (lines []line) {
+	all := func(of func(runtimeFindings) sample) (took sample) {
+		for _, pass := range r.passes {
+			took = append(took, of(pass.runtimes[runtime])...)
+		}
+		return took
+	}
+	add := func(name string, colour color.Color, of func(runtimeFindings) sample) {
+		if took := all(of); len(took) > 0 {
+			lines = append(lines, line{name, colour, took})
 		}
 	}
-	p.X.Min, p.X.Max = inMillis(all.percentile(0))/1.2, inMillis(all.percentile(100))*1.2
-	p.Y.Min, p.Y.Max = 0, 1
-	canvas := vgsvg.NewWith(vgsvg.UseWH(10*vg.Inch, 5*vg.Inch))
-	whole := draw.Crop(draw.New(canvas), vg.Points(10), -vg.Points(10), vg.Points(10), -vg.Points(10))
-	const beside = 150 // points, for the legend
-	p.Draw(draw.Crop(whole, 0, -vg.Points(beside), 0, 0))
-	legend.Draw(draw.Crop(whole, whole.Max.X-whole.Min.X-vg.Points(beside-15), 0, 0, -vg.Points(30)))
+	for i, c := range warmCommands() {
+		at := func(of func(warmCommand) sample) func(runtimeFindings) sample {
+			return func(f runtimeFindings) sample {
+				if i >= len(f.warm) {
+					return nil
+				}
+				return of(f.warm[i])
+			}
+		}
+		if len(c.argv) == 0 {
+			continue
+		}
+		name := strings.ReplaceAll(c.name, "`", "")
+		add(name+", API", apiColour, at(func(c warmCommand) sample { return c.rested }))
+		add(name+", API, at once", apiColour, at(func(c warmCommand) sample { return c.atOnce }))
+		add(name+", started inside", floorColour, at(func(c warmCommand) sample { return c.floor }))
+		add(name+", docker exec", dockerColour, at(func(c warmCommand) sample { return c.docker }))
+	}
+	add("sandbox exec -- true", apiColour, func(f runtimeFindings) sample { return f.line.sandbox })
+	add("docker exec … true", dockerColour, func(f runtimeFindings) sample { return f.line.docker })
+	add("a session's commands, API", apiColour, func(f runtimeFindings) sample { return f.typical.api })
+	add("a session's commands, docker exec", dockerColour, func(f runtimeFindings) sample { return f.typical.docker })
+	return lines
+}
+
+// drawCommands draws what commands take, a panel for each runtime, as SVG.
+func drawCommands(r results) ([]byte, error) {
+	const (
+		width, perLine = 10 * vg.Inch, vg.Length(17)
+		around         = vg.Length(60) // of a panel's lines: its title and its axis
+	)
+	height := vg.Length(0)
+	for i := range r.settings.runtimes {
+		height += around + perLine*vg.Length(len(r.lines(i)))
+	}
+	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
+	whole := draw.New(canvas)
+	top := whole.Max.Y
+	for i, runtime := range r.settings.runtimes {
+		lines := r.lines(i)
+		p, err := drawPanel(runtime, lines)
+		if err != nil {
+			return nil, fmt.Errorf("cannot draw what commands take: %w", err)
+		}
+		bottom := top - around - perLine*vg.Length(len(lines))
+		p.Draw(draw.Crop(whole, vg.Points(8), -vg.Points(16), bottom-whole.Min.Y, top-whole.Max.Y))
+		top = bottom
+	}
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
-		return nil, fmt.Errorf("cannot draw the latencies: %w", err)
+		return nil, fmt.Errorf("cannot draw what commands take: %w", err)
 	}
 	// Where there is no Liberation Sans, a font of the same measures.
 	return bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 
-func newLegend() plot.Legend {
-	legend := plot.NewLegend()
-	legend.Left, legend.Top = true, true
-	legend.ThumbnailWidth, legend.Padding = vg.Points(28), vg.Points(4)
-	legend.TextStyle.Font.Variant, legend.TextStyle.Font.Size = "Sans", 11
-	return legend
+func drawPanel(runtime string, lines []line) (*plot.Plot, error) {
+	p := newPlot(runtime)
+	var all sample
+	var names []plot.Tick
+	for i, l := range lines {
+		y := float64(len(lines) - i)
+		names = append(names, plot.Tick{Value: y, Label: l.name + "  " + millis(l.took.median())})
+		drawn, err := plotter.NewLine(plotter.XYs{{X: inMillis(l.took.percentile(5)), Y: y}, {X: inMillis(l.took.percentile(95)), Y: y}})
+		if err != nil {
+			return nil, err
+		}
+		drawn.LineStyle = draw.LineStyle{Color: l.colour, Width: vg.Points(3)}
+		dot, err := plotter.NewScatter(plotter.XYs{{X: inMillis(l.took.median()), Y: y}})
+		if err != nil {
+			return nil, err
+		}
+		dot.GlyphStyle = draw.GlyphStyle{Color: l.colour, Radius: vg.Points(5), Shape: draw.CircleGlyph{}}
+		p.Add(drawn, dot)
+		all = append(all, l.took...)
+	}
+	p.X.Min, p.X.Max = max(0.1, inMillis(all.percentile(0))/1.2), max(1, inMillis(all.percentile(99))*1.2)
+	p.Y.Min, p.Y.Max = 0.3, float64(len(lines))+0.7
+	p.Y.Tick.Marker = plot.ConstantTicks(names)
+	return p, nil
 }
 
-func newPlot() *plot.Plot {
+func newPlot(runtime string) *plot.Plot {
 	p := plot.New()
-	p.Title.Text = "Warm exec of true: share of calls that took at most so long"
+	p.Title.Text = "Commands under " + runtime + ": median, and 5th to 95th percentile"
 	p.X.Label.Text = "milliseconds (logarithmic)"
-	p.Y.Label.Text = "share of calls"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
-	p.Y.Tick.Marker = plot.TickerFunc(shareTicks)
-	p.Title.Padding, p.X.Padding, p.Y.Padding = vg.Points(8), 0, 0
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
-		style.Font.Variant, style.Font.Size = "Sans", font.Length(11)
+	p.Title.Padding, p.X.Padding, p.Y.Padding = vg.Points(4), 0, 0
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
+		style.Font.Variant, style.Font.Size = "Sans", font.Length(10)
 	}
-	p.Title.TextStyle.Font.Size = 13
+	p.Title.TextStyle.Font.Size = 12
+	p.Y.Tick.LineStyle.Width = 0
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = gridColour, gridColour
 	p.Add(grid)
 	return p
-}
-
-// distribution is the empirical one: at each value, the share of the sample up to it.
-func distribution(s sample) plotter.XYs {
-	sorted := slices.Sorted(slices.Values(s))
-	points := make(plotter.XYs, 0, len(sorted)+1)
-	for i, d := range sorted {
-		if i == 0 {
-			points = append(points, plotter.XY{X: inMillis(d), Y: 0})
-		}
-		points = append(points, plotter.XY{X: inMillis(d), Y: float64(i+1) / float64(len(sorted))})
-	}
-	return points
 }
 
 func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -122,18 +162,6 @@ func logTicks(low, high float64) []plot.Tick {
 			}
 			ticks = append(ticks, tick)
 		}
-	}
-	return ticks
-}
-
-func shareTicks(_, _ float64) []plot.Tick {
-	var ticks []plot.Tick
-	for percent := 0; percent <= 100; percent += 10 {
-		tick := plot.Tick{Value: float64(percent) / 100}
-		if percent%20 == 0 {
-			tick.Label = fmt.Sprintf("%d%%", percent)
-		}
-		ticks = append(ticks, tick)
 	}
 	return ticks
 }

@@ -36,13 +36,13 @@ const (
 var printing = []string{"sh", "-c", "echo first line; exec sleep 86400"}
 
 // processSettings make logs so small that they are rotated some twenty times.
-func processSettings(cfg settings) []string {
-	return []string{fmt.Sprintf("SANDBOXD_PROCESSES_MAX_LOG=%d", cfg.logBytes/keptPart)}
+func (l *lab) processSettings() ([]string, error) {
+	return []string{fmt.Sprintf("SANDBOXD_PROCESSES_MAX_LOG=%d", l.settings.logBytes/keptPart)}, nil
 }
 
 // measureProcesses measures starts first, while nothing else is there, and adoption last, for it leaves records.
 func (s *service) measureProcesses(ctx context.Context, found *durable) error {
-	return s.steps(s.runtime+": ", []step{
+	return s.steps(ctx, s.runtime+": ", []step{
 		{"processes", "starting processes", func() error { return s.measureStarts(ctx, found) }},
 		{"processes", "writing logs", func() (err error) { found.writing, err = s.measureWriting(ctx); return }},
 		{"processes", "adopting processes", func() (err error) { found.adoption, err = s.measureAdoption(ctx); return }},
@@ -165,7 +165,7 @@ func (s *service) halt(signal syscall.Signal) error {
 // resume starts the daemon again after halt. It does not wait for it.
 func (s *service) resume() error {
 	s.ended = make(chan struct{})
-	if err := s.launch(processSettings(s.settings)); err != nil {
+	if err := s.launch(s.given); err != nil {
 		close(s.ended)
 		return err
 	}

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -53,15 +53,14 @@ func processesSection(f findings) section {
 		s.verdicts = append(s.verdicts, atMost(r.runtime, "p50 of start ÷ docker run -d", ratio(d.started.median(), d.run.median()), startTarget))
 		if r.runtime == adoptRuntime {
 			slowest := a.adopted.percentile(100)
-			s.verdicts = append(s.verdicts, verdict{
-				r.runtime, fmt.Sprintf("adopting %d processes, longest", a.processes), millis(slowest) + " ms",
-				fmt.Sprintf("%d in at most %d ms", f.settings.processes, adoptTarget.Milliseconds()),
-				a.processes > 0 && a.processes == a.asked && slowest <= adoptTarget,
-			})
+			s.verdicts = append(s.verdicts, judge(
+				r.runtime, fmt.Sprintf("adopting %d processes, longest", f.settings.processes), fmt.Sprintf("at most %d ms", adoptTarget.Milliseconds()),
+				fmt.Sprintf("%s ms for %d", millis(slowest), a.processes), float64(slowest),
+				a.processes > 0 && a.processes == a.asked && slowest <= adoptTarget))
 		}
 		s.verdicts = append(s.verdicts, writingVerdicts(r.runtime, w)...)
 	}
-	s.after = writingTable(f.settings, logs)
+	s.more = []table{writingTable(f.settings, logs)}
 	return s
 }
 
@@ -71,20 +70,18 @@ func writingVerdicts(runtime string, w writing) []verdict {
 		kept = "whole"
 	}
 	return []verdict{
-		{runtime, "log", megabytes(w.log.median()) + " MB/s", fmt.Sprintf("at least %s MB/s", megabytes(writingTarget)), w.log.median() >= writingTarget},
-		{runtime, "lost bytes of the log", fmt.Sprint(w.lost), "0", w.lost == 0},
-		{runtime, "end of the log", kept, "whole", w.fault == "" && w.lines > 0},
+		judge(runtime, "log", fmt.Sprintf("at least %s MB/s", megabytes(writingTarget)), megabytes(w.log.median())+" MB/s", w.log.median(), w.log.median() >= writingTarget),
+		counted(runtime, "lost bytes of the log", int(w.lost)),
+		judge(runtime, "end of the log", "whole", kept, math.NaN(), w.fault == "" && w.lines > 0),
 	}
 }
 
 // writingTable is the section's second table, with what it means.
-func writingTable(cfg settings, rows [][]string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Logs: `seq` prints %s of numbered lines of %d bytes while sandboxd is stopped, into a log that may keep a\n", mib(cfg.logBytes), lineBytes)
-	b.WriteString("quarter of that. The time is from the sign to begin, which the process looks for every 10 ms, until its state\n" +
+func writingTable(cfg settings, rows [][]string) table {
+	how := fmt.Sprintf("Logs: `seq` prints %s of numbered lines of %d bytes while sandboxd is stopped, into a log that may keep a\n", mib(cfg.logBytes), lineBytes) +
+		"quarter of that. The time is from the sign to begin, which the process looks for every 10 ms, until its state\n" +
 		"says that it has ended. Every line kept must follow the one before, also from file to file, up to the last one\n" +
 		"printed. In turn with it, execs run the same `seq` into a file in /tmp, a folder of the host like the log's, and into\n" +
-		"/dev/null.\n\n")
-	writeTable(&b, []string{"runtime", "rounds", "log, MB/s", "file, MB/s", "/dev/null, MB/s", "lost bytes", "lines kept", "files"}, rows)
-	return strings.TrimSpace(b.String())
+		"/dev/null."
+	return table{how, []string{"runtime", "rounds", "log, MB/s", "file, MB/s", "/dev/null, MB/s", "lost bytes", "lines kept", "files"}, rows}
 }

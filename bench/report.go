@@ -10,80 +10,74 @@ import (
 // section answers one question of the report.
 type section struct {
 	title string
-	// how says how it was measured.
-	how string
-	// head and rows are what was measured.
+	// how says how it was measured; head and rows are what was.
+	how  string
 	head []string
 	rows [][]string
-	// after stands below that table.
-	after string
+	// more are further tables, and note stands below all of them.
+	more []table
+	note string
 	// verdicts hold it against the targets.
 	verdicts []verdict
 }
 
-// verdict is one target.
-type verdict struct {
-	runtime, what, measured, target string
-	met                             bool
-}
-
-// missing is a target that nothing was measured for. It is not met.
-func missing(runtime, what, target string) verdict {
-	return verdict{runtime: runtime, what: what, target: target}
-}
-
-func (v verdict) word() string {
-	switch {
-	case v.met:
-		return "met"
-	case v.measured == "":
-		return "**not measured**"
-	default:
-		return "**not met**"
-	}
-}
-
-// atMost and atLeast judge a ratio.
-func atMost(runtime, what string, measured, target float64) verdict {
-	return verdict{runtime, what, times(measured), fmt.Sprintf("at most %g×", target), measured <= target}
-}
-
-func atLeast(runtime, what string, measured, target float64) verdict {
-	return verdict{runtime, what, times(measured), fmt.Sprintf("at least %g×", target), measured >= target}
-}
-
-// below judges a time in microseconds.
-func below(runtime, what string, measured, target time.Duration) verdict {
-	return verdict{runtime, what, micros(measured) + " µs", fmt.Sprintf("under %d µs", target.Microseconds()), measured < target}
+// table is a further table of a section, with what it means.
+type table struct {
+	how  string
+	head []string
+	rows [][]string
 }
 
 // report is RESULTS.md.
-func report(f findings) string {
-	var sections []section
-	for _, p := range parts {
-		if f.settings.has(p.name) {
-			sections = append(sections, p.show(f))
-		}
-	}
+func report(r results) string {
+	sections := r.sections()
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
-	if f.settings.quick {
+	if r.settings.quick {
 		b.WriteString("**A smoke run: the samples are too few for these numbers to mean much.**\n\n")
 	}
-	if len(f.settings.parts) > 0 {
+	if len(r.settings.parts) > 0 {
 		b.WriteString("**A part of the benchmarks: the other sections were not run.**\n\n")
+	}
+	if r.settings.has(pictureParts...) {
+		fmt.Fprintf(&b, "![What a command takes through the API, by docker exec, and inside](%s)\n\n", pictureName)
 	}
 	b.WriteString("Written by `make bench`, which measures the service and `docker exec` or `docker run` side by side:\n" +
 		"same engine, same image, same container, taking turns in one run; what it does with files, beside what the\n" +
 		"system does with them; and what it puts into the way to the network, beside the way without that. Times are\n" +
-		"in milliseconds unless a table says otherwise, MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n")
-	writeMachine(&b, f.machine)
+		"in milliseconds unless a table says otherwise, MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n" +
+		"Everything is measured twice: all sections once, and then all of them again, with services and containers of\n" +
+		"their own. A cell with two values has those of the two passes, the first one first; the spread is how far they\n" +
+		"are apart, as a part of their mean. A target is met if both passes meet it.\n\n")
+	writeMachine(&b, r.machine)
 	writeSummary(&b, sections)
 	for _, s := range sections {
 		writeSection(&b, s)
 	}
 	b.WriteString(why)
 	return strings.TrimSpace(b.String()) + "\n"
+}
+
+// sections are those that were asked for, each with the values of all passes.
+func (r results) sections() (sections []section) {
+	for _, p := range parts {
+		if !r.settings.has(p.name) {
+			continue
+		}
+		var shown []section
+		for i, found := range r.passes {
+			s := p.show(found)
+			if fault := found.failed[p.name]; fault != "" {
+				s.note = fmt.Sprintf("**Not measured in pass %d:** %s.", i+1, fault)
+				for j, v := range s.verdicts {
+					s.verdicts[j] = missing(v.runtime, v.what, v.target)
+				}
+			}
+			shown = append(shown, s)
+		}
+		sections = append(sections, merge(shown))
+	}
+	return sections
 }
 
 func writeMachine(b *strings.Builder, m machine) {
@@ -103,35 +97,51 @@ func writeMachine(b *strings.Builder, m machine) {
 func writeSummary(b *strings.Builder, sections []section) {
 	all, met := 0, 0
 	var missed [][]string
+	var why strings.Builder
 	for _, s := range sections {
 		for _, v := range s.verdicts {
 			all++
-			if v.met {
+			if v.met() {
 				met++
 				continue
 			}
-			missed = append(missed, []string{s.title, v.runtime, v.what, cmp.Or(v.measured, "not measured"), v.target})
+			missed = append(missed, append(append([]string{s.title, v.runtime, v.what}, v.cells()...), v.target))
+			if text := reason(s.title, v); text != "" && !strings.Contains(why.String(), text) {
+				fmt.Fprintf(&why, "- **%s, %s.** %s\n", s.title, v.what, text)
+			}
 		}
 	}
 	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)
 	if len(missed) > 0 {
 		b.WriteString("Not met:\n\n")
-		writeTable(b, []string{"question", "runtime", "what", "measured", "target"}, missed)
+		writeTable(b, append(append([]string{"question", "runtime", "what"}, passHeads()...), "target"), missed)
+		fmt.Fprintf(b, "What is known about them:\n\n%s\n", cmp.Or(why.String(), "nothing yet.\n"))
 	}
 }
 
+// passHeads are the columns of what the passes have measured.
+func passHeads() (heads []string) {
+	for i := range passes {
+		heads = append(heads, fmt.Sprint("pass ", i+1))
+	}
+	return append(heads, "spread")
+}
+
 func writeSection(b *strings.Builder, s section) {
-	fmt.Fprintf(b, "## %s\n\n%s\n\n", s.title, s.how)
-	writeTable(b, s.head, s.rows)
-	if s.after != "" {
-		fmt.Fprintf(b, "%s\n\n", s.after)
+	fmt.Fprintf(b, "## %s\n\n", s.title)
+	for _, t := range append([]table{{s.how, s.head, s.rows}}, s.more...) {
+		fmt.Fprintf(b, "%s\n\n", t.how)
+		writeTable(b, t.head, t.rows)
+	}
+	if s.note != "" {
+		fmt.Fprintf(b, "%s\n\n", s.note)
 	}
 	var rows [][]string
 	for _, v := range s.verdicts {
-		rows = append(rows, []string{v.runtime, v.what, v.measured, v.target, v.word()})
+		rows = append(rows, append(append([]string{v.runtime, v.what}, v.cells()...), v.target, v.word()))
 	}
 	if len(rows) > 0 {
-		writeTable(b, []string{"runtime", "what", "measured", "target", "verdict"}, rows)
+		writeTable(b, append(append([]string{"runtime", "what"}, passHeads()...), "target", "verdict"), rows)
 	}
 }
 
@@ -160,6 +170,8 @@ func millis(d time.Duration) string {
 
 // micros is for what is far below a millisecond.
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%g", d.Seconds()) }
 
 func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
 

@@ -5,50 +5,17 @@ import (
 	"slices"
 )
 
-// warmTarget is for the median of a warm exec: how many times faster than docker exec, and how many
-// times the floor.
-type warmTarget struct{ docker, floor float64 }
-
 // What must be reached. A runtime that is not named has no such target.
 var (
-	warmTargets       = map[string]warmTarget{"runc": {20, 3}, "runsc": {3, 1.6}}
 	streamTargets     = map[string]float64{"runsc": 2}
 	coldTarget        = 1.15
 	togetherTarget    = 1.3
 	daemonTarget      = int64(40e6)
-	agentTarget       = int64(12e6)
 	boundedTarget     = int64(64 << 20)
 	percentileColumns = []string{"n", "p50", "p95", "p99"}
 )
 
 func row(cells []string, more []string) []string { return slices.Concat(cells, more) }
-
-func warmSection(f findings) section {
-	s := section{
-		title: "Warm exec of `true`",
-		how: "Through the API: one POST of `{\"argv\":[\"true\"]}` on a kept connection, until the answer with the exit\n" +
-			"code is decoded. docker exec: create, attach, read to the end, inspect, through the Engine API on the same\n" +
-			"container. The floor is a program inside this container that starts `true` by vfork and exec and waits for\n" +
-			"it. They take turns in rows of ten, with a pause after docker exec's row, in which the engine tidies up.\n" +
-			"The last line is the mean of a loop in the image's own `sh`: the floor by other means.",
-		head:  row([]string{"runtime", "way"}, percentileColumns),
-		after: "![Distribution of a warm exec's latency](" + pictureName + ")",
-	}
-	for _, r := range f.runtimes {
-		l := r.latency
-		s.rows = append(s.rows,
-			row([]string{r.runtime, "API"}, percentiles(l.api)),
-			row([]string{r.runtime, "docker exec"}, percentiles(l.docker)),
-			row([]string{r.runtime, "floor"}, percentiles(l.floor)),
-			[]string{r.runtime, "loop in `sh`, mean", fmt.Sprint(shellStarts), millis(l.shell), "", ""})
-		if target, ok := warmTargets[r.runtime]; ok {
-			s.verdicts = append(s.verdicts,
-				atLeast(r.runtime, "p50 of docker exec ÷ API", ratio(l.docker.median(), l.api.median()), target.docker),
-				atMost(r.runtime, "p50 of API ÷ floor", ratio(l.api.median(), l.floor.median()), target.floor))
-		}
-	}
-	return s
-}
 
 func coldSection(f findings) section {
 	s := section{
@@ -85,7 +52,7 @@ func togetherSection(f findings) section {
 			row([]string{r.runtime, "docker exec"}, append(percentiles(t.docker), "")),
 			row([]string{r.runtime, "floor"}, append(percentiles(t.floor), "")))
 		s.verdicts = append(s.verdicts,
-			verdict{r.runtime, "failures", fmt.Sprint(t.failures), "0", t.failures == 0},
+			counted(r.runtime, "failures", t.failures),
 			atMost(r.runtime, "p50 of API ÷ floor", ratio(t.api.median(), t.floor.median()), togetherTarget))
 	}
 	return s
@@ -127,7 +94,7 @@ func slowSection(f findings) section {
 			cells = append(cells, mib(size))
 		}
 		s.rows = append(s.rows, append(cells, mib(r.slow.peak)))
-		s.verdicts = append(s.verdicts, verdict{r.runtime, "peak", mib(r.slow.peak), "at most " + mib(boundedTarget), r.slow.peak <= boundedTarget})
+		s.verdicts = append(s.verdicts, sized(r.runtime, "peak", "at most "+mib(boundedTarget), r.slow.peak, boundedTarget))
 	}
 	return s
 }
@@ -153,18 +120,14 @@ func memorySection(f findings) section {
 	s := section{
 		title: "Memory at rest",
 		how: "Resident memory (VmRSS). sandboxd: with one container after its first exec and 3 s of quiet, and once more\n" +
-			"with the same container at the end of everything above. The agent has two processes in each container, the\n" +
-			"container's first and the session; their memory is what /proc inside says.",
-		head: []string{"runtime", "sandboxd", "sandboxd at the end", "agent, first process", "agent, session"},
+			"with the same container at the end of everything above. The agent's is what /proc inside says of all its processes;\n" +
+			"what it costs the host is in \"Containers at rest\".",
+		head: []string{"runtime", "sandboxd", "sandboxd at the end", "agent's processes", "agent"},
 	}
 	for _, r := range f.runtimes {
 		m := r.memory
-		s.rows = append(s.rows, []string{r.runtime, mib(m.daemon), mib(m.daemonEnd), mib(m.agentInit), mib(m.session)})
-		both := m.agentInit + m.session
-		s.verdicts = append(s.verdicts,
-			verdict{r.runtime, "sandboxd", mib(m.daemon), "under 40 MB", m.daemon < daemonTarget},
-			verdict{r.runtime, "agent, session", mib(m.session), "under 12 MB", m.session < agentTarget},
-			verdict{r.runtime, "agent, both processes", mib(both), "under 12 MB", both < agentTarget})
+		s.rows = append(s.rows, []string{r.runtime, mib(m.daemon), mib(m.daemonEnd), fmt.Sprint(m.agents), mib(m.agent)})
+		s.verdicts = append(s.verdicts, sized(r.runtime, "sandboxd", "at most 40 MB", m.daemon, daemonTarget))
 	}
 	return s
 }

@@ -25,11 +25,13 @@ type service struct {
 	api       *client.Client
 	http      *http.Client // for what api does not do; nil until web is called
 	dir       string
+	given     []string // its settings
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
 	egress    string        // what the names of its networks begin with
 	instance  string        // what its containers' label says; also the value of our own label
 	container string        // the warm container's id
+	owner     string        // who owns the home, and whom commands run as: uid:gid
 }
 
 const (
@@ -44,7 +46,7 @@ const (
 const buildHint = `CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/ ./cmd/...`
 
 func checkBinaries(dir string) error {
-	for _, name := range []string{"sandboxd", "sandbox-agent"} {
+	for _, name := range []string{"sandboxd", "sandbox-agent", "sandbox"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("no %s in %s: build the binaries with `%s`", name, dir, buildHint)
 		}
@@ -67,7 +69,7 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 // is of its folder; settings are further variables.
 func (l *lab) startService(ctx context.Context, runtime, name string, settings []string) (_ *service, err error) {
 	s := &service{
-		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), ended: make(chan struct{}),
+		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), given: settings, ended: make(chan struct{}),
 		egress: "b" + strings.ToLower(rand.Text()[:8]),
 	}
 	if err := s.launch(settings); err != nil {
@@ -186,6 +188,12 @@ func (s *service) warmUp(ctx context.Context) error {
 		return fmt.Errorf("there are %d warm containers, not 1", len(containers))
 	}
 	s.container = containers[0].ID
+	home, err := os.Stat(s.inHome(""))
+	if err != nil {
+		return err
+	}
+	owner := home.Sys().(*syscall.Stat_t)
+	s.owner = fmt.Sprintf("%d:%d", owner.Uid, owner.Gid)
 	program, err := os.ReadFile(s.floor)
 	if err != nil {
 		return err

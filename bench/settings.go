@@ -9,7 +9,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// settings are how much is measured.
+// settings are how much is measured in each pass.
 type settings struct {
 	// runtimes are the engine's names of what to measure, one after the other.
 	runtimes []string
@@ -21,8 +21,9 @@ type settings struct {
 	parts []string
 	// quick says that the numbers are too few to mean much.
 	quick bool
-	// warm, cold, flood, rounds and streams count samples of their kind.
+	// These count samples of their kind.
 	warm, cold, flood, rounds, streams, reads, decisions int
+	lines, session, rests                                int
 	dnsRounds, handshakes, registrations, installs       int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
@@ -34,12 +35,13 @@ type settings struct {
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	cfg := settings{cold: 25, flood: 200, rounds: 20, streams: 3, reads: 2000, decisions: 5000, largeBytes: 1 << 30,
-		dnsRounds: 5, dnsSeconds: 3, handshakes: 1500, registrations: 500, installs: 10,
+	cfg := settings{cold: 13, flood: 100, rounds: 10, streams: 2, reads: 1000, decisions: 3000, largeBytes: 1 << 30,
+		lines: 30, session: 100, rests: 3,
+		dnsRounds: 3, dnsSeconds: 2, handshakes: 750, registrations: 250, installs: 5,
 		processes: 50, logBytes: 1 << 30}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&cfg.warm, "n", 300, "samples of a warm exec, each way")
+	flags.IntVar(&cfg.warm, "n", 100, "samples of a warm exec, each way, in each of the two passes")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
 	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName+" and "+pictureName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
@@ -54,7 +56,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	if cfg.quick {
 		cfg.fewer()
 		if !given["n"] {
-			cfg.warm = 30
+			cfg.warm = 10
 		}
 		if !given["stream-bytes"] {
 			*bytes = "64MiB"
@@ -87,6 +89,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 // fewer are the samples of a smoke run.
 func (cfg *settings) fewer() {
 	cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
+	cfg.lines, cfg.session, cfg.rests = 10, 10, 1
 	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
 	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations, cfg.installs = 1, 1, 30, 50, 1
 	cfg.processes, cfg.logBytes = 10, 128<<20

@@ -29,6 +29,15 @@ func (s sample) percentile(p float64) time.Duration {
 
 func (s sample) median() time.Duration { return s.percentile(50) }
 
+// mean is the arithmetic mean; 0 for an empty sample.
+func (s sample) mean() time.Duration {
+	var sum time.Duration
+	for _, d := range s {
+		sum += d
+	}
+	return sum / time.Duration(max(len(s), 1))
+}
+
 // ratio is a over b; 0 when there is no b.
 func ratio(a, b time.Duration) float64 {
 	if b == 0 {

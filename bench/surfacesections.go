@@ -23,7 +23,7 @@ func surfaceSection(f findings) section {
 			"the clock, just before it writes that to its standard output, until the reader has it. The program's pipe to the\n" +
 			"agent is in it; beside it is a byte's way through such a pipe, between two processes inside that have rested, and\n" +
 			"what is left counts from the agent on. Streamed is `application/x-ndjson`, attached a WebSocket. They take\n" +
-			fmt.Sprintf("turns in rows of ten. At last %d execs of %d users come at once, each of which takes 5 s.", crowdSize, crowdUsers),
+			"turns in rows of ten.",
 		head: row([]string{"runtime", "what"}, percentileColumns),
 	}
 	var crowds [][]string
@@ -41,12 +41,13 @@ func surfaceSection(f findings) section {
 			below(r.runtime, "p50 of overhead", x.overhead.median(), overheadTarget),
 			below(r.runtime, "p50 of the first byte, streamed, from the agent on", x.stream.median()-x.pipe.median(), firstByteTarget),
 			below(r.runtime, "p50 of the first byte, attached, from the agent on", x.attached.median()-x.pipe.median(), firstByteTarget),
-			verdict{r.runtime, "execs at once that ended well", fmt.Sprint(x.crowd.ended), fmt.Sprintf("at least %d", takenTarget), x.crowd.ended >= takenTarget},
-			verdict{r.runtime, "neither ended nor refused with 429", strings.Join(append([]string{fmt.Sprint(lost)}, x.crowd.other...), "; "), "0", x.crowd.asked > 0 && lost == 0},
+			judge(r.runtime, "execs at once that ended well", fmt.Sprintf("at least %d", takenTarget), fmt.Sprint(x.crowd.ended), float64(x.crowd.ended), x.crowd.ended >= takenTarget),
+			judge(r.runtime, "neither ended nor refused with 429", "0", strings.Join(append([]string{fmt.Sprint(lost)}, x.crowd.other...), "; "), float64(lost), x.crowd.asked > 0 && lost == 0),
 		)
 	}
-	var b strings.Builder
-	writeTable(&b, []string{"runtime", "execs at once", "ended well", "refused", "lost"}, crowds)
-	s.after = strings.TrimSpace(b.String())
+	s.more = []table{{
+		how:  fmt.Sprintf("At last %d execs of %d users come at once, each of which takes 5 s.", crowdSize, crowdUsers),
+		head: []string{"runtime", "execs at once", "ended well", "refused", "lost"}, rows: crowds,
+	}}
 	return s
 }

@@ -1,5 +1,21 @@
 package main
 
+import "strings"
+
+// reasons are what is known of targets that have been missed. The report has them beside those that are; title and what
+// are beginnings.
+var reasons = []struct{ title, what, text string }{}
+
+// reason is what is known of a target; empty for nothing.
+func reason(title string, v verdict) string {
+	for _, r := range reasons {
+		if strings.HasPrefix(title, r.title) && strings.HasPrefix(v.what, r.what) {
+			return r.text
+		}
+	}
+	return ""
+}
+
 // why explains the distances that are the machine's or the peer's nature rather than a drift. It
 // stands at the end of every report.
 const why = `## Where the time goes

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command floor measures what starting a program costs where it runs: it starts `true` by
-// vfork and exec, waits for it, and prints how long that took. The benchmarks run it inside a
+// Command floor measures what starting a program costs where it runs: it starts a
+// program, `true` unless another one is named, by vfork and exec, waits for it, and prints how long that took. The benchmarks run it inside a
 // sandbox's container; nothing that runs commands there can be faster.
 //
-//	floor serial N      prints N durations in nanoseconds, one a line
+//	floor serial N PROGRAM ARG...  prints N durations in nanoseconds, one a line
 //	floor parallel N    starts N at once and prints how long all took, in nanoseconds
 //	floor stamp         prints the time, in nanoseconds since 1970
 //	floor pipe N        prints how long a byte takes through a pipe to another process, N times
@@ -37,7 +37,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: floor serial N | parallel N | stamp | pipe N")
+		return errors.New("usage: floor serial N [PROGRAM ARG...] | parallel N | stamp | pipe N")
 	}
 	if args[0] == "stamp" {
 		_, err := os.Stdout.WriteString(strconv.FormatInt(time.Now().UnixNano(), 10) + "\n")
@@ -57,7 +57,11 @@ func run(args []string) error {
 	if args[0] == "pipe" {
 		return pipe(n)
 	}
-	s, err := newStarter("true")
+	program := []string{"true"}
+	if len(args) > 2 {
+		program = args[2:]
+	}
+	s, err := newStarter(program)
 	if err != nil {
 		return err
 	}
@@ -79,11 +83,12 @@ func run(args []string) error {
 // starter starts one program again and again, with /dev/null for its three descriptors.
 type starter struct {
 	path string
+	argv []string
 	attr *syscall.ProcAttr
 }
 
-func newStarter(program string) (starter, error) {
-	path, err := exec.LookPath(program)
+func newStarter(argv []string) (starter, error) {
+	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return starter{}, err
 	}
@@ -92,12 +97,12 @@ func newStarter(program string) (starter, error) {
 		return starter{}, fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
 	fd := uintptr(null)
-	return starter{path: path, attr: &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{fd, fd, fd}}}, nil
+	return starter{path: path, argv: argv, attr: &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{fd, fd, fd}}}, nil
 }
 
 // start is one vfork, exec and wait.
 func (s starter) start() error {
-	pid, err := syscall.ForkExec(s.path, []string{s.path}, s.attr)
+	pid, err := syscall.ForkExec(s.path, s.argv, s.attr)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", s.path, err)
 	}

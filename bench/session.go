@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// commandLine is what the whole commands take, from their start to their end.
+type commandLine struct {
+	// sandbox is `sandbox exec`, docker is `docker exec`, and floor is a `sandbox` that only prints its help.
+	sandbox, docker, floor sample
+}
+
+// measureCommandLine takes turns in rows, with a rest between calls.
+func (s *service) measureCommandLine(ctx context.Context) (found commandLine, err error) {
+	sandbox := filepath.Join(s.settings.bin, "sandbox")
+	for turn := -1; len(found.sandbox) < s.settings.lines; turn++ {
+		into := &found
+		if turn < 0 {
+			into = &commandLine{}
+		}
+		for _, way := range []struct {
+			into *sample
+			argv []string
+		}{
+			{&into.sandbox, []string{sandbox, "--socket", s.path("socket"), "exec", "--user", boxID, "--", "true"}},
+			{&into.docker, []string{"docker", "--host", "unix://" + engineSocket(), "exec", "--user", s.owner, s.container, "bash", "-c", "true"}},
+			{&into.floor, []string{sandbox, "--help"}},
+		} {
+			for range rowLength {
+				time.Sleep(rest)
+				if err := way.into.add(timeProgram(ctx, way.argv)); err != nil {
+					return found, err
+				}
+			}
+		}
+		time.Sleep(settle)
+	}
+	return found, nil
+}
+
+// timeProgram starts a program of the host and waits for its end.
+func timeProgram(ctx context.Context, argv []string) (time.Duration, error) {
+	program := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	program.Env = foreignVariables()
+	begun := time.Now()
+	if err := program.Run(); err != nil {
+		return 0, fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
+	}
+	return time.Since(begun), nil
+}
+
+// typical is a session of an agent's commands: what each of them takes.
+type typical struct{ api, docker sample }
+
+// project is where they work. Its files are made by projectScript.
+const (
+	project       = "/tmp/project"
+	projectScript = `mkdir -p ` + project + `/src && cd ` + project + ` && git init -q . && git config user.email a@example.org && git config user.name a &&
+for i in $(seq 20); do for j in $(seq 50); do echo "line $j of $i: TODO"; done > src/file$i.py; done &&
+printf 'print(6 * 7)\n' > main.py && git add . && git commit -qm first && echo more >> src/file1.py`
+)
+
+// typicalCommands are run again and again, up to sessionLength.
+var typicalCommands = []struct {
+	line string
+	code int
+}{
+	{"ls -la", 0},
+	{"cat main.py", 0},
+	{"grep -rn 'line 7 ' src", 0},
+	{"sed -n '10,20p' src/file3.py", 0},
+	{"git status --short", 0},
+	{"python3 -c 'print(6*7)'", 0},
+	{"cat missing.txt", 1},
+	{"find . -name '*.py' -not -path './.git/*' | wc -l", 0},
+	{"sed -i 's/line 1 /line one /' src/file2.py && git diff --stat", 0},
+	{"head -n 5 src/file4.py; tail -n 5 src/file4.py", 0},
+}
+
+// sessionLength is how many commands a session has.
+const sessionLength = 100
+
+// measureSession has the ways take turns, each with all commands in a row.
+func (s *service) measureSession(ctx context.Context) (found typical, err error) {
+	if _, err := s.call(ctx, boxID, types.Exec{Command: projectScript}); err != nil {
+		return found, err
+	}
+	defer func() {
+		_, removeErr := s.call(ctx, boxID, types.Exec{Command: "rm -rf " + project})
+		err = errors.Join(err, removeErr)
+	}()
+	rows := s.settings.session / len(typicalCommands)
+	for turn := -1; turn < rows; turn++ {
+		into := &found
+		if turn < 0 {
+			into = &typical{}
+		}
+		for _, c := range typicalCommands {
+			time.Sleep(rest)
+			if err := into.api.add(s.timeTypical(ctx, c.line, c.code)); err != nil {
+				return found, err
+			}
+		}
+		for _, c := range typicalCommands {
+			time.Sleep(rest)
+			if err := into.docker.add(s.timeTypicalDocker(ctx, c.line, c.code)); err != nil {
+				return found, err
+			}
+		}
+		time.Sleep(settle)
+	}
+	return found, nil
+}
+
+func inProject(line string) string { return "cd " + project + " && { " + line + "; }" }
+
+func (s *service) timeTypical(ctx context.Context, line string, code int) (time.Duration, error) {
+	timeout := longest
+	begun := time.Now()
+	out, err := s.api.Exec(ctx, boxID, types.Exec{Command: inProject(line), TimeoutMs: &timeout})
+	took := time.Since(begun)
+	if err == nil && (out.ExitCode == nil || *out.ExitCode != code) {
+		err = fmt.Errorf("%q did not exit with %d: %s%s", line, code, out.Stdout, out.Stderr)
+	}
+	return took, err
+}
+
+func (s *service) timeTypicalDocker(ctx context.Context, line string, code int) (time.Duration, error) {
+	begun := time.Now()
+	got, err := s.dockerExecTo(ctx, io.Discard, "bash", "-c", inProject(line))
+	took := time.Since(begun)
+	if err == nil && got != code {
+		err = fmt.Errorf("docker exec: %q did not exit with %d but with %d", line, code, got)
+	}
+	return took, err
+}

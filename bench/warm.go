@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// warm is what short commands take in a container that is there, in the order of warmCommands.
+type warm []warmCommand
+
+// warmCommand is one command, each way.
+type warmCommand struct {
+	name string
+	call types.Exec
+	// argv is the same for docker exec and for the floor program; empty for neither of them.
+	argv []string
+	// atOnce are calls through the API that come when the one before has answered, and rested are those that come
+	// some time later.
+	atOnce, rested, docker, floor sample
+}
+
+// The order of warmCommands.
+const (
+	programTrue = iota
+	shellTrue
+	shellLs
+	bashTrue
+)
+
+func warmCommands() warm {
+	return warm{
+		{name: "`true`", call: types.Exec{Argv: []string{"true"}}, argv: []string{"true"}},
+		{name: "shell `true`", call: types.Exec{Command: "true"}, argv: []string{"bash", "-c", "true"}},
+		{name: "shell `ls`", call: types.Exec{Command: "ls"}, argv: []string{"bash", "-c", "ls"}},
+		{name: "`bash -c true` as a program", call: types.Exec{Argv: []string{"bash", "-c", "true"}}},
+	}
+}
+
+const (
+	// warmUps is how many rows go before the first that counts.
+	warmUps = 2
+	// rowLength is how many of one way come in a row before the next way takes its turn.
+	rowLength = 10
+	// rest is the time between the answer of a call and the next one, as a caller has it who thinks in between.
+	rest = 70 * time.Millisecond
+	// settle is how long the engine may tidy up after a row of docker execs, so that this counts neither
+	// for it nor against who comes next.
+	settle = 300 * time.Millisecond
+	// dockerEvery is of how many rows docker exec has one: it is slow, and varies little.
+	dockerEvery = 3
+)
+
+// measureWarm takes turns, so that whatever drifts on the machine drifts for all.
+func (s *service) measureWarm(ctx context.Context) (warm, error) {
+	discarded, found := warmCommands(), warmCommands()
+	for turn := -warmUps; len(found[0].atOnce) < s.settings.warm; turn++ {
+		into := found
+		if turn < 0 {
+			into = discarded
+		}
+		for i := range into {
+			if err := s.warmTurn(ctx, &into[i], turn%dockerEvery == 0); err != nil {
+				return found, err
+			}
+		}
+	}
+	return found, nil
+}
+
+// warmTurn measures a command each way some times in a row.
+func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) error {
+	for range rowLength {
+		time.Sleep(rest)
+		if err := c.rested.add(s.timeCall(ctx, c.call)); err != nil {
+			return err
+		}
+	}
+	for range rowLength {
+		if err := c.atOnce.add(s.timeCall(ctx, c.call)); err != nil {
+			return err
+		}
+	}
+	if len(c.argv) == 0 {
+		return nil
+	}
+	row, err := s.floorSerial(ctx, rowLength, c.argv...)
+	if err != nil {
+		return err
+	}
+	c.floor = append(c.floor, row...)
+	if !docker {
+		return nil
+	}
+	defer time.Sleep(settle)
+	for range rowLength {
+		if err := c.docker.add(s.timeDockerExec(ctx, c.argv...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ready is how long after a command's end the next one's shell is there: by so much a call that comes at once takes
+// longer than one that comes after a rest. It is nil where no shell has started before its command, and both take as
+// long as bash takes that is started as a program.
+func (w warm) ready() (sample, bool) {
+	if len(w) == 0 {
+		return nil, false
+	}
+	one := w[shellTrue]
+	begun := one.floor.median() - w[programTrue].floor.median() // bash's own part of its start
+	if w[bashTrue].rested.median()-one.rested.median() < begun/2 {
+		return nil, false
+	}
+	var ready sample
+	for _, took := range one.atOnce {
+		ready = append(ready, max(0, took-one.rested.median()))
+	}
+	return ready, true
+}
+
+// floorSerial measures n starts of a program one after the other, inside the warm container.
+func (s *service) floorSerial(ctx context.Context, n int, argv ...string) (sample, error) {
+	return s.runFloor(ctx, append([]string{"/home/floor", "serial", strconv.Itoa(n)}, argv...)...)
+}
+
+func (s *service) timeExec(ctx context.Context) (time.Duration, error) {
+	return s.timeCall(ctx, types.Exec{Argv: []string{"true"}})
+}
+
+// timeCall is a call that finds its container.
+func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
+	begun := time.Now()
+	_, err := s.call(ctx, boxID, e)
+	return time.Since(begun), err
+}
+
+func (s *service) timeDockerExec(ctx context.Context, argv ...string) (time.Duration, error) {
+	begun := time.Now()
+	_, err := s.dockerExec(ctx, argv...)
+	return time.Since(begun), err
+}
