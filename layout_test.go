@@ -17,7 +17,7 @@ const module = "github.com/daycare-run/sandbox/"
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/strictjson internal/errs internal/quota internal/sandbox",
-	"api":                       "internal/strictjson internal/access internal/attach api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"api":                       "internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
 	"client":                    "api/types",
 	"internal/cli/wrapper":      "api/types internal/policy internal/strictjson",

@@ -7,8 +7,9 @@
 // become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
 // processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
 // and follow.go how that is followed; lines.go the streams of those that are followed. routes.go answers the
-// plain routes, wire.go gives what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go answers with openapi.yaml, upgrade.go
-// makes a request a WebSocket, and sendfile.go lets the kernel copy files.
+// plain routes, connections.go shares connections among callers, body.go bounds bodies in time and memory, wire.go gives
+// what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go
+// answers with openapi.yaml, upgrade.go makes a request a WebSocket, and sendfile.go lets the kernel copy files.
 package api
 
 import (
@@ -54,8 +55,9 @@ type Service interface {
 	DetachedCalls
 	Files
 	ProcessCalls
-	// Ask counts a request for a sandbox, or with an empty id for none: too many in a second are refused.
-	Ask(id string) error
+	// Ask counts a request for a sandbox, or with an empty id for none, until done is called: too many in a
+	// second or at a time are refused.
+	Ask(id string) (done func(), err error)
 	Containers() []dockerexec.Container
 	Decisions() *decisions.Log
 	Health(context.Context) sandbox.Health
@@ -116,8 +118,8 @@ type Config struct {
 	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
 	// Nil is for never.
 	Stopping <-chan struct{}
-	// BodyTimeout is how long a body may take to come, and an upload to go on. Zero is for a minute.
-	BodyTimeout time.Duration
+	// BodyDelay is how long whoever sends a body may be behind a slow line. Zero is for ten seconds.
+	BodyDelay time.Duration
 	// Warnings are for health, beside the service's own.
 	Warnings []string
 	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
@@ -150,6 +152,8 @@ type server struct {
 	id string
 	// cut says that the answer could not be written to its end.
 	cut bool
+	// memory is what its body, or its messages, take.
+	memory *memory
 	// upgraded says that the request has become a WebSocket.
 	upgraded bool
 }
@@ -214,7 +218,7 @@ var routes = []route{
 
 // New makes the API's handler.
 func New(service Service, cfg Config) http.Handler {
-	m := &middleware{cfg: cfg, service: service}
+	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest)}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })

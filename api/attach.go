@@ -50,7 +50,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	s.upgraded = true
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
-	a := &attached{conn: conn, frame: make([]byte, 1, 1+frameCapacity)}
+	a := &attached{conn: conn, memory: s.memory, frame: make([]byte, 1, 1+frameCapacity)}
 	// To cancel a write is to break the connection, so writes have a context of their own: one whose
 	// fault ends the command is still told about it.
 	writing, stopWriting := context.WithCancel(req.Context())
@@ -86,7 +86,7 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 
 // isTold says that the caller has not gone, although nothing more is taken from it.
 func isTold(why error) bool {
-	return cerrdefs.IsInvalidArgument(why) || errors.Is(why, attach.ErrReplaced)
+	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) || errors.Is(why, attach.ErrReplaced)
 }
 
 // farewell is how long a caller of whom nothing more is taken may take to read why.
@@ -100,9 +100,10 @@ const frameCapacity = 128 << 10
 
 // attached is one exec's WebSocket.
 type attached struct {
-	conn  *websocket.Conn
-	quiet *time.Timer // sends a keepalive
-	frame []byte      // a binary message being put together: its channel, then the data
+	conn   *websocket.Conn
+	memory *memory     // for what the caller sends
+	quiet  *time.Timer // sends a keepalive
+	frame  []byte      // a binary message being put together: its channel, then the data
 }
 
 // run reads the first message and runs what it asks for, a talk.
@@ -152,11 +153,24 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 	return &exit, nil
 }
 
+// read reads a message into memory.
+func (a *attached) read(ctx context.Context, memory *memory) (websocket.MessageType, []byte, error) {
+	kind, from, err := a.conn.Reader(ctx)
+	if err != nil {
+		return kind, nil, err
+	}
+	message, err := io.ReadAll(memory.reader(from))
+	return kind, message, err
+}
+
 // first is the first message.
 func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
 	patient, done := context.WithTimeout(ctx, firstLimit)
-	kind, first, err := a.conn.Read(patient)
+	kind, first, err := a.read(patient, a.memory)
 	done()
+	if cerrdefs.IsResourceExhausted(err) {
+		return body, err
+	}
 	if err != nil {
 		return body, fmt.Errorf("no exec came: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}

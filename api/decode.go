@@ -43,6 +43,9 @@ func readBody(req *http.Request) ([]byte, error) {
 	if isTooLarge(err) {
 		return nil, fmt.Errorf("the body is larger than the limit: %w", err)
 	}
+	if cerrdefs.IsResourceExhausted(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the body was cut short: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}

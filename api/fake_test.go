@@ -45,7 +45,7 @@ func (f *fakeService) Put(id string, r sandbox.Registration) (sandbox.Sandbox, b
 func (f *fakeService) Get(id string) (sandbox.Sandbox, error)    { return f.get(id) }
 func (f *fakeService) Delete(id string) error                    { return f.delete(id) }
 func (f *fakeService) List() []sandbox.Sandbox                   { return f.list() }
-func (f *fakeService) Ask(string) error                          { return f.busy }
+func (f *fakeService) Ask(string) (func(), error)                { return func() {}, f.busy }
 func (f *fakeService) Containers() []dockerexec.Container        { return f.containers() }
 func (f *fakeService) Decisions() *decisions.Log                 { return f.decisions() }
 func (f *fakeService) Health(ctx context.Context) sandbox.Health { return f.health(ctx) }

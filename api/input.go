@@ -42,28 +42,36 @@ func (p plainInput) Signal(signal syscall.Signal) error {
 
 // receive handles what the caller sends, until the connection ends.
 func (a *attached) receive(ctx context.Context, in input) error {
+	memory := &memory{of: a.memory.of, holder: a.memory.holder} // the first message's is kept to the end
+	defer memory.release()
 	for {
-		kind, message, err := a.conn.Read(ctx)
+		memory.release()
+		kind, message, err := a.read(ctx, memory)
+		if cerrdefs.IsResourceExhausted(err) {
+			return err
+		}
 		if err != nil {
 			return notHeard(err)
 		}
-		if kind == websocket.MessageBinary {
-			if len(message) == 0 || message[0] != types.ChannelStdin {
-				return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
-			}
-			if err := in.Put(message[1:]); err != nil {
-				return err
-			}
-			continue
+		if err := take(kind, message, in); err != nil {
+			return err
 		}
+	}
+}
+
+// take handles a message.
+func take(kind websocket.MessageType, message []byte, in input) error {
+	if kind != websocket.MessageBinary {
 		var said types.Input
 		if err := decodeJSON(message, &said); err != nil {
 			return err
 		}
-		if err := pass(said, in); err != nil {
-			return err
-		}
+		return pass(said, in)
 	}
+	if len(message) == 0 || message[0] != types.ChannelStdin {
+		return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
+	}
+	return in.Put(message[1:])
 }
 
 // notHeard says why nothing more comes: the caller has gone, or does not keep to the rules of WebSockets. Neither

@@ -1,15 +1,10 @@
 package api
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/felixge/httpsnoop"
@@ -17,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -26,27 +22,26 @@ import (
 type middleware struct {
 	cfg     Config
 	service Service // as callers have it who act for everyone
+	memory  *budget.Pool
 }
-
-// bodyTimeout is BodyTimeout unless it is set.
-const bodyTimeout = time.Minute
 
 // serve answers one request: it finds out who asks and what of the service that caller may have, runs the
 // route with its body bounded in size and time, and logs it.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
-	s := &server{cfg: m.cfg, id: requestID(req)}
+	s := &server{cfg: m.cfg, id: requestID(req), memory: &memory{of: m.memory}}
+	defer s.memory.release()
 	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()
 	req = req.WithContext(log.WithContext(req.Context())) // a copy: the server goes by the kind of its own body
 	if req.ContentLength != 0 {
-		req.Body = m.bound(w, req.Body, r)
+		req.Body = m.bound(w, req.Body, r, s.memory)
 	}
 	var caller access.Caller
 	var err error
 	answer := httpsnoop.Metrics{Code: http.StatusOK}
 	answer.CaptureMetrics(w, func(w http.ResponseWriter) {
-		if caller, err = m.admit(s, req, r); err == nil {
-			err = r.handle(s, w, req)
+		if caller, err = m.admit(s, w, req, r); err == nil {
+			err = count(s, w, req, r)
 		}
 		if _, is := errors.AsType[reportedError](err); err != nil && !is {
 			s.fail(w, err)
@@ -64,8 +59,18 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 }
 
+// count runs the route as one of its user's and its caller's calls.
+func count(s *server, w http.ResponseWriter, req *http.Request, r route) error {
+	done, err := s.service.Ask(req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer done()
+	return r.handle(s, w, req)
+}
+
 // admit says who asks, and gives the server the service that is theirs.
-func (m *middleware) admit(s *server, req *http.Request, r route) (access.Caller, error) {
+func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, r route) (access.Caller, error) {
 	if m.cfg.Authenticator == nil {
 		return access.Caller{}, errs.Denied("the service knows no callers here")
 	}
@@ -73,6 +78,10 @@ func (m *middleware) admit(s *server, req *http.Request, r route) (access.Caller
 	if err != nil {
 		return access.Caller{}, err
 	}
+	if err := identified(req.Context(), w, caller.Name); err != nil {
+		return caller, err
+	}
+	s.memory.holder = caller.Name
 	all := caller.Users.All()
 	switch mayCall := r.who == forUsers || r.who == forOperators && all; {
 	case mayCall && all && (caller.Token == (quota.Token{}) || m.cfg.Scoped == nil):
@@ -85,51 +94,7 @@ func (m *middleware) admit(s *server, req *http.Request, r route) (access.Caller
 	if !all {
 		s.cfg.Warnings = nil // they are about the service as a whole
 	}
-	return caller, s.service.Ask(req.PathValue("id"))
-}
-
-// bound is a body that has to come in time. It is bounded also when nobody reads it: the server takes what
-// is left of it before it goes on.
-func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route) io.ReadCloser {
-	b := &body{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: cmp.Or(m.cfg.BodyTimeout, bodyTimeout), streams: r.streams}
-	if !r.streams {
-		b.ReadCloser = http.MaxBytesReader(w, from, m.cfg.MaxRequest)
-	}
-	b.wait(b.limit)
-	return b
-}
-
-// body is a request's: all of it has to come within the limit, or of one that streams, each part.
-type body struct {
-	io.ReadCloser
-	answer  http.ResponseWriter
-	control *http.ResponseController
-	limit   time.Duration
-	streams bool
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	if b.streams {
-		b.wait(b.limit)
-	}
-	n, err := b.ReadCloser.Read(p)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		b.answer.Header().Set("Connection", "close") // what comes yet is no request
-		err = fmt.Errorf("it did not come within %v", b.limit)
-	case err != nil:
-		b.wait(0) // from now on the server looks whether the caller is still there
-	}
-	return n, err
-}
-
-// wait sets how long the connection may be read from; 0 is for as long as it takes.
-func (b *body) wait(limit time.Duration) {
-	var deadline time.Time
-	if limit > 0 {
-		deadline = time.Now().Add(limit)
-	}
-	_ = b.control.SetReadDeadline(deadline) // every connection has one
+	return caller, nil
 }
 
 // requestID is the caller's own name for the request, if it is one, or a new one.

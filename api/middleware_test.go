@@ -324,14 +324,14 @@ func TestSlowBodies(t *testing.T) {
 			_, err := io.Copy(io.Discard, r.Body)
 			return sandbox.Written{}, err
 		}},
-	}, Config{BodyTimeout: 20 * time.Millisecond, Log: zerolog.Nop()})
+	}, Config{BodyDelay: 20 * time.Millisecond, Log: zerolog.Nop()})
 	for _, tt := range []struct {
 		request, kind string
 		status        int
 		message       string
 	}{
-		{"POST /v1/sandboxes/a/exec", "application/json", 400, "the body was cut short: it did not come within 20ms"},
-		{"PUT /v1/sandboxes/a/files?path=x", "application/octet-stream", 400, "the body was cut short: it did not come within 20ms"},
+		{"POST /v1/sandboxes/a/exec", "application/json", 400, "the body was cut short: it came too slowly"},
+		{"PUT /v1/sandboxes/a/files?path=x", "application/octet-stream", 400, "the body was cut short: it came too slowly"},
 		{"GET /v1/sandboxes", "application/json", 200, ""}, // which does not read it
 		{"GET /v1/nothing", "application/json", 404, ""},
 	} {

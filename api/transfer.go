@@ -63,11 +63,12 @@ const lingering = 5 * time.Second
 // connection broken, and might never look at the answer.
 func (b *uploadBody) drain(control *http.ResponseController) {
 	_ = control.Flush()
-	if rest, ok := b.from.(*body); ok {
-		rest.streams = false // all of it, not each part
+	from := b.from
+	if rest, ok := from.(*body); ok {
 		rest.wait(lingering)
+		from = rest.ReadCloser // which sets no further deadline
 	}
-	_, _ = io.Copy(io.Discard, b.from)
+	_, _ = io.Copy(io.Discard, from)
 }
 
 // uploadBody is a request's body on its way to a file. There is no buffer between the two: a reader

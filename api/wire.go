@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	linked "container/list"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -17,15 +18,17 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // What is no request never comes to a handler: net/http answers a header that is too large, an expectation that
 // nobody knows or a line that is not HTTP by itself, as text. Here such an answer takes the contract's form on its
 // way out.
 
-// Prepare has a server answer in the contract's form also what is no request. The listener that it returns is the
-// one to serve; a file's bytes go over it without being copied here where the kernel can do that.
-func Prepare(server *http.Server, l net.Listener) net.Listener {
+// Prepare has a server answer in the contract's form also what is no request, and share its connections among those
+// that who names; nil is for nobody. The listener that it returns is the one to serve; a file's bytes go over it
+// without being copied here where the kernel can do that.
+func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) Who) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
 	}
@@ -39,33 +42,69 @@ func Prepare(server *http.Server, l net.Listener) net.Listener {
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(wireKey{}).(*wire); ok {
 			c.answering.Store(true) // until what was answered is sent: then the connection is idle
+			if !shared.work(c) {
+				panic(http.ErrAbortHandler)
+			}
 		}
 		handler.ServeHTTP(w, req)
 	})
 	server.ConnState = func(c net.Conn, state http.ConnState) {
 		if c, ok := c.(*wire); ok && state == http.StateIdle {
 			c.answering.Store(false)
+			shared.rest(c)
 		}
 	}
-	return wireListener{Listener(l)}
+	return wireListener{Listener(l), shared, who}
 }
 
 type wireKey struct{}
 
-type wireListener struct{ net.Listener }
-
-func (l wireListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &wire{Conn: c}, nil
+type wireListener struct {
+	net.Listener
+	shared *Connections
+	who    func(net.Conn) Who
 }
 
-// wire is a connection that knows whether a handler answers on it.
+// Accept waits for a connection for which there is a place. Others are answered, where that takes no waiting.
+func (l wireListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		w := &wire{Conn: c, of: l.shared}
+		var who Who
+		if l.who != nil {
+			who = l.who(c)
+		}
+		if l.shared.enter(w, who) {
+			return w, nil
+		}
+		if raw(c) == c { // else it would have to be encrypted first
+			_, _ = c.Write(refuse(http.StatusTooManyRequests, types.Busy, "there are as many connections as may be, each with a request: try again when one has ended"))
+		}
+		_ = raw(c).Close()
+	}
+}
+
+// wire is a connection that knows whether a handler answers on it, and whose it is.
 type wire struct {
 	net.Conn
 	answering atomic.Bool
+	of        *Connections
+
+	// Under of.mu.
+	place   *budget.Pool // that it has one of; nil without
+	holder  string
+	known   bool            // the holder may call
+	resting *linked.Element // nil while it has a request
+	evicted bool
+}
+
+// Close gives the connection's place to another.
+func (c *wire) Close() error {
+	c.of.leave(c)
+	return c.Conn.Close()
 }
 
 // Write sends a handler's answer as it is, and net/http's own in the contract's form: those it writes at once.
@@ -83,7 +122,7 @@ func (c *wire) Write(p []byte) (int, error) {
 func (c *wire) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if plain, is := errors.AsType[tls.RecordHeaderError](err); is && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
-		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, "an HTTP request came to where TLS is spoken: say https instead of http"))
+		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, types.Invalid, "an HTTP request came to where TLS is spoken: say https instead of http"))
 		_ = plain.Conn.Close()
 		return 0, io.EOF
 	}
@@ -133,25 +172,26 @@ func inForm(answer []byte) []byte {
 	}
 	switch status {
 	case http.StatusRequestHeaderFieldsTooLarge:
-		return refuse(status, "the request's header is too large")
+		return refuse(status, types.TooLarge, "the request's header is too large")
 	case http.StatusExpectationFailed:
-		return refuse(status, "the request has an Expect header, of which 100-continue alone is known")
+		return refuse(status, types.Invalid, "the request has an Expect header, of which 100-continue alone is known")
 	case http.StatusBadRequest, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return refuse(status, fmt.Sprintf("what came is no request: %.200s", bytes.TrimSpace(text)))
+		return refuse(status, types.Invalid, fmt.Sprintf("what came is no request: %.200s", bytes.TrimSpace(text)))
 	}
 	return answer
 }
 
 // refuse is a whole answer.
-func refuse(status int, message string) []byte {
-	failure := types.Error{Kind: types.Invalid, Message: message, RequestID: rand.Text()}
-	if status == http.StatusRequestHeaderFieldsTooLarge {
-		failure.Kind = types.TooLarge
+func refuse(status int, kind types.Kind, message string) []byte {
+	failure := types.Error{Kind: kind, Message: message, RequestID: rand.Text()}
+	retry := ""
+	if kind == types.Busy {
+		retry = "Retry-After: 1\r\n"
 	}
 	body, err := json.Marshal(types.Failure{Error: failure})
 	if err != nil {
 		panic(err) // of strings
 	}
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\nX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n%s\n",
-		status, http.StatusText(status), failure.RequestID, len(body)+1, body)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n%s\n",
+		status, http.StatusText(status), retry, failure.RequestID, len(body)+1, body)
 }

@@ -33,7 +33,7 @@ func serveRaw(t *testing.T, network string, service Service, observed func(Call)
 	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: New(service, Config{
 		Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(), Observed: observed,
 	})}
-	prepared := Prepare(server, listener)
+	prepared := Prepare(server, listener, NewConnections(100), nil)
 	go func() { _ = server.Serve(prepared) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return func() net.Conn {

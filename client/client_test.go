@@ -42,7 +42,7 @@ func (f *fakeService) Put(string, sandbox.Registration) (sandbox.Sandbox, bool, 
 }
 func (f *fakeService) Get(string) (sandbox.Sandbox, error) { return f.box, f.err }
 func (f *fakeService) Delete(string) error                 { return f.err }
-func (f *fakeService) Ask(string) error                    { return nil }
+func (f *fakeService) Ask(string) (func(), error)          { return func() {}, nil }
 func (f *fakeService) List() []sandbox.Sandbox             { return []sandbox.Sandbox{f.box} }
 func (f *fakeService) Containers() []dockerexec.Container {
 	return []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}

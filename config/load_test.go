@@ -45,8 +45,8 @@ func TestDefaults(t *testing.T) {
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
 		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
-			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000}, RequestsPerSecond: 1000},
-			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, RequestsPerSecond: 2000},
+			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000}, Calls: 200, RequestsPerSecond: 1000},
+			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, Calls: 400, RequestsPerSecond: 2000},
 			Total:    config.TotalQuota{Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
 		IdleTimeout: config.Duration(15 * time.Minute),
@@ -116,8 +116,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			CPUs: 0.5, Memory: 1e9, PIDs: 128, OpenFiles: 2048, Shm: 64 << 20, Tmp: 65536, Run: 2 << 20, VarTmp: 3 << 40,
 		},
 		Quotas: config.Quotas{
-			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 1, ColdStarts: 2, Commands: 3, DetachedExecs: 4, Processes: 5, ExposedPorts: 6, Sandboxes: 7}, RequestsPerSecond: 8},
-			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17}, RequestsPerSecond: 18},
+			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 1, ColdStarts: 2, Commands: 3, DetachedExecs: 4, Processes: 5, ExposedPorts: 6, Sandboxes: 7}, Calls: 9, RequestsPerSecond: 8},
+			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17}, Calls: 19, RequestsPerSecond: 18},
 			Total:    config.TotalQuota{Containers: 21, ColdStarts: 22, Commands: 23, DetachedExecs: 24, Processes: 25, ExposedPorts: 26, Sandboxes: 27},
 		},
 		IdleTimeout: config.Duration(90 * time.Second), ShutdownGrace: 5,
@@ -153,8 +153,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"cpus": 0.5, "memory": "1G", "pids": 128, "openFiles": 2048, "shm": "64Mi", "tmp": 65536, "run": "2048Ki", "varTmp": "3Ti"
 		},
 		"quotas": {
-			"perUser": {"containers": 1, "coldStarts": 2, "commands": 3, "detachedExecs": 4, "processes": 5, "exposedPorts": 6, "sandboxes": 7, "requestsPerSecond": 8},
-			"perToken": {"containers": 11, "coldStarts": 12, "commands": 13, "detachedExecs": 14, "processes": 15, "exposedPorts": 16, "sandboxes": 17, "requestsPerSecond": 18},
+			"perUser": {"containers": 1, "coldStarts": 2, "commands": 3, "detachedExecs": 4, "processes": 5, "exposedPorts": 6, "sandboxes": 7, "calls": 9, "requestsPerSecond": 8},
+			"perToken": {"containers": 11, "coldStarts": 12, "commands": 13, "detachedExecs": 14, "processes": 15, "exposedPorts": 16, "sandboxes": 17, "calls": 19, "requestsPerSecond": 18},
 			"total": {"containers": 21, "coldStarts": 22, "commands": 23, "detachedExecs": 24, "processes": 25, "exposedPorts": 26, "sandboxes": 27}
 		},
 		"idleTimeout": "90s",
@@ -230,6 +230,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_QUOTAS_PER_USER_PROCESSES":               "5",
 		"SANDBOXD_QUOTAS_PER_USER_EXPOSED_PORTS":           "6",
 		"SANDBOXD_QUOTAS_PER_USER_SANDBOXES":               "7",
+		"SANDBOXD_QUOTAS_PER_USER_CALLS":                   "9",
 		"SANDBOXD_QUOTAS_PER_USER_REQUESTS_PER_SECOND":     "8",
 		"SANDBOXD_QUOTAS_PER_TOKEN_CONTAINERS":             "11",
 		"SANDBOXD_QUOTAS_PER_TOKEN_COLD_STARTS":            "12",
@@ -238,6 +239,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_QUOTAS_PER_TOKEN_PROCESSES":              "15",
 		"SANDBOXD_QUOTAS_PER_TOKEN_EXPOSED_PORTS":          "16",
 		"SANDBOXD_QUOTAS_PER_TOKEN_SANDBOXES":              "17",
+		"SANDBOXD_QUOTAS_PER_TOKEN_CALLS":                  "19",
 		"SANDBOXD_QUOTAS_PER_TOKEN_REQUESTS_PER_SECOND":    "18",
 		"SANDBOXD_QUOTAS_TOTAL_CONTAINERS":                 "21",
 		"SANDBOXD_QUOTAS_TOTAL_COLD_STARTS":                "22",

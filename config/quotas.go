@@ -21,6 +21,10 @@ type Quotas struct {
 type Quota struct {
 	TotalQuota
 
+	// Calls is how many requests may be answered at a time, those that follow something and WebSockets included.
+	// Default 200 for a user, 400 for a token.
+	Calls int `json:"calls" env:"CALLS" reload:"live"`
+
 	// RequestsPerSecond is how many requests may come in a second, and after a pause twice as many at once.
 	// Default 1000 for a user, 2000 for a token.
 	RequestsPerSecond int `json:"requestsPerSecond" env:"REQUESTS_PER_SECOND" reload:"live"`
@@ -61,10 +65,10 @@ func defaultQuotas() Quotas {
 	return Quotas{
 		PerUser: Quota{TotalQuota{
 			Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000,
-		}, 1000},
+		}, 200, 1000},
 		PerToken: Quota{TotalQuota{
 			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000,
-		}, 2000},
+		}, 400, 2000},
 		Total: TotalQuota{
 			Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000,
 		},

@@ -130,7 +130,7 @@ func TestColdStartsHaveTurns(t *testing.T) {
 
 // TestQuotasOfSmallThings shows that what is not a container is bounded, too, and says so.
 func TestQuotasOfSmallThings(t *testing.T) {
-	l := newLab(t, "runc", "SANDBOXD_QUOTAS_PER_USER_SANDBOXES=2", "SANDBOXD_QUOTAS_PER_USER_REQUESTS_PER_SECOND=1")
+	l := newLab(t, "runc", "SANDBOXD_QUOTAS_PER_USER_SANDBOXES=2", "SANDBOXD_QUOTAS_PER_USER_REQUESTS_PER_SECOND=1", "SANDBOXD_QUOTAS_PER_USER_CALLS=1")
 	says := func(what, setting string, err error) {
 		t.Helper()
 		busy, is := errors.AsType[*client.Error](err)
@@ -157,6 +157,13 @@ func TestQuotasOfSmallThings(t *testing.T) {
 	says("requests", "quotas.perUser.requestsPerSecond", err)
 	if _, err := l.client.Put(t.Context(), "another", types.Registration{UserID: "quiet"}); err != nil {
 		t.Errorf("another user: %v", err)
+	}
+	held := l.hold(t, "another", types.Exec{})
+	_, err = l.client.Get(t.Context(), "another")
+	says("calls", "quotas.perUser.calls", err)
+	_ = held.say.Close()
+	if err := <-held.ended; err != nil {
+		t.Error(err)
 	}
 }
 

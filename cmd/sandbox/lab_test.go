@@ -138,7 +138,7 @@ func (l *lab) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bo
 	return l.execs.Start(attach.Command{User: "alice", Text: r.Command, Terminal: r.Terminal != nil, Stdin: stdin}, l.running)
 }
 
-func (l *lab) Ask(string) error { return nil }
+func (l *lab) Ask(string) (func(), error) { return func() {}, nil }
 
 func (l *lab) DetachedExecs(string) ([]*sandbox.Detached, error) { return l.execs.List("alice"), nil }
 

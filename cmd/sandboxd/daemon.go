@@ -12,10 +12,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -33,6 +35,8 @@ type daemon struct {
 	log     zerolog.Logger
 	metrics *metrics
 	tokens  *access.Tokens // nil without TCP
+	// connections are those of the API.
+	connections *api.Connections
 
 	host      hostFiles
 	docker    *dockerd.Client
@@ -109,8 +113,21 @@ func (d *daemon) openHost(cfg config.Config) error {
 	if d.docker, err = dockerd.Connect(cfg.Docker.SocketPath); err != nil {
 		return err
 	}
+	if d.connections, err = apiConnections(); err != nil {
+		return err
+	}
 	d.tokens, err = readTokens(cfg.TCP)
 	return err
+}
+
+// apiConnections shares half of the descriptors that are not for users' connections. Each connection is memory, too.
+func apiConnections() (*api.Connections, error) {
+	const most = 4096
+	descriptors, err := budget.Descriptors()
+	if err != nil {
+		return nil, err
+	}
+	return api.NewConnections(min(most, (descriptors-budget.Spare(descriptors))/2)), nil
 }
 
 // openPlatforms finds out what containers are made of.

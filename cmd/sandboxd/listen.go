@@ -31,7 +31,7 @@ type endpoint struct {
 // handler makes the handler of requests that an authenticator admits; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(authenticate api.Authenticator, warnings []string) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &calls{}
-	endpoints, err := listenAll(ctx, cfg, l.tokens, func(authenticate api.Authenticator, warnings []string) http.Handler {
+	endpoints, err := listenAll(ctx, cfg, l.tokens, l.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
 		return running.counting(handler(authenticate, warnings))
 	}, log)
 	if err != nil {
@@ -61,8 +61,8 @@ func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Serv
 	return stop(servers...)
 }
 
-// listenAll listens. Where one cannot be opened, none is.
-func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
+// listenAll listens; both share the connections. Where one cannot be opened, none is.
+func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, shared *api.Connections, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
 	tcp, warnings, err := openTCP(cfg.TCP, tokens)
 	if err != nil {
 		return nil, err
@@ -78,12 +78,16 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, ha
 		}
 		return nil, err
 	}
-	unix := newServer(handler(access.Unix{Peers: peers}.Caller, warnings), log)
+	local := access.Unix{Peers: peers}
+	unix := newServer(handler(local.Caller, warnings), log)
 	unix.ConnContext = access.ConnContext
-	endpoints := []endpoint{{api.Prepare(unix, socket), unix}}
+	endpoints := []endpoint{{api.Prepare(unix, socket, shared, func(c net.Conn) (who api.Who) {
+		who.Name, who.Operator = local.Peer(c)
+		return who
+	}), unix}}
 	if tcp != nil {
 		server := newServer(handler(tcp.authenticate, warnings), log)
-		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp.Listener), server})
+		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp.Listener, shared, nil), server})
 	}
 	return endpoints, nil
 }

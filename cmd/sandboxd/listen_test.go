@@ -99,7 +99,7 @@ func (l accessLab) serve(cfg config.Config) (log string, warnings []string) {
 func (l accessLab) serveTo(cfg config.Config, tokens *access.Tokens) (log string, warnings []string) {
 	l.t.Helper()
 	var lines bytes.Buffer
-	endpoints, err := listenAll(l.t.Context(), cfg, tokens, func(authenticate api.Authenticator, found []string) http.Handler {
+	endpoints, err := listenAll(l.t.Context(), cfg, tokens, api.NewConnections(100), func(authenticate api.Authenticator, found []string) http.Handler {
 		warnings = found
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if _, err := authenticate(req); err != nil {
@@ -291,7 +291,7 @@ func TestListenersThatCannotBeOpened(t *testing.T) {
 			l := newAccessLab(t)
 			cfg := l.settings()
 			tt.change(l, &cfg)
-			_, err := listenAll(t.Context(), cfg, nil, func(api.Authenticator, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
+			_, err := listenAll(t.Context(), cfg, nil, api.NewConnections(100), func(api.Authenticator, []string) http.Handler { return http.NotFoundHandler() }, zerolog.Nop())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}

@@ -19,7 +19,8 @@ import (
 // metricsHandler answers with what the service counts. No label has a value that a tenant chooses.
 func metricsHandler(d *daemon) http.Handler {
 	state := &stateCollector{
-		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, containers: d.executor.Containers, processes: d.processes.Stats, quotas: d.quotas.Stats,
+		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
+		containers: d.executor.Containers, processes: d.processes.Stats, quotas: d.quotas.Stats,
 	}
 	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
 }
@@ -48,6 +49,10 @@ var (
 		"All that users' connections may have of each budget; of ports, towards all destinations.", []string{"budget"}, nil)
 	overspent = prometheus.NewDesc("sandboxd_egress_budget_refused_total",
 		"Connections and requests that were refused because their user's part of a budget was used up.", []string{"budget"}, nil)
+	connections = prometheus.NewDesc("sandboxd_api_connections",
+		"Connections to the API, idle ones included.", nil, nil)
+	crowded = prometheus.NewDesc("sandboxd_api_connections_refused_total",
+		"Connections to the API that were refused because their caller's share was used up, with a request on each.", nil, nil)
 	warmed = prometheus.NewDesc("sandboxd_containers",
 		"Containers for execs, by state (starting, idle, busy) and runtime.", []string{"state", "runtime"}, nil)
 	processed = prometheus.NewDesc("sandboxd_processes",
@@ -67,6 +72,7 @@ type stateCollector struct {
 	verdicts   func() map[decisions.Kind]uint64
 	networks   func() map[string]egress.Stats
 	budgets    func() map[string]budget.Stats
+	api        func() budget.Stats
 	containers func() []dockerexec.Container
 	processes  func() process.Stats
 	quotas     func() quota.Stats
@@ -74,7 +80,7 @@ type stateCollector struct {
 
 // Describe implements prometheus.Collector.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, warmed, processed, restarted, inUse, queued, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, processed, restarted, inUse, queued, built} {
 		to <- desc
 	}
 }
@@ -100,6 +106,9 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		gauge(budgetLimit, s.Total, name)
 		counter(overspent, s.Refused, name)
 	}
+	api := c.api()
+	gauge(connections, api.Used)
+	counter(crowded, api.Refused)
 	type kind struct{ state, runtime string }
 	containers := map[kind]int{}
 	for _, found := range c.containers() {

@@ -39,6 +39,7 @@ func busy() (*metrics, *prometheus.Registry) {
 		budgets: func() map[string]budget.Stats {
 			return map[string]budget.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}}
 		},
+		api: func() budget.Stats { return budget.Stats{Used: 3, Refused: 2} },
 		containers: func() []dockerexec.Container {
 			return []dockerexec.Container{
 				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"},
@@ -75,6 +76,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	want := `
+sandboxd_api_connections 3
+sandboxd_api_connections_refused_total 2
 sandboxd_containers{runtime="runsc",state="busy"} 2
 sandboxd_containers{runtime="runsc",state="idle"} 1
 sandboxd_egress_budget_limit{budget="descriptors"} 100

@@ -7,15 +7,13 @@ import (
 
 // quotas are the bounds that the settings give.
 func quotas(cfg config.Config) quota.Limits {
-	bounds := func(q config.TotalQuota, requests int) quota.Bounds {
+	bounds := func(q config.Quota) quota.Bounds {
 		return quota.Bounds{
 			Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands, DetachedExecs: q.DetachedExecs,
-			Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes, RequestsPerSecond: requests,
+			Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes, Calls: q.Calls, RequestsPerSecond: q.RequestsPerSecond,
 		}
 	}
-	user, token := cfg.Quotas.PerUser, cfg.Quotas.PerToken
 	return quota.Limits{
-		PerUser: bounds(user.TotalQuota, user.RequestsPerSecond), PerToken: bounds(token.TotalQuota, token.RequestsPerSecond),
-		Total: bounds(cfg.Quotas.Total, 0),
+		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken), Total: bounds(config.Quota{TotalQuota: cfg.Quotas.Total}),
 	}
 }

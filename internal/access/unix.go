@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"syscall"
 
@@ -55,6 +56,9 @@ func peerUID(c net.Conn) (uint32, error) {
 	return cred.Uid, nil
 }
 
+// name is what logs call a uid.
+func name(uid uint32) string { return fmt.Sprintf("uid:%d", uid) }
+
 // Unix is the way in by a Unix socket: whoever runs as one of these uids acts for everyone.
 type Unix struct{ Peers []uint32 }
 
@@ -72,5 +76,15 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	if err := refuseOrigin(req, nil); err != nil {
 		return Caller{}, err
 	}
-	return Caller{Name: fmt.Sprintf("uid:%d", p.uid), Users: sandbox.Everyone()}, nil
+	return Caller{Name: name(p.uid), Users: sandbox.Everyone()}, nil
+}
+
+// Peer names the caller at the other end of a connection, and reports whether it runs as root or as the service
+// does. The name is empty for one that may not call.
+func (u Unix) Peer(c net.Conn) (caller string, operator bool) {
+	uid, err := peerUID(c)
+	if err != nil || !slices.Contains(u.Peers, uid) {
+		return "", false
+	}
+	return name(uid), uid == 0 || int(uid) == os.Getuid()
 }

@@ -26,12 +26,13 @@ const (
 	Processes                     // also those that have ended
 	ExposedPorts                  // of processes
 	Sandboxes                     // that are registered
+	Calls                         // that are being answered
 	Requests                      // in a second
 	resources
 )
 
 var names = [resources]string{
-	"containers", "coldStarts", "commands", "detachedExecs", "processes", "exposedPorts", "sandboxes", "requestsPerSecond",
+	"containers", "coldStarts", "commands", "detachedExecs", "processes", "exposedPorts", "sandboxes", "calls", "requestsPerSecond",
 }
 
 // String returns the resource's key in the settings.
@@ -55,12 +56,13 @@ type Bounds struct {
 	Processes         int
 	ExposedPorts      int
 	Sandboxes         int
+	Calls             int
 	RequestsPerSecond int
 }
 
 func (b *Bounds) at(r Resource) *int {
 	return [resources]*int{
-		&b.Containers, &b.ColdStarts, &b.Commands, &b.DetachedExecs, &b.Processes, &b.ExposedPorts, &b.Sandboxes, &b.RequestsPerSecond,
+		&b.Containers, &b.ColdStarts, &b.Commands, &b.DetachedExecs, &b.Processes, &b.ExposedPorts, &b.Sandboxes, &b.Calls, &b.RequestsPerSecond,
 	}[r]
 }
 
@@ -136,6 +138,7 @@ var nouns = [resources]string{
 	"%s has %d processes",
 	"%s has %d exposed ports",
 	"%s has %d sandboxes",
+	"%s has %d calls that are being answered",
 	"%s has made %d requests in a second",
 }
 

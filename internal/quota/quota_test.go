@@ -14,7 +14,7 @@ import (
 )
 
 // one is a bound of 1 for each resource.
-var one = Bounds{1, 1, 1, 1, 1, 1, 1, 1}
+var one = Bounds{1, 1, 1, 1, 1, 1, 1, 1, 1}
 
 func by(user, token string) Account {
 	return Account{User: user, Token: Token{Name: token, Some: true}}

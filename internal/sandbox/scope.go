@@ -68,14 +68,18 @@ func (s *Service) account(user UserID) quota.Account {
 	return quota.Account{User: user.id, Token: s.token}
 }
 
-// Ask counts a request for a sandbox, or with an empty id for none: its user and the caller's token may make so
-// many in a second. The error is of class ResourceExhausted.
-func (s *Service) Ask(id string) error {
+// Ask counts a request for a sandbox, or with an empty id for none, until done is called: its user and the caller's
+// token may make so many in a second, and have so many at a time. The error is of class ResourceExhausted.
+func (s *Service) Ask(id string) (done func(), err error) {
 	account := quota.Account{Token: s.token}
 	if box, err := s.Get(id); err == nil {
 		account.User = box.User.id
 	}
-	return s.cfg().Quotas.Ask(account)
+	quotas := s.cfg().Quotas
+	if err := quotas.Ask(account); err != nil {
+		return nil, err
+	}
+	return quotas.Take(account, quota.Calls, 1)
 }
 
 // mayHold refuses permissions that a caller who acts for some users alone cannot give: the caller's control
