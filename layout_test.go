@@ -1,4 +1,4 @@
-// Package layout holds the rules of the house that must never slip: which package may import which,
+// Package layout holds the rules of the layout that must never slip: which package may import which,
 // and that each says what it is for. HACKING.md has the map.
 package layout
 
@@ -46,7 +46,7 @@ var mayImport = map[string]string{
 	"internal/agent":            "internal/agent/wire internal/agent/launch internal/agent/spawn",
 	"internal/agent/creds":      "",
 	"internal/agent/launch":     "",
-	"internal/process":          "internal/durable internal/budget internal/errs internal/quota internal/agent/wire",
+	"internal/process":          "internal/durable internal/budget internal/errs internal/quota internal/agent/wire internal/agent/launch",
 	"internal/agent/wire":       "internal/agent/launch",
 	"internal/agent/spawn":      "",
 	"internal/agent/seccomp":    "",

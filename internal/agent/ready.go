@@ -33,7 +33,7 @@ func startChecks(l launch.Launch, uid uint32, tree *processTree) (found <-chan l
 	if l.Ready == nil {
 		return nil, func() {}
 	}
-	c := checks{ready: *l.Ready, uid: uid, tree: tree, start: launch.Command{Process: specs.Process{Cwd: l.Cwd, Env: l.Env}, Shell: l.Ready.Shell}}
+	c := checks{ready: *l.Ready, uid: uid, tree: tree, start: launch.Command{Process: specs.Process{Cwd: l.Cwd, Env: l.Env}, Shell: l.Ready.Command}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, ended := make(chan launch.Readiness), make(chan struct{})
 	go func() {

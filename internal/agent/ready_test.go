@@ -69,7 +69,7 @@ func (p *process) make(name string) {
 
 // A process is ready while its check succeeds, and when it has ended nobody asks any more.
 func TestReadyByCommand(t *testing.T) {
-	p := checked(t, launch.Ready{Shell: `[ "$NAME" = value ] && echo first; echo last >&2; [ -e up ] && ! { [ -e down ] && exit 3; }`})
+	p := checked(t, launch.Ready{Command: `[ "$NAME" = value ] && echo first; echo last >&2; [ -e up ] && ! { [ -e down ] && exit 3; }`})
 	first := p.untilReady(false, "code 1: last")
 	p.make("up")
 	up := p.untilReady(true, "")
@@ -86,7 +86,7 @@ func TestReadyByCommand(t *testing.T) {
 
 // A check that takes too long is killed with its process group, and another one made.
 func TestAReadyCommandThatHangs(t *testing.T) {
-	p := checked(t, launch.Ready{Shell: "echo $$ >> tried; sleep 1000 & wait", TimeoutMs: 50})
+	p := checked(t, launch.Ready{Command: "echo $$ >> tried; sleep 1000 & wait", TimeoutMs: 50})
 	p.untilReady(false, "longer than 50 ms")
 	p.until("it was tried three times", func() bool {
 		tried, _ := os.ReadFile(filepath.Join(p.dir, "tried"))
@@ -100,7 +100,7 @@ func TestAReadyCommandThatHangs(t *testing.T) {
 
 // A check that is under way ends with the command.
 func TestACheckDoesNotOutliveTheCommand(t *testing.T) {
-	p := checked(t, launch.Ready{Shell: ": > begun; sleep 1000"})
+	p := checked(t, launch.Ready{Command: ": > begun; sleep 1000"})
 	p.until("the check has begun", func() bool { return exists(p.path("begun")) })
 	p.make("end")
 	if code, s := p.end(); code != 0 {

@@ -4,22 +4,18 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // What of a process can be seen from outside: whether it is ready, and its ports.
 
-// Ready says how to tell that a process is ready for its work: either a shell command line that ends with code
-// 0 inside, or a TCP port of the container's loopback that takes a connection.
-type Ready struct {
-	Command string `json:"command,omitempty"`
-	Port    int    `json:"port,omitempty"`
-	// IntervalMs is the time between two checks, TimeoutMs that for one, both in milliseconds.
-	IntervalMs int64 `json:"intervalMs"`
-	TimeoutMs  int64 `json:"timeoutMs"`
-}
+// Ready says how to tell that a process is ready for its work, and Readiness whether it is.
+type (
+	Ready     = launch.Ready
+	Readiness = launch.Readiness
+)
 
 // Defaults and bounds of a Ready, in milliseconds, and of its Command, in bytes.
 const (
@@ -30,17 +26,8 @@ const (
 	maxReadyCommand      = 64 << 10
 )
 
-// Readiness is what the last check has found. It is the process's own word.
-type Readiness struct {
-	OK bool
-	// Since is when that became so; zero before the first check.
-	Since time.Time
-	// Message says why it is not ready, for people.
-	Message string
-}
-
-// checked is the Ready with what it does not say, or what is wrong with it.
-func (r Ready) checked() (Ready, error) {
+// checkReady returns the Ready with what it does not say, or what is wrong with it.
+func checkReady(r Ready) (Ready, error) {
 	setDefault(&r.IntervalMs, defaultReadyInterval)
 	setDefault(&r.TimeoutMs, defaultReadyTimeout)
 	switch {

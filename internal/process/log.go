@@ -11,16 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // The log of a process is process.log and, of what was rotated away, process.log.1, process.log.2 and so
 // on, the older the higher. The process may write to their directory: what is found there may be anything
 // but a reason to wait or to leave it.
-const (
-	logName     = "process.log"
-	maxLogFiles = 101
-)
+const logName = launch.LogFile
 
 // maxTail is the most that Tail returns, in bytes.
 const maxTail = 8 << 20
@@ -164,7 +162,7 @@ func closeAll(files []*logFile) {
 func (l *Log) files() []*logFile {
 	var files []*logFile
 	missing := 0
-	for n := 0; n < maxLogFiles && missing < 2; n++ {
+	for n := 0; n <= launch.MaxLogFiles && missing < 2; n++ {
 		file := l.open(n)
 		if file == nil {
 			missing++
@@ -184,7 +182,7 @@ func (l *Log) files() []*logFile {
 func (l *Log) open(n int) *logFile {
 	name := logName
 	if n > 0 {
-		name = fmt.Sprintf("%s.%d", logName, n)
+		name = launch.OldLog(n)
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(l.dir.Fd()), name, flags, 0)

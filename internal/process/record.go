@@ -159,7 +159,7 @@ func decode(id string, text []byte) (Record, error) {
 	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known", r.DesiredState)
 	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited, "status %q is not known", r.Status)
 	if r.Ready != nil {
-		_, err := r.Ready.checked()
+		_, err := checkReady(*r.Ready)
 		faults = append(faults, err)
 	}
 	faults = append(faults, checkPorts(r.Expose))

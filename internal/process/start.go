@@ -66,7 +66,7 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 		return n, nil, errs.Invalid("command is empty")
 	}
 	if n.Ready != nil {
-		ready, err := n.Ready.checked()
+		ready, err := checkReady(*n.Ready)
 		if err != nil {
 			return n, nil, err
 		}

@@ -99,7 +99,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.writeLaunch(ctx, p, made.spec.UID, made.spec.GID, launch.Launch{
-		Version: launch.Version, Log: r.log(), Ready: readyCheck(p.Ready),
+		Version: launch.Version, Log: r.log(), Ready: p.Ready,
 		Command: launch.Command{
 			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.environment(p.Env, secrets)},
 			Shell:   p.Command, Login: p.Login,
@@ -119,13 +119,6 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	instance := asInstance(started)
 	instance.Applied = applied
 	return instance, nil
-}
-
-func readyCheck(r *process.Ready) *launch.Ready {
-	if r == nil {
-		return nil
-	}
-	return &launch.Ready{Shell: r.Command, Port: r.Port, IntervalMs: r.IntervalMs, TimeoutMs: r.TimeoutMs}
 }
 
 func asInstance(c dockerexec.ProcessContainer) process.Instance {
@@ -180,7 +173,7 @@ func (r *Runner) Readiness(p process.Record) process.Readiness {
 	state, err := readState(r.Dir(p))
 	switch {
 	case err == nil && state.Ready != nil:
-		return process.Readiness(*state.Ready)
+		return *state.Ready
 	case err == nil || errors.Is(err, os.ErrNotExist):
 		return process.Readiness{Message: "it has not been checked yet"}
 	default:

@@ -72,12 +72,12 @@ type Launch struct {
 	Ready *Ready `json:"ready,omitempty"`
 }
 
-// Ready is a check that the agent makes again and again: either a Shell command line that ends with code 0,
-// with the command's directory and environment, or a TCP Port of the container's loopback that takes a
+// Ready is a check that the agent makes again and again: either a shell command line that ends with code 0,
+// with the command's directory and environment, or a TCP port of the container's loopback that takes a
 // connection.
 type Ready struct {
-	Shell string `json:"shell,omitempty"`
-	Port  int    `json:"port,omitempty"`
+	Command string `json:"command,omitempty"`
+	Port    int    `json:"port,omitempty"`
 	// IntervalMs is the time between two checks, and TimeoutMs that for one, in milliseconds.
 	IntervalMs int64 `json:"intervalMs"`
 	TimeoutMs  int64 `json:"timeoutMs"`
@@ -85,8 +85,8 @@ type Ready struct {
 
 func (r Ready) validate() error {
 	switch {
-	case (r.Shell != "") == (r.Port != 0):
-		return errors.New("either ready.shell or ready.port has to be set")
+	case (r.Command != "") == (r.Port != 0):
+		return errors.New("either ready.command or ready.port has to be set")
 	case r.Port < 0 || r.Port > math.MaxUint16:
 		return fmt.Errorf("ready.port %d is no port", r.Port)
 	case r.IntervalMs <= 0 || r.TimeoutMs <= 0:
@@ -166,10 +166,10 @@ type State struct {
 	Lost int64 `json:"lost,omitempty"`
 }
 
-// Readiness is whether a command is ready.
+// Readiness is what the last check has found. It is the process's own word.
 type Readiness struct {
 	OK bool `json:"ok"`
-	// Since is when that became so.
+	// Since is when that became so; zero before the first check.
 	Since time.Time `json:"since"`
 	// Message says why it is not, for people.
 	Message string `json:"message,omitempty"`
