@@ -26,7 +26,7 @@ type Config struct {
 	// skills may be. Each absolute and clean. Default: usersDir alone; an empty list allows none.
 	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS" reload:"live"`
 
-	// EventsSocket is Docker's own control socket, which calls with @events may open. Absolute,
+	// EventsSocket is the caller's own control socket, which calls with @events may open. Absolute,
 	// clean, not in UsersDir, at most 107 bytes. Default "": there is none, and @events is refused.
 	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET" reload:"live"`
 

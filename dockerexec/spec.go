@@ -60,7 +60,7 @@ type Platform struct {
 	// Agent is the agent's file on Docker's host; its name changes with its content.
 	Agent string `json:"agent"`
 	// Runtime is the OCI runtime's name as Docker knows it, and EventsRuntime that of the
-	// containers that may open Docker's control socket.
+	// containers that may open the caller's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
 	// MaskDir is the directory on Docker's host that has what hides files and directories (InstallMasks).

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// controlSocket is Docker's control socket: it answers each line. The lab's directory is closed to
-// others, as Docker's may be; the socket itself is open.
+// controlSocket is the caller's control socket: it answers each line. The lab's directory is closed to
+// others, as the caller's may be; the socket itself is open.
 func controlSocket(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "daycare-e2e-events-")
@@ -54,7 +54,7 @@ s.connect('/run/daycare/control.sock')
 s.sendall(b'hello\n')
 print(s.makefile().readline().strip())" 2>&1 | tail -1; ls /run/daycare 2>/dev/null; true`
 
-// With @events, and only with it, a call reaches Docker's control socket; all other calls have the
+// With @events, and only with it, a call reaches the caller's control socket; all other calls have the
 // strict runtime.
 func TestEvents(t *testing.T) {
 	each(t, func(t *testing.T, p *place, runtime string) {

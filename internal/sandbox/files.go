@@ -190,7 +190,7 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 		e.Places = append(e.Places, Place{Path: region.Path.String(), Mode: region.Mode.String(), Why: region.Why})
 	}
 	if p.decision.Events {
-		e.Events = "Docker's control socket at " + rootfs.EventsPath
+		e.Events = "the caller's control socket at " + rootfs.EventsPath
 	}
 	for _, container := range s.executor.Containers() {
 		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint && container.State != "starting")

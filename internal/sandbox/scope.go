@@ -89,7 +89,7 @@ func (s *Service) mayHold(box Sandbox) error {
 		return nil
 	}
 	if box.Events {
-		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open Docker's control socket")
+		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the caller's control socket")
 	}
 	outside := func(source pathmap.HostPath) bool { return !s.resolver.rootfs.InUserDir(box.User.id, source) }
 	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {

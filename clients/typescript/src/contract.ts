@@ -1284,7 +1284,7 @@ export interface components {
             homeWhy: string;
             /** @description What the call reaches over the network. */
             network: string;
-            /** @description What the call reaches of Docker's control socket. */
+            /** @description What the call reaches of the caller's control socket. */
             events: string;
             /** @description The container's, as in a Container. */
             fingerprint: string;
