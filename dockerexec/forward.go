@@ -20,7 +20,7 @@ import (
 // PortConn is a connection to a port in a process's container. Its Read returns io.EOF when the program has ended
 // its direction, and another error when the connection has broken.
 type PortConn struct {
-	*wire.Carried
+	wire.Stream
 	stream *yamux.Stream
 }
 
@@ -101,15 +101,8 @@ func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, e
 	if err := stream.SetDeadline(time.Now().Add(dialLimit)); err != nil {
 		return nil, err
 	}
-	if err := wire.WriteMessage(stream, wire.KindDial, wire.Dial{Port: port}); err != nil {
+	if err := wire.RequestPort(stream, port); err != nil {
 		return nil, err
-	}
-	var dialed wire.Dialed
-	if err := wire.ReadMessage(stream, wire.KindDialed, &dialed); err != nil {
-		return nil, err
-	}
-	if dialed.Fault != "" {
-		return nil, fmt.Errorf("inside the container: %.500q", dialed.Fault)
 	}
 	return stream, stream.SetDeadline(time.Time{})
 }

@@ -24,10 +24,8 @@ func dialAgainst(t *testing.T, ctx func(context.Context) context.Context, script
 		agent.scripts.Go(func() {
 			stream, err := agent.mux.AcceptStream()
 			agent.must(err)
-			var dial wire.Dial
-			agent.must(wire.ReadMessage(stream, wire.KindDial, &dial))
-			if dial.Port != 80 {
-				t.Errorf("port %d", dial.Port)
+			if port, err := wire.ReadPort(stream); port != 80 || err != nil {
+				t.Errorf("port %d, %v", port, err)
 			}
 			script(agent, stream)
 		})
@@ -43,7 +41,7 @@ func patient(ctx context.Context) context.Context { return ctx }
 
 func TestAPortIsDialled(t *testing.T) {
 	if err := dialAgainst(t, patient, func(a *fakeAgent, s *yamux.Stream) {
-		a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{}))
+		a.must(wire.AnswerPort(s, nil))
 		time.Sleep(2 * dialLimit) // on a clock of its own: the connection outlives the limit
 		_, err := io.WriteString(s, "hello")
 		a.must(errors.Join(err, s.Close()))
@@ -70,13 +68,13 @@ func TestAPortIsNotDialled(t *testing.T) {
 		script     func(*fakeAgent, *yamux.Stream)
 	}{
 		{"nobody listens", `inside the container: "refused"`, patient, func(a *fakeAgent, s *yamux.Stream) {
-			a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{Fault: "refused"}))
+			a.must(wire.AnswerPort(s, errors.New("refused")))
 		}},
 		{"a long story", "inside the container", patient, func(a *fakeAgent, s *yamux.Stream) {
-			a.must(wire.WriteMessage(s, wire.KindDialed, wire.Dialed{Fault: strings.Repeat("x", 3000)}))
+			a.must(wire.AnswerPort(s, errors.New(strings.Repeat("x", 3000))))
 		}},
 		{"a longer one", "more than", patient, func(_ *fakeAgent, s *yamux.Stream) {
-			h := wire.Header(wire.KindDialed, 5000)
+			h := wire.Header(9, 5000)
 			_, _ = s.Write(append(h[:], strings.Repeat("x", 5000)...)) // nobody reads it to its end
 		}},
 		{"another frame", "kind 5", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(wire.WriteMessage(s, wire.KindExit, wire.Exit{})) }},

@@ -302,10 +302,14 @@ func places(name, path, dir string) []spawn.Program {
 	return found
 }
 
+// maxText is how many bytes the Message of an Exit may have: written as JSON, which may take six for one, the frame is
+// not too large.
+const maxText = 2 << 10
+
 // cutText is a text as a frame may have it.
 func cutText(text string) string {
-	if len(text) > wire.MaxText {
-		text = strings.ToValidUTF8(text[:wire.MaxText], "")
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "")
 	}
 	return text
 }

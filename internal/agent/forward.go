@@ -4,9 +4,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"net"
 	"runtime/debug"
 	"time"
@@ -52,14 +50,13 @@ func Forward() error {
 // forward is the life of one connection.
 func forward(stream *yamux.Stream) {
 	conn, err := dialFor(stream)
-	if err != nil {
-		_ = wire.WriteMessage(stream, wire.KindDialed, wire.Dialed{Fault: err.Error()})
-		_ = stream.Close()
-		return
-	}
-	if err := wire.WriteMessage(stream, wire.KindDialed, wire.Dialed{}); err != nil {
+	if answered := wire.AnswerPort(stream, err); answered != nil && err == nil {
 		_ = stream.Reset()
 		_ = conn.Close()
+		return
+	}
+	if err != nil {
+		_ = stream.Close()
 		return
 	}
 	relay(stream, conn)
@@ -81,14 +78,11 @@ func relay(stream *yamux.Stream, conn *net.TCPConn) {
 }
 
 func dialFor(stream *yamux.Stream) (*net.TCPConn, error) {
-	var dial wire.Dial
-	if err := wire.ReadMessage(stream, wire.KindDial, &dial); err != nil {
+	port, err := wire.ReadPort(stream)
+	if err != nil {
 		return nil, err
-	}
-	if dial.Port < 1 || dial.Port > math.MaxUint16 {
-		return nil, errors.New("no such port")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
-	return dialLoopback(ctx, dial.Port)
+	return dialLoopback(ctx, port)
 }

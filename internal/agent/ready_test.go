@@ -123,8 +123,8 @@ func TestReadyByPort(t *testing.T) {
 	}
 }
 
-// forwarded is a stream to a forwarder, with the answer to its Dial.
-func forwarded(t *testing.T, dial wire.Dial) (*yamux.Stream, wire.Dialed) {
+// forwarded is a stream to a forwarder, with why it is not connected to a port.
+func forwarded(t *testing.T, port int) (*yamux.Stream, error) {
 	t.Helper()
 	service, inside := net.Pipe()
 	server, err := yamux.Server(inside, wire.Mux(1), nil)
@@ -147,14 +147,7 @@ func forwarded(t *testing.T, dial wire.Dial) (*yamux.Stream, wire.Dialed) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wire.WriteMessage(stream, wire.KindDial, dial); err != nil {
-		t.Fatal(err)
-	}
-	var dialed wire.Dialed
-	if err := wire.ReadMessage(stream, wire.KindDialed, &dialed); err != nil {
-		t.Fatal(err)
-	}
-	return stream, dialed
+	return stream, wire.RequestPort(stream, port)
 }
 
 func TestAConnectionIsForwarded(t *testing.T) {
@@ -163,9 +156,9 @@ func TestAConnectionIsForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	stream, dialed := forwarded(t, wire.Dial{Port: listener.Addr().(*net.TCPAddr).Port})
-	if dialed.Fault != "" {
-		t.Fatal(dialed.Fault)
+	stream, err := forwarded(t, listener.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		t.Fatal(err)
 	}
 	conn, err := listener.Accept()
 	if err != nil {
@@ -191,8 +184,8 @@ func TestWhatCannotBeForwarded(t *testing.T) {
 	}
 	_ = listener.Close()
 	for port, want := range map[int]string{0: "no such port", 65536: "no such port", listener.Addr().(*net.TCPAddr).Port: "connection refused"} {
-		if _, dialed := forwarded(t, wire.Dial{Port: port}); !strings.Contains(dialed.Fault, want) {
-			t.Errorf("port %d: %q", port, dialed.Fault)
+		if _, err := forwarded(t, port); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("port %d: %v", port, err)
 		}
 	}
 }
@@ -204,7 +197,7 @@ func TestABrokenConnectionIsForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	stream, _ := forwarded(t, wire.Dial{Port: listener.Addr().(*net.TCPAddr).Port})
+	stream, _ := forwarded(t, listener.Addr().(*net.TCPAddr).Port)
 	conn, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +221,7 @@ func TestAServiceThatGoes(t *testing.T) {
 		func(s *yamux.Stream) { _ = s.Reset() },
 		func(s *yamux.Stream) { _, _ = s.Write([]byte("no frame")) },
 	} {
-		stream, _ := forwarded(t, wire.Dial{Port: listener.Addr().(*net.TCPAddr).Port})
+		stream, _ := forwarded(t, listener.Addr().(*net.TCPAddr).Port)
 		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)

@@ -4,12 +4,57 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Stream is what a Carried is carried on.
+// dial asks for a connection, and dialed is the answer: it says why there is none, or nothing.
+type (
+	dial struct {
+		Port int `json:"port"`
+	}
+	dialed struct {
+		Fault string `json:"fault,omitempty"`
+	}
+)
+
+// RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and waits for it.
+func RequestPort(stream io.ReadWriter, port int) error {
+	if err := WriteMessage(stream, kindDial, dial{port}); err != nil {
+		return err
+	}
+	var answer dialed
+	if err := ReadMessage(stream, kindDialed, &answer); err != nil {
+		return err
+	}
+	if answer.Fault != "" {
+		return fmt.Errorf("inside the container: %.500q", answer.Fault)
+	}
+	return nil
+}
+
+// ReadPort reads which port a stream is to be connected to.
+func ReadPort(stream io.Reader) (int, error) {
+	var asked dial
+	err := ReadMessage(stream, kindDial, &asked)
+	if err == nil && (asked.Port < 1 || asked.Port > math.MaxUint16) {
+		err = errors.New("no such port")
+	}
+	return asked.Port, err
+}
+
+// AnswerPort says that a stream is connected, or why it is not.
+func AnswerPort(stream io.Writer, why error) error {
+	var answer dialed
+	if why != nil {
+		answer.Fault = why.Error()
+	}
+	return WriteMessage(stream, kindDialed, answer)
+}
+
+// Stream is a connection whose directions end by themselves.
 type Stream interface {
 	io.Reader
 	io.Writer
@@ -17,22 +62,22 @@ type Stream interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// Carried is a connection on a stream, as Data frames with an End frame at the end of each direction. A stream
+// carried is a connection on a stream, as Data frames with an End frame at the end of each direction. A stream
 // that ends without one has broken: its session may have ended, which on the stream looks like an end.
 //
 // One goroutine may read while another one writes.
-type Carried struct {
+type carried struct {
 	stream Stream
 	rest   int // bytes of the present frame that are still to come
 	ended  bool
 	frame  []byte // of the present Write
 }
 
-// Carry makes a Carried. The stream stays the caller's to close.
-func Carry(stream Stream) *Carried { return &Carried{stream: stream} }
+// Carry makes a connection of a stream. The stream stays the caller's to close.
+func Carry(stream Stream) Stream { return &carried{stream: stream} }
 
 // Read returns io.EOF after the End frame alone.
-func (c *Carried) Read(p []byte) (int, error) {
+func (c *carried) Read(p []byte) (int, error) {
 	for c.rest == 0 {
 		if c.ended {
 			return 0, io.EOF
@@ -62,7 +107,7 @@ func (c *Carried) Read(p []byte) (int, error) {
 }
 
 // Write sends p in frames, each with a single write.
-func (c *Carried) Write(p []byte) (written int, err error) {
+func (c *carried) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		piece := p[:min(len(p), MaxData)]
 		h := Header(kindData, len(piece))
@@ -76,7 +121,7 @@ func (c *Carried) Write(p []byte) (written int, err error) {
 }
 
 // CloseWrite sends the End frame, and ends the stream's direction.
-func (c *Carried) CloseWrite() error {
+func (c *carried) CloseWrite() error {
 	h := Header(kindEnd, 0)
 	if _, err := c.stream.Write(h[:]); err != nil {
 		return err
@@ -85,7 +130,7 @@ func (c *Carried) CloseWrite() error {
 }
 
 // SetWriteDeadline bounds each Write and CloseWrite from now on.
-func (c *Carried) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
+func (c *carried) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
 
 // stallLimit is how long either end of a Relay may leave what was sent to it unread. Without it, one that has gone while
 // the other takes nothing would never be noticed.

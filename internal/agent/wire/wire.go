@@ -57,8 +57,8 @@ const (
 	KindExit    Kind = 5
 	KindControl Kind = 6
 	KindSpooled Kind = 7
-	KindDial    Kind = 8
-	KindDialed  Kind = 9
+	kindDial    Kind = 8
+	kindDialed  Kind = 9
 	kindData    Kind = 10
 	kindEnd     Kind = 11
 )
@@ -91,10 +91,6 @@ const (
 
 // maxDial is the largest payload of a Dial or Dialed frame, in bytes.
 const maxDial = 4 << 10
-
-// MaxText is how many bytes the Message of an Exit may have: written as JSON, which may take six for one,
-// the frame is not too large.
-const MaxText = 2 << 10
 
 // Hello is the agent's first frame.
 type Hello struct {
@@ -152,17 +148,6 @@ type Control struct {
 	Resize *specs.Box `json:"resize,omitempty"`
 	// Release gives slots of the spool back; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
-}
-
-// Dial asks for a connection to a TCP port of the container's own loopback.
-type Dial struct {
-	Port int `json:"port"`
-}
-
-// Dialed is the answer.
-type Dialed struct {
-	// Fault says why there is no connection, or is empty.
-	Fault string `json:"fault,omitempty"`
 }
 
 // Spooled says where a piece of output is. It is a frame of 9 bytes: the Kind that the output would
@@ -250,7 +235,7 @@ func largest(kind Kind) int {
 		return maxStart
 	case KindHello, KindExit, KindControl:
 		return maxMessage
-	case KindDial, KindDialed:
+	case kindDial, kindDialed:
 		return maxDial
 	case KindSpooled:
 		return spooledSize

@@ -127,7 +127,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); err == nil {
 		t.Error("a message that is too large is sent")
 	}
-	if err := wire.WriteMessage(io.Discard, wire.KindExit, wire.Exit{Message: strings.Repeat("\x01", wire.MaxText)}); err != nil {
+	if err := wire.WriteMessage(io.Discard, wire.KindExit, wire.Exit{Message: strings.Repeat("\x01", 2<<10)}); err != nil {
 		t.Errorf("the longest text: %v", err)
 	}
 }
