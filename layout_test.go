@@ -25,7 +25,7 @@ var mayImport = map[string]string{
 	"internal/attach":           "dockerexec internal/egress/decisions internal/errs internal/quota",
 	"internal/quota":            "",
 	"internal/sandbox":          "internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
-	"internal/sandboxtest":      "dockerexec images internal/dockerd internal/egress/decisions internal/process internal/rootfs internal/sandbox",
+	"internal/sandboxtest":      "dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
 	"internal/errs":             "",

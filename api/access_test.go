@@ -17,10 +17,11 @@ import (
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // The tokens of the callers in these tests, and those for whom they act.
@@ -34,18 +35,19 @@ const (
 
 // ways are servers of one service, by every way in.
 type ways struct {
-	service *sandbox.Service
-	tcp     string // URLs
-	unix    string // for whoever runs this test
-	closed  string // for another uid
-	process string // of alice; made anew by ready
-	client  *http.Client
+	*lab
+	tcp    string // URLs
+	unix   string // for whoever runs this test
+	closed string // for another uid
+	client *http.Client
 }
 
 func openWays(t *testing.T) *ways {
 	t.Helper()
-	w := &ways{service: newService(t)}
-	w.service.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
+	w := &ways{lab: newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alices", User: "alice", Runtime: "runsc", State: "idle"}}}
+	})}
+	w.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
 	name := filepath.Join(t.TempDir(), "tokens.json")
 	if err := os.WriteFile(name, []byte(tokensText), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,9 +66,9 @@ func openWays(t *testing.T) *ways {
 	}}}
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
-		server := httptest.NewUnstartedServer(New(w.service, Config{
-			Authenticator: authenticate, Scoped: func(users sandbox.Users, token quota.Token) Service { return w.service.Scoped(users, token) },
-			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
+		server := httptest.NewUnstartedServer(New(w.Service, Config{
+			Authenticator: authenticate,
+			Version:       "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
 		}))
@@ -90,24 +92,6 @@ func openWays(t *testing.T) *ways {
 	w.unix = serve(access.Unix{Peers: []uint32{uint32(os.Getuid())}}.Caller, "open")
 	w.closed = serve(access.Unix{Peers: []uint32{uint32(os.Getuid()) + 1}}.Caller, "closed")
 	return w
-}
-
-// ready makes what calls are about, as the last one may have removed it.
-func (w *ways) ready(t *testing.T) {
-	t.Helper()
-	if _, _, err := w.service.Put("alices", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
-		t.Fatal(err)
-	}
-	if w.process != "" {
-		if _, err := w.service.Process("alices", w.process); err == nil {
-			return
-		}
-	}
-	record, _, err := w.service.StartProcess(t.Context(), "alices", sandbox.ProcessRequest{Command: "true"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.process = record.ID
 }
 
 // callerClass is somebody who calls, and where.
@@ -211,7 +195,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 	bob := callerClass{"token of another user", w.tcp, bobToken}
 	for _, r := range routes {
 		t.Run(r.pattern, func(t *testing.T) {
-			w.ready(t)
+			w.ready("alices")
 			for _, by := range strangers {
 				if status, text := w.ask(t, c, r, by.callerClass, "alices"); status != by.status || strings.Contains(text, "alices") {
 					t.Errorf("%s: %d %s, want %d", by.name, status, text, by.status)
@@ -237,7 +221,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 					t.Errorf("%s: %d %s", bob.name, status, text)
 				}
 			}
-			if _, err := w.service.Get("alices"); err != nil {
+			if _, err := w.Get("alices"); err != nil {
 				t.Fatalf("it is gone: %v", err)
 			}
 			wanted, _ := w.ask(t, c, r, full, "alices")
@@ -245,7 +229,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				t.Errorf("%s: %d", full.name, wanted)
 			}
 			for _, by := range friends {
-				w.ready(t)
+				w.ready("alices")
 				want := wanted
 				if r.who == forOperators && by.token != "" {
 					want = http.StatusForbidden
@@ -261,7 +245,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 // An attached exec finds its sandbox after the connection was upgraded.
 func TestAttachingToAnothersSandbox(t *testing.T) {
 	w := openWays(t)
-	w.ready(t)
+	w.ready("alices")
 	said := map[string]string{}
 	for _, id := range []string{"alices", "nobodys"} {
 		conn, _, err := websocket.Dial(t.Context(), w.tcp+"/v1/sandboxes/"+id+"/exec", &websocket.DialOptions{
@@ -295,22 +279,23 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 	}
 }
 
-// Without an authenticator nobody is admitted, and without a view nobody who acts for some users alone.
+// Without an authenticator nobody is admitted, and to who acts for nobody there is nothing.
 func TestWhatIsNotSetIsClosed(t *testing.T) {
-	bob := func(*http.Request) (access.Caller, error) {
+	w := openWays(t)
+	w.ready("alices")
+	nobody := func(*http.Request) (access.Caller, error) {
 		return access.Caller{Name: "bob", Users: sandbox.OnlyUsers()}, nil
 	}
-	for name, authenticate := range map[string]Authenticator{"no authenticator": nil, "no view": bob} {
-		server := httptest.NewServer(New(&fakeService{}, Config{Authenticator: authenticate, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop()}))
+	c := readContract(t)
+	for name, authenticate := range map[string]Authenticator{"no authenticator": nil, "nobody": nobody} {
+		cfg := w.config()
+		cfg.Authenticator = authenticate
+		server := httptest.NewServer(New(w.Service, cfg))
 		for _, r := range routes {
-			req := exchange{route: strings.NewReplacer("{id}", "a", "{processId}", "p").Replace(r.pattern)}.request(t, server.URL)
-			response, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = response.Body.Close()
-			if response.StatusCode != http.StatusForbidden {
-				t.Errorf("%s: %s answers %d", name, r.pattern, response.StatusCode)
+			status, text := w.ask(t, c, r, callerClass{name, server.URL, ""}, "alices")
+			open := authenticate != nil && r.who == forUsers && !strings.Contains(r.pattern, "{id}") // and says nothing of alice
+			if (status == http.StatusOK) != open || authenticate == nil && status != http.StatusForbidden || open && r.pattern != "GET /v1/openapi.json" && strings.Contains(text, "alice") {
+				t.Errorf("%s: %s answers %d %.1000s", name, r.pattern, status, text)
 			}
 		}
 		server.Close()
@@ -318,7 +303,7 @@ func TestWhatIsNotSetIsClosed(t *testing.T) {
 }
 
 func TestRoutesWithoutAClassTakeNobody(t *testing.T) {
-	m := &middleware{cfg: Config{Authenticator: anyone, Log: zerolog.Nop()}, service: &fakeService{}}
+	m := &middleware{cfg: Config{Authenticator: anyone, Log: zerolog.Nop()}, service: newLab(t, nil).Service}
 	out := httptest.NewRecorder()
 	m.serve(out, httptest.NewRequest(http.MethodGet, "/v1/new", nil), route{pattern: "GET /v1/new", handle: func(*server, http.ResponseWriter, *http.Request) error {
 		t.Error("it is run")

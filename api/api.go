@@ -13,7 +13,6 @@
 package api
 
 import (
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -22,7 +21,6 @@ import (
 	"net/http"
 	"path"
 	"strconv"
-	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -31,10 +29,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -44,61 +39,6 @@ import (
 //go:embed openapi.yaml
 var Spec []byte
 
-// Service is what the routes call. *sandbox.Service is one.
-type Service interface {
-	Put(id string, r sandbox.Registration) (sandbox.Sandbox, bool, error)
-	Get(id string) (sandbox.Sandbox, error)
-	Delete(id string) error
-	List() []sandbox.Sandbox
-	Exec(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
-	Explain(context.Context, string, sandbox.Confinement) (sandbox.Explanation, error)
-	DetachedCalls
-	Files
-	ProcessCalls
-	// Ask counts a request for a sandbox, or with an empty id for none, until done is called: too many in a
-	// second or at a time are refused.
-	Ask(id string) (done func(), err error)
-	Containers() []dockerexec.Container
-	Decisions() *decisions.Log
-	Health(context.Context) sandbox.Health
-}
-
-// DetachedCalls is the part of Service whose commands go on when their caller's connection is lost. What is
-// another user's is not found.
-type DetachedCalls interface {
-	StartExec(ctx context.Context, id string, r sandbox.Request, stdin bool) (*sandbox.Detached, error)
-	DetachedExecs(id string) ([]*sandbox.Detached, error)
-	DetachedExec(id, execID string) (*sandbox.Detached, error)
-}
-
-// Files is the part of Service that reads and writes a sandbox's files.
-type Files interface {
-	Read(context.Context, string, sandbox.ReadRequest) (sandbox.ReadResult, error)
-	Write(context.Context, string, sandbox.WriteRequest) (sandbox.Written, error)
-	Upload(context.Context, string, sandbox.UploadRequest) (sandbox.Written, error)
-	Download(ctx context.Context, id, path string) (sandbox.Download, error)
-	ListDir(ctx context.Context, id, path string) (sandbox.Listing, error)
-	Stat(ctx context.Context, id, path string) (sandbox.Entry, error)
-	Mkdir(ctx context.Context, id, path string, parents bool) error
-	Move(context.Context, string, sandbox.MoveRequest) error
-	Remove(ctx context.Context, id, path string, recursive bool) error
-}
-
-// ProcessCalls is the part of Service that keeps durable processes. What is another user's is not found.
-type ProcessCalls interface {
-	StartProcess(context.Context, string, sandbox.ProcessRequest) (record process.Record, notices []string, err error)
-	Processes(id string) ([]process.Record, error)
-	Process(id, processID string) (process.Record, error)
-	StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error)
-	StopProcesses(ctx context.Context, id string) ([]process.Record, error)
-	RemoveProcess(ctx context.Context, id, processID string) error
-	ReadProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery) (sandbox.LogPart, error)
-	// FollowProcessLog gives the end of a log and then what comes. A part is each's until that returns. It
-	// blocks until the process has ended for good, and then returns nil; or until ctx ends, which is its cause;
-	// or until each fails, which is its error.
-	FollowProcessLog(ctx context.Context, id, processID string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error
-}
-
 // Authenticator returns who a request is from, or why it is refused.
 type Authenticator func(*http.Request) (access.Caller, error)
 
@@ -106,9 +46,6 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is asked about each request. Nil refuses all.
 	Authenticator Authenticator
-	// Scoped returns the service for a caller who acts for these users alone, or comes by that token.
-	// Nil refuses such callers.
-	Scoped func(sandbox.Users, quota.Token) Service
 	// Version is the service's, for health.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.
@@ -147,7 +84,7 @@ type Call struct {
 // server answers one request. It is made for each: its service is the one that the caller may have.
 type server struct {
 	cfg     Config
-	service Service
+	service *sandbox.Service
 	// id is the request's.
 	id string
 	// cut says that the answer could not be written to its end.
@@ -217,7 +154,7 @@ var routes = []route{
 }
 
 // New makes the API's handler.
-func New(service Service, cfg Config) http.Handler {
+func New(service *sandbox.Service, cfg Config) http.Handler {
 	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest)}
 	mux := http.NewServeMux()
 	for _, r := range routes {

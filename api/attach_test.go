@@ -14,27 +14,17 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-type execFunc = func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
-
-// started calls r.Started first, as an executor does.
-func started(exec execFunc) *fakeService {
-	return &fakeService{exec: func(ctx context.Context, id string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		r.Started()
-		return exec(ctx, id, r, out)
-	}}
-}
-
 func TestAttachedOutputIsByteExact(t *testing.T) {
-	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		if r.MaxOutput != 0 {
-			return sandbox.Result{}, fmt.Errorf("output is limited to %d", r.MaxOutput)
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		if c.MaxOutput != 0 {
+			return dockerexec.Result{}, fmt.Errorf("output is limited to %d", c.MaxOutput)
 		}
-		return sandbox.Result{Result: dockerexec.Result{ExitCode: 126, CommandFault: "fault"}, Cwd: "/home"},
+		return dockerexec.Result{ExitCode: 126, CommandFault: "fault"},
 			firstError(out(dockerexec.Stdout, []byte("a\xe2")), out(dockerexec.Stderr, []byte{0, 0xff}), out(dockerexec.Stdout, []byte("\x82\xac")))
-	}))
+	})).serve()
 	c := attachTo(t, server, `{"command":"x"}`)
 	c.expect(types.EventStart)
 	for _, want := range []string{"\x01a\xe2", "\x02\x00\xff", "\x01\x82\xac", "\x02fault\n"} {
@@ -52,11 +42,11 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 	total := 5*types.StdinWindow + 17
 	sent := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
 	same := make(chan bool, 1)
-	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-		got, err := io.ReadAll(r.Stdin)
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		got, err := io.ReadAll(c.Stdin)
 		same <- bytes.Equal(got, sent)
-		return ended(0), err
-	}))
+		return dockerexec.Result{}, err
+	})).serve()
 	c := attachTo(t, server, `{"command":"cat"}`)
 	c.expect(types.EventStart)
 	for credit, rest := types.StdinWindow, sent; ; {
@@ -83,13 +73,13 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 
 // TestSignalsPassStdinThatIsStuck fills the window of a command that reads nothing.
 func TestSignalsPassStdinThatIsStuck(t *testing.T) {
-	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-		first, second := <-r.Signals, <-r.Signals
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		first, second := <-c.Signals, <-c.Signals
 		if first != syscall.SIGINT {
-			return sandbox.Result{}, fmt.Errorf("got %v first", first)
+			return dockerexec.Result{}, fmt.Errorf("got %v first", first)
 		}
-		return sandbox.Result{Result: dockerexec.Result{Signal: second}}, nil
-	}))
+		return dockerexec.Result{Signal: second}, nil
+	})).serve()
 	c := attachTo(t, server, `{"command":"sleep 100"}`)
 	c.expect(types.EventStart)
 	c.feed(make([]byte, types.StdinWindow))
@@ -101,10 +91,10 @@ func TestSignalsPassStdinThatIsStuck(t *testing.T) {
 }
 
 func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
-	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		got, err := io.ReadAll(r.Stdin)
-		return ended(0), firstError(err, out(dockerexec.Stdout, got))
-	}))
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		got, err := io.ReadAll(c.Stdin)
+		return dockerexec.Result{}, firstError(err, out(dockerexec.Stdout, got))
+	})).serve()
 	c := attachTo(t, server, `{"command":"cat","stdin":"AP8=","stdinEncoding":"base64"}`)
 	c.expect(types.EventStart)
 	if _, got := c.hear(); string(got) != "\x01\x00\xff" {
@@ -122,12 +112,12 @@ func TestTerminalsHaveASize(t *testing.T) {
 		{`{"command":"top","tty":{"cols":132}}`, specs.Box{Height: 24, Width: 132}},
 		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, specs.Box{Height: 1, Width: 10000}},
 	} {
-		server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			if r.Terminal == nil || *r.Terminal != tt.want {
-				return sandbox.Result{}, fmt.Errorf("the terminal is %v", r.Terminal)
+		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+			if !c.Terminal || *c.ConsoleSize != tt.want {
+				return dockerexec.Result{}, fmt.Errorf("the terminal is %t %v", c.Terminal, c.ConsoleSize)
 			}
-			return ended(0), nil
-		}))
+			return dockerexec.Result{}, nil
+		})).serve()
 		c := attachTo(t, server, tt.first)
 		c.expect(types.EventStart)
 		c.last(types.EventExit)
@@ -137,14 +127,14 @@ func TestTerminalsHaveASize(t *testing.T) {
 // TestTheLatestSizeCounts sends sizes while the command takes none.
 func TestTheLatestSizeCounts(t *testing.T) {
 	ready := make(chan struct{})
-	server := serveFake(t, started(func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-		<-r.Signals // sent after the sizes
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		<-c.Signals // sent after the sizes
 		close(ready)
-		if size := <-r.Resizes; size != (specs.Box{Height: 3, Width: 4}) {
-			return sandbox.Result{}, fmt.Errorf("the size is %v", size)
+		if size := <-c.Resizes; size != (specs.Box{Height: 3, Width: 4}) {
+			return dockerexec.Result{}, fmt.Errorf("the size is %v", size)
 		}
-		return ended(0), nil
-	}))
+		return dockerexec.Result{}, nil
+	})).serve()
 	c := attachTo(t, server, `{"command":"top","tty":{}}`)
 	c.expect(types.EventStart)
 	c.say(`{"type":"resize","rows":1,"cols":2}`)
@@ -162,11 +152,11 @@ func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
-			server := serveFake(t, started(func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+			server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
 				<-ctx.Done()
 				close(over)
-				return sandbox.Result{}, context.Cause(ctx)
-			}))
+				return dockerexec.Result{}, context.Cause(ctx)
+			})).serve()
 			c := attachTo(t, server, `{"command":"sleep 100"}`)
 			c.expect(types.EventStart)
 			_ = hangUp(c) // the other end may be the first to close
@@ -176,7 +166,7 @@ func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 }
 
 func TestBadFirstMessages(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	for _, tt := range []struct{ name, first, message string }{
 		{"no JSON", "ls", "not JSON"},
 		{"empty", "", "empty"},
@@ -231,10 +221,7 @@ func TestBadInputs(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := serveFake(t, started(func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-				<-ctx.Done()
-				return sandbox.Result{}, ctx.Err()
-			}))
+			server := newLab(t, lasts()).serve()
 			c := attachTo(t, server, `{"command":"sleep 100"}`)
 			c.expect(types.EventStart)
 			tt.send(c)
@@ -247,7 +234,7 @@ func TestBadInputs(t *testing.T) {
 }
 
 func TestMessageOverTheLimitClosesTheConnection(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	c := attachTo(t, server, `{"command":"`+strings.Repeat("a", testMaxRequest)+`"}`)
 	if _, _, err := c.conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusMessageTooBig {
 		t.Error(err)

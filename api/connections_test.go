@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -36,25 +34,22 @@ func newSharedService(t *testing.T, total int, who func(net.Conn) Who) *sharedSe
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	service := &fakeService{
-		list: func() []sandbox.Sandbox { return nil },
-		exec: func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			s.running <- struct{}{}
-			select {
-			case <-s.work:
-			case <-ctx.Done():
-			}
-			return ended(0), nil
-		},
+	l := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		s.running <- struct{}{}
+		select {
+		case <-s.work:
+		case <-ctx.Done():
+		}
+		return dockerexec.Result{}, nil
+	})
+	cfg := l.config()
+	cfg.Authenticator = func(req *http.Request) (access.Caller, error) {
+		if name := req.Header.Get("Authorization"); name != "" {
+			return access.Caller{Name: name, Users: sandbox.Everyone()}, nil
+		}
+		return access.Caller{}, errors.New("nobody")
 	}
-	server := &http.Server{Handler: New(service, Config{
-		Authenticator: func(req *http.Request) (access.Caller, error) {
-			if name := req.Header.Get("Authorization"); name != "" {
-				return access.Caller{Name: name, Users: sandbox.Everyone()}, nil
-			}
-			return access.Caller{}, errors.New("nobody")
-		}, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
-	})}
+	server := &http.Server{Handler: New(l.Service, cfg)}
 	prepared := Prepare(server, listener, s.shared, who)
 	go func() { _ = server.Serve(prepared) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -226,7 +221,7 @@ func TestBodiesHaveShares(t *testing.T) {
 
 // TestTricklingBodies sends a byte now and then: it comes, and too slowly.
 func TestTricklingBodies(t *testing.T) {
-	server := serveConfig(t, &fakeService{}, Config{BodyDelay: 200 * time.Millisecond, Log: zerolog.Nop()})
+	server := newLab(t, nil).serveConfig(func(cfg *Config) { cfg.BodyDelay = 200 * time.Millisecond })
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

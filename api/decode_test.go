@@ -16,13 +16,11 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// TestBadRequests sends what has to be refused before the service is asked: every function of the
-// fake is nil.
+// TestBadRequests sends what has to be refused.
 func TestBadRequests(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	const put, exec = "PUT /v1/sandboxes/a", "POST /v1/sandboxes/a/exec"
 	for _, tt := range []struct {
 		name, route, kind, body string // kind is the Content-Type
@@ -108,7 +106,7 @@ func refused(t *testing.T, req *http.Request) (types.Error, int) {
 }
 
 func TestContentTypeMayHaveParameters(t *testing.T) {
-	server := serveFake(t, &fakeService{exec: exits(0)})
+	server := newLab(t, nil).serve()
 	req := exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"true"}`}.request(t, server.URL)
 	req.Header.Set("Content-Type", "application/json; charset=utf-8")
 	response, err := http.DefaultClient.Do(req)
@@ -211,5 +209,3 @@ func TestTimeoutsDoNotOverflow(t *testing.T) {
 		}
 	}
 }
-
-var _ Service = (*sandbox.Service)(nil)

@@ -3,60 +3,58 @@ package api
 import (
 	"bufio"
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// detaching is a service whose execs with detachOnDisconnect do what run says.
-func detaching(t *testing.T, run func(context.Context, *sandbox.Detached) (sandbox.Result, error)) *fakeService {
-	t.Helper()
-	execs := attach.NewStore[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
-	t.Cleanup(execs.Shutdown)
-	return &fakeService{fakeDetached: fakeDetached{execs: execs, run: run}}
+// echoes is a command that prints its stdin, and ends with a signal or its stdin.
+func echoes() runFunc {
+	return sandboxtest.Started(func(ctx context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		read := make(chan error, 1)
+		go func() {
+			buffer := make([]byte, 1000)
+			for {
+				n, err := c.Stdin.Read(buffer)
+				if n > 0 {
+					_ = out(dockerexec.Stdout, buffer[:n])
+				}
+				if err != nil {
+					read <- err
+					return
+				}
+			}
+		}()
+		select {
+		case signal := <-c.Signals:
+			return dockerexec.Result{Signal: signal}, nil
+		case <-read:
+			return dockerexec.Result{ExitCode: 3}, nil
+		case <-ctx.Done():
+			return dockerexec.Result{}, context.Cause(ctx)
+		}
+	})
 }
 
-// echoes is a command that prints its stdin, and ends with a signal or its stdin.
-func echoes(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-	e.Started()
-	read := make(chan error, 1)
-	go func() {
-		buffer := make([]byte, 1000)
-		for {
-			n, err := e.Input.Stdin().Read(buffer)
-			_ = e.Output(ctx, dockerexec.Stdout, buffer[:n])
-			if err != nil {
-				read <- err
-				return
-			}
-		}
-	}()
-	select {
-	case signal := <-e.Input.Signals():
-		e.Input.End(io.EOF)
-		<-read
-		return sandbox.Result{Result: dockerexec.Result{Signal: signal}, Cwd: "/home"}, nil
-	case <-read:
-		return ended(3), nil
-	case <-ctx.Done():
-		e.Input.End(io.EOF)
-		<-read
-		return sandbox.Result{}, context.Cause(ctx)
+// detach starts a command that goes on without its caller.
+func (l *lab) detach() *sandbox.Detached {
+	l.T.Helper()
+	e, err := l.StartExec(context.Background(), "a", sandbox.Request{Command: "cat"}, true)
+	if err != nil {
+		l.T.Fatal(err)
 	}
+	return e
 }
 
 // reattachTo comes back to an exec.
@@ -79,7 +77,7 @@ func (c *caller) prints(want string) {
 }
 
 func TestCallersComeBack(t *testing.T) {
-	server := serveFake(t, detaching(t, echoes))
+	server := newLab(t, echoes()).serve()
 	c := attachTo(t, server, `{"command":"cat","detachOnDisconnect":true}`)
 	id := c.expect(types.EventStart).ExecID
 	c.feed([]byte("one "))
@@ -127,23 +125,27 @@ func TestCallersComeBack(t *testing.T) {
 
 // A stream's caller goes, and comes back over a WebSocket to what has ended meanwhile.
 func TestStreamsThatGoOn(t *testing.T) {
-	hungUp := make(chan struct{})
-	service := detaching(t, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		e.Refused(decisions.Summary{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x", Count: 1})
-		_ = e.Output(ctx, dockerexec.Stderr, []byte("before"))
+	hungUp, refused := make(chan struct{}), make(chan struct{})
+	var l *lab
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		l.Refuse(spec, decisions.Decision{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x"})
+		<-refused
+		_ = out(dockerexec.Stderr, []byte("before"))
 		<-hungUp
-		_ = e.Output(ctx, dockerexec.Stdout, []byte("after"))
-		return ended(5), nil
+		return dockerexec.Result{ExitCode: 5}, out(dockerexec.Stdout, []byte("after"))
 	})
-	server := serveFake(t, service)
-	body := post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)
+	server := l.serve()
+	body := post(t, server.URL, ndjson, strings.Replace(reaching, "{", `{"detachOnDisconnect":true,`, 1))
 	lines := bufio.NewReader(body)
 	var first types.Event
 	for i, want := range []string{`"start"`, `"a.org"`, `"before"`} {
 		line, err := lines.ReadString('\n')
 		if err != nil || !strings.Contains(line, want) {
 			t.Fatalf("%q, %v", line, err)
+		}
+		if i == 1 {
+			close(refused)
 		}
 		if i == 0 {
 			if err := json.Unmarshal([]byte(line), &first); err != nil {
@@ -153,7 +155,7 @@ func TestStreamsThatGoOn(t *testing.T) {
 	}
 	_ = body.Close()
 	close(hungUp)
-	if _, err := service.DetachedExec("a", first.ExecID); err != nil {
+	if _, err := l.DetachedExec("a", first.ExecID); err != nil {
 		t.Fatal(err)
 	}
 	c := reattachTo(t, server, first.ExecID, "")
@@ -172,12 +174,7 @@ func TestStreamsThatGoOn(t *testing.T) {
 }
 
 func TestStreamOfADetachedExec(t *testing.T) {
-	server := serveFake(t, detaching(t, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		_ = e.Output(ctx, dockerexec.Stdout, []byte("a\xe2"))
-		_ = e.Output(ctx, dockerexec.Stdout, []byte("\x82\xac"))
-		return ended(0), nil
-	}))
+	server := newLab(t, prints(dockerexec.Result{}, nil, "1:a\xe2", "1:\x82\xac")).serve()
 	var got []string
 	for _, event := range readEvents(t, post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)) {
 		got = append(got, string(event.Type)+" "+event.Data)
@@ -190,58 +187,48 @@ func TestStreamOfADetachedExec(t *testing.T) {
 func detachedExchanges(t *testing.T) []exchange {
 	const exec, execs = "POST /v1/sandboxes/agent-7/exec", "GET /v1/sandboxes/agent-7/execs"
 	const body = `{"command":"x","detachOnDisconnect":true}`
-	running, killed := detaching(t, echoes), detaching(t, echoes)
-	start := func(service *fakeService) string {
-		e, err := service.StartExec(t.Context(), "", sandbox.Request{Command: "cat"}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return execs + "/" + e.ID
-	}
-	there, toKill := start(running), start(killed)
-	failed := detaching(t, func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		return sandbox.Result{}, dockerexec.ErrSession
-	})
-	execID := strings.TrimPrefix(start(failed), execs+"/")
-	if e, err := failed.DetachedExec("", execID); err != nil || e.Kill(t.Context()) != nil { // waits for its end
+	running, none := newLab(t, echoes()), newLab(t, prints(dockerexec.Result{ExitCode: 1}, nil))
+	there, toKill := execs+"/"+running.detach().ID, execs+"/"+running.detach().ID
+	failed := newLab(t, prints(dockerexec.Result{}, dockerexec.ErrSession))
+	if err := failed.detach().Kill(t.Context()); err != nil { // waits for its end
 		t.Fatal(err)
 	}
+	busy := newLab(t, echoes(), bounded(quota.Bounds{DetachedExecs: 1}))
+	busy.detach()
 	post := func(route string) string { return strings.Replace(route, "GET", "POST", 1) }
-	ends := detaching(t, func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		return ended(1), nil
-	})
-	refuses := detaching(t, func(context.Context, *sandbox.Detached) (sandbox.Result, error) {
-		return sandbox.Result{}, classed(cerrdefs.ErrPermissionDenied)
-	})
-	busy := fakeService{fakeDetached: fakeDetached{startErr: classed(cerrdefs.ErrResourceExhausted)}}
 	return []exchange{
-		{name: "goes on", route: exec, body: body, accept: ndjson, service: *ends, status: 200},
-		{name: "goes on, but is refused", route: exec, body: body, accept: ndjson, service: *refuses, status: 403},
-		{name: "one too many", route: exec, body: body, accept: ndjson, service: busy, status: 429},
-		{name: "buffered", route: exec, body: body, status: 400},
+		{name: "goes on", route: exec, body: body, accept: ndjson, lab: newLab(t, prints(dockerexec.Result{ExitCode: 1}, nil)), status: 200},
+		{name: "goes on, but is refused", route: exec, body: strings.Replace(body, "{", `{"permissions":["@events"],`, 1), accept: ndjson, lab: running, status: 403},
+		{name: "one too many", route: exec, body: body, accept: ndjson, lab: busy, status: 429},
+		{name: "buffered", route: exec, body: body, lab: running, status: 400},
 
-		{name: "none", route: execs, service: *detaching(t, nil), status: 200},
-		{name: "one", route: execs, service: *running, status: 200},
-		{name: "one that has failed", route: execs, service: *failed, status: 200},
+		{name: "none", route: execs, lab: none, status: 200},
+		{name: "one", route: execs, lab: running, status: 200},
+		{name: "one that has failed", route: execs, lab: failed, status: 200},
 
-		{name: "no WebSocket", route: there, service: *running, status: 400, breaks: true},
-		{name: "not there", route: execs + "/x-1", service: *running, status: 404, breaks: true},
-		{name: "no offset", route: there + "?offset=-1", service: *running, status: 400, breaks: true},
-		{name: "unknown parameter", route: there + "?from=1", service: *running, status: 400, breaks: true},
+		{name: "no WebSocket", route: there, lab: running, status: 400, breaks: true},
+		{name: "not there", route: execs + "/x-1", lab: running, status: 404, breaks: true},
+		{name: "no offset", route: there + "?offset=-1", lab: running, status: 400, breaks: true},
+		{name: "unknown parameter", route: there + "?from=1", lab: running, status: 400, breaks: true},
 
-		{name: "killed", route: post(toKill) + "/kill", body: "{}", service: *killed, status: 200},
-		{name: "killed again", route: post(toKill) + "/kill", service: *killed, status: 200},
-		{name: "nobody to kill", route: post(execs) + "/x-1/kill", service: *running, status: 404},
-		{name: "how to kill", route: post(there) + "/kill", body: `{"signal":"KILL"}`, service: *running, status: 400, breaks: true},
+		{name: "killed", route: post(toKill) + "/kill", body: "{}", lab: running, status: 200},
+		{name: "killed again", route: post(toKill) + "/kill", lab: running, status: 200},
+		{name: "nobody to kill", route: post(execs) + "/x-1/kill", lab: running, status: 404},
+		{name: "how to kill", route: post(there) + "/kill", body: `{"signal":"KILL"}`, lab: running, status: 400, breaks: true},
+	}
+}
+
+// bounded bounds what each user has at a time.
+func bounded(bounds quota.Bounds) func(*sandboxtest.Options) {
+	return func(o *sandboxtest.Options) {
+		o.Config = func(cfg *sandbox.Config) { cfg.Quotas = quota.New(quota.Limits{PerUser: bounds}) }
 	}
 }
 
 func TestWhoWatchesSeesItKilled(t *testing.T) {
-	service := detaching(t, echoes)
-	c := attachTo(t, serveFake(t, service), `{"command":"cat","detachOnDisconnect":true}`)
-	e, err := service.DetachedExec("a", c.expect(types.EventStart).ExecID)
+	l := newLab(t, echoes())
+	c := attachTo(t, l.serve(), `{"command":"cat","detachOnDisconnect":true}`)
+	e, err := l.DetachedExec("a", c.expect(types.EventStart).ExecID)
 	if err != nil || e.Kill(t.Context()) != nil {
 		t.Fatal(err)
 	}
@@ -252,12 +239,8 @@ func TestWhoWatchesSeesItKilled(t *testing.T) {
 
 // What looks like a WebSocket, and is none, is answered as any other bad request, and the command goes on.
 func TestUpgradesThatFail(t *testing.T) {
-	service := detaching(t, echoes)
-	server := serveFake(t, service)
-	e, err := service.StartExec(t.Context(), "a", sandbox.Request{Command: "cat"}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := newLab(t, echoes())
+	server, e := l.serve(), l.detach()
 	for _, route := range []string{"/v1/sandboxes/a/exec", "/v1/sandboxes/a/execs/" + e.ID} {
 		for name, change := range map[string]func(http.Header){
 			"no upgrade":      func(h http.Header) { h.Set("Connection", "keep-alive") },

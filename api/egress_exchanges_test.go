@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // decided are a few decisions of all kinds.
@@ -25,60 +25,70 @@ var decided = []decisions.Decision{
 	{User: "bob", Container: "daycare-sandbox-bob-4d3a0f5e2b1c", Via: decisions.TLS, Port: 443, Verdict: decisions.Malformed, Reason: "what was sent to the TLS port is not TLS"},
 }
 
-// keeps makes a service's Decisions.
-func keeps(log *decisions.Log) func() *decisions.Log { return func() *decisions.Log { return log } }
-
 // logOf is a log of decisions that were made a second apart.
 func logOf(list ...decisions.Decision) *decisions.Log {
 	log := decisions.New(10_000)
+	decide(log, list...)
+	return log
+}
+
+func decide(log *decisions.Log, list ...decisions.Decision) {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 6, time.FixedZone("somewhere", 3600))
 	for i, d := range list {
 		d.Time = at.Add(time.Duration(i) * time.Second)
 		log.Add(d)
 	}
-	return log
 }
 
-// stopping is what a server has that stops.
-func stopping() <-chan struct{} {
-	stopping := make(chan struct{})
-	close(stopping)
-	return stopping
+// decides is a lab in which this was decided.
+func decides(t *testing.T, list ...decisions.Decision) *lab {
+	t.Helper()
+	l := newLab(t, nil)
+	decide(l.Decisions(), list...)
+	return l
+}
+
+// refusing is a lab whose commands are refused more names than a call is told of.
+func refusing(t *testing.T) *lab {
+	t.Helper()
+	var l *lab
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		for range 3 {
+			l.Refuse(spec, decisions.Decision{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
+		}
+		l.Refuse(spec, decisions.Decision{Via: decisions.TLS, Verdict: decisions.Malformed, Reason: "cut in a character: \xe2"})
+		for n := range 64 {
+			l.Refuse(spec, decisions.Decision{Name: fmt.Sprintf("n%d.org", n), Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
+		}
+		return dockerexec.Result{}, nil
+	})
+	return l
 }
 
 // egressExchanges are those of decisions, and what other routes say of egress.
-func egressExchanges() []exchange {
+func egressExchanges(t *testing.T) []exchange {
 	const route, exec = "GET /v1/egress/decisions", "POST /v1/sandboxes/agent-7/exec"
-	const body = `{"command":"npm install","permissions":["@network"],"allowedDomains":["*.example.org","*"],"packageManagers":["node","own-1"]}`
-	logs := func(list ...decisions.Decision) fakeService { return fakeService{decisions: keeps(logOf(list...))} }
-	refuses := fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-		if r.Started != nil {
-			r.Started()
-		}
-		return sandbox.Result{Refused: []decisions.Summary{
-			{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3},
-			{Via: decisions.TLS, Verdict: decisions.Malformed, Reason: "cut in a character: \xe2", Count: 1},
-		}, MoreRefused: 1000}, nil
-	}}
-	full := logOf()
+	const body = `{"command":"npm install","permissions":["@network"],"allowedDomains":["*.example.org","*"],"packageManagers":["node","go"]}`
+	refuses, full, last := refusing(t), newLab(t, nil), decides(t, decided...)
 	for range 32 {
-		if _, err := full.Follow(decisions.Filter{}); err != nil {
-			panic(err)
+		if _, err := full.Decisions().Follow(decisions.Filter{}); err != nil {
+			t.Fatal(err)
 		}
 	}
-	last := fakeService{decisions: keeps(logOf(decided...)), stopping: stopping()}
+	close(last.stopping)
 	return []exchange{
-		{name: "refusals", route: exec, body: body, service: refuses, status: 200},
-		{name: "refusals in a stream", route: exec, body: body, accept: ndjson, service: refuses, status: 200},
+		{name: "refusals", route: exec, body: body, lab: refuses, status: 200},
+		{name: "refusals in a stream", route: exec, body: body, accept: ndjson, lab: refuses, status: 200},
 		{name: "a domain that is no text", route: exec, body: `{"command":"ls","allowedDomains":[1]}`, status: 400, breaks: true},
 		{name: "presets that are no list", route: exec, body: `{"command":"ls","packageManagers":"node"}`, status: 400, breaks: true},
 
-		{name: "none", route: route, service: logs(), status: 200},
-		{name: "all", route: route, service: logs(decided...), status: 200},
-		{name: "some", service: logs(decided...), status: 200,
+		{name: "none", route: route, status: 200},
+		{name: "all", route: route, lab: last, status: 200},
+		{name: "some", lab: last, status: 200,
 			route: route + "?userId=alice&container=daycare-sandbox-alice-9f86d081884c&verdict=denied&via=dns&name=example.org&after=1&since=2026-01-02T15%3A04%3A05%2B01%3A00&limit=7&follow=false"},
-		{name: "followed", route: route + "?follow=true", accept: ndjson, service: last, status: 200},
-		{name: "too many", route: route + "?follow=true", accept: ndjson, service: fakeService{decisions: keeps(full)}, status: 429},
+		{name: "followed", route: route + "?follow=true", accept: ndjson, lab: last, status: 200},
+		{name: "too many", route: route + "?follow=true", accept: ndjson, lab: full, status: 429},
 		{name: "bad user", route: route + "?userId=Alice", status: 400, breaks: true},
 		{name: "bad container", route: route + "?container=%2Fa", status: 400, breaks: true},
 		{name: "bad verdict", route: route + "?verdict=refused", status: 400, breaks: true},
@@ -91,9 +101,9 @@ func egressExchanges() []exchange {
 	}
 }
 
-// TestParametersOfDecisions sends what has to be refused: the fake has no log.
+// TestParametersOfDecisions sends what has to be refused.
 func TestParametersOfDecisions(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	for query, message := range map[string]string{
 		"userId=":                  "userId is empty",
 		"userId=Alice":             `userId "Alice" has upper-case letters`,
@@ -136,9 +146,9 @@ func TestParametersOfDecisions(t *testing.T) {
 
 // TestParametersSelect asks for decisions, which it tells apart by their numbers.
 func TestParametersSelect(t *testing.T) {
-	service := &fakeService{decisions: keeps(logOf(append(decided,
+	l := decides(t, append(slices.Clip(decided),
 		decisions.Decision{User: "alice", Name: "xn--bcher-kva.example", Via: decisions.DNS, Verdict: decisions.Denied},
-		decisions.Decision{User: "alice", Name: "_dmarc.badexample.org", Via: decisions.DNS, Verdict: decisions.Denied})...))}
+		decisions.Decision{User: "alice", Name: "_dmarc.badexample.org", Via: decisions.DNS, Verdict: decisions.Denied})...)
 	for _, tt := range []struct {
 		query string
 		want  []uint64
@@ -160,7 +170,7 @@ func TestParametersSelect(t *testing.T) {
 		{"limit=0", nil},
 		{"via=dns&verdict=denied&limit=1&follow=false", []uint64{7}},
 	} {
-		text := answered(t, service, exchange{route: "GET /v1/egress/decisions?" + tt.query})
+		text := l.answered(exchange{route: "GET /v1/egress/decisions?" + tt.query})
 		var list types.DecisionList
 		if err := json.Unmarshal([]byte(text), &list); err != nil || list.Decisions == nil {
 			t.Fatalf("%s: %s %v", tt.query, text, err)
@@ -176,13 +186,13 @@ func TestParametersSelect(t *testing.T) {
 }
 
 func TestDecisionsAsJSON(t *testing.T) {
-	log := logOf(decided[1], decided[1], decided[0])
+	l := decides(t, decided[1], decided[1], decided[0])
 	const want = `{"decisions":[` +
 		`{"seq":2,"time":"2026-01-02T14:04:06.000000006Z","first":"2026-01-02T14:04:05.000000006Z","count":2,"userId":"alice","container":"daycare-sandbox-alice-9f86d081884c",` +
 		`"name":"files.example.org","via":"dns","type":"A","verdict":"denied","reason":"the name is not allowed for this call"},` +
 		`{"seq":3,"time":"2026-01-02T14:04:07.000000006Z","first":"2026-01-02T14:04:07.000000006Z","count":1,"userId":"alice","container":"daycare-sandbox-alice-9f86d081884c",` +
 		`"name":"registry.npmjs.org","via":"tls","port":443,"verdict":"allowed","reason":"the name is allowed"}]}`
-	if got := answered(t, &fakeService{decisions: keeps(log)}, exchange{route: "GET /v1/egress/decisions"}); got != want {
+	if got := l.answered(exchange{route: "GET /v1/egress/decisions"}); got != want {
 		t.Errorf("%s, want\n%s", got, want)
 	}
 }
@@ -210,28 +220,15 @@ func TestLinesOfDecisions(t *testing.T) {
 	}
 }
 
-// What a call asks for reaches the service in each of its forms, and what it did not get comes back.
+// What a call asks for decides about its container in each of its forms, and what it did not get comes back.
 func TestEgressOfCalls(t *testing.T) {
-	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]}`
-	domains, managers := []string{"example.org", "*.example.com"}, []string{"node"}
-	asked := make(chan sandbox.Request, 1)
-	service := &fakeService{
-		exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			asked <- r
-			if r.Started != nil {
-				r.Started()
-			}
-			return sandbox.Result{MoreRefused: 2, Refused: []decisions.Summary{
-				{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3},
-			}}, nil
-		},
-		explain: func(r sandbox.Confinement) (sandbox.Explanation, error) {
-			asked <- sandbox.Request{Confinement: r}
-			return sandbox.Explanation{Network: "filtered"}, nil
-		},
+	const asks = `"permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]`
+	l := refusing(t)
+	server, body := l.serve(), `{"command":"x",`+asks+`}`
+	want := []types.Refusal{
+		{Name: "a\uFFFD.org", Via: types.ViaDNS, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed, Count: 3},
+		{Via: types.ViaTLS, Verdict: types.VerdictMalformed, Reason: "cut in a character: \uFFFD", Count: 1},
 	}
-	server := serveFake(t, service)
-	want := []types.Refusal{{Name: "a\uFFFD.org", Via: types.ViaDNS, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed, Count: 3}}
 	for form, run := range map[string]func() types.Result{
 		"buffered": func() types.Result {
 			var out types.Output
@@ -247,19 +244,50 @@ func TestEgressOfCalls(t *testing.T) {
 		"attached": func() types.Result {
 			c := attachTo(t, server, body)
 			c.expect(types.EventStart)
-			return *c.last(types.EventExit).Result
+			event, _ := c.hear()
+			for event.Type == types.EventEgress {
+				event, _ = c.hear()
+			}
+			return *event.Result
 		},
 	} {
 		result := run()
-		if diff := cmp.Diff(want, result.Egress); diff != "" || result.EgressMore != 2 {
-			t.Errorf("%s: want (-), got (+):\n%s%d more", form, diff, result.EgressMore)
+		if len(result.Egress) != 64 || result.EgressMore != 2 {
+			t.Fatalf("%s: %d and %d more", form, len(result.Egress), result.EgressMore)
 		}
-		if r := <-asked; !cmp.Equal(r.AllowedDomains, domains) || !cmp.Equal(r.PackageManagers, managers) {
-			t.Errorf("%s: %q %q", form, r.AllowedDomains, r.PackageManagers)
+		if diff := cmp.Diff(want, result.Egress[:2]); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", form, diff)
 		}
 	}
-	answered(t, service, exchange{route: "POST /v1/sandboxes/a/explain", body: `{"permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]}`})
-	if r := <-asked; !cmp.Equal(r.AllowedDomains, domains) || !cmp.Equal(r.PackageManagers, managers) {
-		t.Errorf("explain: %q %q", r.AllowedDomains, r.PackageManagers)
+	var explained types.Explanation
+	if err := json.Unmarshal([]byte(l.answered(exchange{route: "POST /v1/sandboxes/a/explain", body: "{" + asks + "}"})), &explained); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"example.org", "*.example.com", "registry.npmjs.org"} {
+		if !strings.HasPrefix(explained.Network, "filtered") || !strings.Contains(explained.Network, name) {
+			t.Errorf("explain: %s", explained.Network)
+		}
+	}
+}
+
+// The names of a call, and what it denies to itself, are those that its container may reach, in each of its forms.
+func TestNamesReachTheContainer(t *testing.T) {
+	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"deniedDomains":["a.example.com"]}`
+	asked := make(chan dockerexec.Egress, 1)
+	server := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		asked <- spec.Egress
+		return dockerexec.Result{}, nil
+	}).serve()
+	for form, run := range map[string]func(){
+		"buffered": func() { _ = post(t, server.URL, "", body).Close() },
+		"streamed": func() { readEvents(t, post(t, server.URL, ndjson, body)) },
+		"attached": func() { attachTo(t, server, body).expect(types.EventStart) },
+	} {
+		run()
+		want := dockerexec.Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}, Denied: []string{"a.example.com"}}
+		if diff := cmp.Diff(want, <-asked); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", form, diff)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"syscall"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -119,8 +120,7 @@ func TestResults(t *testing.T) {
 		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, types.Result{ExitCode: &code, Failed: true}},
 	} {
 		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress = "/home", 1.5, []types.Refusal{}
-		r := ended(0)
-		got := result(sandbox.Result{Result: tt.result, Cwd: r.Cwd, Duration: r.Duration})
+		got := result(sandbox.Result{Result: tt.result, Cwd: "/home", Duration: 1500 * time.Microsecond})
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
 		}

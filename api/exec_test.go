@@ -11,35 +11,17 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
-
-// prints makes the exec of a command that prints parts: "1:" to stdout and "2:" to stderr.
-func prints(result dockerexec.Result, err error, parts ...string) *fakeService {
-	return &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		if r.Started != nil {
-			r.Started()
-		}
-		for _, part := range parts {
-			stream := dockerexec.Stdout
-			if part[0] == '2' {
-				stream = dockerexec.Stderr
-			}
-			if err := out(stream, []byte(part[2:])); err != nil {
-				return sandbox.Result{}, err
-			}
-		}
-		return sandbox.Result{Result: result, Cwd: "/home"}, err
-	}}
-}
 
 func TestBufferedOutput(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
-		service        *fakeService
+		run            runFunc
 		stdout, stderr string
 		base64         bool // stderr is
 	}{
@@ -51,7 +33,7 @@ func TestBufferedOutput(t *testing.T) {
 		{"only stdout was cut", prints(dockerexec.Result{Truncated: true}, nil, "1:12345678", "2:a\xe2\x82"), "12345678", "YeKC", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := serveFake(t, tt.service)
+			server := newLab(t, tt.run).serve()
 			body := post(t, server.URL, "", `{"command":"x"}`)
 			defer func() { _ = body.Close() }()
 			var got types.Output
@@ -82,10 +64,10 @@ func post(t *testing.T, url, accept, body string) io.ReadCloser {
 func TestOutputLimitIsOfBufferedExecsOnly(t *testing.T) {
 	for accept, want := range map[string]int64{"": testMaxOutput, "application/json": testMaxOutput, ndjson: 0, "text/html, " + ndjson + ";q=0.5": 0} {
 		limits := make(chan int64, 1)
-		server := serveFake(t, &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			limits <- r.MaxOutput
-			return ended(0), nil
-		}})
+		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+			limits <- c.MaxOutput
+			return dockerexec.Result{}, nil
+		})).serve()
 		_ = post(t, server.URL, accept, `{"command":"x"}`).Close()
 		if got := <-limits; got != want {
 			t.Errorf("Accept %q: limit %d, want %d", accept, got, want)
@@ -96,9 +78,9 @@ func TestOutputLimitIsOfBufferedExecsOnly(t *testing.T) {
 func TestStreamedEvents(t *testing.T) {
 	zero := 0
 	for _, tt := range []struct {
-		name    string
-		service *fakeService
-		want    []types.Event
+		name string
+		run  runFunc
+		want []types.Event
 	}{
 		{"in the order in which it came", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), []types.Event{
 			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "c"}}},
@@ -110,11 +92,11 @@ func TestStreamedEvents(t *testing.T) {
 			{Type: "stdout", Data: "AP8=", Encoding: types.Base64}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := serveFake(t, tt.service)
+			server := newLab(t, tt.run).serve()
 			events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 			want := append([]types.Event{{Type: "start"}}, tt.want...)
 			want = append(want, types.Event{Type: "exit", Result: &types.Result{ExitCode: &zero, Cwd: "/home", Egress: []types.Refusal{}}})
-			if diff := cmp.Diff(want, events); diff != "" {
+			if diff := cmp.Diff(want, events, cmpopts.IgnoreFields(types.Result{}, "DurationMs")); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}
 		})
@@ -136,7 +118,7 @@ func readEvents(t *testing.T, body io.ReadCloser) []types.Event {
 }
 
 func TestStreamThatFailsEndsWithAnError(t *testing.T) {
-	server := serveFake(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a"))
+	server := newLab(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a")).serve()
 	events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 	events[len(events)-1].Error.RequestID = "" // which is the stream's
 	want := []types.Event{
@@ -151,13 +133,12 @@ func TestStreamThatFailsEndsWithAnError(t *testing.T) {
 // An event is sent when it happens: the command here waits until its caller has seen the last one.
 func TestStreamIsFlushedEventByEvent(t *testing.T) {
 	seen := make(chan struct{})
-	server := serveFake(t, &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		r.Started()
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		<-seen
 		err := out(dockerexec.Stdout, []byte("a"))
 		<-seen
-		return ended(0), err
-	}})
+		return dockerexec.Result{}, err
+	})).serve()
 	body := post(t, server.URL, ndjson, `{"command":"x"}`)
 	defer func() { _ = body.Close() }()
 	lines := bufio.NewReader(body)
@@ -171,17 +152,17 @@ func TestStreamIsFlushedEventByEvent(t *testing.T) {
 
 func TestHangUpEndsTheCommand(t *testing.T) {
 	for _, accept := range []string{"", ndjson} {
-		started, over := make(chan struct{}), make(chan error)
-		server := serveFake(t, &fakeService{exec: func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			close(started)
+		begun, over := make(chan struct{}), make(chan error)
+		server := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+			close(begun)
 			<-ctx.Done()
 			over <- ctx.Err()
-			return sandbox.Result{}, ctx.Err()
-		}})
+			return dockerexec.Result{}, ctx.Err()
+		}).serve()
 		ctx, hangUp := context.WithCancel(t.Context())
 		x := exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x"}`, accept: accept}
 		go func() {
-			<-started
+			<-begun
 			hangUp()
 		}()
 		if response, err := http.DefaultClient.Do(x.request(t, server.URL).WithContext(ctx)); err == nil {

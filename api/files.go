@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-func read(ctx context.Context, service Service, id string, body types.Read) (types.ReadResult, error) {
+func read(ctx context.Context, service *sandbox.Service, id string, body types.Read) (types.ReadResult, error) {
 	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
@@ -59,7 +59,7 @@ func readResult(r sandbox.ReadResult) types.ReadResult {
 	return out
 }
 
-func write(ctx context.Context, service Service, id string, body types.Write) (types.Written, error) {
+func write(ctx context.Context, service *sandbox.Service, id string, body types.Write) (types.Written, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Written{}, err
@@ -74,7 +74,7 @@ func write(ctx context.Context, service Service, id string, body types.Write) (t
 	return types.Written(written), err
 }
 
-func list(ctx context.Context, service Service, id string, body types.Target) (types.Listing, error) {
+func list(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Listing{}, err
@@ -90,7 +90,7 @@ func list(ctx context.Context, service Service, id string, body types.Target) (t
 	return out, nil
 }
 
-func stat(ctx context.Context, service Service, id string, body types.Target) (types.Entry, error) {
+func stat(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Entry, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Entry{}, err
@@ -110,7 +110,7 @@ func entry(e sandbox.Entry) types.Entry {
 	return out
 }
 
-func mkdir(ctx context.Context, service Service, id string, body types.Mkdir) (types.Made, error) {
+func mkdir(ctx context.Context, service *sandbox.Service, id string, body types.Mkdir) (types.Made, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Made{}, err
@@ -118,7 +118,7 @@ func mkdir(ctx context.Context, service Service, id string, body types.Mkdir) (t
 	return types.Made{Path: path}, service.Mkdir(ctx, id, path, body.Parents)
 }
 
-func move(ctx context.Context, service Service, id string, body types.Move) (types.Done, error) {
+func move(ctx context.Context, service *sandbox.Service, id string, body types.Move) (types.Done, error) {
 	from, err := pathOf("from", body.From, body.FromBase64)
 	if err != nil {
 		return types.Done{}, err
@@ -130,7 +130,7 @@ func move(ctx context.Context, service Service, id string, body types.Move) (typ
 	return types.Done{}, service.Move(ctx, id, sandbox.MoveRequest{From: from, To: to, Overwrite: body.Overwrite})
 }
 
-func remove(ctx context.Context, service Service, id string, body types.Remove) (types.Done, error) {
+func remove(ctx context.Context, service *sandbox.Service, id string, body types.Remove) (types.Done, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Done{}, err

@@ -2,88 +2,95 @@ package api
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
+// withFiles is a lab with files in alice's home and in a /tmp of hers.
+func withFiles(t *testing.T) *lab {
+	tmp := t.TempDir()
+	l := newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{TmpFunc: func() (string, error) { return tmp, nil }}
+	})
+	l.File("a", "a\xff\n")
+	l.File("a.txt", strings.Repeat("line\n", 9))
+	l.File("pixel.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
+	l.File("caf\xe9", "")
+	if err := l.Mkdir(t.Context(), "a", "~/dir", false); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // fileExchanges are those of read and write.
-func fileExchanges() []exchange {
-	reads := func(r sandbox.ReadResult, err error) fakeService {
-		return fakeService{fakeFiles: fakeFiles{read: func(sandbox.ReadRequest) (sandbox.ReadResult, error) { return r, err }}}
-	}
-	writes := func(err error) fakeService {
-		return fakeService{fakeFiles: fakeFiles{write: func(sandbox.WriteRequest) (sandbox.Written, error) { return sandbox.Written{Bytes: 2}, err }}}
-	}
-	text := sandbox.ReadResult{Type: sandbox.ReadText, Content: []byte("a\xff\n"), Bytes: 3, TotalLines: 9, OutputLines: 1, Truncated: true, TruncatedBy: "lines"}
+func fileExchanges(t *testing.T) []exchange {
 	const box = "/v1/sandboxes/agent-7"
 	const read, write = "POST " + box + "/read", "POST " + box + "/write"
 	const path = `{"path":"~/a.txt"}`
+	l := withFiles(t)
 	return []exchange{
-		{name: "text", route: read, body: `{"path":"a","offset":1,"limit":2,"raw":false}`, service: reads(text, nil), status: 200},
-		{name: "whole text", route: read, body: path, service: reads(sandbox.ReadResult{Type: sandbox.ReadText}, nil), status: 200},
-		{name: "image", route: read, body: path, service: reads(sandbox.ReadResult{Type: sandbox.ReadImage, MimeType: "image/png"}, nil), status: 200},
-		{name: "bytes", route: read, body: `{"pathBase64":"/w==","binary":true}`, service: reads(sandbox.ReadResult{Type: sandbox.ReadBinary, Content: []byte{0xff}}, nil), status: 200},
+		{name: "text", route: read, body: `{"path":"a","offset":1,"limit":1,"raw":false}`, lab: l, status: 200},
+		{name: "a part of a text", route: read, body: `{"path":"a.txt","offset":1,"limit":2}`, lab: l, status: 200},
+		{name: "whole text", route: read, body: path, lab: l, status: 200},
+		{name: "image", route: read, body: `{"path":"pixel.png"}`, lab: l, status: 200},
+		{name: "bytes", route: read, body: `{"pathBase64":"Y2Fm6Q==","binary":true}`, lab: l, status: 200},
 		{name: "offset 0", route: read, body: `{"path":"a","offset":0}`, status: 400, breaks: true},
 		{name: "limit -1", route: read, body: `{"path":"a","limit":-1}`, status: 400, breaks: true},
 
-		{name: "text", route: write, body: `{"path":"~/a","content":"","append":true}`, service: writes(nil), status: 200},
-		{name: "bytes", route: write, body: `{"path":"~/a","content":"AP8=","encoding":"base64","exclusive":true}`, service: writes(nil), status: 200},
-		{name: "append and exclusive", route: write, body: `{"path":"~/a","content":"","append":true,"exclusive":true}`, service: writes(classed(cerrdefs.ErrInvalidArgument)), status: 400, breaks: true},
+		{name: "text", route: write, body: `{"path":"~/new","content":"","append":true}`, lab: l, status: 200},
+		{name: "bytes", route: write, body: `{"path":"~/bytes","content":"AP8=","encoding":"base64","exclusive":true}`, lab: l, status: 200},
+		{name: "append and exclusive", route: write, body: `{"path":"~/a","content":"","append":true,"exclusive":true}`, lab: l, status: 400, breaks: true},
 		{name: "unknown encoding", route: write, body: `{"path":"~/a","content":"","encoding":"hex"}`, status: 400, breaks: true},
 		{name: "too large", route: write, body: `{"path":"~/a","content":"` + strings.Repeat("a", testMaxRequest) + `"}`, status: 413},
-		{name: "there already", route: write, body: `{"path":"~/a","content":""}`, service: writes(classed(cerrdefs.ErrConflict)), status: 409},
-		{name: "disk full", route: write, body: `{"path":"~/a","content":""}`, service: writes(classed(errs.ErrNoSpace)), status: 507},
+		{name: "there already", route: write, body: `{"path":"~/a","content":"","exclusive":true}`, lab: l, status: 409},
+		{name: "disk full", route: write, body: `{"path":"/tmp/a","content":""}`, lab: fullTmp(t), status: 507},
 	}
+}
+
+// fullTmp is a lab in which there is no room for a /tmp.
+func fullTmp(t *testing.T) *lab {
+	return newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{TmpFunc: func() (string, error) { return "", classed(errs.ErrNoSpace) }}
+	})
 }
 
 // otherExchanges are those of every call on files and of explain that has nothing of its own, and the
 // faults that all share.
-func otherExchanges() []exchange {
-	entry := sandbox.Entry{Name: "caf\xe9", Type: "file", Size: 3, Mode: 0o644, ModTime: time.Date(2026, 1, 2, 15, 4, 5, 6, time.FixedZone("somewhere", 3600))}
-	others := func(err error) fakeService {
-		return fakeService{
-			fakeFiles: fakeFiles{
-				listDir: func(string) (sandbox.Listing, error) {
-					return sandbox.Listing{Path: "~/", Entries: []sandbox.Entry{entry}}, err
-				},
-				stat:   func(string) (sandbox.Entry, error) { return entry, err },
-				mkdir:  func(string, bool) error { return err },
-				move:   func(sandbox.MoveRequest) error { return err },
-				remove: func(string, bool) error { return err },
-			},
-			explain: func(sandbox.Confinement) (sandbox.Explanation, error) {
-				return sandbox.Explanation{
-					User: "alice", WorkingDir: "/home", Places: []sandbox.Place{{Path: "/home", Mode: "readOnly", Why: "x"}},
-					Fingerprint: string(dockerexec.Spec{}.Fingerprint()),
-				}, err
-			},
-		}
-	}
-	const box, path = "/v1/sandboxes/agent-7", `{"path":"~/a.txt"}`
+func otherExchanges(t *testing.T) []exchange {
+	const box = "/v1/sandboxes/agent-7"
+	l := withFiles(t)
+	// Docker is away, which matters for what is in /tmp and for explain.
+	away := func(fault error) *lab { return newLab(t, nil, engineDown(fault)) }
+	stopping, broken := away(classed(cerrdefs.ErrUnavailable)), away(context.DeadlineExceeded)
 	exchanges := []exchange{
-		{name: "nothing", route: "POST " + box + "/explain", body: `{}`, service: others(nil), status: 200},
+		{name: "nothing", route: "POST " + box + "/explain", body: `{}`, lab: l, status: 200},
 	}
-	for _, x := range []struct{ call, body string }{
-		{"list", path}, {"stat", path}, {"mkdir", `{"path":"~/a","parents":true}`}, {"remove", `{"path":"~/a","recursive":true}`},
-		{"move", `{"from":"~/a","toBase64":"/w==","overwrite":true}`}, {"explain", `{"permissions":["@read:/mnt/data"],"home":"/tmp"}`},
+	// The bodies are %s of a path, in this order: one that is there, denied, not there, and in /tmp.
+	for _, x := range []struct{ call, good, denied, missing, tmp string }{
+		{"list", `{"path":"~"}`, `{"path":"~/.ssh"}`, `{"path":"~/none"}`, `{"path":"/tmp/x"}`},
+		{"stat", `{"pathBase64":"Y2Fm6Q=="}`, `{"path":"~/.ssh/key"}`, `{"path":"~/none"}`, `{"path":"/tmp/x"}`},
+		{"mkdir", `{"path":"~/new/dir","parents":true}`, `{"path":"/etc/x"}`, `{"path":"~/none/x"}`, `{"path":"/tmp/x"}`},
+		{"move", `{"from":"~/a","toBase64":"fi9i/w==","overwrite":true}`, `{"from":"~/a.txt","to":"/etc/x"}`, `{"from":"~/none","to":"~/x"}`, `{"from":"/tmp/x","to":"/tmp/y"}`},
+		{"remove", `{"path":"~/dir","recursive":true}`, `{"path":"/etc/x"}`, `{"path":"~/none"}`, `{"path":"/tmp/x"}`},
+		{"explain", `{"permissions":["@read:/home/x"],"home":"/tmp"}`, `{"permissions":["@events"]}`, ``, `{}`},
 	} {
 		route := "POST " + box + "/" + x.call
+		missing := exchange{name: "not there", route: route, body: x.missing, lab: l, status: 404}
+		if x.missing == "" {
+			missing.route, missing.body = "POST /v1/sandboxes/none/"+x.call, "{}"
+		}
 		exchanges = append(exchanges,
-			exchange{name: "good", route: route, body: x.body, service: others(nil), status: 200},
+			exchange{name: "good", route: route, body: x.good, lab: l, status: 200},
 			exchange{name: "unknown key", route: route, body: `{"path":"a","depth":1}`, status: 400, breaks: true},
-			exchange{name: "refused", route: route, body: x.body, service: others(classed(cerrdefs.ErrPermissionDenied)), status: 403},
-			exchange{name: "not there", route: route, body: x.body, service: others(classed(cerrdefs.ErrNotFound)), status: 404},
-			exchange{name: "stopping", route: route, body: x.body, service: others(classed(cerrdefs.ErrUnavailable)), status: 503},
-			exchange{name: "broken", route: route, body: x.body, service: others(context.DeadlineExceeded), status: 502},
+			exchange{name: "refused", route: route, body: x.denied, lab: l, status: 403},
+			missing,
+			exchange{name: "stopping", route: route, body: x.tmp, lab: stopping, status: 503},
+			exchange{name: "broken", route: route, body: x.tmp, lab: broken, status: 502},
 		)
 	}
 	for _, call := range []string{"read", "write", "list", "stat", "mkdir", "remove"} {
@@ -100,48 +107,24 @@ func otherExchanges() []exchange {
 
 // transferExchanges are those of uploads and downloads.
 func transferExchanges(t *testing.T) []exchange {
-	uploads := func(err error) fakeService {
-		return fakeService{fakeFiles: fakeFiles{upload: func(sandbox.UploadRequest) (sandbox.Written, error) { return sandbox.Written{Bytes: 2}, err }}}
-	}
-	downloads := func(err error) fakeService {
-		return fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) { return openFile(t, "a,b\n1,2\n"), err }}}
-	}
 	const files = "/v1/sandboxes/agent-7/files"
 	const put, get, head = "PUT " + files, "GET " + files, "HEAD " + files
+	l := withFiles(t)
 	exchanges := []exchange{
-		{name: "all", route: put + "?path=~%2Fa&exclusive=true", kind: octets, body: "a", service: uploads(nil), status: 200},
-		{name: "empty", route: put + "?path=a", service: uploads(nil), status: 200},
+		{name: "all", route: put + "?path=~%2Fnew&exclusive=true", kind: octets, body: "a", lab: l, status: 200},
+		{name: "empty", route: put + "?path=~%2Fempty", lab: l, status: 200},
 		{name: "JSON", route: put + "?path=a", body: "{}", status: 400, breaks: true},
 		{name: "exclusive is a word", route: put + "?path=a&exclusive=yes", kind: octets, body: "a", status: 400, breaks: true},
-		{name: "there already", route: put + "?path=a", kind: octets, body: "a", service: uploads(classed(cerrdefs.ErrConflict)), status: 409},
-		{name: "disk full", route: put + "?path=a", kind: octets, body: "a", service: uploads(classed(errs.ErrNoSpace)), status: 507},
+		{name: "there already", route: put + "?path=~%2Fa&exclusive=true", kind: octets, body: "a", lab: l, status: 409},
+		{name: "disk full", route: put + "?path=%2Ftmp%2Fa", kind: octets, body: "a", lab: fullTmp(t), status: 507},
 		{name: "no path", route: put, kind: octets, body: "a", status: 400, breaks: true},
 	}
 	for _, route := range []string{get, head} {
 		exchanges = append(exchanges,
-			exchange{name: "all", route: route + "?path=a", service: downloads(nil), status: 200},
+			exchange{name: "all", route: route + "?path=a", lab: l, status: 200},
 			exchange{name: "no path", route: route, status: 400, breaks: true},
-			exchange{name: "refused", route: route + "?path=a", service: fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) {
-				return sandbox.Download{}, classed(cerrdefs.ErrPermissionDenied)
-			}}}, status: 403},
+			exchange{name: "refused", route: route + "?path=.ssh%2Fkey", lab: l, status: 403},
 		)
 	}
 	return exchanges
-}
-
-// openFile is a file to download, as the facade opens it.
-func openFile(t *testing.T, content string) sandbox.Download {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "data.csv")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	return sandbox.Download{
-		ReadSeekCloser: file, Name: "data.csv", Size: int64(len(content)), ModTime: time.Date(2026, 1, 2, 15, 4, 5, 6, time.UTC),
-	}
 }

@@ -3,22 +3,23 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"net/http"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// TestBadFileRequests sends what has to be refused before the service is asked.
+// TestBadFileRequests sends what has to be refused.
 func TestBadFileRequests(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	const box = "/v1/sandboxes/a/"
 	for _, tt := range []struct{ route, body, message string }{
 		{"POST " + box + "read", `{"path":"a","offset":0}`, "offset 0 is less than 1"},
@@ -60,21 +61,6 @@ func TestBadFileRequests(t *testing.T) {
 	}
 }
 
-// answered sends a request and returns its answer, or fails the test.
-func answered(t *testing.T, service *fakeService, x exchange) string {
-	t.Helper()
-	response, err := http.DefaultClient.Do(x.request(t, serveFake(t, service).URL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode >= http.StatusMultipleChoices {
-		t.Fatalf("status %d: %s %v", response.StatusCode, body, err)
-	}
-	return strings.TrimSpace(string(body))
-}
-
 // TestReadAnswers holds the answers against the documents' fields, byte by byte.
 func TestReadAnswers(t *testing.T) {
 	for _, tt := range []struct {
@@ -94,81 +80,115 @@ func TestReadAnswers(t *testing.T) {
 			`{"type":"binary","content":"dGV4dA==","bytes":4,"resolvedPath":"","displayPath":""}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			service := &fakeService{fakeFiles: fakeFiles{read: func(sandbox.ReadRequest) (sandbox.ReadResult, error) { return tt.result, nil }}}
-			if got := answered(t, service, exchange{route: "POST /v1/sandboxes/a/read", body: `{"path":"a"}`}); got != tt.want {
+			if got := jsonText(t, readResult(tt.result)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
 	}
 }
 
+// TestReadsOfFiles reads what is there, each part of it that may be asked for.
+func TestReadsOfFiles(t *testing.T) {
+	l := newLab(t, nil)
+	path := l.File("a", "1\n2\n3\n")
+	l.File("caf\xe9", "\x89PNG\r\n\x1a\n")
+	text := func(content string, bytes, total, lines int, cut string) string {
+		truncated := cut != "null"
+		return fmt.Sprintf(`{"type":"text","content":%q,"bytes":%d,"totalLines":%d,"outputLines":%d,"truncated":%t,"truncatedBy":%s,"resolvedPath":%q,"displayPath":"~/a"}`,
+			content, bytes, total, lines, truncated, cut, path)
+	}
+	for body, want := range map[string]string{
+		`{"path":"a"}`:                      text("1\n2\n3\n", 6, 3, 3, "null"),
+		`{"path":"~/a","raw":true}`:         text("1\n2\n3\n", 6, 3, 3, "null"),
+		`{"path":"a","offset":2,"limit":1}`: text("2\n\n[Showing lines 2-2 of 3. Use offset=3 to continue.]", 6, 3, 1, `"lines"`),
+		`{"path":"a","binary":true}`:        fmt.Sprintf(`{"type":"binary","content":"MQoyCjMK","bytes":6,"resolvedPath":%q,"displayPath":"~/a"}`, path),
+		`{"pathBase64":"Y2Fm6Q=="}`:         `{"type":"image","content":"iVBORw0KGgo=","bytes":8,"mimeType":"image/png","resolvedPath":"` + filepath.Dir(path) + "/caf\uFFFD" + `","displayPath":"~/caf` + "\uFFFD" + `"}`,
+	} {
+		if got := l.answered(exchange{route: "POST /v1/sandboxes/a/read", body: body}); got != want {
+			t.Errorf("%s: got  %s\nwant %s", body, got, want)
+		}
+	}
+}
+
 func TestEntriesHaveTheirNameAsBytes(t *testing.T) {
-	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.FixedZone("somewhere", 3600))
-	service := &fakeService{fakeFiles: fakeFiles{listDir: func(path string) (sandbox.Listing, error) {
-		return sandbox.Listing{Path: path, Truncated: true, Entries: []sandbox.Entry{
-			{Name: "a", Type: "file", Size: 5, Mode: 0o4, ModTime: at}, {Name: "caf\xe9", Type: "directory", Mode: 0o1755, ModTime: at},
-		}}, nil
-	}}}
-	got := answered(t, service, exchange{route: "POST /v1/sandboxes/a/list", body: `{"pathBase64":"/w=="}`})
-	want := `{"path":"` + "\uFFFD" + `","entries":[` +
+	l := newLab(t, nil)
+	path, at := l.File("a", "12345"), time.Date(2026, 1, 2, 15, 4, 5, 0, time.FixedZone("somewhere", 3600))
+	odd := filepath.Join(filepath.Dir(path), "caf\xe9")
+	if err := errors.Join(os.Mkdir(odd, 0o700), os.Chmod(path, 0o4), os.Chmod(odd, 0o1755|os.ModeSticky), os.Chtimes(path, at, at), os.Chtimes(odd, at, at)); err != nil {
+		t.Fatal(err)
+	}
+	got := l.answered(exchange{route: "POST /v1/sandboxes/a/list", body: `{"path":"."}`})
+	size := func(name string) int64 {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	want := `{"path":"~","entries":[` +
 		`{"name":"a","type":"file","size":5,"mode":"0004","mtime":"2026-01-02T14:04:05Z"},` +
-		`{"name":"caf` + "\uFFFD" + `","nameBase64":"Y2Fm6Q==","type":"directory","size":0,"mode":"1755","mtime":"2026-01-02T14:04:05Z"}],"truncated":true}`
+		fmt.Sprintf(`{"name":"caf`+"\uFFFD"+`","nameBase64":"Y2Fm6Q==","type":"directory","size":%d,"mode":"0755","mtime":"2026-01-02T14:04:05Z"}],"truncated":false}`, size(odd))
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	empty := &fakeService{fakeFiles: fakeFiles{listDir: func(string) (sandbox.Listing, error) { return sandbox.Listing{}, nil }}}
-	if got := answered(t, empty, exchange{route: "POST /v1/sandboxes/a/list", body: `{"path":"."}`}); got != `{"path":"","entries":[],"truncated":false}` {
+	if got := l.answered(exchange{route: "POST /v1/sandboxes/a/list", body: `{"pathBase64":"Y2Fm6Q=="}`}); got != `{"path":"~/caf`+"\uFFFD"+`","entries":[],"truncated":false}` {
 		t.Error(got)
 	}
 }
 
-// TestSandboxesShowWhatTheyHold holds that what is registered reaches the facade, and comes back.
+// TestSandboxesShowWhatTheyHold holds that what is registered is held, and comes back.
 func TestSandboxesShowWhatTheyHold(t *testing.T) {
-	var asked sandbox.Registration
-	service := &fakeService{put: func(_ string, r sandbox.Registration) (sandbox.Sandbox, bool, error) {
-		asked = r
-		box := testBox(t)
-		box.SkillsDir = r.SkillsDir
-		return box, false, nil
-	}}
-	got := answered(t, service, exchange{route: "PUT /v1/sandboxes/a", body: `{"userId":"alice","permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],
-		"readDirs":["/a","/b"],"network":true,"events":true,"appId":"crm"},"mounts":[{"source":"/s","target":"/t","readOnly":true}],"skillsDir":"/skills"}`})
-	want := sandbox.Registration{
-		UserID: "alice", WorkingDir: "/home/p", WriteDirs: []string{"/mnt/data"}, ReadDirs: []string{"/a", "/b"}, Network: true, Events: true,
-		AppID: "crm", Mounts: []sandbox.MountRequest{{Source: "/s", Target: "/t", ReadOnly: true}}, SkillsDir: "/skills",
-	}
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("want (-), asked (+):\n%s", diff)
-	}
-	shown := `"permissions":{"workingDir":"/home/project","writeDirs":["/mnt/data"],"readDirs":[],"network":true,"events":false,"appId":"crm"},` +
-		`"mounts":[{"source":"/data/users/alice/data","target":"/mnt/data","readOnly":false}],"skillsDir":"/skills"`
+	l := newLab(t, nil)
+	source := filepath.Join(l.Dir, "users", "alice", "data")
+	got := l.answered(exchange{route: "PUT /v1/sandboxes/a", body: fmt.Sprintf(`{"userId":"alice","permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],
+		"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"appId":"crm"},"mounts":[{"source":%q,"target":"/mnt/data"},{"source":%q,"target":"/mnt/fixed","readOnly":true}],"skillsDir":%q}`, source, source, source)})
+	shown := `"permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"appId":"crm"},` +
+		fmt.Sprintf(`"mounts":[{"source":%q,"target":"/mnt/data","readOnly":false},{"source":%q,"target":"/mnt/fixed","readOnly":true}],"skillsDir":%q`, source, source, source)
 	if !strings.Contains(got, shown) {
 		t.Errorf("got %s\nwant %s", got, shown)
 	}
+	if again := l.answered(exchange{route: "GET /v1/sandboxes/a"}); again != got {
+		t.Errorf("got %s\nwant %s", again, got)
+	}
+	got = l.answered(exchange{route: "PUT /v1/sandboxes/b", body: `{"userId":"alice"}`})
+	if !strings.Contains(got, `"permissions":{"workingDir":"/home","writeDirs":[],"readDirs":[],"network":false,"events":false},"mounts":[],"createdAt":`) {
+		t.Errorf("got %s", got)
+	}
 }
 
-// TestGrantsReachTheFacade asks for the same in an exec and an explanation.
-func TestGrantsReachTheFacade(t *testing.T) {
-	const grants = `"permissions":["@workspace","@read:/a b"],"home":"/home/x"`
-	want := []string{"@workspace", "@read:/a b", "/home/x"}
-	service := &fakeService{
-		exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			if diff := cmp.Diff(want, append(r.Permissions, r.Home)); diff != "" {
-				t.Errorf("exec: want (-), got (+):\n%s", diff)
+// TestGrantsDecide asks for the same in an exec and an explanation.
+func TestGrantsDecide(t *testing.T) {
+	const grants = `"permissions":["@workspace","@write:/home/a b"],"home":"/home/a b"`
+	home := make(chan string, 1)
+	var fingerprint string
+	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		fingerprint = string(spec.Fingerprint())
+		for _, variable := range c.Env {
+			if value, is := strings.CutPrefix(variable, "HOME="); is {
+				home <- value
 			}
-			return ended(0), nil
-		},
-		explain: func(r sandbox.Confinement) (sandbox.Explanation, error) {
-			if diff := cmp.Diff(want, append(r.Permissions, r.Home)); diff != "" {
-				t.Errorf("explain: want (-), got (+):\n%s", diff)
-			}
-			return sandbox.Explanation{User: "alice", Warm: true}, nil
-		},
+		}
+		return dockerexec.Result{}, nil
+	})
+	l.answered(exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x",` + grants + `}`})
+	if got := <-home; got != "/home/a b" {
+		t.Errorf("HOME is %q", got)
 	}
-	answered(t, service, exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x",` + grants + `}`})
 	var got types.Explanation
-	text := answered(t, service, exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`})
-	if err := json.Unmarshal([]byte(text), &got); err != nil || got.UserID != "alice" || !got.Warm || got.Places == nil {
+	text := l.answered(exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`})
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.UserID != "alice" || got.Home != "/home/a b" || got.Fingerprint != fingerprint || got.Warm || len(got.Places) == 0 {
 		t.Errorf("%s %v", text, err)
+	}
+	for _, place := range got.Places {
+		if place.Path == "/home/a b" && place.Mode != "writable" || place.Path == "/home" && place.Mode != "writable" {
+			t.Errorf("%+v", place)
+		}
+	}
+	warm := newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "x", User: "alice", State: "idle", Fingerprint: dockerexec.Fingerprint(fingerprint)}}}
+	})
+	if text := warm.answered(exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`}); strings.Contains(text, fingerprint) == strings.Contains(text, `"warm":false`) {
+		t.Errorf("%s", text)
 	}
 }

@@ -19,25 +19,30 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 	defer follower.Close()
 	ctx, stream := s.openStream(w, req)
 	defer stream.close()
-	recent := q.recent(s.service.Decisions())
+	stream.decisions(ctx, follower, q.recent(s.service.Decisions()))
+	return nil
+}
+
+// decisions sends those that there were when it was looked, and then what the follower hears, until ctx ends or the
+// caller has gone. The follower was there before it was looked.
+func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower, recent []decisions.Decision) {
 	told := newOverlap(recent)
-	err = stream.send(decisionEvents(0, recent...)...)
+	err := s.send(decisionEvents(0, recent...)...)
 	for err == nil { // or else the caller has gone
 		quiet, done := context.WithTimeout(ctx, keepAlive)
 		d, lost, silence := follower.Next(quiet)
 		done()
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return
 		case silence != nil:
-			err = stream.keepAlive()
+			err = s.keepAlive()
 		case told.has(d):
-			err = stream.send(decisionEvents(lost)...)
+			err = s.send(decisionEvents(lost)...)
 		default:
-			err = stream.send(decisionEvents(lost, d)...)
+			err = s.send(decisionEvents(lost, d)...)
 		}
 	}
-	return nil
 }
 
 // overlap finds what was decided between Follow and Recent, and so is in both.

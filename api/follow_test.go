@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
@@ -41,31 +43,24 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// desk is a server of decisions, and of the service's processes, on pipes.
+// desk is a lab's server on pipes.
 type desk struct {
-	t     *testing.T
-	log   *decisions.Log
-	asked func() // called before the log is asked for; nil for nothing
-	// service is what the server has behind it.
-	service *fakeService
-	server  *http.Server
-	at      *pipes
-	stop    chan struct{}
-	served  chan error
+	*lab
+	t      *testing.T // of a time of its own
+	server *http.Server
+	at     *pipes
+	served chan error
 }
 
-// atDesk runs a scenario of a follower, in a time of its own.
-func atDesk(t *testing.T, scenario func(*desk)) {
+// atDesk runs a scenario of a caller who listens, in a time of its own. What commands do is run.
+func atDesk(t *testing.T, run func(*desk) runFunc, scenario func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{t: t, log: logOf(), at: &pipes{make(chan net.Conn), make(chan struct{})}, stop: make(chan struct{}), served: make(chan error, 1)}
-		d.service = &fakeService{stopping: d.stop, decisions: func() *decisions.Log {
-			if d.asked != nil {
-				d.asked()
-			}
-			return d.log
-		}}
-		d.server = &http.Server{Handler: serveHandler(d.service), ReadHeaderTimeout: time.Minute}
+		d := &desk{t: t, at: &pipes{make(chan net.Conn), make(chan struct{})}, served: make(chan error, 1)}
+		d.lab = newLab(t, func(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+			return run(d)(ctx, spec, c, out)
+		})
+		d.server = &http.Server{Handler: d.handler(), ReadHeaderTimeout: time.Minute}
 		go func() { d.served <- d.server.Serve(d.at) }()
 		defer func() {
 			_ = d.server.Close()
@@ -79,7 +74,7 @@ func atDesk(t *testing.T, scenario func(*desk)) {
 
 func (d *desk) add(names ...string) {
 	for _, name := range names {
-		d.log.Add(decisions.Decision{User: "alice", Name: name, Via: decisions.DNS, Verdict: decisions.Denied})
+		d.Decisions().Add(decisions.Decision{User: "alice", Name: name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}
 }
 
@@ -141,7 +136,7 @@ func (f *followed) wants(lines ...string) {
 }
 
 func TestFollowersSeeWhatIsThereAndThenWhatComes(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, nil, func(d *desk) {
 		d.add("a.org", "b.org", "b.org", "x.net")
 		all, last, none, some := d.follow(""), d.follow("&limit=1"), d.follow("&limit=0"), d.follow("&name=org&after=2")
 		all.wants("1: a.org x1", "3: b.org x2", "4: x.net x1")
@@ -156,7 +151,7 @@ func TestFollowersSeeWhatIsThereAndThenWhatComes(t *testing.T) {
 }
 
 func TestSilentStreamIsKeptAlive(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, nil, func(d *desk) {
 		f, begun := d.follow(""), time.Now()
 		f.wants("", "")
 		d.add("a.org")
@@ -169,7 +164,7 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 
 // A follower that reads nothing has one line on its way to it and 1024 waiting; the oldest of those give way.
 func TestSlowFollowerIsToldWhatItLost(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, nil, func(d *desk) {
 		f := d.follow("")
 		d.add("a.org")
 		synctest.Wait()
@@ -183,11 +178,11 @@ func TestSlowFollowerIsToldWhatItLost(t *testing.T) {
 func TestStreamEndsWithTheService(t *testing.T) {
 	for name, read := range map[string]bool{"proper end": true, "nobody reads": false} {
 		t.Run(name, func(t *testing.T) {
-			atDesk(t, func(d *desk) {
+			atDesk(t, nil, func(d *desk) {
 				f, begun := d.follow(""), time.Now()
 				d.add("a.org")
 				synctest.Wait()
-				close(d.stop)
+				close(d.stopping)
 				over := make(chan error, 1)
 				go func() {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -209,7 +204,7 @@ func TestStreamEndsWithTheService(t *testing.T) {
 }
 
 func TestFollowersThatGoMakeRoom(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, nil, func(d *desk) {
 		var all []*followed
 		for range 32 {
 			all = append(all, d.follow(""))
@@ -221,7 +216,7 @@ func TestFollowersThatGoMakeRoom(t *testing.T) {
 		synctest.Wait()
 		d.follow("&limit=0")
 		d.follow("&limit=0")
-		if _, err := d.log.Follow(decisions.Filter{}); !cerrdefs.IsResourceExhausted(err) {
+		if _, err := d.Decisions().Follow(decisions.Filter{}); !cerrdefs.IsResourceExhausted(err) {
 			t.Error(err)
 		}
 	})
@@ -229,17 +224,35 @@ func TestFollowersThatGoMakeRoom(t *testing.T) {
 
 // What is decided between Follow and Recent is in both, and told once.
 func TestNothingIsToldTwice(t *testing.T) {
-	atDesk(t, func(d *desk) {
-		d.add("a.org", "b.org")
-		asked := 0
-		d.asked = func() {
-			if asked++; asked == 2 {
-				d.add("b.org", "c.org", "b.org")
-			}
+	l := newLab(t, nil)
+	add := func(names ...string) {
+		for _, name := range names {
+			l.Decisions().Add(decisions.Decision{User: "alice", Name: name, Via: decisions.DNS, Verdict: decisions.Denied})
 		}
-		f := d.follow("&limit=1")
-		f.wants("5: b.org x3", "4: c.org x1")
-		d.add("b.org")
-		f.wants("6: b.org x1")
-	})
+	}
+	add("a.org", "b.org")
+	ctx, leave := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		follower, err := l.Decisions().Follow(decisions.Filter{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer follower.Close()
+		add("b.org", "c.org", "b.org")
+		_, stream := (&server{cfg: l.config()}).openStream(w, req)
+		defer stream.close()
+		stream.decisions(ctx, follower, decisionQuery{limit: 1}.recent(l.Decisions()))
+	}))
+	defer server.Close()
+	defer leave()
+	response, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	f := &followed{t: t, lines: bufio.NewReader(response.Body)}
+	f.wants("5: b.org x3", "4: c.org x1")
+	add("b.org")
+	f.wants("6: b.org x1")
 }

@@ -14,14 +14,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // middleware is what every request passes before and after its route.
 type middleware struct {
 	cfg     Config
-	service Service // as callers have it who act for everyone
+	service *sandbox.Service // as callers have it who act for everyone
 	memory  *budget.Pool
 }
 
@@ -83,17 +82,13 @@ func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, 
 	}
 	s.memory.holder = caller.Name
 	all := caller.Users.All()
-	switch mayCall := r.who == forUsers || r.who == forOperators && all; {
-	case mayCall && all && (caller.Token == (quota.Token{}) || m.cfg.Scoped == nil):
-		s.service = m.service
-	case mayCall && m.cfg.Scoped != nil:
-		s.service = m.cfg.Scoped(caller.Users, caller.Token)
-	default:
+	if r.who != forUsers && (r.who != forOperators || !all) {
 		return caller, errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
 	}
 	if !all {
 		s.cfg.Warnings = nil // they are about the service as a whole
 	}
+	s.service = m.service.Scoped(caller.Users, caller.Token)
 	return caller, nil
 }
 

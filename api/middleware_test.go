@@ -21,6 +21,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // lines collects a log.
@@ -41,17 +42,22 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// serveConfig serves a fake with a Config of the test's own.
-func serveConfig(t *testing.T, service *fakeService, cfg Config) *httptest.Server {
-	t.Helper()
-	cfg.Authenticator, cfg.MaxRequest, cfg.MaxOutput = anyone, testMaxRequest, testMaxOutput
-	server := httptest.NewServer(New(service, cfg))
-	t.Cleanup(server.Close)
+// serveConfig serves a lab with a Config that change has changed.
+func (l *lab) serveConfig(change func(*Config)) *httptest.Server {
+	cfg := l.config()
+	change(&cfg)
+	server := httptest.NewServer(New(l.Service, cfg))
+	l.T.Cleanup(server.Close)
 	return server
 }
 
+// logTo has a server log, from a level on.
+func logTo(log *lines, from zerolog.Level) func(*Config) {
+	return func(cfg *Config) { cfg.Log = zerolog.New(log).Level(from) }
+}
+
 func TestRequestIDs(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	for _, tt := range []struct {
 		name, given string
 		kept        bool
@@ -73,7 +79,7 @@ func TestRequestIDs(t *testing.T) {
 			t.Errorf("%s: %q became %q", tt.name, tt.given, failure.RequestID)
 		}
 	}
-	response, err := http.Get(serveFake(t, &fakeService{health: func(context.Context) sandbox.Health { return sandbox.Health{} }}).URL + "/v1/health")
+	response, err := http.Get(server.URL + "/v1/health")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,21 +103,19 @@ func TestErrorsAtTheEndOfStreams(t *testing.T) {
 			return lastMessage(t, s, `{"command":"x","detachOnDisconnect":true}`)
 		},
 		"followed log": func(t *testing.T, s *httptest.Server) (string, string) {
-			return lastOf(t, exchange{route: "GET /v1/sandboxes/a/processes/p/log?follow=true"}.request(t, s.URL))
+			return lastOf(t, exchange{route: "GET /log"}.request(t, s.URL))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			service := detaching(t, func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-				e.Started()
-				return sandbox.Result{}, broken
-			})
-			service.exec = func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-				r.Started()
-				return sandbox.Result{}, broken
-			}
-			service.fakeProcesses = logs(broken, has(web())).fakeProcesses
+			l := newLab(t, prints(dockerexec.Result{}, broken))
 			var log lines
-			handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
+			cfg := l.config()
+			logTo(&log, zerolog.InfoLevel)(&cfg)
+			handler := New(l.Service, cfg)
+			if name == "followed log" {
+				p := l.Start(sandbox.ProcessRequest{Command: "x"})
+				handler = relays(l.Service, cfg, p.ID, func(context.Context, func(sandbox.LogPart) error) error { return broken })
+			}
 			over := make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				defer close(over)
@@ -194,8 +198,10 @@ func (f *full) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 // the same.
 func TestAnAnswerThatIsCutBreaks(t *testing.T) {
 	seen := make(chan Call, 1)
-	service := &fakeService{health: func(context.Context) sandbox.Health { return sandbox.Health{} }}
-	handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen <- c }})
+	l := newLab(t, nil)
+	cfg := l.config()
+	cfg.Observed = func(c Call) { seen <- c }
+	handler := New(l.Service, cfg)
 	for name, tt := range map[string]struct {
 		path  string
 		room  int
@@ -225,11 +231,13 @@ func TestAnAnswerThatIsCutBreaks(t *testing.T) {
 // TestAccessLog looks for everything that a call carried, at every level.
 func TestAccessLog(t *testing.T) {
 	var log lines
-	service := &fakeService{exec: func(ctx context.Context, _ string, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		zerolog.Ctx(ctx).Info().Msg("inside")
-		return ended(0), out(dockerexec.Stdout, []byte("TOPSECRET-output"))
-	}}
-	server := serveConfig(t, service, Config{LogCalls: func() bool { return true }, Log: zerolog.New(&log).Level(zerolog.TraceLevel)})
+		return dockerexec.Result{}, out(dockerexec.Stdout, []byte("TOPSECRET-output"))
+	})).serveConfig(func(cfg *Config) {
+		logTo(&log, zerolog.TraceLevel)(cfg)
+		cfg.LogCalls = func() bool { return true }
+	})
 	const body = `{"command":"echo TOPSECRET-command","env":{"A":"TOPSECRET-env"},"secrets":{"B":"TOPSECRET-secret"},"stdin":"TOPSECRET-stdin"}`
 	for _, x := range []exchange{
 		{route: "POST /v1/sandboxes/agent-7/exec?TOPSECRET=query", body: body},
@@ -288,8 +296,7 @@ func TestAccessLog(t *testing.T) {
 
 func TestAccessLogIsForDebuggingUnlessAskedFor(t *testing.T) {
 	var log lines
-	server := serveConfig(t, &fakeService{list: func() []sandbox.Sandbox { return nil }, containers: func() []dockerexec.Container { return nil }},
-		Config{Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
+	server := newLab(t, nil).serveConfig(logTo(&log, zerolog.InfoLevel))
 	response, err := http.Get(server.URL + "/v1/sandboxes")
 	if err != nil {
 		t.Fatal(err)
@@ -303,9 +310,8 @@ func TestAccessLogIsForDebuggingUnlessAskedFor(t *testing.T) {
 
 func TestFaultsOfTheServiceAreLogged(t *testing.T) {
 	var log lines
-	server := serveConfig(t, &fakeService{get: func(string) (sandbox.Sandbox, error) { return sandbox.Sandbox{}, errors.New("disk broken") }},
-		Config{Log: zerolog.New(&log).Level(zerolog.InfoLevel)})
-	response, err := http.Get(server.URL + "/v1/sandboxes/a")
+	server := newLab(t, prints(dockerexec.Result{}, errors.New("disk broken"))).serveConfig(logTo(&log, zerolog.InfoLevel))
+	response, err := http.Post(server.URL+"/v1/sandboxes/a/exec", "application/json", strings.NewReader(`{"command":"x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,20 +324,14 @@ func TestFaultsOfTheServiceAreLogged(t *testing.T) {
 
 // TestSlowBodies sends less than was promised, and no more.
 func TestSlowBodies(t *testing.T) {
-	server := serveConfig(t, &fakeService{
-		list: func() []sandbox.Sandbox { return nil },
-		fakeFiles: fakeFiles{upload: func(r sandbox.UploadRequest) (sandbox.Written, error) {
-			_, err := io.Copy(io.Discard, r.Body)
-			return sandbox.Written{}, err
-		}},
-	}, Config{BodyDelay: 20 * time.Millisecond, Log: zerolog.Nop()})
+	server := newLab(t, nil).serveConfig(func(cfg *Config) { cfg.BodyDelay = 20 * time.Millisecond })
 	for _, tt := range []struct {
 		request, kind string
 		status        int
 		message       string
 	}{
 		{"POST /v1/sandboxes/a/exec", "application/json", 400, "the body was cut short: it came too slowly"},
-		{"PUT /v1/sandboxes/a/files?path=x", "application/octet-stream", 400, "the body was cut short: it came too slowly"},
+		{"PUT /v1/sandboxes/a/files?path=~/x", "application/octet-stream", 400, "the body was cut short: it came too slowly"},
 		{"GET /v1/sandboxes", "application/json", 200, ""}, // which does not read it
 		{"GET /v1/nothing", "application/json", 404, ""},
 	} {
@@ -413,12 +413,12 @@ func (w wrapped) Accept() (net.Conn, error) {
 func TestTheBodysDeadlineEndsWithTheBody(t *testing.T) {
 	var conn *deadlines
 	seen := make(chan time.Time, 1)
-	server := httptest.NewUnstartedServer(serveHandler(&fakeService{exec: func(context.Context, string, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
+	server := httptest.NewUnstartedServer(newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		seen <- conn.last
-		return ended(0), nil
-	}}))
+		return dockerexec.Result{}, nil
+	})).handler())
 	server.Listener = wrapped{server.Listener, func(c net.Conn) net.Conn { conn = &deadlines{Conn: c}; return conn }}
 	server.Start()
 	defer server.Close()
@@ -439,11 +439,11 @@ func TestTheBodysDeadlineEndsWithTheBody(t *testing.T) {
 
 // TestDownloadsReachTheConnection shows that nothing between a file and its connection copies by itself.
 func TestDownloadsReachTheConnection(t *testing.T) {
-	file, content := randomFile(t, 1<<20)
+	_, content := randomFile(t, 1<<20)
+	l := newLab(t, nil)
+	l.File("f", string(content))
 	var conn *counting
-	server := httptest.NewUnstartedServer(serveHandler(&fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) {
-		return sandbox.Download{ReadSeekCloser: file, Name: "f", Size: int64(len(content))}, nil
-	}}}))
+	server := httptest.NewUnstartedServer(l.handler())
 	server.Listener = wrapped{server.Listener, func(c net.Conn) net.Conn { conn = &counting{Conn: c}; return conn }}
 	server.Start()
 	defer server.Close()
@@ -464,7 +464,7 @@ func TestDownloadsReachTheConnection(t *testing.T) {
 }
 
 func TestTheContractIsServed(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	response, err := http.Get(server.URL + "/v1/openapi.json")
 	if err != nil {
 		t.Fatal(err)
@@ -497,7 +497,7 @@ func TestTheContractIsServed(t *testing.T) {
 }
 
 func TestAllowedMethodsAreListed(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	for route, want := range map[string]string{
 		"DELETE /v1/health":                   "GET, HEAD",
 		"PATCH /v1/sandboxes/a":               "GET, HEAD, PUT, DELETE",

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,26 +9,19 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Each request is told of once, by its route and never by its path, with the kind of error that its caller got.
 func TestCallsAreObserved(t *testing.T) {
-	service := &fakeService{
-		health: func(context.Context) sandbox.Health { return sandbox.Health{} },
-		get:    func(string) (sandbox.Sandbox, error) { return sandbox.Sandbox{}, classed(cerrdefs.ErrNotFound) },
-		exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			r.Started()
-			return sandbox.Result{}, classed(cerrdefs.ErrUnavailable)
-		},
-	}
+	l := newLab(t, prints(dockerexec.Result{}, classed(cerrdefs.ErrUnavailable)))
 	var seen []Call
-	handler := New(service, Config{Authenticator: anyone, MaxRequest: testMaxRequest, Log: zerolog.Nop(), Observed: func(c Call) { seen = append(seen, c) }})
-	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/alice-7/exec"} {
+	cfg := l.config()
+	cfg.Observed = func(c Call) { seen = append(seen, c) }
+	handler := New(l.Service, cfg)
+	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/agent-7/exec"} {
 		method, path, _ := strings.Cut(path, " ")
 		request := httptest.NewRequest(method, path, strings.NewReader(`{"command":"true"}`))
 		request.Header.Set("Content-Type", "application/json")

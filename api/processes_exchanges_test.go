@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -12,9 +11,11 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -47,177 +48,193 @@ func killed() process.Record {
 	return r
 }
 
-// keeper is a service whose calls on processes all end with err.
-func keeper(err error) fakeService {
-	return fakeService{fakeProcesses: fakeProcesses{
-		start: func(sandbox.ProcessRequest) (process.Record, []string, error) {
-			return web(), []string{"name was cut"}, err
-		},
-		processes: func() ([]process.Record, error) { return []process.Record{web(), crashed(), killed()}, err },
-		process:   func(string) (process.Record, error) { return crashed(), err },
-		stop:      func(context.Context, string, syscall.Signal) (process.Record, error) { return killed(), err },
-		stopAll:   func() ([]process.Record, error) { return []process.Record{killed()}, err },
-		removes:   func(string) error { return err },
-		readLog: func(sandbox.LogQuery) (sandbox.LogPart, error) {
-			return sandbox.LogPart{Data: []byte("a\n\xff"), Truncated: true, Notice: "cut"}, err
-		},
-	}}
+// withProcesses is a lab with a process that runs, one that waits for its next start, and one that was killed.
+func withProcesses(t *testing.T) (l *lab, running process.Record) {
+	t.Helper()
+	l = newLab(t, nil)
+	running = l.Start(sandbox.ProcessRequest{Name: "web", Command: "serve", Env: map[string]string{"A": "hidden"}, KeepAlive: true})
+	l.Print(running, "a\n\xff")
+	l.End(l.Start(sandbox.ProcessRequest{Argv: []string{"serve", "caf\xe9"}, KeepAlive: true}), process.Exit{Code: 1, At: time.Now()})
+	l.End(l.Start(sandbox.ProcessRequest{Command: "serve"}), process.Exit{Signal: syscall.SIGKILL, OOM: true, Lost: 1 << 53, At: time.Now()})
+	return l, running
 }
 
-// logs is a service with a log that is followed.
-func logs(ends error, record func(string) (process.Record, error), parts ...sandbox.LogPart) fakeService {
-	return fakeService{fakeProcesses: fakeProcesses{
-		process: record,
-		followLog: func(_ context.Context, _ sandbox.LogQuery, each func(sandbox.LogPart) error) error {
-			for _, part := range parts {
-				if err := each(part); err != nil {
-					return err
-				}
-			}
-			return ends
-		},
-	}}
-}
-
-// has makes a fake's process.
-func has(r process.Record) func(string) (process.Record, error) {
-	return func(string) (process.Record, error) { return r, nil }
-}
-
-func processExchanges() []exchange {
-	const all = "/v1/sandboxes/agent-7/processes"
-	const one = all + "/p-k3v7q2m5x4ta"
-	const start, log = "POST " + all, "GET " + one + "/log"
+func processExchanges(t *testing.T) []exchange {
+	const all, none = "/v1/sandboxes/agent-7/processes", "/v1/sandboxes/agent-7/processes/p-aaaaaaaaaaaa"
+	const start, list, stopAll = "POST " + all, "GET " + all, "POST " + all + "/stop-all"
 	const body = `{"name":"web","command":"serve","permissions":["@workspace","@network"],"allowedDomains":["example.org"],"packageManagers":["node"],
 		"home":"/home/project","cwd":"site","env":{"A":"1"},"secrets":{"B":""},"login":true,"keepAlive":true}`
-	missing, invalid, stopping := classed(cerrdefs.ErrNotFound), classed(cerrdefs.ErrInvalidArgument), classed(cerrdefs.ErrUnavailable)
-	broken := errors.New("no engine")
-	list := []exchange{
-		{name: "starts", route: start, body: body, service: keeper(nil), status: 201},
-		{name: "starts a program", route: start, body: `{"argv":["serve",""]}`, service: keeper(nil), status: 201},
-		{name: "empty command", route: start, body: `{"command":""}`, service: keeper(invalid), status: 400, breaks: true},
-		{name: "both forms", route: start, body: `{"command":"ls","argv":["ls"]}`, service: keeper(invalid), status: 400, breaks: true},
+	l, running := withProcesses(t)
+	toRemove, ended := l.Start(sandbox.ProcessRequest{Command: "x"}), l.Start(sandbox.ProcessRequest{Command: "x"})
+	l.Print(ended, "a\n\xff")
+	l.End(ended, process.Exit{Signal: syscall.SIGKILL})
+	one, log := all+"/"+running.ID, "GET "+all+"/"+running.ID+"/log"
+	bounded := newLab(t, nil, bounded(quota.Bounds{Processes: 1}))
+	bounded.Start(sandbox.ProcessRequest{Command: "x"})
+	exchanges := []exchange{
+		{name: "starts", route: start, body: body, lab: l, status: 201},
+		{name: "starts one with a long name", route: start, body: `{"argv":["serve",""],"name":"` + strings.Repeat("x", 81) + `"}`, lab: l, status: 201},
+		{name: "empty command", route: start, body: `{"command":""}`, lab: l, status: 400, breaks: true},
+		{name: "both forms", route: start, body: `{"command":"ls","argv":["ls"]}`, lab: l, status: 400, breaks: true},
 		{name: "timeout", route: start, body: `{"command":"ls","timeoutMs":1}`, status: 400, breaks: true},
-		{name: "unknown tag", route: start, body: `{"command":"ls","permissions":["@root"]}`, service: keeper(invalid), status: 400, breaks: true},
-		{name: "outside", route: start, body: body, service: keeper(classed(cerrdefs.ErrPermissionDenied)), status: 403},
+		{name: "unknown tag", route: start, body: `{"command":"ls","permissions":["@root"]}`, lab: l, status: 400, breaks: true},
+		{name: "outside", route: start, body: `{"command":"ls","cwd":"/etc"}`, lab: l, status: 403},
 		{name: "too large", route: start, body: `{"command":"` + strings.Repeat("a", testMaxRequest) + `"}`, status: 413},
-		{name: "too many", route: start, body: body, service: keeper(classed(cerrdefs.ErrResourceExhausted)), status: 429},
+		{name: "too many", route: start, body: `{"command":"ls"}`, lab: bounded, status: 429},
+		{name: "in no sandbox", route: strings.Replace(start, "agent-7", "none", 1), body: `{"command":"ls"}`, lab: l, status: 404},
 
-		{name: "lists", route: "GET " + all, service: keeper(nil), status: 200},
-		{name: "finds", route: "GET " + one, service: keeper(nil), status: 200},
-		{name: "removes", route: "DELETE " + one, service: keeper(nil), status: 204},
-		{name: "stops", route: "POST " + one + "/stop", service: keeper(nil), status: 200},
-		{name: "interrupts", route: "POST " + one + "/stop", body: `{"signal":"INT"}`, service: keeper(nil), status: 200},
+		{name: "lists", route: list, lab: l, status: 200},
+		{name: "lists those of nobody", route: strings.Replace(list, "agent-7", "none", 1), lab: l, status: 404},
+		{name: "finds", route: "GET " + one, lab: l, status: 200},
+		{name: "removes", route: "DELETE " + all + "/" + toRemove.ID, lab: l, status: 204},
 		{name: "unknown signal", route: "POST " + one + "/stop", body: `{"signal":"SEGV"}`, status: 400, breaks: true},
-		{name: "stops all", route: "POST " + all + "/stop-all", service: keeper(nil), status: 200},
-		{name: "stops all with an empty object", route: "POST " + all + "/stop-all", body: `{}`, service: keeper(nil), status: 200},
-		{name: "stops all with a signal", route: "POST " + all + "/stop-all", body: `{"signal":"KILL"}`, status: 400, breaks: true},
 
-		{name: "reads", route: log, service: keeper(nil), status: 200},
-		{name: "reads a part", route: log + "?lines=10000&bytes=1&follow=false", service: keeper(nil), status: 200},
+		{name: "reads", route: log, lab: l, status: 200},
+		{name: "reads a part", route: log + "?lines=10000&bytes=1&follow=false", lab: l, status: 200},
 		{name: "no lines", route: log + "?lines=0", status: 400, breaks: true},
 		{name: "too many bytes", route: log + "?bytes=1048577", status: 400, breaks: true},
 		{name: "bad follow", route: log + "?follow=yes", status: 400, breaks: true},
-		{name: "follows to the end", route: log + "?follow=true", accept: ndjson, status: 200,
-			service: logs(nil, has(killed()), sandbox.LogPart{Data: []byte("a\n\xff")}, sandbox.LogPart{Notice: "cut"})},
-		{name: "follows to a fault", route: log + "?follow=true", accept: ndjson, service: logs(broken, has(web())), status: 200},
-		{name: "follows what is not there", route: log + "?follow=true", accept: ndjson, service: keeper(missing), status: 404},
+		{name: "follows to the end", route: "GET " + all + "/" + ended.ID + "/log?follow=true", accept: ndjson, status: 200, lab: l},
+		{name: "follows what is not there", route: "GET " + none + "/log?follow=true", accept: ndjson, lab: l, status: 404},
+
+		{name: "stops", route: "POST " + one + "/stop", lab: l, status: 200},
+		{name: "interrupts", route: "POST " + one + "/stop", body: `{"signal":"INT"}`, lab: l, status: 200},
+		{name: "stops all with a signal", route: stopAll, body: `{"signal":"KILL"}`, status: 400, breaks: true},
+		{name: "stops all", route: stopAll, lab: l, status: 200},
+		{name: "stops all with an empty object", route: stopAll, body: `{}`, lab: l, status: 200},
+		{name: "stops all of nobody", route: strings.Replace(stopAll, "agent-7", "none", 1), lab: l, status: 404},
 	}
-	// The faults that several share. A user sees no difference between what is not there and what is another's.
-	for route, faults := range map[string]map[int]error{
-		start:                       {404: missing, 502: broken, 503: stopping},
-		"GET " + all:                {404: missing},
-		"GET " + one:                {404: missing},
-		"DELETE " + one:             {404: missing, 502: broken, 503: stopping},
-		"POST " + one + "/stop":     {404: missing, 502: broken, 503: stopping},
-		"POST " + all + "/stop-all": {404: missing, 502: broken, 503: stopping},
-		log:                         {404: missing, 502: broken, 503: stopping},
-	} {
-		x := exchange{name: "bad id", route: strings.Replace(route, "agent-7", "A..B", 1), service: keeper(invalid), status: 400, breaks: true}
+	// A user sees no difference between what is not there and what is another's.
+	for _, route := range []string{start, list, stopAll, "GET " + none, "DELETE " + none, "POST " + none + "/stop", "GET " + none + "/log"} {
+		x := exchange{name: "bad id", route: strings.Replace(route, "agent-7", "A..B", 1), lab: l, status: 400, breaks: true}
 		if route == start {
 			x.body = body
 		}
-		list = append(list, x)
-		for status, err := range faults {
-			x.name, x.route, x.service, x.status, x.breaks = http.StatusText(status), route, keeper(err), status, false
+		exchanges = append(exchanges, x)
+		if strings.Contains(route, none) {
+			x.name, x.route, x.status, x.breaks = "not there", route, http.StatusNotFound, false
+			exchanges = append(exchanges, x)
+		}
+	}
+	return append(exchanges, brokenProcessExchanges(t, body)...)
+}
+
+// brokenProcessExchanges are those with a Docker that is away, and a service that stops.
+func brokenProcessExchanges(t *testing.T, body string) (list []exchange) {
+	const all = "/v1/sandboxes/agent-7/processes"
+	for status, fault := range map[int]error{502: errors.New("no engine"), 503: classed(cerrdefs.ErrUnavailable)} {
+		l := newLab(t, nil)
+		one := all + "/" + l.Start(sandbox.ProcessRequest{Command: "x"}).ID
+		l.Runner.Fault = fault
+		t.Cleanup(func() { l.Runner.Fault = nil })
+		start := exchange{route: "POST " + all, body: body}
+		log := exchange{route: "GET " + one + "/log", fault: fault}
+		for _, x := range []exchange{start, log, {route: "DELETE " + one}, {route: "POST " + one + "/stop"}, {route: "POST " + all + "/stop-all"}} {
+			x.name, x.lab, x.status = http.StatusText(status), l, status
 			list = append(list, x)
 		}
 	}
 	return list
 }
 
-// What a caller asks for reaches the service, and the record comes back as its users know it.
-func TestProcessesAsJSON(t *testing.T) {
-	asked := make(chan sandbox.ProcessRequest, 1)
-	service := keeper(nil)
-	service.start = func(r sandbox.ProcessRequest) (process.Record, []string, error) {
-		asked <- r
-		return web(), nil, nil
+// What a caller asks for is started, and its record is known as the caller asked.
+func TestProcessesAsTheyWereAskedFor(t *testing.T) {
+	l := newLab(t, nil)
+	const body = `{"name":"web","command":"serve","login":true,"permissions":["@network"],"allowedDomains":["a.org"],"packageManagers":["go"],` +
+		`"home":"/tmp/x","cwd":"site","env":{"A":"1"},"secrets":{"B":"2"},"keepAlive":true,"denyWrite":["/home/a"],"ready":{"port":80},"expose":[{"port":80}]}`
+	var started types.StartedProcess
+	if err := json.Unmarshal([]byte(l.answered(exchange{route: "POST /v1/sandboxes/a/processes", body: body})), &started); err != nil {
+		t.Fatal(err)
 	}
-	const body = `{"name":"web","command":"serve","argv":["a"],"login":true,"permissions":["@network"],"allowedDomains":["a.org"],"packageManagers":["go"],` +
-		`"home":"/home","cwd":"site","env":{"A":"1"},"secrets":{"B":"2"},"keepAlive":true}`
+	r, err := l.Process("a", started.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ready == nil || r.Ready.Port != 80 || len(r.Expose) != 1 || r.Expose[0].Port != 80 || l.Runner.Secrets["B"] != "2" || !r.HasSecrets {
+		t.Errorf("%+v %v", r, l.Runner.Secrets)
+	}
+	want := process.Intent{
+		UserID: "alice", SandboxID: "a", Name: "web", Command: "serve", Login: true, Cwd: "/home/site", Home: "/tmp/x", Env: map[string]string{"A": "1"},
+		Grants: []string{"@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"go"}, Restrictions: process.Restrictions{DenyWrite: []string{"/home/a"}},
+		KeepAlive: true,
+	}
+	if diff := cmp.Diff(want, r.Intent, cmpopts.IgnoreFields(process.Intent{}, "Ready", "Expose", "Egress")); diff != "" {
+		t.Errorf("want (-), recorded (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(processAnswer(r), started.Process, cmpopts.IgnoreFields(types.Readiness{}, "Since")); diff != "" || started.Notices == nil {
+		t.Errorf("recorded (-), answered (+):\n%s", diff)
+	}
+	var second types.StartedProcess
+	long := `{"argv":["serve","x"],"name":"` + strings.Repeat("x", 81) + `"}`
+	if err := json.Unmarshal([]byte(l.answered(exchange{route: "POST /v1/sandboxes/a/processes", body: long})), &second); err != nil {
+		t.Fatal(err)
+	}
+	if !cmp.Equal(second.Argv, []string{"serve", "x"}) || len(second.Notices) != 1 || len(second.Name) != 80 {
+		t.Errorf("%+v", second)
+	}
+	var list types.ProcessList
+	if err := json.Unmarshal([]byte(l.answered(exchange{route: "GET /v1/sandboxes/a/processes"})), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Processes) != 2 || list.Processes[0].ID != started.ID || list.Processes[1].ID != second.ID {
+		t.Errorf("listed %+v", list)
+	}
+	stopped := l.answered(exchange{route: "POST /v1/sandboxes/a/processes/" + started.ID + "/stop"})
+	if !strings.Contains(stopped, `"status":"stopped"`) || !strings.Contains(stopped, `"exitCode":null,"signal":"SIGTERM"`) || !strings.Contains(stopped, `"pid":null`) {
+		t.Errorf("stopped %s", stopped)
+	}
+}
+
+// A record comes as its users know it.
+func TestProcessesAsJSON(t *testing.T) {
 	const running = `{"id":"p-k3v7q2m5x4ta","userId":"alice","sandboxId":"agent-7","name":"web","command":"serve","cwd":"/home/site","home":"/tmp",` +
 		`"permissions":["@workspace"],"allowedDomains":[],"packageManagers":[],"pid":4711,"keepAlive":true,"desiredState":"running","status":"running",` +
 		`"restartCount":0,"backoffMs":0,"createdAt":"2026-01-02T14:04:05.000000006Z","updatedAt":"2026-01-02T14:04:06.000000006Z",` +
 		`"lastStartedAt":"2026-01-02T14:04:06.000000006Z","exitCode":null,"signal":null,"oomKilled":false,"lostBytes":0,` +
 		`"logPath":"/data/users/alice/processes/p-k3v7q2m5x4ta/process.log"`
-	if got := answered(t, &service, exchange{route: "POST /v1/sandboxes/a/processes", body: body}); got != running+`,"notices":[]}` {
-		t.Errorf("started %s", got)
-	}
-	want := sandbox.ProcessRequest{
-		Name: "web", Command: "serve", Argv: []string{"a"}, Login: true, Cwd: "site",
-		Confinement: sandbox.Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"go"}, Home: "/home"},
-		Env:         map[string]string{"A": "1"}, Secrets: map[string]string{"B": "2"}, KeepAlive: true,
-	}
-	if diff := cmp.Diff(want, <-asked); diff != "" {
-		t.Errorf("want (-), asked (+):\n%s", diff)
-	}
 	const waiting = `{"id":"p-k3v7q2m5x4ta","userId":"alice","sandboxId":"agent-7","name":"web","argv":["serve","caf` + "\uFFFD" + `"],"cwd":"/home/site","home":"/tmp",` +
 		`"permissions":["@network"],"allowedDomains":["example.org"],"packageManagers":[],"pid":null,"keepAlive":true,"desiredState":"running","status":"exited",` +
 		`"restartCount":3,"backoffMs":8000,"nextRestartAt":"2026-01-02T14:04:15.000000006Z","createdAt":"2026-01-02T14:04:05.000000006Z",` +
 		`"updatedAt":"2026-01-02T14:04:06.000000006Z","lastStartedAt":"2026-01-02T14:04:06.000000006Z","lastExitedAt":"2026-01-02T14:04:07.000000006Z",` +
 		`"exitCode":1,"signal":null,"oomKilled":false,"lostBytes":0,"logPath":"/data/users/alice/processes/p-k3v7q2m5x4ta/process.log"}`
-	if got := answered(t, &service, exchange{route: "GET /v1/sandboxes/a/processes/p"}); got != waiting {
-		t.Errorf("found %s", got)
+	started := types.StartedProcess{Process: processAnswer(web()), Notices: orEmpty(nil)}
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{started, running + `,"notices":[]}`},
+		{processAnswer(crashed()), waiting},
+		{processList([]process.Record{web(), crashed()}), `{"processes":[` + running + `},` + waiting + `]}`},
+		{processList(nil), `{"processes":[]}`},
+	} {
+		if got := jsonText(t, tt.value); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
 	}
-	list := answered(t, &service, exchange{route: "GET /v1/sandboxes/a/processes"})
-	if !strings.HasPrefix(list, `{"processes":[`+running+`},`+waiting+`,{`) {
-		t.Errorf("listed %s", list)
-	}
-	var stopped types.Process
-	if err := json.Unmarshal([]byte(answered(t, &service, exchange{route: "POST /v1/sandboxes/a/processes/p/stop"})), &stopped); err != nil {
-		t.Fatal(err)
-	}
+	stopped := processAnswer(killed())
 	if stopped.ExitCode != nil || *stopped.Signal != "SIGKILL" || !stopped.OOMKilled || stopped.Reason == "" || stopped.LostBytes != 1<<53 {
 		t.Errorf("stopped %+v", stopped)
 	}
-	service.processes = func() ([]process.Record, error) { return nil, nil }
-	if got := answered(t, &service, exchange{route: "GET /v1/sandboxes/a/processes"}); got != `{"processes":[]}` {
-		t.Errorf("listed none as %s", got)
-	}
 }
 
-// A signal reaches the service with the id of its process.
+// A signal reaches the process.
 func TestSignalsOfStop(t *testing.T) {
-	stopped := make(chan string, 1)
-	service := &fakeService{fakeProcesses: fakeProcesses{stop: func(_ context.Context, id string, signal syscall.Signal) (process.Record, error) {
-		stopped <- id + " " + signal.String()
-		return killed(), nil
-	}}}
+	l := newLab(t, nil)
 	for body, want := range map[string]string{
 		"": "terminated", `{}`: "terminated", `{"signal":""}`: "terminated", `{"signal":"TERM"}`: "terminated",
 		`{"signal":"INT"}`: "interrupt", `{"signal":"HUP"}`: "hangup", `{"signal":"KILL"}`: "killed",
 	} {
-		answered(t, service, exchange{route: "POST /v1/sandboxes/a/processes/p-1/stop", body: body})
-		if got := <-stopped; got != "p-1 "+want {
+		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		l.answered(exchange{route: "POST /v1/sandboxes/a/processes/" + p.ID + "/stop", body: body})
+		if got := l.Runner.Signals[len(l.Runner.Signals)-1]; got != want+" "+p.ID {
 			t.Errorf("%s: %s, want %s", body, got, want)
 		}
 	}
 }
 
-// TestBadRequestsForProcesses sends what has to be refused before the service is asked.
+// TestBadRequestsForProcesses sends what has to be refused.
 func TestBadRequestsForProcesses(t *testing.T) {
-	server := serveFake(t, &fakeService{})
+	server := newLab(t, nil).serve()
 	const start, stop, stopAll, log = "POST /v1/sandboxes/a/processes", "POST /v1/sandboxes/a/processes/p/stop", "POST /v1/sandboxes/a/processes/stop-all", "GET /v1/sandboxes/a/processes/p/log"
 	for _, tt := range []struct{ route, body, message string }{
 		{start, "", "the body is empty"},

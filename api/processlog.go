@@ -25,10 +25,14 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer := types.ProcessLog{Truncated: part.Truncated, Notice: part.Notice}
-	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
-	s.answer(w, http.StatusOK, answer)
+	s.answer(w, http.StatusOK, logAnswer(part))
 	return nil
+}
+
+func logAnswer(part sandbox.LogPart) (answer types.ProcessLog) {
+	answer.Truncated, answer.Notice = part.Truncated, part.Notice
+	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
+	return answer
 }
 
 // wholeBegin is a part's data. Where it was cut in the middle of a character, that rest of a character
@@ -75,12 +79,23 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 	if _, err := s.service.Process(id, processID); err != nil {
 		return err
 	}
+	return s.relayLog(w, req,
+		func(ctx context.Context, each func(sandbox.LogPart) error) error {
+			return s.service.FollowProcessLog(ctx, id, processID, q, each)
+		},
+		func(ctx context.Context, ended error) ([]any, error) { return s.lastOfLog(ctx, id, processID, ended) })
+}
+
+// relayLog sends what follow gives, as it comes, and then what last makes of follow's end.
+func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
+	follow func(ctx context.Context, each func(sandbox.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
+) error {
 	ctx, stream := s.openStream(w, req)
 	defer stream.close()
 	var text logText
 	events, over := make(chan []any), make(chan error, 1)
 	go func() {
-		over <- s.service.FollowProcessLog(ctx, id, processID, q, func(part sandbox.LogPart) error {
+		over <- follow(ctx, func(part sandbox.LogPart) error {
 			select {
 			case events <- text.events(part):
 				return nil
@@ -102,8 +117,8 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 		case <-quiet.C:
 			err = stream.keepAlive()
 		case ended := <-over:
-			last, err := s.lastOfLog(ctx, id, processID, ended)
-			_ = stream.send(append(text.flush(), last...)...)
+			lines, err := last(ctx, ended)
+			_ = stream.send(append(text.flush(), lines...)...)
 			return err
 		}
 	}

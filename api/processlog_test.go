@@ -1,10 +1,15 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,25 +25,50 @@ import (
 
 func TestLogsAsJSON(t *testing.T) {
 	for _, tt := range []struct {
-		query string
-		part  sandbox.LogPart
-		asks  sandbox.LogQuery
-		want  string
+		part sandbox.LogPart
+		want string
 	}{
-		{"", sandbox.LogPart{}, sandbox.LogQuery{}, `{"data":"","truncated":false}`},
-		{"?lines=7&bytes=9", sandbox.LogPart{Data: []byte("é\r\n"), Notice: "a\xff"}, sandbox.LogQuery{Lines: 7, Bytes: 9}, `{"data":"é\r\n","truncated":false,"notice":"a` + "\uFFFD" + `"}`},
-		{"?lines=10000", sandbox.LogPart{Data: []byte("\xff\x00")}, sandbox.LogQuery{Lines: 10000}, `{"data":"/wA=","encoding":"base64","truncated":false}`},
-		{"?bytes=1048576", sandbox.LogPart{Data: []byte("\x82\xac 1 €"), Truncated: true}, sandbox.LogQuery{Bytes: 1 << 20}, `{"data":" 1 €","truncated":true}`},
-		{"?follow=false", sandbox.LogPart{Data: []byte("\x82\xacx\xff"), Truncated: true}, sandbox.LogQuery{}, `{"data":"gqx4/w==","encoding":"base64","truncated":true}`},
+		{sandbox.LogPart{}, `{"data":"","truncated":false}`},
+		{sandbox.LogPart{Data: []byte("é\r\n"), Notice: "a\xff"}, `{"data":"é\r\n","truncated":false,"notice":"a` + "\uFFFD" + `"}`},
+		{sandbox.LogPart{Data: []byte("\xff\x00")}, `{"data":"/wA=","encoding":"base64","truncated":false}`},
+		{sandbox.LogPart{Data: []byte("\x82\xac 1 €"), Truncated: true}, `{"data":" 1 €","truncated":true}`},
+		{sandbox.LogPart{Data: []byte("\x82\xacx\xff"), Truncated: true}, `{"data":"gqx4/w==","encoding":"base64","truncated":true}`},
 	} {
-		service := &fakeService{fakeProcesses: fakeProcesses{readLog: func(q sandbox.LogQuery) (sandbox.LogPart, error) {
-			if q != tt.asks {
-				t.Errorf("%q asks for %+v", tt.query, q)
-			}
-			return tt.part, nil
-		}}}
-		if got := answered(t, service, exchange{route: "GET /v1/sandboxes/a/processes/p/log" + tt.query}); got != tt.want {
-			t.Errorf("%q: %s, want %s", tt.query, got, tt.want)
+		if got := jsonText(t, logAnswer(tt.part)); got != tt.want {
+			t.Errorf("%+v: %s, want %s", tt.part, got, tt.want)
+		}
+	}
+}
+
+// jsonText is a value as it is answered.
+func jsonText(t *testing.T, value any) string {
+	t.Helper()
+	out := httptest.NewRecorder()
+	(&server{}).answer(out, http.StatusOK, value)
+	return strings.TrimSpace(out.Body.String())
+}
+
+func TestHowMuchOfALogIsMeant(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.Start(sandbox.ProcessRequest{Command: "seq 200"})
+	for n := range 200 {
+		l.Print(p, fmt.Sprintf("%d €\n", n+1))
+	}
+	for query, want := range map[string]struct {
+		begins    string
+		lines     int
+		truncated bool
+	}{
+		"": {"101 €", 100, false}, "?lines=7": {"194 €", 7, false}, "?lines=10000&follow=false": {"1 €", 200, false},
+		"?bytes=1048576": {"101 €", 100, false}, "?lines=7&bytes=12": {"€\n200 €", 2, true}, "?bytes=10": {"\n200 €", 2, true},
+	} {
+		var got types.ProcessLog
+		text := l.answered(exchange{route: "GET /v1/sandboxes/a/processes/" + p.ID + "/log" + query})
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(got.Data, want.begins) || strings.Count(got.Data, "\n") != want.lines || got.Truncated != want.truncated || got.Encoding != "" {
+			t.Errorf("%q: %+v", query, got)
 		}
 	}
 }
@@ -56,37 +86,103 @@ func TestWholeBegins(t *testing.T) {
 	}
 }
 
+// TestLinesOfAFollowedLog follows to each of the ends that a process has.
 func TestLinesOfAFollowedLog(t *testing.T) {
-	code := 3
-	exited := killed()
-	exited.Signal, exited.ExitCode, exited.Status = "", &code, process.Exited
-	part := func(data string) sandbox.LogPart { return sandbox.LogPart{Data: []byte(data)} }
-	gone := 0
-	for _, tt := range []struct {
-		name    string
-		service fakeService
-		want    string
+	for name, tt := range map[string]struct {
+		prints string
+		end    func(*lab, process.Record)
+		want   string
 	}{
-		{"exits", logs(nil, has(exited), part("a\n"), part("b\n")), `{"data":"a\n"} {"data":"b\n"} {"end":true,"status":"exited","exitCode":3,"signal":null}`},
-		{"is killed", logs(nil, has(killed())), `{"end":true,"status":"stopped","exitCode":null,"signal":"SIGKILL"}`},
-		{"is removed", logs(nil, func(string) (process.Record, error) {
-			if gone++; gone > 1 {
-				return process.Record{}, cerrdefs.ErrNotFound
+		"exits": {"a\nb\n", func(l *lab, p process.Record) { l.End(p, process.Exit{Code: 3}) },
+			`{"data":"a\nb\n"} {"end":true,"status":"exited","exitCode":3,"signal":null}`},
+		"is killed": {"", func(l *lab, p process.Record) {
+			if _, err := l.StopProcess(l.T.Context(), "a", p.ID, syscall.SIGKILL); err != nil {
+				l.T.Error(err)
 			}
-			return web(), nil
-		}), `{"end":true,"exitCode":null,"signal":null}`},
-		{"bytes", logs(nil, has(exited), part("\xff\x00")), `{"data":"/wA=","encoding":"base64"} {"end":true,"status":"exited","exitCode":3,"signal":null}`},
-		{"a character in two parts", logs(errors.New("broken"), has(web()), part("a\xe2"), part("\x82"), part("\xac"), sandbox.LogPart{Notice: "cut \xff"}, part("b\xe2")),
-			`{"data":"a"} {"data":"€"} {"notice":"cut ` + "\uFFFD" + `"} {"data":"b"} {"data":"4g==","encoding":"base64"} {"error":{"kind":"engine","message":"broken"}}`},
-		{"a notice in a character", logs(cerrdefs.ErrUnavailable, has(web()), part("\xe2"), sandbox.LogPart{Notice: "cut", Data: []byte("b")}),
-			`{"data":"4g==","encoding":"base64"} {"notice":"cut"} {"data":"b"}`},
-		{"cut at its begin", logs(cerrdefs.ErrUnavailable, has(web()), sandbox.LogPart{Data: []byte("\x82\xaca"), Truncated: true}), `{"data":"a"}`},
+		}, `{"end":true,"status":"stopped","exitCode":null,"signal":"SIGKILL"}`},
+		"bytes": {"\xff\x00", func(l *lab, p process.Record) { l.End(p, process.Exit{}) },
+			`{"data":"/wA=","encoding":"base64"} {"end":true,"status":"exited","exitCode":0,"signal":null}`},
 	} {
-		got := answered(t, &tt.service, exchange{route: "GET /v1/sandboxes/a/processes/p/log?follow=true"})
-		if got = strings.ReplaceAll(requestIDs.ReplaceAllString(got, ""), "\n", " "); got != tt.want {
+		l := newLab(t, nil)
+		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		l.Print(p, tt.prints)
+		tt.end(l, p)
+		got := l.answered(exchange{route: "GET /v1/sandboxes/a/processes/" + p.ID + "/log?follow=true"})
+		if got = strings.ReplaceAll(got, "\n", " "); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// A process that is removed while its log is followed has ended, and nobody knows how.
+func TestFollowedProcessIsRemoved(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.Start(sandbox.ProcessRequest{Command: "x"})
+	l.Print(p, "a")
+	response, err := http.Get(l.serve().URL + "/v1/sandboxes/a/processes/" + p.ID + "/log?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	f := &followed{t: t, lines: bufio.NewReader(response.Body)}
+	got := []string{f.text()}
+	if err := l.RemoveProcess(t.Context(), "a", p.ID); err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, f.text())
+	// Its end may be seen before it is forgotten.
+	if want := `{"end":true,"exitCode":null,"signal":null}`; got[0] != `{"data":"a"}` || got[1] != want && !strings.Contains(got[1], `"signal":"SIGTERM"`) {
+		t.Errorf("%q", got)
+	}
+	gone, err := (&server{service: l.Service}).lastOfLog(t.Context(), "a", p.ID, nil)
+	if text := jsonText(t, gone[0]); err != nil || text != `{"end":true,"exitCode":null,"signal":null}` {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestPartsOfALog sends parts as they may come, to a fault or to the service's end.
+func TestPartsOfALog(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.Start(sandbox.ProcessRequest{Command: "x"})
+	part := func(data string) sandbox.LogPart { return sandbox.LogPart{Data: []byte(data)} }
+	for _, tt := range []struct {
+		name  string
+		ends  error
+		parts []sandbox.LogPart
+		want  string
+	}{
+		{"a character in two parts", errors.New("broken"), []sandbox.LogPart{part("a\xe2"), part("\x82"), part("\xac"), {Notice: "cut \xff"}, part("b\xe2")},
+			`{"data":"a"} {"data":"€"} {"notice":"cut ` + "\uFFFD" + `"} {"data":"b"} {"data":"4g==","encoding":"base64"} {"error":{"kind":"engine","message":"broken"}}`},
+		{"a notice in a character", cerrdefs.ErrUnavailable, []sandbox.LogPart{part("\xe2"), {Notice: "cut", Data: []byte("b")}},
+			`{"data":"4g==","encoding":"base64"} {"notice":"cut"} {"data":"b"}`},
+		{"cut at its begin", cerrdefs.ErrUnavailable, []sandbox.LogPart{{Data: []byte("\x82\xaca"), Truncated: true}}, `{"data":"a"}`},
+	} {
+		out := httptest.NewRecorder()
+		relays(l.Service, l.config(), p.ID, func(_ context.Context, each func(sandbox.LogPart) error) error {
+			for _, part := range tt.parts {
+				if err := each(part); err != nil {
+					return err
+				}
+			}
+			return tt.ends
+		}).ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
+		got := strings.TrimSpace(requestIDs.ReplaceAllString(out.Body.String(), ""))
+		if got = strings.ReplaceAll(got, "\n", " "); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
+}
+
+// relays answers with a log that comes from follow, of a process that is there.
+func relays(service *sandbox.Service, cfg Config, processID string, follow func(context.Context, func(sandbox.LogPart) error) error) http.Handler {
+	m := &middleware{cfg: cfg, service: service}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		m.serve(w, req, route{pattern: "GET /log", who: forUsers, handle: func(s *server, w http.ResponseWriter, req *http.Request) error {
+			return s.relayLog(w, req, follow, func(ctx context.Context, ended error) ([]any, error) {
+				return s.lastOfLog(ctx, "a", processID, ended)
+			})
+		}})
+	})
 }
 
 // TestEventsOfALog holds what a follower is sent against its schema.
@@ -121,11 +217,11 @@ type teller struct {
 	over  chan error // what each follow has ended with
 }
 
-// tells makes the desk's processes have such a log.
+// tells makes the desk answer with such a log.
 func (d *desk) tells() teller {
 	log := teller{make(chan string), make(chan error, 1)}
-	d.service.process = has(web())
-	d.service.followLog = func(ctx context.Context, _ sandbox.LogQuery, each func(sandbox.LogPart) error) (err error) {
+	p := d.Start(sandbox.ProcessRequest{Command: "x"})
+	d.server.Handler = relays(d.Service, d.config(), p.ID, func(ctx context.Context, each func(sandbox.LogPart) error) (err error) {
 		defer func() { log.over <- err }()
 		buffer := make([]byte, 64)
 		for {
@@ -142,11 +238,11 @@ func (d *desk) tells() teller {
 				return context.Cause(ctx)
 			}
 		}
-	}
+	})
 	return log
 }
 
-const followedLog = "/v1/sandboxes/a/processes/p/log?follow=true"
+const followedLog = "/log"
 
 // text is the next line as it is.
 func (f *followed) text() string {
@@ -159,7 +255,7 @@ func (f *followed) text() string {
 }
 
 func TestFollowedLogIsSentAtOnceAndKeptAlive(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, nil, func(d *desk) {
 		log := d.tells()
 		f, begun := d.open(followedLog), time.Now()
 		log.parts <- "a"
@@ -185,7 +281,7 @@ func TestFollowedLogIsSentAtOnceAndKeptAlive(t *testing.T) {
 func TestFollowerOfALogGoes(t *testing.T) {
 	for name, idle := range map[string]bool{"idle": true, "written to": false} {
 		t.Run(name, func(t *testing.T) {
-			atDesk(t, func(d *desk) {
+			atDesk(t, nil, func(d *desk) {
 				log := d.tells()
 				f := d.open(followedLog)
 				if !idle {
@@ -204,12 +300,12 @@ func TestFollowerOfALogGoes(t *testing.T) {
 func TestFollowedLogEndsWithTheService(t *testing.T) {
 	for name, read := range map[string]bool{"proper end": true, "nobody reads": false} {
 		t.Run(name, func(t *testing.T) {
-			atDesk(t, func(d *desk) {
+			atDesk(t, nil, func(d *desk) {
 				log := d.tells()
 				f, begun := d.open(followedLog), time.Now()
 				log.parts <- "a"
 				synctest.Wait()
-				close(d.stop)
+				close(d.stopping)
 				if read {
 					if rest, err := io.ReadAll(f.lines); err != nil || string(rest) != "{\"data\":\"a\"}\n" {
 						t.Errorf("%q %v", rest, err)

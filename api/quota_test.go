@@ -5,27 +5,49 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // TestABoundOnEveryRoute has whoever asks too often be refused before anything is looked at, and told for how long.
 func TestABoundOnEveryRoute(t *testing.T) {
-	full := &quota.Exceeded{Resource: quota.Requests, Name: "alice", Bound: 5, Setting: "quotas.perUser.requestsPerSecond", Retry: 1500 * time.Millisecond}
-	var seen Call
-	handler := New(&fakeService{busy: full}, Config{
-		Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
-		Observed: func(c Call) { seen = c },
+	synctest.Test(t, func(t *testing.T) { // where time stands still
+		l := newLab(t, nil, bounded(quota.Bounds{}))
+		var seen Call
+		cfg := l.config()
+		cfg.Observed = func(c Call) { seen = c }
+		cfg.Authenticator = func(*http.Request) (access.Caller, error) {
+			return access.Caller{Name: "t", Users: sandbox.Everyone(), Token: quota.Token{Name: "t", Own: quota.Bounds{RequestsPerSecond: 1}}}, nil
+		}
+		handler := New(l.Service, cfg)
+		ask := func(method, path string) *httptest.ResponseRecorder {
+			out := httptest.NewRecorder()
+			handler.ServeHTTP(out, httptest.NewRequest(method, path, http.NoBody))
+			return out
+		}
+		for range 2 { // as many as may come at once
+			if out := ask(http.MethodGet, "/v1/health"); out.Code != http.StatusOK {
+				t.Fatal(out.Code)
+			}
+		}
+		for _, r := range routes {
+			method, path, _ := strings.Cut(r.pattern, " ")
+			out := ask(method, strings.NewReplacer("{id}", "a", "{execId}", "x", "{processId}", "p").Replace(path))
+			if out.Code != http.StatusTooManyRequests || out.Header().Get("Retry-After") != "1" || seen.Quota == nil || seen.Quota.Name != "t" || seen.Quota.Resource != quota.Requests {
+				t.Errorf("%s: %d, %q, %+v", r.pattern, out.Code, out.Header().Get("Retry-After"), seen)
+			}
+		}
 	})
-	for _, r := range routes {
-		method, path, _ := strings.Cut(r.pattern, " ")
-		out := httptest.NewRecorder()
-		handler.ServeHTTP(out, httptest.NewRequest(method, strings.NewReplacer("{id}", "a", "{execId}", "x", "{processId}", "p").Replace(path), http.NoBody))
-		if out.Code != http.StatusTooManyRequests || out.Header().Get("Retry-After") != "2" || seen.Quota != full {
-			t.Errorf("%s: %d, %q, %+v", r.pattern, out.Code, out.Header().Get("Retry-After"), seen)
+}
+
+func TestWhenToTryAgain(t *testing.T) {
+	for retry, want := range map[time.Duration]int{time.Second: 1, 1500 * time.Millisecond: 2} {
+		if got := retryAfter(&quota.Exceeded{Retry: retry}); got != want {
+			t.Errorf("%v: %d", retry, got)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (s *server) list(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // call makes the handler of a route that answers a body of JSON with another.
-func call[Body, Answer any](do func(context.Context, Service, string, Body) (Answer, error)) handler {
+func call[Body, Answer any](do func(context.Context, *sandbox.Service, string, Body) (Answer, error)) handler {
 	return func(s *server, w http.ResponseWriter, req *http.Request) error {
 		var body Body
 		if err := decode(req, &body); err != nil {
@@ -100,7 +100,7 @@ func call[Body, Answer any](do func(context.Context, Service, string, Body) (Ans
 	}
 }
 
-func explain(ctx context.Context, service Service, id string, body types.Explain) (types.Explanation, error) {
+func explain(ctx context.Context, service *sandbox.Service, id string, body types.Explain) (types.Explanation, error) {
 	e, err := service.Explain(ctx, id, sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,

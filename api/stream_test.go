@@ -4,9 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,29 +17,28 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// pauses makes the exec of a command that is silent for two and a half times as long as a stream may be, in
-// the middle of which it is refused a name.
-func pauses(_ context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-	r.Started()
-	time.Sleep(keepAlive + keepAlive/4)
-	r.Refused(decisions.Summary{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x", Count: 1})
-	time.Sleep(keepAlive + keepAlive/4)
-	return ended(0), out(dockerexec.Stdout, []byte("done"))
+// pauses makes a command that is silent for two and a half times as long as a stream may be, in the middle of which it
+// is refused a name.
+func pauses(d *desk) runFunc {
+	return func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		time.Sleep(keepAlive + keepAlive/4)
+		d.Refuse(spec, decisions.Decision{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x"})
+		time.Sleep(keepAlive + keepAlive/4)
+		return dockerexec.Result{}, out(dockerexec.Stdout, []byte("done"))
+	}
 }
 
 // heard is what pauses makes its caller hear.
 var heard = []string{"start", "keepalive", "egress", "keepalive", "stdout", "exit"}
 
 func TestSilentExecIsKeptAlive(t *testing.T) {
-	atDesk(t, func(d *desk) {
-		d.service.exec = pauses
+	atDesk(t, pauses, func(d *desk) {
 		conn, far := net.Pipe()
 		d.at.conns <- far
-		const body = `{"command":"x"}`
-		if _, err := fmt.Fprintf(conn, "POST /v1/sandboxes/a/exec HTTP/1.1\r\nHost: x\r\nAccept: %s\r\nContent-Length: %d\r\n\r\n%s", ndjson, len(body), body); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /v1/sandboxes/a/exec HTTP/1.1\r\nHost: x\r\nAccept: %s\r\nContent-Length: %d\r\n\r\n%s", ndjson, len(reaching), reaching); err != nil {
 			t.Fatal(err)
 		}
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -61,9 +60,8 @@ func TestSilentExecIsKeptAlive(t *testing.T) {
 }
 
 func TestSilentAttachedExecIsKeptAlive(t *testing.T) {
-	atDesk(t, func(d *desk) {
+	atDesk(t, pauses, func(d *desk) {
 		t := d.t // of a time of its own
-		d.service.exec = pauses
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			conn, far := net.Pipe()
 			d.at.conns <- far
@@ -75,7 +73,7 @@ func TestSilentAttachedExecIsKeptAlive(t *testing.T) {
 		}
 		defer func() { _ = conn.CloseNow() }()
 		c := &caller{t: t, conn: conn}
-		c.say(`{"command":"x"}`)
+		c.say(reaching)
 		var got []string
 		for range heard {
 			event, binary := c.hear()
@@ -93,17 +91,15 @@ func TestSilentAttachedExecIsKeptAlive(t *testing.T) {
 
 // What is told too late must not touch an answer that is over.
 func TestNothingComesAfterTheEnd(t *testing.T) {
-	var late func(decisions.Summary)
-	server := serveFake(t, &fakeService{exec: func(_ context.Context, _ string, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-		r.Started()
-		late = r.Refused
-		return ended(0), nil
-	}})
-	body := post(t, server.URL, ndjson, `{"command":"x"}`)
-	text, err := io.ReadAll(body)
-	if err != nil || strings.Count(string(text), "\n") != 2 {
-		t.Errorf("%q %v", text, err)
+	out := httptest.NewRecorder()
+	stream := newEventStream(&server{}, out)
+	for range 2 {
+		if err := stream.send(types.Event{Type: types.EventStart}); err != nil {
+			t.Error(err)
+		}
+		stream.close()
 	}
-	_ = body.Close()
-	late(decisions.Summary{})
+	if text := out.Body.String(); strings.Count(text, "\n") != 1 {
+		t.Errorf("%q", text)
+	}
 }

@@ -2,40 +2,31 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/attach"
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // surface is the API as a function: what comes in is a request, what comes out keeps to the contract.
 type surface struct {
+	*lab
 	contract contract
 	handler  http.Handler
 	// statuses are those that the contract has, by route.
 	statuses map[string]map[int]bool
 }
 
-// surfaces are the API over a service that agrees to everything, and over the real one without Docker.
-func surfaces(t testing.TB) map[string]*surface {
+// openSurface is the API over the real service without Docker.
+func openSurface(t testing.TB) *surface {
 	t.Helper()
-	stopping := make(chan struct{})
-	close(stopping) // so that what is followed ends
 	c := readContract(t)
 	statuses := map[string]map[int]bool{}
 	for path, item := range c.model.Paths.PathItems.FromOldest() {
@@ -51,69 +42,15 @@ func surfaces(t testing.TB) map[string]*surface {
 			statuses[strings.ToUpper(method)+" "+path] = codes
 		}
 	}
-	service := newService(t)
-	if _, _, err := service.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true}); err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: stopping, Log: zerolog.Nop()}
-	return map[string]*surface{
-		"a service that agrees": {c, New(agreeable(), cfg), statuses},
-		"the real service":      {c, New(service, cfg), statuses},
-	}
+	tmp := t.TempDir()
+	l := newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{TmpFunc: func() (string, error) { return tmp, nil }}
+	})
+	close(l.stopping) // so that what is followed ends
+	l.File("notes.txt", "content")
+	l.ready("agent-7")
+	return &surface{l, c, l.handler(), statuses}
 }
-
-// agreeable is a service to which everything is right.
-func agreeable() *fakeService {
-	user, _ := sandbox.ParseUserID("alice")
-	id, _ := sandbox.ParseID("agent-7")
-	box := sandbox.Sandbox{ID: id, User: user}
-	log := decisions.New(10)
-	return &fakeService{
-		put:        func(string, sandbox.Registration) (sandbox.Sandbox, bool, error) { return box, true, nil },
-		get:        func(string) (sandbox.Sandbox, error) { return box, nil },
-		delete:     func(string) error { return nil },
-		list:       func() []sandbox.Sandbox { return nil },
-		exec:       exits(0),
-		containers: func() []dockerexec.Container { return nil },
-		health:     func(context.Context) sandbox.Health { return sandbox.Health{} },
-		explain:    func(sandbox.Confinement) (sandbox.Explanation, error) { return sandbox.Explanation{}, nil },
-		decisions:  func() *decisions.Log { return log },
-		fakeFiles: fakeFiles{
-			read:  func(sandbox.ReadRequest) (sandbox.ReadResult, error) { return sandbox.ReadResult{}, nil },
-			write: func(sandbox.WriteRequest) (sandbox.Written, error) { return sandbox.Written{}, nil },
-			upload: func(r sandbox.UploadRequest) (sandbox.Written, error) {
-				_, err := io.Copy(io.Discard, r.Body)
-				return sandbox.Written{}, err
-			},
-			download: func(string) (sandbox.Download, error) {
-				return sandbox.Download{ReadSeekCloser: closeable{bytes.NewReader([]byte("content"))}, Name: "f", Size: 7, ModTime: time.Unix(0, 0)}, nil
-			},
-			listDir: func(string) (sandbox.Listing, error) { return sandbox.Listing{}, nil },
-			stat:    func(string) (sandbox.Entry, error) { return sandbox.Entry{}, nil },
-			mkdir:   func(string, bool) error { return nil },
-			move:    func(sandbox.MoveRequest) error { return nil },
-			remove:  func(string, bool) error { return nil },
-		},
-		fakeDetached: fakeDetached{
-			execs: attach.NewStore[sandbox.Result](attach.Config{Keep: time.Minute}),
-			run:   func(context.Context, *sandbox.Detached) (sandbox.Result, error) { return ended(0), nil },
-		},
-		fakeProcesses: fakeProcesses{
-			start:     func(sandbox.ProcessRequest) (process.Record, []string, error) { return process.Record{}, nil, nil },
-			processes: func() ([]process.Record, error) { return nil, nil },
-			process:   func(string) (process.Record, error) { return process.Record{}, nil },
-			stop:      func(context.Context, string, syscall.Signal) (process.Record, error) { return process.Record{}, nil },
-			stopAll:   func() ([]process.Record, error) { return nil, nil },
-			removes:   func(string) error { return nil },
-			readLog:   func(sandbox.LogQuery) (sandbox.LogPart, error) { return sandbox.LogPart{}, nil },
-			followLog: func(context.Context, sandbox.LogQuery, func(sandbox.LogPart) error) error { return nil },
-		},
-	}
-}
-
-type closeable struct{ *bytes.Reader }
-
-func (closeable) Close() error { return nil }
 
 // ask sends a request, and holds the answer against what every answer has to be. The failure is zero for a
 // success.
@@ -121,6 +58,10 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 	t.Helper()
 	out := httptest.NewRecorder()
 	s.handler.ServeHTTP(out, req)
+	if _, err := s.Get("agent-7"); err != nil || strings.Contains(r.pattern, "processId") { // an earlier request may have removed either
+		s.T = t
+		s.ready("agent-7")
+	}
 	method, _, _ := strings.Cut(r.pattern, " ")
 	known := s.statuses[r.pattern][out.Code] || out.Code == http.StatusNotFound || out.Code == http.StatusMethodNotAllowed
 	if out.Code == http.StatusPartialContent || out.Code == http.StatusNotModified {
@@ -149,51 +90,47 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 // example is the contract's own example of a request, as the handler gets it.
 func (s *surface) example(t testing.TB, r route) *http.Request {
 	t.Helper()
-	req := s.contract.example(t, r, "http://sandboxd", map[string]string{"id": "agent-7", "processId": "p-k3v7q2m5x4ta"})
+	req := s.contract.example(t, r, "http://sandboxd", map[string]string{"id": "agent-7", "processId": s.process})
 	req.RequestURI = req.URL.RequestURI()
 	return req
 }
 
 // TestMangledBodies sends every example of the contract with each of its values wrong in turn.
 func TestMangledBodies(t *testing.T) {
-	for name, s := range surfaces(t) {
-		t.Run(name, func(t *testing.T) {
-			sent := 0
-			for _, r := range routes {
-				method, path, _ := strings.Cut(r.pattern, " ")
-				item, _ := s.contract.model.Paths.PathItems.Get(path)
-				operation := item.GetOperations().GetOrZero(strings.ToLower(method))
-				if operation.RequestBody == nil {
-					continue
-				}
-				media := operation.RequestBody.Content.GetOrZero("application/json")
-				if media == nil {
-					continue
-				}
-				for _, e := range media.Examples.FromOldest() {
-					var value any
-					if err := e.Value.Decode(&value); err != nil {
-						t.Fatal(err)
-					}
-					text, err := json.Marshal(value, json.Deterministic(true))
-					if err != nil {
-						t.Fatal(err)
-					}
-					for _, m := range mangle(t, media.Schema.Schema(), text) {
-						req := s.example(t, r)
-						req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(m.body)), int64(len(m.body))
-						status, failure := s.ask(t, m.what, r, req)
-						sent++
-						if m.field != "" && (status != http.StatusBadRequest || !strings.Contains(failure.Message, m.field)) {
-							t.Errorf("%s, %s: %d %q, want 400 with %q", r.pattern, m.what, status, failure.Message, m.field)
-						}
-					}
+	s, sent := openSurface(t), 0
+	for _, r := range routes {
+		method, path, _ := strings.Cut(r.pattern, " ")
+		item, _ := s.contract.model.Paths.PathItems.Get(path)
+		operation := item.GetOperations().GetOrZero(strings.ToLower(method))
+		if operation.RequestBody == nil {
+			continue
+		}
+		media := operation.RequestBody.Content.GetOrZero("application/json")
+		if media == nil {
+			continue
+		}
+		for _, e := range media.Examples.FromOldest() {
+			var value any
+			if err := e.Value.Decode(&value); err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(value, json.Deterministic(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range mangle(t, media.Schema.Schema(), text) {
+				req := s.example(t, r)
+				req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(m.body)), int64(len(m.body))
+				status, failure := s.ask(t, m.what, r, req)
+				sent++
+				if m.field != "" && (status != http.StatusBadRequest || !strings.Contains(failure.Message, m.field)) {
+					t.Errorf("%s, %s: %d %q, want 400 with %q", r.pattern, m.what, status, failure.Message, m.field)
 				}
 			}
-			if sent < 1000 {
-				t.Errorf("only %d requests were sent", sent)
-			}
-		})
+		}
+	}
+	if sent < 1000 {
+		t.Errorf("only %d requests were sent", sent)
 	}
 }
 
@@ -219,40 +156,37 @@ var (
 
 // TestMangledParametersAndHeaders does so with all else that a request has.
 func TestMangledParametersAndHeaders(t *testing.T) {
-	for name, s := range surfaces(t) {
-		t.Run(name, func(t *testing.T) {
-			for _, r := range routes {
-				method, path, _ := strings.Cut(r.pattern, " ")
-				item, _ := s.contract.model.Paths.PathItems.Get(path)
-				operation := item.GetOperations().GetOrZero(strings.ToLower(method))
-				for _, p := range append(operation.Parameters, item.Parameters...) {
-					s.mangleParameter(t, r, p.In, p.Name)
-				}
-				for _, query := range []string{"zzz=1", "%zz", "a;b", "=", "&&&", "path=a&path=b", strings.Repeat("a", 5000)} {
-					req := s.example(t, r)
-					req.URL.RawQuery = query
-					s.ask(t, "query "+query, r, req)
-				}
-				for header, values := range badHeaders {
-					for _, value := range values {
-						req := s.example(t, r)
-						req.Header.Set(header, value)
-						s.ask(t, header+": "+value, r, req)
-					}
-				}
-				for _, other := range append(methods, "BREW", "CONNECT", "TRACE") {
-					_, known := s.statuses[other+" "+path]
-					if known || other == http.MethodHead || strings.HasSuffix(path, "/stop-all") { // which may be a process, too
-						continue
-					}
-					req := s.example(t, r)
-					req.Method = other
-					if status, _ := s.ask(t, "method "+other, r, req); status != http.StatusMethodNotAllowed {
-						t.Errorf("%s, method %s: %d", r.pattern, other, status)
-					}
-				}
+	s := openSurface(t)
+	for _, r := range routes {
+		method, path, _ := strings.Cut(r.pattern, " ")
+		item, _ := s.contract.model.Paths.PathItems.Get(path)
+		operation := item.GetOperations().GetOrZero(strings.ToLower(method))
+		for _, p := range append(operation.Parameters, item.Parameters...) {
+			s.mangleParameter(t, r, p.In, p.Name)
+		}
+		for _, query := range []string{"zzz=1", "%zz", "a;b", "=", "&&&", "path=a&path=b", strings.Repeat("a", 5000)} {
+			req := s.example(t, r)
+			req.URL.RawQuery = query
+			s.ask(t, "query "+query, r, req)
+		}
+		for header, values := range badHeaders {
+			for _, value := range values {
+				req := s.example(t, r)
+				req.Header.Set(header, value)
+				s.ask(t, header+": "+value, r, req)
 			}
-		})
+		}
+		for _, other := range append(methods, "BREW", "CONNECT", "TRACE") {
+			_, known := s.statuses[other+" "+path]
+			if known || other == http.MethodHead || strings.HasSuffix(path, "/stop-all") { // which may be a process, too
+				continue
+			}
+			req := s.example(t, r)
+			req.Method = other
+			if status, _ := s.ask(t, "method "+other, r, req); status != http.StatusMethodNotAllowed {
+				t.Errorf("%s, method %s: %d", r.pattern, other, status)
+			}
+		}
 	}
 }
 
@@ -261,7 +195,7 @@ func (s *surface) mangleParameter(t *testing.T, r route, in, name string) {
 	if in == "path" {
 		for _, value := range badIDs {
 			_, path, _ := strings.Cut(r.pattern, " ")
-			parsed, err := url.Parse("http://sandboxd" + strings.NewReplacer("{"+name+"}", value, "{id}", "agent-7", "{processId}", "p-k3v7q2m5x4ta").Replace(path))
+			parsed, err := url.Parse("http://sandboxd" + strings.NewReplacer("{"+name+"}", value, "{id}", "agent-7", "{processId}", s.process).Replace(path))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,29 +217,27 @@ func (s *surface) mangleParameter(t *testing.T, r route, in, name string) {
 
 // FuzzRequests sends anything to any route.
 func FuzzRequests(f *testing.F) {
-	all := surfaces(f)
+	s := openSurface(f)
 	for i, r := range routes {
-		req := all["the real service"].example(f, r)
+		req := s.example(f, r)
 		var body []byte
 		if req.Body != nil {
 			body, _ = io.ReadAll(req.Body)
 		}
-		f.Add(uint8(i), "agent-7", "p-k3v7q2m5x4ta", req.URL.RawQuery, req.Header.Get("Content-Type"), body)
+		f.Add(uint8(i), "agent-7", s.process, req.URL.RawQuery, req.Header.Get("Content-Type"), body)
 	}
 	f.Fuzz(func(t *testing.T, at uint8, id, processID, query, kind string, body []byte) {
 		r := routes[int(at)%len(routes)]
 		method, path, _ := strings.Cut(r.pattern, " ")
 		path = strings.NewReplacer("{id}", id, "{processId}", processID).Replace(path)
-		for name, s := range all {
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://sandboxd/", bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.URL.Path, req.URL.RawQuery = path, query
-			if kind != "" {
-				req.Header.Set("Content-Type", kind)
-			}
-			s.ask(t, name, r, req)
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://sandboxd/", bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
 		}
+		req.URL.Path, req.URL.RawQuery = path, query
+		if kind != "" {
+			req.Header.Set("Content-Type", kind)
+		}
+		s.ask(t, "fuzzed", r, req)
 	})
 }

@@ -108,9 +108,7 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	head := w.Header()
 	head.Set("Content-Type", octets)
 	head.Set("X-Content-Type-Options", "nosniff")
-	head.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
-		"filename": strings.ToValidUTF8(file.Name, "\uFFFD"),
-	}))
+	head.Set("Content-Disposition", disposition(file.Name))
 	out := &contentWriter{ResponseWriter: w}
 	http.ServeContent(out, req, "", file.ModTime, file.ReadSeekCloser)
 	if out.refused != 0 {
@@ -126,6 +124,10 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	default:
 		return errors.New("cannot read the file")
 	}
+}
+
+func disposition(name string) string {
+	return mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(name, "\uFFFD")})
 }
 
 // contentWriter keeps http.ServeContent, and what opens WebSockets, from answering a failure in plain text.

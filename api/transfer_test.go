@@ -2,45 +2,36 @@ package api
 
 import (
 	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
-
-// collects is an upload that is read to its end; err gets what its reader has seen there.
-func collects(into *bytes.Buffer, asked *sandbox.UploadRequest, err *error) *fakeService {
-	return &fakeService{fakeFiles: fakeFiles{upload: func(r sandbox.UploadRequest) (sandbox.Written, error) {
-		*asked = r
-		var n int64
-		n, *err = io.Copy(into, r.Body)
-		return sandbox.Written{Bytes: n, ResolvedPath: "/u/a", SandboxPath: "~/a"}, *err
-	}}}
-}
 
 func TestUploadsStreamBeyondTheLimitOfARequest(t *testing.T) {
 	large := strings.Repeat("0123456789", testMaxRequest/5)
-	var got bytes.Buffer
-	var asked sandbox.UploadRequest
-	var fault error
-	text := answered(t, collects(&got, &asked, &fault), exchange{route: "PUT /v1/sandboxes/a/files?path=caf%E9%20%2B+x&exclusive=false", kind: octets, body: large})
-	if text != fmt.Sprintf(`{"bytes":%d,"resolvedPath":"/u/a","sandboxPath":"~/a"}`, len(large)) || got.String() != large {
-		t.Errorf("%d bytes: %s", got.Len(), text)
+	l := newLab(t, nil)
+	text := l.answered(exchange{route: "PUT /v1/sandboxes/a/files?path=~%2Fcaf%E9%20%2B+x&exclusive=false", kind: octets, body: large})
+	path := filepath.Join(sandboxtest.Home(l.Dir, "alice"), "caf\xe9 + x")
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != large {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if asked.Path != "caf\xe9 + x" || asked.Exclusive {
-		t.Errorf("%q %t", asked.Path, asked.Exclusive)
+	if want := fmt.Sprintf(`{"bytes":%d,"resolvedPath":%q,"sandboxPath":"~/caf%s + x"}`, len(large), strings.ToValidUTF8(path, "\uFFFD"), "\uFFFD"); text != want {
+		t.Errorf("%s, want %s", text, want)
 	}
 }
 
-// An upload that ends before its length, or before its last chunk, fails the reader and is told so.
+// An upload that ends before its length, or before its last chunk, is told so, and leaves what was there.
 func TestUploadThatIsCutShort(t *testing.T) {
 	for name, request := range map[string]string{
 		"by length": "Content-Length: 10\r\n\r\nhalf",
@@ -48,16 +39,15 @@ func TestUploadThatIsCutShort(t *testing.T) {
 		"in chunk":  "Transfer-Encoding: chunked\r\n\r\n8\r\nhalf",
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got bytes.Buffer
-			var asked sandbox.UploadRequest
-			var fault error
-			server := serveFake(t, collects(&got, &asked, &fault))
+			l := newLab(t, nil)
+			path := l.File("a", "old")
+			server := l.serve()
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			if _, err := io.WriteString(conn, "PUT /v1/sandboxes/a/files?path=a HTTP/1.1\r\nHost: x\r\n"+request); err != nil {
+			if _, err := io.WriteString(conn, "PUT /v1/sandboxes/a/files?path=~/a HTTP/1.1\r\nHost: x\r\n"+request); err != nil {
 				t.Fatal(err)
 			}
 			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
@@ -72,23 +62,24 @@ func TestUploadThatIsCutShort(t *testing.T) {
 				t.Errorf("status %d", response.StatusCode)
 			}
 			server.Close() // waits for the handler
-			if fault == nil || errors.Is(fault, io.EOF) || got.String() != "half" {
-				t.Errorf("%q %v", got.String(), fault)
+			if got, err := os.ReadFile(path); err != nil || string(got) != "old" {
+				t.Errorf("%q %v", got, err)
+			}
+			if names, err := os.ReadDir(filepath.Dir(path)); err != nil || len(names) != 1 {
+				t.Errorf("%v %v", names, err)
 			}
 		})
 	}
 }
 
 func TestRefusedUploadIsToldBeforeItIsSent(t *testing.T) {
-	server := serveFake(t, &fakeService{fakeFiles: fakeFiles{upload: func(sandbox.UploadRequest) (sandbox.Written, error) {
-		return sandbox.Written{}, classed(errs.ErrNoSpace)
-	}}})
+	server := fullTmp(t).serve()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = io.WriteString(conn, "PUT /v1/sandboxes/a/files?path=a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
+	_, err = io.WriteString(conn, "PUT /v1/sandboxes/a/files?path=/tmp/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +96,7 @@ func TestRefusedUploadIsToldBeforeItIsSent(t *testing.T) {
 func TestDownloads(t *testing.T) {
 	const content = "0123456789"
 	const at = "Fri, 02 Jan 2026 15:04:05 GMT"
+	server := downloads(t, "caf\xe9", content)
 	for _, tt := range []struct {
 		name, method string
 		headers      []string // name, value
@@ -123,12 +115,6 @@ func TestDownloads(t *testing.T) {
 		{"not modified", "GET", []string{"If-Modified-Since", at}, 304, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			server := serveFake(t, &fakeService{fakeFiles: fakeFiles{download: func(path string) (sandbox.Download, error) {
-				if path != "caf\xe9" {
-					t.Errorf("asked for %q", path)
-				}
-				return openFile(t, content), nil
-			}}})
 			req := exchange{route: tt.method + " /v1/sandboxes/a/files?path=caf%E9"}.request(t, server.URL)
 			for i := 0; i < len(tt.headers); i += 2 {
 				req.Header.Set(tt.headers[i], tt.headers[i+1])
@@ -147,7 +133,7 @@ func TestDownloads(t *testing.T) {
 			}
 			for name, want := range map[string]string{
 				"Content-Type": octets, "X-Content-Type-Options": "nosniff", "Accept-Ranges": "bytes", "Last-Modified": at,
-				"Content-Disposition": "attachment; filename=data.csv",
+				"Content-Disposition": `attachment; filename*=utf-8''caf%EF%BF%BD`,
 			} {
 				if got := response.Header.Get(name); got != want {
 					t.Errorf("%s is %q, not %q", name, got, want)
@@ -157,7 +143,18 @@ func TestDownloads(t *testing.T) {
 	}
 }
 
+// downloads serves a file in alice's home that was changed at 2026-01-02T15:04:05Z.
+func downloads(t *testing.T, name, content string) *httptest.Server {
+	t.Helper()
+	l, at := newLab(t, nil), time.Date(2026, 1, 2, 15, 4, 5, 6, time.UTC)
+	if err := os.Chtimes(l.File(name, content), at, at); err != nil {
+		t.Fatal(err)
+	}
+	return l.serve()
+}
+
 func TestDownloadsThatHTTPRefuses(t *testing.T) {
+	server := downloads(t, "a", "0123456789")
 	for _, tt := range []struct {
 		header, value string
 		status        int
@@ -168,7 +165,6 @@ func TestDownloadsThatHTTPRefuses(t *testing.T) {
 		{"Range", "lines=1-", 416, types.Invalid, `the range "lines=1-"`},
 		{"If-Unmodified-Since", "Fri, 02 Jan 2026 15:04:04 GMT", 412, types.Conflict, "the file was changed at Fri, 02 Jan 2026 15:04:05 GMT"},
 	} {
-		server := serveFake(t, &fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) { return openFile(t, "0123456789"), nil }}})
 		req := exchange{route: "GET /v1/sandboxes/a/files?path=a"}.request(t, server.URL)
 		req.Header.Set(tt.header, tt.value)
 		failure, status := refused(t, req)
@@ -181,22 +177,13 @@ func TestDownloadsThatHTTPRefuses(t *testing.T) {
 // A name in a header is no way to write another header.
 func TestNamesOfDownloadsStayInTheirHeader(t *testing.T) {
 	for name, want := range map[string]string{
+		"data.csv":        "attachment; filename=data.csv",
 		"a b.txt":         `attachment; filename="a b.txt"`,
 		"\"\r\nX-Bad: 1":  `attachment; filename*=utf-8''%22%0D%0AX-Bad%3A%201`,
 		"é\xff":           `attachment; filename*=utf-8''%C3%A9%EF%BF%BD`,
 		"x; filename=etc": `attachment; filename="x; filename=etc"`,
 	} {
-		server := serveFake(t, &fakeService{fakeFiles: fakeFiles{download: func(string) (sandbox.Download, error) {
-			file := openFile(t, "")
-			file.Name = name
-			return file, nil
-		}}})
-		response, err := http.DefaultClient.Do(exchange{route: "GET /v1/sandboxes/a/files?path=a"}.request(t, server.URL))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = response.Body.Close()
-		if got := response.Header.Get("Content-Disposition"); got != want || response.Header.Get("X-Bad") != "" {
+		if got := disposition(name); got != want {
 			t.Errorf("%q: %s, not %s", name, got, want)
 		}
 	}

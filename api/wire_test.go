@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -12,15 +11,12 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // serveRaw serves on a socket of the kernel's and returns a way to connect.
-func serveRaw(t *testing.T, network string, service Service, observed func(Call)) func() net.Conn {
+func serveRaw(t *testing.T, network string, l *lab, observed func(Call)) func() net.Conn {
 	t.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -30,9 +26,9 @@ func serveRaw(t *testing.T, network string, service Service, observed func(Call)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: New(service, Config{
-		Authenticator: anyone, Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(), Observed: observed,
-	})}
+	cfg := l.config()
+	cfg.Observed = observed
+	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: New(l.Service, cfg)}
 	prepared := Prepare(server, listener, NewConnections(100), nil)
 	go func() { _ = server.Serve(prepared) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -49,10 +45,10 @@ func serveRaw(t *testing.T, network string, service Service, observed func(Call)
 
 // TestWhatIsNoRequest has what net/http answers by itself come in the contract's form.
 func TestWhatIsNoRequest(t *testing.T) {
-	health := &fakeService{health: func(context.Context) sandbox.Health { return sandbox.Health{} }}
+	l := newLab(t, nil)
 	const good = "GET /v1/health HTTP/1.1\r\nHost: x\r\n"
 	for _, network := range []string{"tcp", "unix"} {
-		connect := serveRaw(t, network, health, nil)
+		connect := serveRaw(t, network, l, nil)
 		for _, tt := range []struct {
 			name, send string
 			status     int
@@ -124,11 +120,7 @@ func TestGarbageOnAWebSocket(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // the farewell that is not answered takes 5 s
 			seen := make(chan Call, 1)
-			runs := started(func(ctx context.Context, _ string, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-				<-ctx.Done()
-				return sandbox.Result{}, context.Cause(ctx)
-			})
-			conn := serveRaw(t, "tcp", runs, func(c Call) { seen <- c })()
+			conn := serveRaw(t, "tcp", newLab(t, lasts()), func(c Call) { seen <- c })()
 			_, _ = io.WriteString(conn, "GET /v1/sandboxes/a/exec HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 			from := bufio.NewReader(conn)

@@ -15,19 +15,13 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-type execFunc = func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
-
-// attached runs a command that does what exec says.
-func attached(t *testing.T, e types.Exec, s client.Streams, exec execFunc) (types.Result, error) {
+// attached runs a command that does what do says.
+func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)) (types.Result, error) {
 	t.Helper()
-	c := dial(t, &fakeService{exec: func(ctx context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		r.Started()
-		return exec(ctx, r, out)
-	}})
-	return c.Attach(t.Context(), "agent-7", e, s)
+	return newLab(t, sandboxtest.Started(do)).dial(t).Attach(t.Context(), "agent-7", e, s)
 }
 
 // noise is n bytes of all values.
@@ -41,14 +35,14 @@ func TestAttachedOutputIsByteExact(t *testing.T) {
 	large := noise(3 << 20)
 	var stdout, stderr bytes.Buffer
 	result, err := attached(t, types.Exec{Command: "x"}, client.Streams{Stdout: &stdout, Stderr: &stderr},
-		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			var err error
 			for rest := large; len(rest) > 0 && err == nil; {
 				n := min(len(rest), 127<<10)
 				err = errors.Join(out(dockerexec.Stdout, rest[:n]), out(dockerexec.Stderr, []byte("\r\n\xff")))
 				rest = rest[n:]
 			}
-			return sandbox.Result{Result: dockerexec.Result{ExitCode: 42}, Cwd: "/home"}, err
+			return dockerexec.Result{ExitCode: 42}, err
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +58,8 @@ func TestAttachedOutputIsByteExact(t *testing.T) {
 
 func TestOutputThatNobodyWantsIsDropped(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
-		func(_ context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-			return sandbox.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
+		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
 		})
 	if err != nil {
 		t.Error(err)
@@ -77,15 +71,15 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 	large := noise(4*types.StdinWindow + 3)
 	var stdout bytes.Buffer
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
-		func(_ context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		func(_ context.Context, r dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			buffer := make([]byte, 100<<10)
 			for {
 				n, err := r.Stdin.Read(buffer)
 				if outErr := out(dockerexec.Stdout, buffer[:n]); outErr != nil {
-					return sandbox.Result{}, outErr
+					return dockerexec.Result{}, outErr
 				}
 				if errors.Is(err, io.EOF) {
-					return sandbox.Result{}, nil
+					return dockerexec.Result{}, nil
 				}
 			}
 		})
@@ -96,11 +90,11 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 
 func TestWithoutStdinThereIsAnEnd(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{},
-		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
 			if got, err := io.ReadAll(r.Stdin); err != nil || len(got) > 0 {
-				return sandbox.Result{}, errors.New("stdin does not end")
+				return dockerexec.Result{}, errors.New("stdin does not end")
 			}
-			return sandbox.Result{}, nil
+			return dockerexec.Result{}, nil
 		})
 	if err != nil {
 		t.Error(err)
@@ -113,8 +107,8 @@ func TestExitDoesNotWaitForStdin(t *testing.T) {
 	defer func() { _ = unblock.Close() }()
 	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*types.StdinWindow)), "blocked": blocked} {
 		_, err := attached(t, types.Exec{Command: "true"}, client.Streams{Stdin: stdin},
-			func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
-				return sandbox.Result{}, nil
+			func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+				return dockerexec.Result{}, nil
 			})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -126,8 +120,8 @@ func TestSignalsArrive(t *testing.T) {
 	signals := make(chan string, 2)
 	signals <- "INT"
 	result, err := attached(t, types.Exec{Command: "sleep 100"}, client.Streams{Signals: signals},
-		func(_ context.Context, r sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
-			return sandbox.Result{Result: dockerexec.Result{Signal: <-r.Signals}}, nil
+		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{Signal: <-r.Signals}, nil
 		})
 	if err != nil || result.Signal == nil || *result.Signal != "SIGINT" {
 		t.Errorf("%+v, %v", result, err)
@@ -136,8 +130,8 @@ func TestSignalsArrive(t *testing.T) {
 
 func TestAttachToldWhy(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
-		func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error) {
-			return sandbox.Result{}, dockerexec.ErrSession
+		func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{}, dockerexec.ErrSession
 		})
 	var failure *client.Error
 	if !errors.As(err, &failure) || failure.Kind != types.Engine || failure.Message != dockerexec.ErrSession.Error() || failure.RequestID == "" {
@@ -149,12 +143,12 @@ func TestCancelEndsTheCommand(t *testing.T) {
 	why := errors.New("the person lost patience")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := make(chan struct{})
-	c := dial(t, &fakeService{exec: func(ctx context.Context, _ sandbox.Request, _ dockerexec.Output) (sandbox.Result, error) {
+	c := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
 		cancel(why)
 		<-ctx.Done()
 		close(over)
-		return sandbox.Result{}, ctx.Err()
-	}})
+		return dockerexec.Result{}, ctx.Err()
+	}).dial(t)
 	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "sleep 100"}, client.Streams{}); !errors.Is(err, why) {
 		t.Error(err)
 	}
@@ -167,11 +161,11 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	_ = reader.Close()
 	over := make(chan struct{})
 	_, err := attached(t, types.Exec{Command: "yes"}, client.Streams{Stdout: writer},
-		func(ctx context.Context, _ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+		func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			defer close(over)
 			for {
 				if err := out(dockerexec.Stdout, []byte("y\n")); err != nil {
-					return sandbox.Result{}, err
+					return dockerexec.Result{}, err
 				}
 			}
 		})

@@ -19,49 +19,26 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/sandbox"
-	"github.com/daycare-run/sandbox/pathmap"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// fakeService answers with what a test sets.
-type fakeService struct {
-	api.Files
-	api.ProcessCalls
-	api.DetachedCalls
-	box  sandbox.Sandbox
-	err  error
-	exec func(context.Context, sandbox.Request, dockerexec.Output) (sandbox.Result, error)
-	log  *decisions.Log
-	// stopping is for the server.
-	stopping chan struct{}
-}
-
-func (f *fakeService) Put(string, sandbox.Registration) (sandbox.Sandbox, bool, error) {
-	return f.box, true, f.err
-}
-func (f *fakeService) Get(string) (sandbox.Sandbox, error) { return f.box, f.err }
-func (f *fakeService) Delete(string) error                 { return f.err }
-func (f *fakeService) Ask(string) (func(), error)          { return func() {}, nil }
-func (f *fakeService) List() []sandbox.Sandbox             { return []sandbox.Sandbox{f.box} }
-func (f *fakeService) Containers() []dockerexec.Container {
-	return []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}
-}
-func (f *fakeService) Decisions() *decisions.Log             { return f.log }
-func (f *fakeService) Health(context.Context) sandbox.Health { return sandbox.Health{Runtime: "runsc"} }
-func (f *fakeService) Exec(ctx context.Context, _ string, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-	return f.exec(ctx, r, out)
-}
-
-func (f *fakeService) Explain(_ context.Context, _ string, r sandbox.Confinement) (sandbox.Explanation, error) {
-	return sandbox.Explanation{Home: r.Home, Places: []sandbox.Place{{Path: "/home", Why: strings.Join(r.Permissions, " ")}}}, f.err
-}
-
-// dial serves the real API with a fake behind it on a Unix socket, and returns a client of it.
-func dial(t *testing.T, service *fakeService) *client.Client {
+// newLab makes a real service, whose commands do what run says.
+func newLab(t *testing.T, run sandboxtest.RunFunc) *lab {
 	t.Helper()
-	return dialHandler(t, api.New(service, api.Config{
-		Authenticator: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: service.stopping, Log: zerolog.Nop(),
+	return &lab{Lab: sandboxtest.NewLab(t, run), stopping: make(chan struct{})}
+}
+
+type lab struct {
+	*sandboxtest.Lab
+	stopping chan struct{} // closed by a test whose service stops
+}
+
+// dial serves a lab on a Unix socket, and returns a client of it.
+func (l *lab) dial(t *testing.T) *client.Client {
+	t.Helper()
+	return dialHandler(t, api.New(l.Service, api.Config{
+		Authenticator: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop(),
 	}))
 }
 
@@ -86,27 +63,15 @@ func dialHandler(t *testing.T, handler http.Handler) *client.Client {
 	return c
 }
 
-func box(t *testing.T) sandbox.Sandbox {
-	t.Helper()
-	id, idErr := sandbox.ParseID("agent-7")
-	user, userErr := sandbox.ParseUserID("alice")
-	dir, dirErr := pathmap.ParseContainer("/home/project")
-	if err := errors.Join(idErr, userErr, dirErr); err != nil {
+func TestPlainCalls(t *testing.T) {
+	l := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}}
+	})
+	if err := l.Delete("a"); err != nil {
 		t.Fatal(err)
 	}
-	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	return sandbox.Sandbox{ID: id, User: user, WorkingDir: dir, CreatedAt: at, UpdatedAt: at}
-}
-
-func TestPlainCalls(t *testing.T) {
-	c := dial(t, &fakeService{box: box(t)})
-	ctx := t.Context()
-	want := types.Sandbox{
-		ID: "agent-7", UserID: "alice", Mounts: []types.Mount{},
-		Permissions: types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{}, ReadDirs: []string{}},
-		CreatedAt:   box(t).CreatedAt, UpdatedAt: box(t).UpdatedAt,
-	}
-	put, putErr := c.Put(ctx, "agent-7", types.Registration{UserID: "alice"})
+	c, ctx := (&lab{Lab: l}).dial(t), t.Context()
+	put, putErr := c.Put(ctx, "agent-7", types.Registration{UserID: "alice", Permissions: types.Permissions{WorkingDir: "/home/project"}})
 	got, getErr := c.Get(ctx, "agent-7")
 	list, listErr := c.List(ctx)
 	containers, containersErr := c.Containers(ctx)
@@ -114,19 +79,27 @@ func TestPlainCalls(t *testing.T) {
 	if err := errors.Join(putErr, getErr, listErr, containersErr, healthErr, c.Delete(ctx, "agent-7")); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]types.Sandbox{want, want, want}, append(list, put, got)); diff != "" {
+	want := types.Sandbox{
+		ID: "agent-7", UserID: "alice", Mounts: []types.Mount{},
+		Permissions: types.Permissions{WorkingDir: "/home/project", WriteDirs: []string{}, ReadDirs: []string{}},
+		CreatedAt:   put.CreatedAt, UpdatedAt: put.UpdatedAt,
+	}
+	if diff := cmp.Diff([]types.Sandbox{want, want, want}, append(list, put, got)); diff != "" || put.CreatedAt.IsZero() {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
-	if len(containers) != 1 || containers[0].UserID != "alice" || health.Runtime != "runsc" || health.Status != "ok" {
+	if len(containers) != 1 || containers[0].UserID != "alice" || health.Runtime != "runsc" || health.Status != "ok" || health.Version != "v1.2.3" {
 		t.Errorf("%+v %+v", containers, health)
+	}
+	if left, err := c.List(ctx); err != nil || len(left) > 0 {
+		t.Errorf("%+v %v", left, err)
 	}
 }
 
 func TestBufferedExec(t *testing.T) {
-	c := dial(t, &fakeService{exec: func(_ context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
+	c := newLab(t, sandboxtest.Started(func(_ context.Context, command dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		err := errors.Join(out(dockerexec.Stdout, []byte("text\n")), out(dockerexec.Stderr, []byte{0, 0xff}))
-		return sandbox.Result{Result: dockerexec.Result{ExitCode: len(r.Command)}}, err
-	}})
+		return dockerexec.Result{ExitCode: len(command.Shell)}, err
+	})).dial(t)
 	out, err := c.Exec(t.Context(), "agent-7", types.Exec{Command: "four"})
 	if err != nil {
 		t.Fatal(err)
@@ -142,30 +115,38 @@ func TestBufferedExec(t *testing.T) {
 }
 
 func TestFailuresHaveTheirKind(t *testing.T) {
+	fault := errors.New("no engine")
+	l := newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{}, fault
+	})
+	c, ctx := l.dial(t), t.Context()
+	get := func(id string) error { _, err := c.Get(ctx, id); return err }
+	exec := func(e types.Exec) error { e.Command = "ls"; _, err := c.Exec(ctx, "agent-7", e); return err }
+	failing := func(err error) error { fault = err; return exec(types.Exec{}) }
+	_, anothers := c.Put(ctx, "agent-7", types.Registration{UserID: "bob"})
 	for _, tt := range []struct {
-		err  error
-		kind types.Kind
+		err     error
+		kind    types.Kind
+		message string // a part of it
 	}{
-		{cerrdefs.ErrInvalidArgument, types.Invalid},
-		{cerrdefs.ErrPermissionDenied, types.Denied},
-		{cerrdefs.ErrNotFound, types.NotFound},
-		{cerrdefs.ErrConflict, types.Conflict},
-		{cerrdefs.ErrResourceExhausted, types.Busy},
-		{cerrdefs.ErrUnavailable, types.Unavailable},
-		{errors.New("no engine"), types.Engine},
+		{get("A..B"), types.Invalid, `sandbox id "A..B"`},
+		{exec(types.Exec{Permissions: []string{"@events"}}), types.Denied, "@events is not granted"},
+		{get("none"), types.NotFound, `sandbox "none" is not registered`},
+		{anothers, types.Conflict, `belongs to user "alice"`},
+		{failing(cerrdefs.ErrResourceExhausted), types.Busy, cerrdefs.ErrResourceExhausted.Error()},
+		{failing(cerrdefs.ErrUnavailable), types.Unavailable, cerrdefs.ErrUnavailable.Error()},
+		{failing(errors.New("no engine")), types.Engine, "no engine"},
 	} {
-		c := dial(t, &fakeService{err: tt.err})
-		_, err := c.Get(t.Context(), "agent-7")
 		var failure *client.Error
-		if !errors.As(err, &failure) || failure.Kind != tt.kind || failure.Message != tt.err.Error() {
-			t.Errorf("%v became %#v", tt.err, err)
+		if !errors.As(tt.err, &failure) || failure.Kind != tt.kind || !strings.Contains(failure.Message, tt.message) {
+			t.Errorf("%s: %#v", tt.kind, tt.err)
 		}
 	}
 }
 
 func TestIDsCannotLeaveTheirPath(t *testing.T) {
 	var failure *client.Error
-	c := dial(t, &fakeService{err: cerrdefs.ErrInvalidArgument})
+	c := newLab(t, nil).dial(t)
 	for _, id := range []string{"..", "a/../../health", "a/exec", "?x", "#", ""} {
 		if err := c.Delete(t.Context(), id); !errors.As(err, &failure) {
 			t.Errorf("id %q: %v", id, err)

@@ -20,13 +20,13 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// serveTCP serves a fake to whoever has the token.
-func serveTCP(t *testing.T, service *fakeService, encrypted bool) *httptest.Server {
+// serveTCP serves a lab to whoever has the token.
+func serveTCP(t *testing.T, l *lab, encrypted bool) *httptest.Server {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "tokens.json")
 	if err := os.WriteFile(name, []byte(`{"tokens":[{"name":"engine","token":"`+token+`"}]}`), 0o600); err != nil {
@@ -36,7 +36,7 @@ func serveTCP(t *testing.T, service *fakeService, encrypted bool) *httptest.Serv
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(api.New(service, api.Config{
+	server := httptest.NewUnstartedServer(api.New(l.Service, api.Config{
 		Authenticator: access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
 		Version:       "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
 	}))
@@ -72,21 +72,11 @@ func open(t *testing.T, cfg client.Config) *client.Client {
 func TestCallsOverTCP(t *testing.T) {
 	for name, encrypted := range map[string]bool{"http": false, "https": true} {
 		t.Run(name, func(t *testing.T) {
-			files := &fakeFiles{file: filepath.Join(t.TempDir(), "file")}
-			files.upload = func(r sandbox.UploadRequest) (sandbox.Written, error) {
-				n, err := io.Copy(io.Discard, r.Body)
-				return sandbox.Written{Bytes: n}, err
-			}
 			content := strings.Repeat("content ", 100_000)
-			if err := os.WriteFile(files.file, []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			server := serveTCP(t, &fakeService{Files: files, box: box(t), exec: func(_ context.Context, r sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-				if r.Started != nil {
-					r.Started()
-				}
-				return sandbox.Result{}, out(dockerexec.Stdout, []byte("out"))
-			}}, encrypted)
+			l := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+				return dockerexec.Result{}, out(dockerexec.Stdout, []byte("out"))
+			}))
+			server := serveTCP(t, l, encrypted)
 			c := open(t, client.Config{URL: server.URL + "/", Token: token, TLS: trusts(server)})
 			if got, err := c.Get(t.Context(), "agent-7"); err != nil || got.ID != "agent-7" {
 				t.Errorf("get: %+v, %v", got, err)
@@ -111,7 +101,7 @@ func TestCallsOverTCP(t *testing.T) {
 }
 
 func TestStrangers(t *testing.T) {
-	server := serveTCP(t, &fakeService{}, true)
+	server := serveTCP(t, newLab(t, nil), true)
 	wrong := open(t, client.Config{URL: server.URL, Token: "x" + token, TLS: trusts(server)})
 	_, getErr := wrong.Get(t.Context(), "agent-7")
 	_, attachErr := wrong.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, client.Streams{})
@@ -169,7 +159,7 @@ func TestWhatCannotBeOpened(t *testing.T) {
 }
 
 func TestTransportsMayBeWrapped(t *testing.T) {
-	server := serveTCP(t, &fakeService{box: box(t)}, false)
+	server := serveTCP(t, newLab(t, nil), false)
 	var seen []string
 	c := open(t, client.Config{URL: server.URL, Token: token, WrapTransport: func(next http.RoundTripper) http.RoundTripper {
 		return roundTrip(func(req *http.Request) (*http.Response, error) {

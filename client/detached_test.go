@@ -7,57 +7,39 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/attach"
-	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// detached is a service's execs that go on without their caller. Each prints its stdin in capitals, and ends
-// with it or with a signal.
-type detached struct{ execs *attach.Store[sandbox.Result] }
-
-func (d detached) StartExec(_ context.Context, _ string, r sandbox.Request, stdin bool) (*sandbox.Detached, error) {
-	return d.execs.Start(attach.Command{User: "alice", Text: r.Command, Stdin: stdin}, func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
+// dialDetached returns a client of a service whose commands print their stdin in capitals, and end with it or with a
+// signal.
+func dialDetached(t *testing.T) *client.Client {
+	t.Helper()
+	return newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			buffer := make([]byte, 64<<10)
 			for {
-				n, err := e.Input.Stdin().Read(buffer)
-				_ = e.Output(ctx, dockerexec.Stdout, bytes.ToUpper(buffer[:n]))
+				n, err := c.Stdin.Read(buffer)
+				if n > 0 {
+					_ = out(dockerexec.Stdout, bytes.ToUpper(buffer[:n]))
+				}
 				if err != nil {
 					return
 				}
 			}
 		}()
 		select {
-		case signal := <-e.Input.Signals():
-			e.Input.End(io.EOF)
-			<-ended
-			return sandbox.Result{Result: dockerexec.Result{Signal: signal}}, nil
+		case signal := <-c.Signals:
+			return dockerexec.Result{Signal: signal}, nil
 		case <-ended:
+			return dockerexec.Result{ExitCode: 4}, nil
 		}
-		return sandbox.Result{Result: dockerexec.Result{ExitCode: 4}}, nil
-	})
-}
-func (d detached) DetachedExecs(string) ([]*sandbox.Detached, error) {
-	return d.execs.List("alice"), nil
-}
-func (d detached) DetachedExec(_, execID string) (*sandbox.Detached, error) {
-	return d.execs.Get("alice", execID)
-}
-
-func dialDetached(t *testing.T) *client.Client {
-	t.Helper()
-	execs := attach.NewStore[sandbox.Result](attach.Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 3}, Total: quota.Bounds{DetachedExecs: 3}}), Keep: time.Hour})
-	t.Cleanup(execs.Shutdown)
-	return dial(t, &fakeService{DetachedCalls: detached{execs}})
+	})).dial(t)
 }
 
 // goneAt is a writer at which the caller goes when it has a text.

@@ -6,114 +6,78 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
-	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// fakeFiles keeps what it was asked, and answers with what a test sets.
-type fakeFiles struct {
-	asked []any
-	found sandbox.ReadResult
-	entry sandbox.Entry
-	// file is downloaded; upload takes an upload.
-	file   string
-	upload func(sandbox.UploadRequest) (sandbox.Written, error)
-}
+// odd is a name that is not UTF-8, and that means something in a query.
+const odd = "caf\xe9 & co+%41?#"
 
-func (f *fakeFiles) Read(_ context.Context, _ string, r sandbox.ReadRequest) (sandbox.ReadResult, error) {
-	f.asked = append(f.asked, r)
-	return f.found, nil
-}
-func (f *fakeFiles) Write(_ context.Context, _ string, r sandbox.WriteRequest) (sandbox.Written, error) {
-	f.asked = append(f.asked, r)
-	return sandbox.Written{Bytes: int64(len(r.Content)), SandboxPath: "~/a"}, nil
-}
-func (f *fakeFiles) Upload(_ context.Context, _ string, r sandbox.UploadRequest) (sandbox.Written, error) {
-	return f.upload(r)
-}
-func (f *fakeFiles) Download(context.Context, string, string) (sandbox.Download, error) {
-	file, err := os.Open(f.file)
-	if err != nil {
-		return sandbox.Download{}, cerrdefs.ErrNotFound
-	}
-	info, err := file.Stat()
-	return sandbox.Download{ReadSeekCloser: file, Name: "x", Size: info.Size(), ModTime: info.ModTime()}, err
-}
-func (f *fakeFiles) ListDir(_ context.Context, _, path string) (sandbox.Listing, error) {
-	return sandbox.Listing{Path: path, Entries: []sandbox.Entry{f.entry}}, nil
-}
-func (f *fakeFiles) Stat(_ context.Context, _, path string) (sandbox.Entry, error) {
-	f.asked = append(f.asked, path)
-	return f.entry, nil
-}
-func (f *fakeFiles) Mkdir(_ context.Context, _, path string, parents bool) error {
-	f.asked = append(f.asked, path, parents)
-	return nil
-}
-func (f *fakeFiles) Move(_ context.Context, _ string, r sandbox.MoveRequest) error {
-	f.asked = append(f.asked, r)
-	return nil
-}
-func (f *fakeFiles) Remove(_ context.Context, _, path string, recursive bool) error {
-	f.asked = append(f.asked, path, recursive)
-	return nil
-}
-
-// odd is a path that is not UTF-8, and that means something in a query.
-const odd = "/home/caf\xe9 & co+%41?#\n"
-
-func TestFileCallsAskForWhatWasMeant(t *testing.T) {
-	files := &fakeFiles{found: sandbox.ReadResult{Type: sandbox.ReadText, Content: []byte("a\n"), TotalLines: 5, OutputLines: 1, TruncatedBy: "lines"}}
-	c := dial(t, &fakeService{Files: files})
-	ctx, two := t.Context(), 2
-	read, readErr := c.Read(ctx, "a", types.Read{Target: client.Target(odd), Offset: &two, Raw: true})
-	written, writeErr := c.Write(ctx, "a", types.Write{Target: client.Target("~/a"), Content: "é", Append: true})
-	_, statErr := c.Stat(ctx, "a", odd)
-	explained, explainErr := c.Explain(ctx, "a", types.Explain{Permissions: []string{"@network"}, Home: "/tmp"})
-	if err := errors.Join(readErr, writeErr, statErr, explainErr, c.Mkdir(ctx, "a", odd, true),
-		c.Move(ctx, "a", "from", odd, true), c.Remove(ctx, "a", odd, true)); err != nil {
+func TestFileCallsDoWhatWasMeant(t *testing.T) {
+	l := newLab(t, nil)
+	path := l.File(odd, "1\n2\n3\n4\n5\n")
+	home := filepath.Dir(path)
+	c, ctx, two, one := l.dial(t), t.Context(), 2, 1
+	read, readErr := c.Read(ctx, "a", types.Read{Target: client.Target(odd), Offset: &two, Limit: &one})
+	raw, rawErr := c.Read(ctx, "a", types.Read{Target: client.Target("/home/" + odd), Raw: true})
+	written, writeErr := c.Write(ctx, "a", types.Write{Target: client.Target("~/a"), Content: "é"})
+	more, moreErr := c.Write(ctx, "a", types.Write{Target: client.Target("~/a"), Content: "é", Append: true})
+	_, twiceErr := c.Write(ctx, "a", types.Write{Target: client.Target("~/a"), Exclusive: true})
+	stat, statErr := c.Stat(ctx, "a", odd)
+	explained, explainErr := c.Explain(ctx, "a", types.Explain{Permissions: []string{"@workspace"}, Home: "/tmp"})
+	if err := errors.Join(readErr, rawErr, writeErr, moreErr, statErr, explainErr, c.Mkdir(ctx, "a", "~/dir/"+odd, true),
+		c.Move(ctx, "a", "~/a", "/home/dir/a", false), c.Move(ctx, "a", "~/"+odd, "~/dir/a", true), c.Remove(ctx, "a", "~/dir/"+odd, true)); err != nil {
 		t.Fatal(err)
 	}
-	want := []any{
-		sandbox.ReadRequest{Path: odd, Offset: 2, Raw: true},
-		sandbox.WriteRequest{Path: "~/a", Content: []byte("é"), Append: true},
-		odd, odd, true, sandbox.MoveRequest{From: "from", To: odd, Overwrite: true}, odd, true,
+	if read.Lines == nil || read.TotalLines != 5 || *read.TruncatedBy != "lines" || !strings.HasPrefix(read.Content, "2\n") || raw.Content != "1\n2\n3\n4\n5\n" {
+		t.Errorf("%+v %+v", read, raw)
 	}
-	if diff := cmp.Diff(want, files.asked); diff != "" {
-		t.Errorf("want (-), got (+):\n%s", diff)
+	if name, err := client.Name(stat); written.Bytes != 2 || written.SandboxPath != "~/a" || more.Bytes != 2 || name != odd || stat.Size != 10 || err != nil {
+		t.Errorf("%+v %+v %+v %v", written, more, stat, err)
 	}
-	if read.Lines == nil || read.TotalLines != 5 || *read.TruncatedBy != "lines" || written.Bytes != 2 || written.SandboxPath != "~/a" {
-		t.Errorf("%+v %+v", read, written)
-	}
-	if explained.Home != "/tmp" || explained.Places[0].Why != "@network" {
+	if explained.Home != "/tmp" || explained.UserID != "alice" || len(explained.Places) == 0 {
 		t.Errorf("%+v", explained)
+	}
+	if text, err := os.ReadFile(filepath.Join(home, "dir", "a")); err != nil || string(text) != "1\n2\n3\n4\n5\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	if names, err := filepath.Glob(filepath.Join(home, "*", "*")); err != nil || len(names) != 1 {
+		t.Errorf("%q %v", names, err)
+	}
+	var failure *client.Error
+	for kind, err := range map[types.Kind]error{
+		types.Conflict: twiceErr, types.Invalid: c.Remove(ctx, "a", "~/dir", false), types.NotFound: c.Mkdir(ctx, "a", "~/none/dir", false),
+	} {
+		if !errors.As(err, &failure) || failure.Kind != kind {
+			t.Errorf("%v is not %s", err, kind)
+		}
+	}
+	if err := c.Remove(ctx, "a", "~/dir", true); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestReadsAreByteExact(t *testing.T) {
-	for _, kind := range []sandbox.ReadType{sandbox.ReadText, sandbox.ReadImage, sandbox.ReadBinary} {
-		content := []byte("\x00\xffa")
-		if kind == sandbox.ReadText {
-			content = []byte("é\r\n\x00")
-		}
-		c := dial(t, &fakeService{Files: &fakeFiles{found: sandbox.ReadResult{Type: kind, Content: content}}})
-		read, err := c.Read(t.Context(), "a", types.Read{Target: client.Target("x")})
+	l := newLab(t, nil)
+	c := l.dial(t)
+	for kind, content := range map[types.ReadType]string{types.ReadText: "é\r\n\x7f", types.ReadImage: "\x89PNG\r\n\x1a\n\x00\xffa", types.ReadBinary: "\x00\xffa"} {
+		l.File("x", content)
+		read, err := c.Read(t.Context(), "a", types.Read{Target: client.Target("x"), Binary: kind == types.ReadBinary})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := client.Content(read)
-		if err != nil || !bytes.Equal(got, content) || (read.Lines != nil) != (kind == sandbox.ReadText) {
+		if err != nil || string(got) != content || read.Type != kind || (read.Lines != nil) != (kind == types.ReadText) {
 			t.Errorf("%s: %q %+v %v", kind, got, read, err)
 		}
 	}
@@ -121,23 +85,15 @@ func TestReadsAreByteExact(t *testing.T) {
 
 func TestNamesSurviveTheRoundTrip(t *testing.T) {
 	for _, name := range []string{"plain", "caf\xe9", "\n\u2028", "\uFFFD"} {
-		c := dial(t, &fakeService{Files: &fakeFiles{entry: sandbox.Entry{Name: name}}})
-		list, err := c.ListDir(t.Context(), "a", ".")
+		l := newLab(t, nil)
+		l.File(name, "")
+		list, err := l.dial(t).ListDir(t.Context(), "a", ".")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := client.Name(list.Entries[0]); got != name || err != nil {
 			t.Errorf("%q became %q, %v", name, got, err)
 		}
-	}
-}
-
-// takes is an upload that is read to its end.
-func takes(into *bytes.Buffer, asked *sandbox.UploadRequest) func(sandbox.UploadRequest) (sandbox.Written, error) {
-	return func(r sandbox.UploadRequest) (sandbox.Written, error) {
-		*asked = r
-		n, err := io.Copy(into, r.Body)
-		return sandbox.Written{Bytes: n}, err
 	}
 }
 
@@ -166,15 +122,16 @@ func TestUploadsAreByteExact(t *testing.T) {
 		{"nothing", strings.NewReader(""), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got bytes.Buffer
-			var asked sandbox.UploadRequest
-			c := dial(t, &fakeService{Files: &fakeFiles{upload: takes(&got, &asked)}})
-			written, err := c.Upload(t.Context(), "a", odd, tt.body, true)
-			if err != nil || written.Bytes != int64(len(tt.want)) || !bytes.Equal(got.Bytes(), tt.want) {
-				t.Errorf("%d of %d bytes: %+v %v", got.Len(), len(tt.want), written, err)
+			l := newLab(t, nil)
+			c := l.dial(t)
+			written, err := c.Upload(t.Context(), "a", "/home/"+odd, tt.body, true)
+			got, readErr := os.ReadFile(filepath.Join(sandboxtest.Home(l.Dir, "alice"), odd))
+			if err != nil || readErr != nil || written.Bytes != int64(len(tt.want)) || !bytes.Equal(got, tt.want) {
+				t.Errorf("%d of %d bytes: %+v %v %v", len(got), len(tt.want), written, err, readErr)
 			}
-			if asked.Path != odd || !asked.Exclusive {
-				t.Errorf("%+v", asked)
+			var failure *client.Error
+			if _, err := c.Upload(t.Context(), "a", "/home/"+odd, strings.NewReader(""), true); !errors.As(err, &failure) || failure.Kind != types.Conflict {
+				t.Errorf("a second time: %v", err)
 			}
 		})
 	}
@@ -182,28 +139,30 @@ func TestUploadsAreByteExact(t *testing.T) {
 
 // A refusal reaches the caller before the body is sent, and a failure in the middle while it is.
 func TestUploadsThatFail(t *testing.T) {
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
 	for name, tt := range map[string]struct {
-		upload func(sandbox.UploadRequest) (sandbox.Written, error)
-		kind   types.Kind
-		body   io.Reader
+		path string
+		kind types.Kind
+		body io.Reader
 	}{
-		"refused": {
-			func(sandbox.UploadRequest) (sandbox.Written, error) {
-				return sandbox.Written{}, cerrdefs.ErrPermissionDenied
-			},
-			types.Denied, iotest.ErrReader(errors.New("nobody should have read this")),
-		},
-		"full in the middle": {
-			func(r sandbox.UploadRequest) (sandbox.Written, error) {
-				_, err := io.CopyN(io.Discard, r.Body, 1<<20)
-				return sandbox.Written{}, errors.Join(err, errs.ErrNoSpace)
-			},
-			types.TooLarge, bytes.NewReader(make([]byte, 64<<20)),
-		},
+		"refused":            {"/etc/x", types.Denied, iotest.ErrReader(errors.New("nobody should have read this"))},
+		"full in the middle": {"~/x", types.TooLarge, bytes.NewReader(make([]byte, 64<<20))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := dial(t, &fakeService{Files: &fakeFiles{upload: tt.upload}})
-			_, err := c.Upload(t.Context(), "a", "x", tt.body, false)
+			c := newLab(t, nil).dial(t)
+			var before unix.Rlimit
+			if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+				t.Fatal(err)
+			}
+			// As if the disk were full.
+			if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: before.Max}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := c.Upload(t.Context(), "a", tt.path, tt.body, false)
+			if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+				t.Fatal(err)
+			}
 			var failure *client.Error
 			if !errors.As(err, &failure) || failure.Kind != tt.kind {
 				t.Errorf("%#v", err)
@@ -214,29 +173,24 @@ func TestUploadsThatFail(t *testing.T) {
 
 func TestUploadThatIsCutShort(t *testing.T) {
 	why := errors.New("the disk was pulled out")
-	seen := make(chan error, 1)
-	c := dial(t, &fakeService{Files: &fakeFiles{upload: func(r sandbox.UploadRequest) (sandbox.Written, error) {
-		_, err := io.Copy(io.Discard, r.Body)
-		seen <- err
-		return sandbox.Written{}, err
-	}}})
-	_, err := c.Upload(t.Context(), "a", "x", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(why)), false)
+	l := newLab(t, nil)
+	path := l.File("x", "old")
+	_, err := l.dial(t).Upload(t.Context(), "a", "~/x", io.MultiReader(strings.NewReader("half"), iotest.ErrReader(why)), false)
 	if !errors.Is(err, why) || strings.Contains(err.Error(), "is sandboxd running") {
 		t.Error(err)
 	}
-	if err := <-seen; err == nil {
-		t.Error("the service took it for whole")
+	if got, err := os.ReadFile(path); err != nil || string(got) != "old" {
+		t.Errorf("the service took it for whole: %q %v", got, err)
 	}
 }
 
 func TestDownloads(t *testing.T) {
 	large := noise(3 << 20)
-	name := filepath.Join(t.TempDir(), "large")
-	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	if err := errors.Join(os.WriteFile(name, large, 0o600), os.Chtimes(name, at, at)); err != nil {
+	l, at := newLab(t, nil), time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	if err := os.Chtimes(l.File(odd, string(large)), at, at); err != nil {
 		t.Fatal(err)
 	}
-	c := dial(t, &fakeService{Files: &fakeFiles{file: name}})
+	c := l.dial(t)
 	for _, offset := range []int64{0, 1, int64(len(large)) - 1} {
 		d, err := c.Download(t.Context(), "a", odd, offset)
 		if err != nil {
@@ -249,10 +203,10 @@ func TestDownloads(t *testing.T) {
 		}
 	}
 	var failure *client.Error
-	if _, err := c.Download(t.Context(), "a", "x", int64(len(large))); !errors.As(err, &failure) || failure.Kind != types.Invalid {
+	if _, err := c.Download(t.Context(), "a", odd, int64(len(large))); !errors.As(err, &failure) || failure.Kind != types.Invalid {
 		t.Errorf("beyond the end: %#v", err)
 	}
-	if _, err := dial(t, &fakeService{Files: &fakeFiles{}}).Download(t.Context(), "a", "x", 0); !errors.As(err, &failure) || failure.Kind != types.NotFound {
+	if _, err := c.Download(t.Context(), "a", "x", 0); !errors.As(err, &failure) || failure.Kind != types.NotFound {
 		t.Errorf("not there: %#v", err)
 	}
 }
@@ -262,11 +216,9 @@ type hidden struct{ io.Writer }
 
 func TestDownloadsToAFile(t *testing.T) {
 	large := noise(3 << 20)
-	name := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(name, large, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := dial(t, &fakeService{Files: &fakeFiles{file: name}})
+	l := newLab(t, nil)
+	l.File(odd, string(large))
+	c := l.dial(t)
 	for _, offset := range []int64{0, 1, int64(len(large)) - 1} {
 		target, err := os.Create(filepath.Join(t.TempDir(), "target"))
 		if err != nil {
@@ -296,11 +248,9 @@ func TestDownloadsToAFile(t *testing.T) {
 }
 
 func TestDownloadsThatEndEarly(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(name, noise(8<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := dial(t, &fakeService{Files: &fakeFiles{file: name}})
+	l := newLab(t, nil)
+	name := l.File(odd, "")
+	c := l.dial(t)
 	gone, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	for _, c := range []struct {
@@ -314,9 +264,7 @@ func TestDownloadsThatEndEarly(t *testing.T) {
 		{"a context that ends", gone, func() error { cancel(why); return nil }, why, c},
 	} {
 		for _, whole := range []bool{true, false} {
-			if err := os.WriteFile(name, noise(8<<20), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			l.File(odd, string(noise(8<<20)))
 			d, err := c.client.Download(c.ctx, "a", odd, 0)
 			if err != nil {
 				if c.ctx.Err() != nil && errors.Is(err, c.want) {

@@ -11,25 +11,24 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 func TestAttach(t *testing.T) {
-	l := newLab(t)
 	goOn := make(chan struct{})
-	l.running = func(ctx context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		_ = e.Output(ctx, dockerexec.Stdout, []byte("hello\n"))
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		_ = out(dockerexec.Stdout, []byte("hello\n"))
 		select {
 		case <-goOn:
-			return sandbox.Result{Result: dockerexec.Result{ExitCode: 3}}, nil
-		case signal := <-e.Input.Signals():
-			return sandbox.Result{Result: dockerexec.Result{Signal: signal}}, nil
+			return dockerexec.Result{ExitCode: 3}, nil
+		case signal := <-c.Signals:
+			return dockerexec.Result{Signal: signal}, nil
 		}
-	}
+	}))
 	if got := l.ok("", "attach", "--user", "alice"); got != "EXEC ID  STATE  ATTACHED  BEGUN  OUTPUT  COMMAND\n" {
 		t.Errorf("%q", got)
 	}
-	first, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "echo hello"}, true)
+	first, err := l.StartExec(t.Context(), "a", sandbox.Request{Command: "echo hello"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +43,7 @@ func TestAttach(t *testing.T) {
 	}
 
 	goOn = make(chan struct{})
-	second, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "sleep"}, true)
+	second, err := l.StartExec(t.Context(), "a", sandbox.Request{Command: "sleep"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +55,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	at, err := l.StartExec(t.Context(), "", sandbox.Request{Command: "top", Terminal: &specs.Box{Height: 1, Width: 1}}, true)
+	at, err := l.StartExec(t.Context(), "a", sandbox.Request{Command: "top", Terminal: &specs.Box{Height: 1, Width: 1}}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +73,9 @@ func TestAttach(t *testing.T) {
 }
 
 func TestExecThatGoesOnSaysHowToComeBack(t *testing.T) {
-	l := newLab(t)
-	l.running = func(_ context.Context, e *sandbox.Detached) (sandbox.Result, error) {
-		e.Started()
-		return sandbox.Result{}, nil
-	}
+	l := newLab(t, nil)
 	_, stderr, err := l.run(t.Context(), "", "exec", "--user", "alice", "--detach-on-disconnect", "--", "true")
-	if list := l.execs.List("alice"); err != nil || len(list) != 1 || stderr != "sandbox: to come back: sandbox attach --user alice "+list[0].ID+"\r\n" {
+	if list, _ := l.DetachedExecs("a"); err != nil || len(list) != 1 || stderr != "sandbox: to come back: sandbox attach --user alice "+list[0].ID+"\r\n" {
 		t.Errorf("%q, %v", stderr, err)
 	}
 }

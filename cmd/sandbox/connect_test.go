@@ -32,7 +32,7 @@ func (l *lab) overTLS() (url, token, authority string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	server := httptest.NewTLSServer(api.New(l, api.Config{
+	server := httptest.NewTLSServer(api.New(l.Service, api.Config{
 		Authenticator: access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
 		Version:       "v1", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
 	}))
@@ -42,7 +42,7 @@ func (l *lab) overTLS() (url, token, authority string) {
 }
 
 func TestOverTLS(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	url, token, authority := l.overTLS()
 	root := func(args ...string) (string, error) {
 		var out strings.Builder

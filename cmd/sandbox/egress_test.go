@@ -18,47 +18,44 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // To name something to reach is to ask for the network, in the call and for the user's sandbox.
 func TestNamesImplyTheNetwork(t *testing.T) {
 	for _, tt := range []struct {
 		name, flags string
-		want        sandbox.Confinement
+		want        types.Explain
 	}{
-		{"nothing", "", sandbox.Confinement{}},
-		{"a domain", "--allow-domain example.org", sandbox.Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}},
-		{"several", "--grant @workspace --allow-domain a.org,*.b.org --allow-domain * --package-manager node,go --package-manager own",
-			sandbox.Confinement{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org", "*.b.org", "*"}, PackageManagers: []string{"node", "go", "own"}}},
+		{"nothing", "", types.Explain{}},
+		{"a domain", "--allow-domain example.org", types.Explain{Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}}},
+		{"several", "--grant @workspace --allow-domain a.org,*.b.org --allow-domain * --package-manager node,go --package-manager rust",
+			types.Explain{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org", "*.b.org", "*"}, PackageManagers: []string{"node", "go", "rust"}}},
 		{"a preset and the grant", "--grant @network --package-manager node",
-			sandbox.Confinement{Permissions: []string{"@network"}, PackageManagers: []string{"node"}}},
-		{"no name in it", "--allow-domain= --grant @workspace", sandbox.Confinement{Permissions: []string{"@workspace"}}},
+			types.Explain{Permissions: []string{"@network"}, PackageManagers: []string{"node"}}},
+		{"no name in it", "--allow-domain= --grant @workspace", types.Explain{Permissions: []string{"@workspace"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLab(t)
-			l.exec = func(sandbox.Request, dockerexec.Output) (sandbox.Result, error) { return sandbox.Result{}, nil }
+			l, decided := decidedLab(t)
 			flags := append(strings.Fields(tt.flags), "--user", "alice")
 			l.ok("", append(append([]string{"exec"}, flags...), "--", "true")...)
 			l.ok("", append([]string{"explain"}, flags...)...)
-			got := l.asked.Confinement
+			var got types.Explain
+			l.asked("explain", &got)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("exec: want (-), asked (+):\n%s", diff)
-			}
-			if diff := cmp.Diff(got, l.explained); diff != "" {
 				t.Errorf("explain: want (-), asked (+):\n%s", diff)
 			}
+			l.explains(flags, decided())
 			id, _ := needs("alice", got.Permissions)
-			want := map[string]sandbox.Registration{id: {UserID: "alice", Network: len(got.AllowedDomains)+len(got.PackageManagers) > 0, WriteDirs: []string{}, ReadDirs: []string{}}}
-			if diff := cmp.Diff(want, l.put, cmp.Transformer("empty", func(list []string) int { return len(list) })); diff != "" {
-				t.Errorf("want (-), registered (+):\n%s", diff)
+			box, err := l.Get(id)
+			if network := len(got.AllowedDomains)+len(got.PackageManagers) > 0; err != nil || box.User.String() != "alice" || box.Network != network || len(box.WriteDirs)+len(box.ReadDirs) > 0 {
+				t.Errorf("registered %+v, %v", box, err)
 			}
 		})
 	}
 }
 
 func TestCompletions(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	for line, want := range map[string]string{
 		"exec --package-manager ": "dart\ndotnet\ngo\njava\nnode\nphp\npython\nruby\nrust\n",
 		"explain --allow-domain ": "",
@@ -74,14 +71,15 @@ func TestCompletions(t *testing.T) {
 
 // A command is told what it did not get, after its own output and with its own exit code.
 func TestRefusalsAreToldAtTheEnd(t *testing.T) {
-	l := newLab(t)
-	l.exec = func(_ sandbox.Request, out dockerexec.Output) (sandbox.Result, error) {
-		return sandbox.Result{
-			Result:  dockerexec.Result{ExitCode: 6},
-			Refused: []decisions.Summary{{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed, Count: 3}},
-		}, out(dockerexec.Stderr, []byte("curl: (6)\n"))
-	}
-	_, stderr, err := l.run(t.Context(), "", "exec", "-u", "alice", "--stats", "--", "curl")
+	var l *lab
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		for range 3 {
+			l.Refuse(spec, decisions.Decision{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
+		}
+		return dockerexec.Result{ExitCode: 6}, out(dockerexec.Stderr, []byte("curl: (6)\n"))
+	})
+	_, stderr, err := l.run(t.Context(), "", "exec", "-u", "alice", "--allow-domain", "b.org", "--stats", "--", "curl")
 	var exit exitCode
 	if !errors.As(err, &exit) || exit != 6 {
 		t.Error(err)
@@ -138,13 +136,13 @@ func TestRefusals(t *testing.T) {
 // decide adds decisions of alice's and bob's to the lab's log.
 func (l *lab) decide(at time.Time, names ...string) {
 	for _, name := range names {
-		l.log.Add(decisions.Decision{Time: at, User: "alice", Name: name, Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
-		l.log.Add(decisions.Decision{Time: at, User: "bob", Name: name, Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"})
+		l.Decisions().Add(decisions.Decision{Time: at, User: "alice", Name: name, Via: decisions.DNS, Type: "A", Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
+		l.Decisions().Add(decisions.Decision{Time: at, User: "bob", Name: name, Via: decisions.TLS, Port: 443, Verdict: decisions.Allowed, Reason: "the name is allowed"})
 	}
 }
 
 func TestEgressLog(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	now := time.Now()
 	l.decide(now.Add(-48*time.Hour), "a.org")
 	l.decide(now, "b.org", "b.org")
@@ -192,11 +190,16 @@ func TestEgressLog(t *testing.T) {
 
 // following runs a command line that goes on, and returns its lines and, once those have ended, its error.
 func (l *lab) following(ctx context.Context, args ...string) (lines *bufio.Scanner, over <-chan error) {
+	return l.followingTo(io.Discard, ctx, args...)
+}
+
+// followingTo also keeps what it says on stderr.
+func (l *lab) followingTo(stderr io.Writer, ctx context.Context, args ...string) (lines *bufio.Scanner, over <-chan error) {
 	read, write := io.Pipe()
 	root := rootCommand()
 	root.SetArgs(append([]string{"--socket", l.socket}, args...))
 	root.SetOut(write)
-	root.SetErr(io.Discard)
+	root.SetErr(stderr)
 	ended := make(chan error, 1)
 	go func() {
 		err := root.ExecuteContext(ctx)
@@ -219,7 +222,7 @@ func TestEgressLogFollows(t *testing.T) {
 		{"the service stops", nil, func(l *lab, _ context.CancelFunc) { close(l.stopping) }, client.ErrStopped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLab(t)
+			l := newLab(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			l.decide(time.Now(), "a.org")

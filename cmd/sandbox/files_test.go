@@ -26,41 +26,39 @@ func wantFile(t *testing.T, name, content string) {
 }
 
 func TestReadAndWrite(t *testing.T) {
-	l := newLab(t)
-	if got := l.ok("", "write", "-u", "alice", "notes.txt", "buy milk\n"); got != "/home/notes.txt: 9 bytes written\n" {
+	l := newLab(t, nil)
+	if got := l.ok("", "write", "-u", "alice", "notes.txt", "buy milk\n"); got != "~/notes.txt: 9 bytes written\n" {
 		t.Errorf("%q", got)
 	}
-	l.ok("and \xff", "write", "-u", "alice", "--append", "~/notes.txt", "-")
-	if got := l.ok("", "read", "-u", "alice", "--binary", "notes.txt"); got != "buy milk\nand \xff" {
+	l.ok("and bread", "write", "-u", "alice", "--append", "~/notes.txt", "-")
+	if got := l.ok("", "read", "-u", "alice", "--binary", "notes.txt"); got != "buy milk\nand bread" {
 		t.Errorf("%q", got)
 	}
 	large := strings.Repeat("x", 20<<20) // more than a body of JSON may have
 	l.ok(large, "write", "-u", "alice", "/home/caf\xe9", "-")
-	wantFile(t, l.file("/home/caf\xe9"), large)
+	wantFile(t, l.host("/home/caf\xe9"), large)
 	stdout, stderr, err := l.run(t.Context(), "", "read", "-u", "alice", "--limit", "1", "notes.txt")
-	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 9 lines; --raw prints all of them\n" {
+	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 2 lines; --raw prints all of them\n" {
 		t.Errorf("%q %q %v", stdout, stderr, err)
 	}
 	if _, _, err := l.run(t.Context(), "", "read", "-u", "alice", "--offset", "0", "notes.txt"); err == nil || !strings.Contains(err.Error(), "offset 0") {
 		t.Error(err)
 	}
-	if got := l.ok("", "read", "-u", "alice", "--json", "notes.txt"); !strings.Contains(got, `"totalLines": 9`) {
+	if got := l.ok("", "read", "-u", "alice", "--json", "notes.txt"); !strings.Contains(got, `"totalLines": 2`) {
 		t.Error(got)
 	}
 }
 
 func TestList(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	for _, name := range []string{"b", "a\x1b[31m", "caf\xe9"} {
-		writeFile(t, l.file(name), "123")
+		l.File(name, "123")
 	}
-	if err := os.Mkdir(l.file("dir"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	l.mkdir("dir")
 	if got, want := l.ok("", "ls", "-u", "alice"), "\"a\\x1b[31m\"\nb\n\"caf\\xe9\"\ndir/\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := l.ok("", "ls", "-u", "alice", "-l", "/home"); !strings.Contains(got, "file       0600  3 ") || !strings.Contains(got, "  dir/\n") {
+	if got := l.ok("", "ls", "-u", "alice", "-l", "/home"); !strings.Contains(got, "file       0644  3 ") || !strings.Contains(got, "  dir/\n") {
 		t.Error(got)
 	}
 	if got := l.ok("", "ls", "-u", "alice", "--json"); !strings.Contains(got, `"nameBase64": "Y2Fm6Q=="`) {
@@ -69,14 +67,10 @@ func TestList(t *testing.T) {
 }
 
 func TestCopyIn(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	here := filepath.Join(t.TempDir(), "data.csv")
 	writeFile(t, here, "a,b\n")
-	for _, dir := range []string{"dir", "project"} {
-		if err := os.Mkdir(l.file(dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.mkdir("dir")
 	for _, tt := range []struct{ flag, value, to, arrives string }{
 		{"-u", "alice", ":", "data.csv"},
 		{"-u", "alice", ":x", "x"},
@@ -90,16 +84,16 @@ func TestCopyIn(t *testing.T) {
 		if stdout := l.ok("", "cp", tt.flag, tt.value, here, tt.to); stdout != "" {
 			t.Errorf("%s: printed %q", tt.to, stdout)
 		}
-		wantFile(t, l.file(tt.arrives), "a,b\n")
-		if err := os.Remove(l.file(tt.arrives)); err != nil {
+		wantFile(t, l.host(tt.arrives), "a,b\n")
+		if err := os.Remove(l.host(tt.arrives)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 func TestCopyOut(t *testing.T) {
-	l := newLab(t)
-	writeFile(t, l.file("out.bin"), "\x00\xff")
+	l := newLab(t, nil)
+	l.File("out.bin", "\x00\xff")
 	dir := t.TempDir()
 	there, link := filepath.Join(dir, "there"), filepath.Join(dir, "link")
 	writeFile(t, there, "old")
@@ -123,7 +117,7 @@ func TestCopyOut(t *testing.T) {
 }
 
 func TestCopiesThatFail(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	dir := t.TempDir()
 	old := filepath.Join(dir, "old")
 	writeFile(t, old, "old")
@@ -137,8 +131,8 @@ func TestCopiesThatFail(t *testing.T) {
 		{":..", old, "not the name of a file"},
 		{dir, ":x", "is a directory"},
 		{filepath.Join(dir, "none"), ":x", "no such file"},
-		{":none", old, "not found"},
-		{":none", filepath.Join(dir, "no", "dir"), "not found"},
+		{":none", old, "does not exist"},
+		{":none", filepath.Join(dir, "no", "dir"), "does not exist"},
 	} {
 		if _, _, err := l.run(t.Context(), "", "cp", "-u", "alice", tt.from, tt.to); err == nil || !strings.Contains(err.Error(), tt.message) {
 			t.Errorf("%s %s: %v", tt.from, tt.to, err)
@@ -149,9 +143,9 @@ func TestCopiesThatFail(t *testing.T) {
 
 // An interrupt in the middle of a download leaves what was there, and nothing else.
 func TestInterruptedCopyLeavesNothing(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	l.stall = make(chan struct{})
-	writeFile(t, l.file("large"), strings.Repeat("x", 4<<20))
+	l.File("large", strings.Repeat("x", 4<<20))
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "large"), "old")
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -171,7 +165,7 @@ func TestInterruptedCopyLeavesNothing(t *testing.T) {
 }
 
 func TestRefusalsAreTold(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	_, _, err := l.run(t.Context(), "", "read", "-u", "alice", "none")
 	var failure *client.Error
 	if !errors.As(err, &failure) || failure.Kind != "notFound" {

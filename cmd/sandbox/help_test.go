@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/daycare-run/sandbox/internal/process"
 )
 
 // leaves are the commands that do something.
@@ -86,7 +85,7 @@ func checkTakes(t *testing.T, args []string) {
 }
 
 func TestCompletionScripts(t *testing.T) {
-	l := newLab(t)
+	l := newLab(t, nil)
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		script := l.ok("", "completion", shell)
 		if !strings.Contains(script, "sandbox") || len(script) < 1000 {
@@ -104,15 +103,14 @@ func TestCompletionScripts(t *testing.T) {
 
 // What the service knows completes flags and arguments.
 func TestCompletionOfWhatIsThere(t *testing.T) {
-	l := newLab(t)
-	l.records = []process.Record{{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{Name: "web"}}}
+	l := newLab(t, nil, three(time.Now())[0])
 	for _, tt := range []struct {
 		args []string
 		want []string
 	}{
 		{[]string{"exec", "--user", ""}, []string{"alice"}},
 		{[]string{"egress", "log", "--user", ""}, []string{"alice"}},
-		{[]string{"exec", "--sandbox", ""}, []string{"agent-7"}},
+		{[]string{"exec", "--sandbox", ""}, []string{"a", "agent-7"}},
 		{[]string{"process", "logs", "--user", "alice", ""}, []string{"p-aaaaaaaaaaaa\tweb"}},
 		{[]string{"exec", "--grant", ""}, []string{"@workspace", "@network", "@events", "@read:", "@write:"}},
 	} {
@@ -126,7 +124,7 @@ func TestCompletionOfWhatIsThere(t *testing.T) {
 
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
-	newLab(t).ok("", "man", dir)
+	newLab(t, nil).ok("", "man", dir)
 	page, err := os.ReadFile(filepath.Join(dir, "sandbox-exec.1"))
 	if err != nil || !strings.Contains(string(page), `.SH EXAMPLE`) || !strings.HasPrefix(strings.TrimSpace(string(page)), ".nh") {
 		t.Errorf("%v: %.300s", err, page)

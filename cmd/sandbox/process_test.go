@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
@@ -20,112 +19,51 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// keeper is the part of a lab that has alice's processes.
-type keeper struct {
-	records []process.Record
-	notices []string
-	// started is what was asked for last, stopped the signals and ids, read how much of a log.
-	started sandbox.ProcessRequest
-	stopped []string
-	read    sandbox.LogQuery
-	// printed is what the log has; follow goes on with it.
-	printed sandbox.LogPart
-	follow  func(context.Context, func(sandbox.LogPart) error) error
-}
-
-func (k *keeper) StartProcess(_ context.Context, _ string, r sandbox.ProcessRequest) (process.Record, []string, error) {
-	k.started = r
-	return process.Record{ID: "p-aaaaaaaaaaaa", Status: process.Running}, k.notices, nil
-}
-
-func (k *keeper) Processes(string) ([]process.Record, error) { return k.records, nil }
-
-func (k *keeper) Process(_, id string) (process.Record, error) {
-	at := slices.IndexFunc(k.records, func(r process.Record) bool { return r.ID == id })
-	if at < 0 {
-		return process.Record{}, fmt.Errorf("process %q is not there: %w", id, cerrdefs.ErrNotFound)
-	}
-	return k.records[at], nil
-}
-
-func (k *keeper) StopProcess(_ context.Context, _, id string, signal syscall.Signal) (process.Record, error) {
-	r, err := k.Process("", id)
-	k.stopped = append(k.stopped, unix.SignalName(signal)+" "+id)
-	r.Status, r.Signal = process.Stopped, unix.SignalName(signal)
-	return r, err
-}
-
-func (k *keeper) StopProcesses(context.Context, string) ([]process.Record, error) {
-	return k.records, nil
-}
-
-func (k *keeper) RemoveProcess(_ context.Context, _, id string) error {
-	_, err := k.Process("", id)
-	k.records = slices.DeleteFunc(k.records, func(r process.Record) bool { return r.ID == id })
-	return err
-}
-
-func (k *keeper) ReadProcessLog(_ context.Context, _, _ string, q sandbox.LogQuery) (sandbox.LogPart, error) {
-	k.read = q
-	return k.printed, nil
-}
-
-func (k *keeper) FollowProcessLog(ctx context.Context, _, _ string, q sandbox.LogQuery, each func(sandbox.LogPart) error) error {
-	k.read = q
-	return k.follow(ctx, each)
-}
-
-func (l *lab) List() []sandbox.Sandbox {
-	box, err := l.Get("agent-7")
-	if err != nil {
-		l.t.Error(err)
-	}
-	return []sandbox.Sandbox{box}
-}
-
 // three processes: one runs, one waits for its next start, one was killed. Two have one name.
 func three(now time.Time) []process.Record {
-	one := 1
+	one, at := 1, now.Add(-60*time.Hour)
 	return []process.Record{
-		{ID: "p-aaaaaaaaaaaa", DesiredState: process.Running, Status: process.Running, PID: 4711,
-			Intent: process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "python3 -m http.server 8000", Cwd: "/home/site", Home: "/tmp",
-				Grants: []string{"@workspace", "@write:/a\x1b"}},
-			LastStartedAt: now.Add(-3 * time.Minute), LogPath: "/data/process.log"},
-		{ID: "p-bbbbbbbbbbbb", DesiredState: process.Running, Status: process.Exited, ExitCode: &one, RestartCount: 12, LostBytes: 7,
-			Intent:       process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "twin", Argv: []string{"./worker", "a b", "\x1b[31m"}, KeepAlive: true},
-			LastExitedAt: now.Add(-5 * time.Second), NextRestartAt: now.Add(10*time.Second + time.Millisecond)},
-		{ID: "p-cccccccccccc", DesiredState: process.Stopped, Status: process.Stopped, Signal: "SIGKILL",
-			Intent:       process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "twin", Command: "sleep 9"},
-			LastExitedAt: now.Add(-50 * time.Hour), Reason: "odd\n"},
+		{ID: "p-aaaaaaaaaaaa", CreatedAt: at, Intent: process.Intent{
+			UserID: "alice", SandboxID: "agent-7", Name: "web", Command: "python3 -m http.server 8000", Cwd: "/home/site", Home: "/tmp",
+			Grants: []string{"@workspace", "@write:/a\x1b"},
+		}, DesiredState: process.Running, Status: process.Running, PID: 4711, LastStartedAt: now.Add(-3 * time.Minute), LogPath: "/data/process.log"},
+		{ID: "p-bbbbbbbbbbbb", CreatedAt: at.Add(1), Intent: process.Intent{
+			UserID: "alice", SandboxID: "agent-7", Name: "twin", Argv: []string{"./worker", "a b", "\x1b[31m"}, KeepAlive: true,
+		}, DesiredState: process.Running, Status: process.Exited, ExitCode: &one, RestartCount: 12, LostBytes: 7,
+			LastStartedAt: now.Add(-time.Minute), LastExitedAt: now.Add(-5 * time.Second), BackoffMs: 60_000, NextRestartAt: now.Add(10*time.Second + time.Millisecond)},
+		{ID: "p-cccccccccccc", CreatedAt: at.Add(2), Intent: process.Intent{UserID: "alice", SandboxID: "agent-7", Name: "twin", Command: "sleep 9"},
+			DesiredState: process.Stopped, Status: process.Stopped, Signal: "SIGKILL", LastExitedAt: now.Add(-50 * time.Hour), Reason: "odd\n"},
 	}
 }
 
 func TestProcessStart(t *testing.T) {
 	t.Setenv("TOKEN", "s3cret")
-	l := newLab(t)
-	l.notices = []string{"name has 81 characters\x1b"}
-	args := []string{"process", "start", "-u", "alice", "-n", "web", "-k", "--grant", "@workspace", "--allow-domain", "a.org", "--package-manager", "node",
+	l := newLab(t, nil)
+	args := []string{"process", "start", "-u", "alice", "-n", strings.Repeat("w", 80) + "\x1b", "-k", "--grant", "@workspace", "--allow-domain", "a.org", "--package-manager", "node",
 		"-C", "site", "--home", "/home", "-e", "A=1", "-e", "TOKEN", "--secret", "TOKEN", "-l", "--"}
 	stdout, stderr, err := l.run(t.Context(), "", append(args, "sleep -f 1")...)
-	if err != nil || stdout != "p-aaaaaaaaaaaa\n" || stderr != `sandbox: "name has 81 characters\x1b"`+"\n" {
-		t.Errorf("%q %q %v", stdout, stderr, err)
+	started, _ := l.Processes("a")
+	if err != nil || len(started) != 1 || stdout != started[0].ID+"\n" || !strings.HasPrefix(stderr, "sandbox: name has 81 characters and was cut") {
+		t.Fatalf("%q %q %v", stdout, stderr, err)
 	}
-	want := sandbox.ProcessRequest{
-		Name: "web", Command: "sleep -f 1", KeepAlive: true, Login: true, Cwd: "site",
-		Confinement: sandbox.Confinement{Permissions: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"node"}, Home: "/home"},
-		Env:         map[string]string{"A": "1", "TOKEN": "s3cret"}, Secrets: map[string]string{"TOKEN": "s3cret"},
+	want := process.Intent{
+		UserID: "alice", SandboxID: started[0].SandboxID, Name: strings.Repeat("w", 80), Command: "sleep -f 1", KeepAlive: true, Login: true, Cwd: "/home/site",
+		Grants: []string{"@workspace", "@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"node"}, Home: "/home",
+		Env: map[string]string{"A": "1", "TOKEN": "s3cret"}, Egress: started[0].Egress,
 	}
-	if diff := cmp.Diff(want, l.started); diff != "" {
-		t.Errorf("want (-), asked (+):\n%s", diff)
+	if diff := cmp.Diff(want, started[0].Intent); diff != "" {
+		t.Errorf("want (-), started (+):\n%s", diff)
 	}
-	if id, _ := needs("alice", want.Permissions); !l.put[id].Network {
-		t.Errorf("registered %+v", l.put)
+	if secrets := map[string]string{"TOKEN": "s3cret"}; !cmp.Equal(l.Runner.Secrets, secrets) {
+		t.Errorf("%v", l.Runner.Secrets)
 	}
-	if got := l.ok("", "process", "start", "--sandbox", "agent-7", "--json", "--", "echo", "-n"); !strings.Contains(got, `"id": "p-aaaaaaaaaaaa"`) || !strings.Contains(got, `"notices": [`) {
-		t.Error(got)
+	if id, _ := needs("alice", want.Grants); started[0].SandboxID != id {
+		t.Errorf("in sandbox %s, not %s", started[0].SandboxID, id)
 	}
-	if !cmp.Equal(l.started.Argv, []string{"echo", "-n"}) || l.started.Command != "" || l.started.KeepAlive {
-		t.Errorf("%+v", l.started)
+	var second types.StartedProcess
+	decode(t, l.ok("", "process", "start", "--sandbox", "agent-7", "--json", "--", "echo", "-n"), &second)
+	if !cmp.Equal(second.Argv, []string{"echo", "-n"}) || second.Command != "" || second.KeepAlive || second.Notices == nil || second.SandboxID != "agent-7" {
+		t.Errorf("%+v", second)
 	}
 	for flags, message := range map[string]string{
 		"": "requires at least 1 arg", "--secret NOTHERE -- ls": "--secret NOTHERE: no such variable", "--secret A=topsecret -- ls": "--secret A=…: give its name alone",
@@ -137,10 +75,19 @@ func TestProcessStart(t *testing.T) {
 	}
 }
 
+// decode reads JSON that a command has printed.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+}
+
 func TestProcessesAreFound(t *testing.T) {
-	l := newLab(t)
-	l.records = three(time.Now())
-	l.records[2].Name = "p-aaaaaaaaaaaa"
+	records := three(time.Now())
+	l := newLab(t, nil, records...)
+	records[2].Name = "p-aaaaaaaaaaaa"
+	named := newLab(t, nil, records...)
 	for _, tt := range []struct{ word, want string }{ // want is the id, or a part of the error
 		{"p-bbbbbbbbbbbb", "p-bbbbbbbbbbbb"},
 		{"twin", "p-bbbbbbbbbbbb"},
@@ -150,33 +97,39 @@ func TestProcessesAreFound(t *testing.T) {
 		{"p-b", `no process has the id or the name "p-b"; "sandbox process list" shows which there are`},
 		{"", `no process has the id or the name ""`},
 	} {
-		stdout, _, err := l.run(t.Context(), "", "process", "get", "-u", "alice", "--json", tt.word)
+		stdout, _, err := named.run(t.Context(), "", "process", "get", "-u", "alice", "--json", tt.word)
 		if !strings.Contains(stdout+fmt.Sprint(err), tt.want) || (err == nil) != strings.HasPrefix(tt.want, "p-") {
 			t.Errorf("%q: %s %v", tt.word, stdout, err)
 		}
 	}
-	l.records[2].Name = "twin"
 	if _, _, err := l.run(t.Context(), "", "process", "stop", "-u", "alice", "twin"); err == nil || !strings.Contains(err.Error(), `2 processes have the name "twin": give an id, which is one of p-bbbbbbbbbbbb, p-cccccccccccc`) {
 		t.Error(err)
 	}
 }
 
 func TestProcessStopAndRemove(t *testing.T) {
-	l := newLab(t)
-	l.records = three(time.Now())
+	records := three(time.Now())
+	for n, id := range []string{"p-dddddddddddd", "p-eeeeeeeeeeee", "p-ffffffffffff"} {
+		r := records[0]
+		r.ID, r.Name, r.CreatedAt = id, fmt.Sprint("more", n), r.CreatedAt.Add(time.Duration(10+n))
+		records = append(records, r)
+	}
+	l := newLab(t, nil, records...)
 	for _, tt := range []struct{ line, want string }{
 		{"stop -u alice web", "p-aaaaaaaaaaaa web: stopped by SIGTERM\n"},
-		{"stop --sandbox agent-7 --signal sigint p-bbbbbbbbbbbb", "p-bbbbbbbbbbbb twin: stopped by SIGINT\n"},
-		{"stop -u alice -s KILL web", "p-aaaaaaaaaaaa web: stopped by SIGKILL\n"},
-		{"stop-all -u alice", "p-aaaaaaaaaaaa web: running\np-bbbbbbbbbbbb twin: exited with code 1\np-cccccccccccc twin: stopped by SIGKILL: \"odd\\n\"\n"},
+		{"stop --sandbox agent-7 --signal sigint p-dddddddddddd", "p-dddddddddddd more0: stopped by SIGINT\n"},
+		{"stop -u alice -s KILL more1", "p-eeeeeeeeeeee more1: stopped by SIGKILL\n"},
+		{"stop -u alice p-cccccccccccc", "p-cccccccccccc twin: stopped by SIGKILL: \"odd\\n\"\n"}, // already
+		{"stop-all -u alice", "p-bbbbbbbbbbbb twin: stopped with code 1\np-ffffffffffff more2: stopped by SIGTERM\n"},
 		{"rm -u alice web p-cccccccccccc", "p-aaaaaaaaaaaa\np-cccccccccccc\n"},
+		{"rm -u alice more0 more1 more2", "p-dddddddddddd\np-eeeeeeeeeeee\np-ffffffffffff\n"},
 	} {
 		if got := l.ok("", append([]string{"process"}, strings.Fields(tt.line)...)...); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.line, got, tt.want)
 		}
 	}
-	if want := []string{"SIGTERM p-aaaaaaaaaaaa", "SIGINT p-bbbbbbbbbbbb", "SIGKILL p-aaaaaaaaaaaa"}; !cmp.Equal(l.stopped, want) {
-		t.Errorf("%q", l.stopped)
+	if want := []string{"terminated p-aaaaaaaaaaaa", "interrupt p-dddddddddddd", "killed p-eeeeeeeeeeee", "terminated p-ffffffffffff"}; !cmp.Equal(l.Runner.Signals, want) {
+		t.Errorf("%q", l.Runner.Signals)
 	}
 	stdout, _, err := l.run(t.Context(), "", "process", "rm", "-u", "alice", "web", "twin", "p-cccccccccccc")
 	if stdout != "p-bbbbbbbbbbbb\n" || err == nil || !strings.Contains(err.Error(), `name "web"`) || !strings.Contains(err.Error(), `"p-cccccccccccc" is not there`) {
@@ -198,20 +151,31 @@ func TestProcessStopAndRemove(t *testing.T) {
 }
 
 func TestProcessLogs(t *testing.T) {
-	l := newLab(t)
-	l.records = three(time.Now())
-	l.printed = sandbox.LogPart{Data: []byte("a\x1b\xff\n"), Truncated: true, Notice: "cut\x1b"}
+	l := newLab(t, nil, three(time.Now())...)
+	web, err := l.Process("a", "p-aaaaaaaaaaaa")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Print(web, strings.Repeat("a\x1b\xff\n", 200))
 	stdout, stderr, err := l.run(t.Context(), "", "process", "logs", "-u", "alice", "-n", "7", "web")
-	if err != nil || stdout != "a\x1b\xff\n" || !strings.HasPrefix(stderr, `sandbox: "cut\x1b"`+"\n") || !strings.Contains(stderr, "these are the last bytes") || l.read.Lines != 7 {
+	if err != nil || stdout != strings.Repeat("a\x1b\xff\n", 7) || stderr != "" {
 		t.Errorf("%q %q %v", stdout, stderr, err)
 	}
-	if got := l.ok("", "process", "log", "-u", "alice", "--json", "web"); !strings.Contains(got, `"encoding": "base64"`) || l.read.Lines != 0 {
-		t.Error(got)
+	var log types.ProcessLog
+	decode(t, l.ok("", "process", "log", "-u", "alice", "--json", "web"), &log)
+	if data, err := client.Decode(log.Data, log.Encoding); log.Encoding != types.Base64 || len(data) != 400 || err != nil {
+		t.Errorf("%+v %v", log, err)
 	}
 	for flags, message := range map[string]string{"-n 0 web": "--lines 0", "-n 10001 web": `lines "10001" is not a number from 1 to 10000`, "-f other": `name "other"`, "-f p-dddddddddddd": "is not there"} {
 		if _, _, err := l.run(t.Context(), "", append([]string{"process", "logs", "-u", "alice"}, strings.Fields(flags)...)...); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: %v", flags, err)
 		}
+	}
+	// More than comes at once.
+	l.Print(web, strings.Repeat("x", 2<<20))
+	stdout, stderr, err = l.run(t.Context(), "", "process", "logs", "-u", "alice", "web")
+	if err != nil || len(stdout) != 1<<20 || !strings.Contains(stderr, "these are the last bytes") {
+		t.Errorf("%d bytes, %q %v", len(stdout), stderr, err)
 	}
 }
 
@@ -226,13 +190,8 @@ func TestProcessLogsFollow(t *testing.T) {
 		{"the service stops", "", func(l *lab, _ context.CancelFunc) { close(l.stopping) }, client.ErrStopped},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLab(t)
-			l.records = three(time.Now())
-			l.follow = func(ctx context.Context, each func(sandbox.LogPart) error) error {
-				err := each(sandbox.LogPart{Data: []byte("first\n")})
-				<-ctx.Done()
-				return errors.Join(err, ctx.Err())
-			}
+			l := newLab(t, nil)
+			l.Print(l.Start(sandbox.ProcessRequest{Name: "web", Command: "x"}), "first\n")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			lines, over := l.following(ctx, append([]string{"process", "logs", "-u", "alice", "-f", "web"}, strings.Fields(tt.flags)...)...)
@@ -253,14 +212,19 @@ func TestProcessLogsFollow(t *testing.T) {
 
 // The end of a process ends its log, and is told apart from what it has printed.
 func TestProcessLogsEnd(t *testing.T) {
-	l := newLab(t)
-	l.records = three(time.Now())
-	l.follow = func(_ context.Context, each func(sandbox.LogPart) error) error {
-		return errors.Join(each(sandbox.LogPart{Data: []byte("a\xff")}), each(sandbox.LogPart{Notice: "cut\n"}))
-	}
-	for id, want := range map[string]string{"p-bbbbbbbbbbbb": "has exited with code 1", "p-cccccccccccc": "was stopped by SIGKILL"} {
-		stdout, stderr, err := l.run(t.Context(), "", "process", "logs", "-u", "alice", "-f", id)
-		if err != nil || stdout != "a\xff" || stderr != "sandbox: \"cut\\n\"\nsandbox: the process "+want+"\n" {
+	l := newLab(t, nil)
+	for want, exit := range map[string]process.Exit{"has exited with code 1": {Code: 1}, "was stopped by SIGKILL": {Signal: unix.SIGKILL}} {
+		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		l.Print(p, "a\xff")
+		if exit.Signal != 0 {
+			if _, err := l.StopProcess(t.Context(), "a", p.ID, exit.Signal); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			l.End(p, exit)
+		}
+		stdout, stderr, err := l.run(t.Context(), "", "process", "logs", "-u", "alice", "-f", p.ID)
+		if err != nil || stdout != "a\xff" || stderr != "sandbox: the process "+want+"\n" {
 			t.Errorf("%q %q %v", stdout, stderr, err)
 		}
 	}
@@ -269,11 +233,43 @@ func TestProcessLogsEnd(t *testing.T) {
 	}
 }
 
+// What may be missing from a log is said beside it.
+func TestProcessLogsNotice(t *testing.T) {
+	l := newLab(t, nil)
+	p := l.Start(sandbox.ProcessRequest{Name: "web", Command: "x"})
+	l.Print(p, "first\n")
+	notices := &onText{text: "\n", then: func() { l.End(p, process.Exit{}) }}
+	lines, over := l.followingTo(notices, t.Context(), "process", "logs", "-u", "alice", "-f", "web")
+	for lines.Scan() {
+		if err := os.Truncate(p.LogPath, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-over; err != nil || !strings.HasPrefix(notices.String(), "sandbox: the log was cut from 6 to 0 bytes") {
+		t.Errorf("%q %v", notices.String(), err)
+	}
+}
+
+// onText is a writer that does something when it first has a text.
+type onText struct {
+	strings.Builder
+	text string
+	then func()
+}
+
+func (o *onText) Write(p []byte) (int, error) {
+	n, err := o.Builder.Write(p)
+	if o.then != nil && strings.Contains(o.String(), o.text) {
+		o.then()
+		o.then = nil
+	}
+	return n, err
+}
+
 func TestProcessCompletions(t *testing.T) {
-	l := newLab(t)
-	l.records = three(time.Now())
-	l.records[2].Name = ""
-	l.records[1].Name = "a\tb"
+	records := three(time.Now())
+	records[2].Name, records[1].Name = "", "a\tb"
+	l := newLab(t, nil, records...)
 	const a, b, c = "p-aaaaaaaaaaaa\tweb\n", "p-bbbbbbbbbbbb\t\"a\\tb\"\n", "p-cccccccccccc\tsleep 9\n"
 	for line, want := range map[string]string{
 		"process get -u alice ":                 a + b + c,
@@ -288,8 +284,8 @@ func TestProcessCompletions(t *testing.T) {
 			t.Errorf("%s: %q", line, got)
 		}
 	}
-	if len(l.put) > 0 {
-		t.Errorf("registered %v", l.put)
+	if list := l.List(); len(list) != 2 {
+		t.Errorf("registered %v", list)
 	}
 	l.socket = "/nowhere"
 	if got := l.ok("", "__complete", "process", "get", "-u", "alice", ""); got != ":4\n" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -9,20 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/process"
 )
 
 func TestProcessesFitTheTerminal(t *testing.T) {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
-	l := newLab(t)
-	l.records = three(now)
-	l.records[0].Name = "a-server-with-a-long-name"
-	c := client.New(l.socket)
-	defer c.Close()
-	list, err := c.Processes(t.Context(), "agent-7")
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := shown(t, three(now))
+	list[0].Name = "a-server-with-a-long-name"
 	for columns, want := range map[int]string{
 		96: `ID              NAME          STATUS   UP/ENDED      RESTARTS  EXIT     COMMAND
 p-aaaaaaaaaaaa  a-server-wi…  running  up 3m         0         -        python3 -m http.server…
@@ -54,14 +48,27 @@ p-cccccccccccc  twin                       stopped  2d ago        0         SIGK
 	}
 }
 
+// shown are records as the service answers with them.
+func shown(t *testing.T, records []process.Record) (list []types.Process) {
+	t.Helper()
+	text, err := json.Marshal(records)
+	if err == nil {
+		err = json.Unmarshal(text, &list)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range records {
+		list[i].Permissions = r.Grants
+	}
+	return list
+}
+
 func TestProcessIsReadable(t *testing.T) {
 	now := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
-	l := newLab(t)
-	l.records = three(now)
-	c := client.New(l.socket)
-	defer c.Close()
-	for id, want := range map[string]string{
-		"p-aaaaaaaaaaaa": `id            p-aaaaaaaaaaaa
+	list := shown(t, three(now))
+	for i, want := range []string{
+		`id            p-aaaaaaaaaaaa
 name          web
 status        running for 3m, pid 4711
 keep alive    no
@@ -70,32 +77,31 @@ cwd           /home/site
 home          /tmp
 user          alice, in sandbox agent-7
 grants        @workspace, "@write:/a\x1b"
+created       2025-12-31 03:04:05
 last start    2026-01-02 15:01:05
 log           /data/process.log
 `,
-		"p-bbbbbbbbbbbb": `id            p-bbbbbbbbbbbb
+		`id            p-bbbbbbbbbbbb
 name          twin
 status        exited 5s ago with code 1
 keep alive    yes, 12 restarts, the next at 2026-01-02 15:04:15
 command       ./worker "a b" "\x1b[31m"
 user          alice, in sandbox agent-7
+created       2025-12-31 03:04:05
+last start    2026-01-02 15:03:05
 last exit     2026-01-02 15:04:00
 lost          7 bytes of output could not be written to the log
 `,
 	} {
-		p, err := c.Process(t.Context(), "agent-7", id)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var out bytes.Buffer
-		if err := printProcess(&out, p, now); err != nil {
+		if err := printProcess(&out, list[i], now); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("want (-), got (+):\n%s", diff)
 		}
 	}
-	if got := l.ok("", "process", "get", "-u", "alice", "p-cccccccccccc"); !strings.Contains(got, `by SIGKILL: "odd\n"`) {
+	if got := newLab(t, nil, three(time.Now())...).ok("", "process", "get", "-u", "alice", "p-cccccccccccc"); !strings.Contains(got, `by SIGKILL: "odd\n"`) {
 		t.Error(got)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/httplog"
-	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -32,7 +30,6 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string) http.Handler {
 		return api.New(d.service, api.Config{
 			Authenticator: authenticate, Warnings: warnings,
-			Scoped:  func(users sandbox.Users, token quota.Token) api.Service { return d.service.Scoped(users, token) },
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
 			Stopping: ctx.Done(), Metrics: metrics, Observed: d.metrics.called,
 			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },

@@ -30,8 +30,8 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 	return sandbox.Config{
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
-		KillGrace:          cfg.Exec.KillGrace.Duration(), MaxOutput: cfg.Exec.MaxOutputBytes,
-		MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
+		KillGrace:          cfg.Exec.KillGrace.Duration(),
+		MaxDomains:         cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
 		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Observer: d.metrics, Quotas: d.quotas,
 	}
 }

@@ -50,7 +50,7 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
 	}
 	m.event(p).Msg("process started")
-	return p.record, notices, nil
+	return m.observed(p), notices, nil
 }
 
 // checked returns the intent as it is kept, or what is wrong with it.

@@ -87,7 +87,7 @@ func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
 	t.Helper()
 	cfg.HomeOwners = rootfs.Owners{UID: testUID, GID: testGID}
 	return NewResolver(Config{
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxOutput: 1000,
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
 		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}, open(t, filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes")), rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform()), zerolog.Nop())
 }

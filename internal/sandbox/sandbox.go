@@ -28,8 +28,6 @@ type Config struct {
 	MaxAttachedTimeout time.Duration
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
-	// MaxOutput is how many bytes of each stream a buffered call keeps.
-	MaxOutput int64
 	// Egress is what calls may name, and MaxDomains how many patterns one may, with its presets'.
 	Egress     policy.EgressRules
 	MaxDomains int

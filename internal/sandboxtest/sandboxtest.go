@@ -4,12 +4,10 @@ package sandboxtest
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +17,9 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -31,11 +31,19 @@ type Options struct {
 	Dir string
 	// Executor runs the commands, and Runner the processes.
 	Executor sandbox.Executor
-	Runner   process.Runner
+	Runner   *Runner
+	// Processes are those that a service before this one has left. Where they say so, they still run.
+	Processes []process.Record
 	// Platform and Config may change what calls are decided by.
 	Platform func(*sandbox.PlatformConfig)
 	Config   func(*sandbox.Config)
 }
+
+// usersDir holds the users' folders, below Options.Dir.
+const usersDir = "users"
+
+// Home is where a user's home is, in a service that has this Options.Dir.
+func Home(dir, user string) string { return filepath.Join(dir, usersDir, user, "home") }
 
 // New returns a service that ends with the test.
 func New(t testing.TB, o Options) *sandbox.Service {
@@ -49,10 +57,6 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	if o.Runner == nil {
 		o.Runner = &Runner{}
 	}
-	registry, err := sandbox.OpenRegistry(filepath.Join(o.Dir, "sandboxes"), nil, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	if uid == 0 { // whose homes are refused
 		uid, gid = 1000, 1000
@@ -62,35 +66,49 @@ func New(t testing.TB, o Options) *sandbox.Service {
 		o.Platform(&platform)
 	}
 	cfg := sandbox.Config{
-		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second, MaxOutput: 1000,
-		MaxDomains: 256, Decisions: decisions.New(100),
+		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
+		MaxDomains: 256, Decisions: decisions.New(10_000), Egress: policy.EgressRules{AllowGlobalWildcard: true},
 	}
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
-	users := filepath.Join(o.Dir, "users")
+	registry, err := sandbox.OpenRegistry(filepath.Join(o.Dir, "sandboxes"), cfg.Quotas, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(o.Dir, usersDir)
 	planner := rootfs.NewPlanner(rootfs.Config{
 		UsersDir: users, AllowedMountRoots: []string{users}, HomeOwners: rootfs.Owners{UID: uid, GID: gid},
 	}, zerolog.Nop())
 	resolver := sandbox.NewResolver(cfg, registry, planner, sandbox.NewPlatforms(platform), zerolog.Nop())
-	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users))
+	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users, cfg.Quotas))
 	t.Cleanup(service.EndDetached)
 	return service
 }
 
-func openProcesses(t testing.TB, o Options, users string) *process.Manager {
+func openProcesses(t testing.TB, o Options, users string, quotas *quota.Ledger) *process.Manager {
 	t.Helper()
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 29_999}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
 	dir := func(r process.Record) string { return filepath.Join(users, r.UserID, "processes", r.ID) }
+	for _, r := range o.Processes {
+		if r.Status == process.Running {
+			r.Instance, r.BootID = o.Runner.adopt(r), bootID
+		}
+		record(t, filepath.Join(o.Dir, "processes", r.ID), r)
+		if err := os.MkdirAll(dir(r), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(o.Dir, "processes"), Runner: o.Runner, LogDir: dir,
 		Discard: func(r process.Record) error { return os.RemoveAll(dir(r)) },
-		Clock:   process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
+		Clock:   process.SystemClock{}, BootID: bootID, Ports: ports, Quotas: quotas, Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Runner.ended = processes.Ended
 	t.Cleanup(func() {
 		if err := processes.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -100,6 +118,26 @@ func openProcesses(t testing.TB, o Options, users string) *process.Manager {
 		t.Fatal(err)
 	}
 	return processes
+}
+
+const bootID = "b"
+
+// record writes a process's record as a service does.
+func record(t testing.TB, dir string, r process.Record) {
+	t.Helper()
+	text, err := json.Marshal(struct {
+		Version int `json:"version"`
+		process.Record
+	}{1, r})
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "record.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func platform(uid, gid uint32) sandbox.PlatformConfig {
@@ -117,90 +155,4 @@ func platform(uid, gid uint32) sandbox.PlatformConfig {
 		},
 		Log: zerolog.Nop(),
 	}
-}
-
-// Executor implements sandbox.Executor. A command calls RunFunc, or ends at once without it.
-type Executor struct {
-	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
-	List    []dockerexec.Container
-}
-
-// Run implements sandbox.Executor.
-func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-	if e.RunFunc != nil {
-		return e.RunFunc(ctx, spec, c, out)
-	}
-	if c.Started != nil {
-		c.Started()
-	}
-	return dockerexec.Result{}, nil
-}
-
-// Containers implements sandbox.Executor.
-func (e Executor) Containers() []dockerexec.Container { return e.List }
-
-// Tmp implements sandbox.Executor.
-func (e Executor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
-	return "", nil, errors.New("no /tmp here")
-}
-
-// Runner implements process.Runner: it keeps what it is told to run.
-type Runner struct {
-	mu      sync.Mutex
-	running map[string]process.Instance // by container
-}
-
-// Start implements process.Runner.
-func (r *Runner) Start(_ context.Context, p process.Record, _ map[string]string) (process.Instance, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.running == nil {
-		r.running = map[string]process.Instance{}
-	}
-	i := process.Instance{Process: p.ID, Container: fmt.Sprintf("c-%s-%d", p.ID, len(r.running)), Started: time.Now(), PID: 1, Running: true}
-	r.running[i.Container] = i
-	return i, nil
-}
-
-// Instances implements process.Runner.
-func (r *Runner) Instances(context.Context) ([]process.Instance, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []process.Instance
-	for _, i := range r.running {
-		list = append(list, i)
-	}
-	return list, nil
-}
-
-// Stop implements process.Runner.
-func (r *Runner) Stop(_ context.Context, i process.Instance, _ syscall.Signal, _ time.Duration) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i.Running = false
-	r.running[i.Container] = i
-	return nil
-}
-
-// Remove implements process.Runner.
-func (r *Runner) Remove(_ context.Context, i process.Instance) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.running, i.Container)
-	return nil
-}
-
-// Readiness implements process.Runner.
-func (r *Runner) Readiness(process.Record) process.Readiness {
-	return process.Readiness{Message: "nobody listens", Since: time.Now()}
-}
-
-// Dial implements process.Runner.
-func (r *Runner) Dial(context.Context, process.Instance, int) (process.Conn, error) {
-	return nil, errors.New("nobody listens")
-}
-
-// Exit implements process.Runner.
-func (r *Runner) Exit(context.Context, process.Instance) (process.Exit, error) {
-	return process.Exit{Signal: syscall.SIGTERM, At: time.Now()}, nil
 }

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// The limits of the servers in these tests, in bytes.
+const (
+	testMaxRequest = 2 << 20
+	testMaxOutput  = 8
+)
+
+// lab is a lab with the API in front of it.
+type lab struct {
+	*sandboxtest.Lab
+	stopping chan struct{} // closed by a test whose service stops
+	process  string        // that ready has started last
+}
+
+type runFunc = sandboxtest.RunFunc
+
+func newLab(t testing.TB, run runFunc, change ...func(*sandboxtest.Options)) *lab {
+	t.Helper()
+	return &lab{Lab: sandboxtest.NewLab(t, run, change...), stopping: make(chan struct{})}
+}
+
+// ready makes what requests are about, as an earlier one may have removed it: a sandbox of alice's and a process.
+func (l *lab) ready(id string) {
+	l.T.Helper()
+	l.Register(id)
+	if _, err := l.Process(id, l.process); err != nil {
+		l.process = l.Start(sandbox.ProcessRequest{Command: "true"}).ID
+	}
+}
+
+func (l *lab) config() Config {
+	return Config{Authenticator: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
+}
+
+func (l *lab) handler() http.Handler { return New(l.Service, l.config()) }
+
+// serve serves the API until the test ends.
+func (l *lab) serve() *httptest.Server {
+	server := httptest.NewServer(l.handler())
+	l.T.Cleanup(server.Close)
+	return server
+}
+
+// anyone is an authenticator that admits everybody, to act for everyone.
+func anyone(*http.Request) (access.Caller, error) {
+	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
+}
+
+// lasts makes a command that runs until its call ends.
+func lasts() runFunc {
+	return sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		<-ctx.Done()
+		return dockerexec.Result{}, context.Cause(ctx)
+	})
+}
+
+// prints makes a command that prints parts: "1:" to stdout and "2:" to stderr.
+func prints(result dockerexec.Result, err error, parts ...string) runFunc {
+	return sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		for _, part := range parts {
+			stream := dockerexec.Stdout
+			if part[0] == '2' {
+				stream = dockerexec.Stderr
+			}
+			if err := out(stream, []byte(part[2:])); err != nil {
+				return dockerexec.Result{}, err
+			}
+		}
+		return result, err
+	})
+}
+
+// reaching is a call that may reach b.org; what it is refused comes from Refuse.
+const reaching = `{"command":"x","permissions":["@network"],"allowedDomains":["b.org"]}`
+
+// answered sends a request and returns its answer, or fails the test.
+func (l *lab) answered(x exchange) string {
+	l.T.Helper()
+	out, req := httptest.NewRecorder(), x.request(l.T, "http://sandboxd")
+	if req.Body == nil {
+		req.Body = http.NoBody // as a server has it
+	}
+	l.handler().ServeHTTP(out, req)
+	if out.Code >= http.StatusMultipleChoices {
+		l.T.Fatalf("status %d: %s", out.Code, out.Body)
+	}
+	return strings.TrimSpace(out.Body.String())
+}

@@ -1,0 +1,41 @@
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// Executor implements sandbox.Executor. A command calls RunFunc, or ends at once without it.
+type Executor struct {
+	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+	// TmpFunc returns the directory of a user's /tmp; without it there is none.
+	TmpFunc func() (string, error)
+	List    []dockerexec.Container
+}
+
+// Run implements sandbox.Executor.
+func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	if e.RunFunc != nil {
+		return e.RunFunc(ctx, spec, c, out)
+	}
+	if c.Started != nil {
+		c.Started()
+	}
+	return dockerexec.Result{}, nil
+}
+
+// Containers implements sandbox.Executor.
+func (e Executor) Containers() []dockerexec.Container { return e.List }
+
+// Tmp implements sandbox.Executor.
+func (e Executor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+	if e.TmpFunc == nil {
+		return "", nil, fmt.Errorf("no /tmp here: %w", cerrdefs.ErrNotFound)
+	}
+	dir, err := e.TmpFunc()
+	return dir, func() {}, err
+}

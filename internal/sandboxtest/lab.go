@@ -1,0 +1,116 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Lab is a service of New's with what is below it. There are the sandboxes "a" and "agent-7" of alice, which hold the
+// network.
+type Lab struct {
+	*sandbox.Service
+	// T is whose lab it is.
+	T testing.TB
+	// Dir is that of Options.
+	Dir    string
+	Runner *Runner
+}
+
+// RunFunc is what commands do in a container.
+type RunFunc = func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+
+// Started makes what a command does once it has started.
+func Started(do func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)) RunFunc {
+	return func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		c.Started()
+		return do(ctx, c, out)
+	}
+}
+
+// NewLab makes a lab. Without run, commands do nothing and exit with 0; change changes what else is below the service.
+func NewLab(t testing.TB, run RunFunc, change ...func(*Options)) *Lab {
+	t.Helper()
+	l := &Lab{T: t, Dir: t.TempDir(), Runner: &Runner{}}
+	o := Options{Dir: l.Dir, Runner: l.Runner, Executor: Executor{RunFunc: run}}
+	for _, c := range change {
+		c(&o)
+	}
+	l.Service = New(t, o)
+	l.Register("a")
+	l.Register("agent-7")
+	return l
+}
+
+// Register registers a sandbox of alice's that holds the network.
+func (l *Lab) Register(id string) {
+	l.T.Helper()
+	if _, _, err := l.Put(id, sandbox.Registration{UserID: "alice", Network: true}); err != nil {
+		l.T.Fatal(err)
+	}
+}
+
+// Start starts a process of alice's.
+func (l *Lab) Start(r sandbox.ProcessRequest) process.Record {
+	l.T.Helper()
+	record, _, err := l.StartProcess(context.Background(), "a", r)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	return record
+}
+
+// Print writes to a process's log.
+func (l *Lab) Print(p process.Record, text string) {
+	l.T.Helper()
+	file, err := os.OpenFile(p.LogPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		l.T.Fatal(err)
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		l.T.Fatal(err)
+	}
+}
+
+// End has a process end by itself, and waits until the service knows.
+func (l *Lab) End(p process.Record, exit process.Exit) {
+	l.T.Helper()
+	l.Runner.end(p.ID, exit)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		now, err := l.Process("a", p.ID)
+		if err == nil && now.Status != process.Running {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.T.Fatalf("the process goes on: %+v, %v", now, err)
+		}
+	}
+}
+
+// File makes a file in alice's home and returns where it is on the host.
+func (l *Lab) File(name, content string) string {
+	l.T.Helper()
+	if _, err := l.Stat(context.Background(), "a", "~"); err != nil { // makes the home
+		l.T.Fatal(err)
+	}
+	path := filepath.Join(Home(l.Dir, "alice"), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		l.T.Fatal(err)
+	}
+	return path
+}
+
+// Refuse makes a decision about the container of a call.
+func (l *Lab) Refuse(spec dockerexec.Spec, d decisions.Decision) {
+	d.Container = spec.ContainerName()
+	l.Decisions().Add(d)
+}
