@@ -36,7 +36,7 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	if reach.Denied, err = policy.ParseDenied(spec.Egress.Denied); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
 	}
-	ep.open = reach.Mode() == policy.EgressOpen
+	ep.open = reach.Domains.Everything()
 	ep.dns = &dnsfilter.Endpoint{ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open, Allows: reach.Allows}
 	ep.revoke = sync.OnceFunc(func() { close(ep.done) })
 	return ep, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Egress is what a call may reach. The names that it may reach say all of it, so no mode can contradict
-// them: no names are no network, never all of it. The zero value is EgressBlocked.
+// Egress is what a call may reach. The names that it may reach say all of it, so nothing can contradict
+// them: no names are no network, never all of it, which is * alone. The zero value is no network.
 type Egress struct {
 	Domains Domains `json:"domains"`
 	// Denied are names among these that it may not reach after all. They are none where all names are
@@ -17,32 +17,6 @@ type Egress struct {
 
 // Allows reports whether a name may be reached, as Domains.Allows does.
 func (e Egress) Allows(name string) bool { return e.Domains.Allows(name) && !e.Denied.Allows(name) }
-
-// Mode follows from the names.
-func (e Egress) Mode() EgressMode {
-	switch {
-	case e.Domains.Everything():
-		return EgressOpen
-	case len(e.Domains.list) > 0:
-		return EgressFiltered
-	default:
-		return EgressBlocked
-	}
-}
-
-// EgressMode is what kind of network a container has.
-type EgressMode uint8
-
-// The modes.
-const (
-	EgressBlocked  EgressMode = iota // none
-	EgressFiltered                   // the names that are allowed
-	EgressOpen                       // all names, and addresses without one
-)
-
-func (m EgressMode) String() string {
-	return [...]string{"blocked", "filtered", "open"}[m]
-}
 
 // EgressRules are an operator's. The zero value has the built-in presets and forbids *.
 type EgressRules struct {

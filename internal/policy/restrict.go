@@ -12,8 +12,8 @@ import (
 // MaxRestrictions is how many entries each list of a call's restrictions may have.
 const MaxRestrictions = 64
 
-// MaxDepth is how many components a path of a call's restrictions may have: each of its directories is watched.
-const MaxDepth = 24
+// maxDepth is how many components a path of a call's restrictions may have: each of its directories is watched.
+const maxDepth = 24
 
 // Restrictions are what a call gives up of what it would see otherwise. They win over every grant, and
 // the zero value gives up nothing.
@@ -40,8 +40,8 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 			path, err := paths.Parse(written)
 			if err != nil {
 				faults = append(faults, errs.Invalid("%s[%d]: %v", list.field, i, err))
-			} else if depth := strings.Count(path.String(), "/"); depth > MaxDepth {
-				faults = append(faults, errs.Invalid("%s[%d]: %q has %d components; at most %d are allowed", list.field, i, path, depth, MaxDepth))
+			} else if depth := strings.Count(path.String(), "/"); depth > maxDepth {
+				faults = append(faults, errs.Invalid("%s[%d]: %q has %d components; at most %d are allowed", list.field, i, path, depth, maxDepth))
 			}
 			*list.to = append(*list.to, path)
 		}

@@ -241,8 +241,8 @@ func TestEgressDenied(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || strings.Join(got.Denied.List(), " ") != tt.left || got.Mode() != policy.EgressFiltered {
-			t.Errorf("%+v: %s, denied %q, %v", q, got.Mode(), got.Denied.List(), err)
+		if err != nil || strings.Join(got.Denied.List(), " ") != tt.left || network(got) != "filtered" {
+			t.Errorf("%+v: %s, denied %q, %v", q, network(got), got.Denied.List(), err)
 		}
 		for _, name := range tt.reach {
 			if !got.Allows(name) {
@@ -275,10 +275,10 @@ func TestEgressDeniedRefuses(t *testing.T) {
 		}
 	}
 	// To deny without a network is nothing to refuse.
-	if got, err := rules(t, true).Decide(policy.EgressRequest{DeniedDomains: []string{"a.com"}}); err != nil || got.Mode() != policy.EgressBlocked {
-		t.Errorf("%s, %v", got.Mode(), err)
+	if got, err := rules(t, true).Decide(policy.EgressRequest{DeniedDomains: []string{"a.com"}}); err != nil || network(got) != "blocked" {
+		t.Errorf("%s, %v", network(got), err)
 	}
-	if got, err := rules(t, true).Decide(policy.EgressRequest{Network: true, AllowedDomains: []string{"*.a.com"}, DeniedDomains: many}); err != nil || got.Mode() != policy.EgressFiltered {
-		t.Errorf("%s, %v", got.Mode(), err)
+	if got, err := rules(t, true).Decide(policy.EgressRequest{Network: true, AllowedDomains: []string{"*.a.com"}, DeniedDomains: many}); err != nil || network(got) != "filtered" {
+		t.Errorf("%s, %v", network(got), err)
 	}
 }

@@ -137,7 +137,7 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 }
 
 // maxWatched is how many directories one container may have watched, and maxWatchedOfUser all of a user's: the
-// kernel has so many for all users. One container's is more than policy.MaxRestrictions and MaxDepth allow.
+// kernel has so many for all users. One container's is more than the bounds of policy allow.
 const (
 	maxWatched       = 4000
 	maxWatchedOfUser = 8000

@@ -20,13 +20,13 @@ func (c *call) egress(network bool) (dockerexec.Egress, error) {
 	decided, err := c.cfg.Egress.Decide(policy.EgressRequest{
 		Network: network, AllowedDomains: c.AllowedDomains, PackageManagers: c.PackageManagers, DeniedDomains: c.DeniedDomains,
 	})
-	if err != nil || decided.Mode() == policy.EgressBlocked {
+	domains := decided.Domains.List()
+	if err != nil || len(domains) == 0 {
 		return dockerexec.Egress{}, err
 	}
-	if c.cfg.CannotFilter != nil && decided.Mode() == policy.EgressFiltered {
+	if c.cfg.CannotFilter != nil && !decided.Domains.Everything() {
 		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", c.cfg.CannotFilter)
 	}
-	domains := decided.Domains.List()
 	if len(domains) > c.cfg.MaxDomains {
 		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), c.cfg.MaxDomains)
 	}
