@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -10,20 +11,30 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// pauseLimit bounds pausing a container, and resuming it.
-const pauseLimit = 5 * time.Second
+const (
+	// pauseLimit bounds pausing a container, and resuming it.
+	pauseLimit = 5 * time.Second
+	// maxPaused is how much longer a container may be paused than it has run since, and restFor how long it runs when
+	// that is reached: those who hold it one after the other, or in part at the same time, leave it half of the time.
+	maxPaused = 3 * time.Second
+	restFor   = time.Second
+)
 
 // pauses keeps containers paused for as long as anybody wants that. Docker starts no program in a paused container,
 // and wakes one that it kills, so whoever does either uses the container, and is not in there while it is paused.
 type pauses struct {
 	mu sync.Mutex
-	of map[string]*pausing // by the container's id, while there are users or holders
+	of map[string]*pausing // by the container's id, while there are users or holders, or it was paused lately
 }
 
 // pausing is one container. It is either used or held, each by any number.
 type pausing struct {
-	users, holders int           // under pauses.mu
+	// Under pauses.mu.
+	users, holders int
 	changed        chan struct{} // closed, and made anew, when one of them leaves
+	surplus        time.Duration // how much longer it was paused than it has run since, at a time
+	at             time.Time
+	rests          bool
 
 	call   sync.Mutex // held while Docker pauses or resumes it
 	paused bool       // under call
@@ -35,13 +46,13 @@ func (p *pauses) use(ctx context.Context, id string) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { p.leave(id, c, &c.users) }), nil
+	return sync.OnceFunc(func() { p.leave(c, &c.users) }), nil
 }
 
-// hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used.
-// One that does not run needs no pause.
+// hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
+// while it rests. One that does not run needs no pause.
 func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
-	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) bool { return c.users == 0 })
+	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) bool { return c.users == 0 && !c.rests })
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +82,7 @@ func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c
 		c.paused = false
 		err = unpause(context.WithoutCancel(ctx), docker, id)
 	}
-	p.leave(id, c, &c.holders)
+	p.leave(c, &c.holders)
 	return err
 }
 
@@ -87,6 +98,7 @@ func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int
 			c = &pausing{changed: make(chan struct{})}
 			p.of[id] = c
 		}
+		rested := c.count(time.Now())
 		if may(c) {
 			*count(c)++
 			p.mu.Unlock()
@@ -96,19 +108,38 @@ func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int
 		p.mu.Unlock()
 		select {
 		case <-changed:
+		case <-rested:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-func (p *pauses) leave(id string, c *pausing, count *int) {
+// count counts the time until now, and returns what says that the container has rested; pauses.mu is held.
+func (c *pausing) count(now time.Time) (rested <-chan time.Time) {
+	passed := now.Sub(c.at)
+	c.at = now
+	if c.holders > 0 {
+		c.surplus += passed
+	} else {
+		c.surplus = max(c.surplus-passed, 0)
+	}
+	c.rests = c.surplus > maxPaused || c.rests && c.surplus > maxPaused-restFor
+	if c.rests && c.holders == 0 {
+		rested = time.After(c.surplus - (maxPaused - restFor))
+	}
+	return rested
+}
+
+func (p *pauses) leave(c *pausing, count *int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
+	c.count(now)
 	*count--
-	if c.users+c.holders == 0 {
-		delete(p.of, id)
-	}
+	maps.DeleteFunc(p.of, func(_ string, c *pausing) bool {
+		return c.users+c.holders == 0 && now.Sub(c.at) >= c.surplus
+	})
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

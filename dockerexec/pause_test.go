@@ -14,9 +14,10 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// pausable is a Docker with one container, which notes what happens to it. Pausing takes a second.
+// pausable is a Docker with one container, which notes what happens to it. Pausing takes a second, or none.
 type pausable struct {
 	status int // of pausing; 0 is done
+	quick  bool
 	did    []string
 }
 
@@ -26,7 +27,9 @@ func (p *pausable) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch _, what, _ := strings.Cut(r.URL.Path, "/containers/c/"); what {
 	case "pause":
-		time.Sleep(time.Second)
+		if !p.quick {
+			time.Sleep(time.Second)
+		}
 		if p.status != 0 {
 			return answer(p.status, `{"message":"no"}`)
 		}
@@ -91,9 +94,58 @@ func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
 			t.Errorf("used while it is held: %v", err)
 		}
 		_ = third()
+		time.Sleep(time.Minute)
+		if done, err := p.use(t.Context(), "another"); err == nil {
+			done()
+		}
 		if len(p.of) != 0 {
 			t.Errorf("left: %v", p.of)
 		}
+	})
+}
+
+// Those who hold a container without end, some of them always, leave it half of the time.
+func TestHoldersThatTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		engine := &pausable{quick: true}
+		docker := engine.client(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for i := range 2 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Second)
+				for {
+					resume, err := p.hold(ctx, docker, "c")
+					if err != nil {
+						return
+					}
+					time.Sleep(2 * time.Second)
+					_ = resume()
+				}
+			}()
+		}
+		time.Sleep(2500 * time.Millisecond)
+		begun := time.Now()
+		done, err := p.use(ctx, "c")
+		if took := time.Since(begun); err != nil || took > 5*time.Second {
+			t.Fatalf("used after %v: %v", took, err)
+		}
+		done()
+		free, samples := 0, 0
+		for ctx.Err() == nil {
+			p.mu.Lock()
+			if c := p.of["c"]; c == nil || c.holders == 0 {
+				free++
+			}
+			samples++
+			p.mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if free < samples/3 {
+			t.Errorf("it may go on for %d of %d", free, samples)
+		}
+		time.Sleep(time.Minute) // until they have ended
 	})
 }
 
@@ -103,7 +155,7 @@ func TestAContainerThatCannotBePaused(t *testing.T) {
 		var p pauses
 		engine := &pausable{status: http.StatusInternalServerError}
 		docker := engine.client(t)
-		if _, err := p.hold(t.Context(), docker, "c"); err == nil || strings.Join(engine.did, " ") != "unpause" || len(p.of) != 0 {
+		if _, err := p.hold(t.Context(), docker, "c"); err == nil || strings.Join(engine.did, " ") != "unpause" {
 			t.Errorf("%v, %v", err, engine.did)
 		}
 		engine.status = http.StatusNotFound
