@@ -85,11 +85,11 @@ func idleVerdict(runtime string, g guarded) verdict {
 func policySection(f findings) section {
 	s := section{
 		title: "Registering containers",
-		how: "What the service does about the network when a container with one comes and goes, with real rules of nftables\n" +
-			"in a network namespace of the benchmark's own: Add takes an address and registers what it may reach, before\n" +
-			"the container is made; Bind finds the container's port of the bridge, when it has started; Remove cuts\n" +
-			"off its flows and forgets it. What the kernel still tracks of them is deleted when Remove has returned, and\n" +
-			"until then nobody else gets the address; there are 5 ms between one container and the next. The others are\n" +
+		how: "What the service does about the network when a filtered container comes and goes, with a real gateway and rules\n" +
+			"in network namespaces of the benchmark's own: Add takes an address and registers what it may reach, before\n" +
+			"the container is made; Bind finds the container's port of the bridge, when it has started, and moves it to the\n" +
+			"gateway; Remove takes it away and forgets it. The floor is the kernel's own time to move such an interface to\n" +
+			"another namespace, and to delete it. There are 5 ms between one container and the next. The others are\n" +
 			"registered and have ports of the bridge all the time. Times of this table are in microseconds.",
 		head: row([]string{"others", "what, µs"}, percentileColumns),
 	}
@@ -98,7 +98,7 @@ func policySection(f findings) section {
 		for _, line := range []struct {
 			what string
 			took sample
-		}{{"Add", r.Add}, {"Bind", r.Bind}, {"Remove", r.Remove}, {"Add and Remove", r.AddRemove}, {"all three", r.All}} {
+		}{{"Add", r.Add}, {"Bind", r.Bind}, {"Remove", r.Remove}, {"Add and Remove", r.AddRemove}, {"all three", r.All}, {"moving an interface alone", r.Move}, {"deleting one alone", r.Delete}} {
 			s.rows = append(s.rows, row([]string{others, line.what}, percentilesIn(line.took, micros)))
 		}
 		s.verdicts = append(s.verdicts,

@@ -24,6 +24,7 @@ const (
 	helpReflect  = "reflect"
 	helpSleep    = "sleep"
 	helpRegister = "register"
+	helpGateway  = "gateway"
 )
 
 func isHelper(args []string) bool { return len(args) == 4 && args[1] == helperWord }
@@ -45,6 +46,8 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 		return runSleeper(ctx, args[1], stdout)
 	case helpRegister:
 		return runRegistering(ctx, args[1], stdout)
+	case helpGateway:
+		return runGateway(ctx, args[1])
 	default:
 		return fmt.Errorf("unknown helper %q", args[0])
 	}

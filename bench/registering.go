@@ -7,11 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
-	"github.com/miekg/dns"
 	"github.com/rs/zerolog"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -20,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
 // registering is what it takes that a container may reach its names, and that it may not any more.
@@ -29,13 +31,14 @@ type registering struct {
 	// Add is before the container is made, Bind when it has started, Remove when it is gone; All is
 	// their sum, each time, and AddRemove the sum without Bind.
 	Add, Bind, Remove, AddRemove, All sample
+	// Move and Delete are what the kernel takes to move such an interface into another namespace, and to delete it there.
+	Move, Delete sample
 }
 
 // registerCrowds are how many others there are.
 var registerCrowds = []int{0, 999}
 
-// registerPause is between one container and the next, as it is where an engine makes them: what the kernel
-// tracks of the one before is forgotten meanwhile.
+// registerPause is between one container and the next, which Docker makes no faster.
 const registerPause = 5 * time.Millisecond
 
 // registerPlan is what the helper measures.
@@ -76,7 +79,7 @@ var (
 )
 
 // runRegistering is the helper's side.
-func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
+func runRegistering(ctx context.Context, text string, stdout io.Writer) (err error) {
 	var plan registerPlan
 	if err := readPlan(text, &plan); err != nil {
 		return err
@@ -86,7 +89,7 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 		return err
 	}
 	networks, err := egress.New(egress.Config{
-		Name: "bench", Dir: plan.Dir,
+		Name: "bench", Dir: plan.Dir, GatewayDir: plan.Dir,
 		Profiles:         map[string]egress.Profile{profileName: {Upstreams: []string{"127.0.0.1"}}},
 		Subnets:          []netip.Prefix{registerSubnet},
 		QueriesPerSecond: 200, MaxConnections: 4096,
@@ -96,15 +99,22 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 		return err
 	}
 	defer networks.Shutdown()
-	if err := networks.Open(ctx, dockerexec.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}, nil); err != nil {
-		return err
-	}
-	found := registering{Others: plan.Others}
-	pid, err := populate(networks, bridge, plan.Others)
+	network := dockerexec.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}
+	filtered, err := startGateway(ctx, networks, &network)
 	if err != nil {
 		return err
 	}
-	if err := leaveFlow(); err != nil {
+	defer func() { err = errors.Join(err, filtered.stop()) }()
+	if err := networks.Open(ctx, network, nil); err != nil {
+		return err
+	}
+	found := registering{Others: plan.Others}
+	space, pid, err := populate(networks, bridge, plan.Others)
+	if err != nil {
+		return err
+	}
+	aside, _, err := newSpace()
+	if err != nil {
 		return err
 	}
 	for i := range plan.Count + decidingWarmUps/10 {
@@ -112,7 +122,16 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) error {
 		if i < decidingWarmUps/10 {
 			into = &registering{}
 		}
+		if err := addPort(bridge, "guest", space); err != nil { // which goes with the container
+			return err
+		}
 		if err := into.once(networks, benchSpec(fmt.Sprint("new-", i)), pid); err != nil {
+			return err
+		}
+		if err := addPort(bridge, "guest", space); err != nil {
+			return err
+		}
+		if err := into.floor("guest", aside); err != nil {
 			return err
 		}
 		time.Sleep(registerPause)
@@ -142,6 +161,31 @@ func (r *registering) once(networks *egress.Egress, spec dockerexec.Spec, pid in
 	return nil
 }
 
+// floor moves an interface into a namespace and deletes it.
+func (r *registering) floor(name string, space netns.NsHandle) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	there, err := netlink.NewHandleAt(space)
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	begun := time.Now()
+	if err := netlink.LinkSetNsFd(link, int(space)); err != nil {
+		return err
+	}
+	moved := time.Now()
+	if link, err = there.LinkByName(name); err != nil {
+		return err
+	}
+	found := time.Now()
+	err = there.LinkDel(link)
+	r.Move, r.Delete = append(r.Move, moved.Sub(begun)), append(r.Delete, time.Since(found))
+	return err
+}
+
 // benchSpec is of a container that may reach ten names.
 func benchSpec(user string) dockerexec.Spec {
 	var names []string
@@ -167,26 +211,22 @@ func makeBridge() (netlink.Link, error) {
 	return bridge, errors.Join(netlink.AddrAdd(bridge, addr), netlink.LinkSetUp(bridge), netlink.LinkSetUp(loopback))
 }
 
-// populate registers the others and gives each a port of the bridge, and another port to the container
-// that comes and goes. It returns the number of a thread in the latter's namespace.
-func populate(networks *egress.Egress, bridge netlink.Link, others int) (thread int, err error) {
+// populate registers the others and gives each a port of the bridge. It returns the namespace of the container that
+// comes and goes, and a thread in it.
+func populate(networks *egress.Egress, bridge netlink.Link, others int) (space netns.NsHandle, thread int, err error) {
 	crowd, _, err := newSpace()
 	if err != nil {
-		return 0, err
-	}
-	space, thread, err := newSpace()
-	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for i := range others {
 		if _, err := networks.Add(benchSpec(fmt.Sprint("other-", i))); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		if err := addPort(bridge, fmt.Sprint("other", i), crowd); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
-	return thread, addPort(bridge, "guest", space)
+	return newSpace()
 }
 
 func addPort(bridge netlink.Link, name string, peer netns.NsHandle) error {
@@ -214,12 +254,40 @@ func newSpace() (space netns.NsHandle, thread int, err error) {
 	return space, thread, err
 }
 
-// leaveFlow makes the kernel track a flow: an empty table of connections is not searched.
-func leaveFlow() error {
-	question := new(dns.Msg).SetQuestion("bench.example.", dns.TypeA)
-	_, _, err := new(dns.Client).Exchange(question, netip.AddrPortFrom(registerGateway, 53).String())
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return nil // nobody is known there; the flow is
+// gatewayPlan is what the gateway's helper is made with.
+type gatewayPlan struct {
+	Dir, Argument string
+	Sysctls       map[string]string
+}
+
+// startGateway starts the gateway of a network in a namespace of its own, as Docker does in a container.
+func startGateway(ctx context.Context, networks *egress.Egress, n *dockerexec.Network) (*helper, error) {
+	made, _, err := networks.Gateway(*n)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	n.GatewayDir = made.Dir
+	if err := os.MkdirAll(made.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	// Not ended by ctx, but with our end of its stdin.
+	return startHelper(context.WithoutCancel(ctx), helpGateway, gatewayPlan{made.Dir, made.Arguments[1], made.Sysctls}, unix.CLONE_NEWNET)
+}
+
+// runGateway is the gateway's side.
+func runGateway(ctx context.Context, text string) error {
+	var plan gatewayPlan
+	if err := readPlan(text, &plan); err != nil {
+		return err
+	}
+	for name, value := range plan.Sysctls {
+		if err := os.WriteFile("/proc/sys/"+strings.ReplaceAll(name, ".", "/"), []byte(value), 0); err != nil {
+			return err
+		}
+	}
+	cfg, err := gateway.Parse(plan.Argument)
+	if err != nil {
+		return err
+	}
+	return gateway.Serve(ctx, plan.Dir, cfg)
 }
