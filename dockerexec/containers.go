@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -65,6 +66,11 @@ func (c *container) isReady() bool {
 // maxCommands is how many commands may run, or wait to run, in one container: fewer than an agent
 // takes, so that none is refused there.
 const maxCommands = 500
+
+// all are the containers of calls and of processes; e.mu is held.
+func (e *Executor) all() []*container {
+	return slices.AppendSeq(slices.Collect(maps.Values(e.containers)), maps.Values(e.processes))
+}
 
 // acquire returns the Spec's container, ready and counted as in use.
 func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, cold bool, _ error) {

@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
+	"golang.org/x/sync/errgroup"
 )
 
 // Endpoint is a container that runs on a network. PID is its first process's, as the host counts.
@@ -95,20 +96,25 @@ func (e *Executor) readmit(ctx context.Context, adopted []*container) {
 	type place struct{ base, profile string }
 	endpoints := map[place][]Endpoint{}
 	var mu sync.Mutex
-	atOnce(adopted, func(c *container) {
-		if c.spec.Egress.Profile == "" {
-			return
-		}
-		endpoint, err := e.endpoint(ctx, c)
-		if err != nil {
-			return
-		}
-		c.addr = endpoint.Addr
+	var asking errgroup.Group
+	asking.SetLimit(inspectAtOnce)
+	for _, c := range adopted {
 		at := place{c.spec.Platform.Network, c.spec.Egress.Profile}
-		mu.Lock()
-		defer mu.Unlock()
-		endpoints[at] = append(endpoints[at], endpoint)
-	})
+		if at.profile == "" {
+			continue
+		}
+		asking.Go(func() error {
+			endpoint, err := e.endpoint(ctx, c)
+			if err == nil {
+				c.addr = endpoint.Addr
+				mu.Lock()
+				defer mu.Unlock()
+				endpoints[at] = append(endpoints[at], endpoint)
+			}
+			return nil
+		})
+	}
+	_ = asking.Wait()
 	for at, list := range endpoints {
 		if _, err := e.network(ctx, at.base, at.profile, list); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers")

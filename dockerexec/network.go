@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -194,8 +192,13 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	e.mu.Lock()
 	var on []*container
-	for _, c := range e.containers {
-		if c.spec.Egress.Profile == profile && c.isReady() && e.drop(c) {
+	var processes []string
+	for _, c := range e.all() {
+		switch {
+		case c.spec.Egress.Profile != profile:
+		case c.spec.Process.ID != "":
+			processes = append(processes, c.id)
+		case c.isReady() && e.drop(c):
 			on = append(on, c)
 		}
 	}
@@ -206,22 +209,10 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 		faults = append(faults, e.dispose(c))
 		e.left(c)
 	}
-	for _, id := range e.processesOn(profile) {
+	for _, id := range processes {
 		faults = append(faults, e.StopProcess(ctx, id, syscall.SIGKILL, 0))
 	}
 	return errors.Join(faults...)
-}
-
-// processesOn are the containers of processes on a network.
-func (e *Executor) processesOn(profile string) (ids []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for id, c := range e.processes {
-		if c.spec.Egress.Profile == profile {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // watchNetworks looks at the networks that are in use, until Shutdown.
@@ -247,11 +238,9 @@ func (e *Executor) networksInUse() map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	used := map[string]string{}
-	for _, known := range []iter.Seq[*container]{maps.Values(e.containers), maps.Values(e.processes)} {
-		for c := range known {
-			if p := c.spec.Egress.Profile; p != "" {
-				used[p] = c.spec.Platform.Network
-			}
+	for _, c := range e.all() {
+		if p := c.spec.Egress.Profile; p != "" {
+			used[p] = c.spec.Platform.Network
 		}
 	}
 	return used

@@ -40,7 +40,11 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	c := &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{}), since: time.Now()}
 	defer func() {
 		if err != nil {
-			e.unregister(c)
+			e.mu.Lock()
+			if e.processes[c.id] == c {
+				delete(e.processes, c.id)
+			}
+			e.mu.Unlock()
 			err = errors.Join(fmt.Errorf("cannot start the process: %s", spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error())), e.dispose(c))
 		}
 	}()

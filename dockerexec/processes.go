@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -74,23 +75,20 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 		return nil, dockerd.Explain(e.docker, err)
 	}
 	all := make([]ProcessContainer, len(listed))
-	faults := make([]error, len(listed))
-	indexes := make([]int, len(listed))
-	for i := range indexes {
-		indexes[i] = i
+	var asking errgroup.Group
+	asking.SetLimit(inspectAtOnce)
+	for i, found := range listed {
+		asking.Go(func() (err error) {
+			if all[i], err = e.InspectProcess(ctx, found.ID); cerrdefs.IsNotFound(err) {
+				return nil // gone meanwhile
+			}
+			return err
+		})
 	}
-	atOnce(indexes, func(i int) { all[i], faults[i] = e.InspectProcess(ctx, listed[i].ID) })
-	var there []ProcessContainer
-	for i, p := range all {
-		switch {
-		case cerrdefs.IsNotFound(faults[i]): // gone meanwhile
-		case faults[i] != nil:
-			return nil, faults[i]
-		default:
-			there = append(there, p)
-		}
+	if err := asking.Wait(); err != nil {
+		return nil, err
 	}
-	return there, nil
+	return slices.DeleteFunc(all, func(p ProcessContainer) bool { return p.ID == "" }), nil
 }
 
 // considerProcess registers the container of a process that was started by an earlier service.
@@ -120,14 +118,14 @@ func (e *Executor) rebind(c *container) {
 	}
 }
 
-// processEnded gives back what the container of a process had besides itself. It says whether it was one.
-func (e *Executor) processEnded(id string) bool {
+// processEnded gives back what the container of a process had besides itself.
+func (e *Executor) processEnded(id string) {
 	e.mu.Lock()
 	c := e.processes[id]
 	delete(e.processes, id)
 	e.mu.Unlock()
 	if c == nil {
-		return false
+		return
 	}
 	e.leave(c)
 	if c.isPrepared {
@@ -141,7 +139,6 @@ func (e *Executor) processEnded(id string) bool {
 			e.cfg.Log.Warn().Err(err).Msg("cannot remove a volume")
 		}
 	})
-	return true
 }
 
 // expelProcess ends the container of a process in which something hidden would be seen.
@@ -164,24 +161,3 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 
 // inspectAtOnce is how many containers Docker is asked about at a time.
 const inspectAtOnce = 8
-
-// atOnce asks Docker about each of a list, some at a time, and waits.
-func atOnce[T any](list []T, ask func(T)) {
-	var asking errgroup.Group
-	asking.SetLimit(inspectAtOnce)
-	for _, item := range list {
-		asking.Go(func() error { ask(item); return nil })
-	}
-	_ = asking.Wait()
-}
-
-// unregister forgets a process's container; it says whether it was known.
-func (e *Executor) unregister(c *container) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.processes[c.id] != c {
-		return false
-	}
-	delete(e.processes, c.id)
-	return true
-}

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"iter"
-	"maps"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -117,11 +115,9 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, known := range []iter.Seq[*container]{maps.Values(e.containers), maps.Values(e.processes)} {
-		for c := range known {
-			if c.spec.tmpName() == name {
-				return true
-			}
+	for _, c := range e.all() {
+		if c.spec.tmpName() == name {
+			return true
 		}
 	}
 	return e.closed

@@ -3,6 +3,7 @@ package hostfs
 import (
 	"crypto/rand"
 	"errors"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -55,7 +56,7 @@ func (r *Root) Create(name string, how How) (*Writer, error) {
 		return nil, errs.Invalid("%d is no way to write a file", how)
 	}
 	w := &Writer{root: r, name: name, how: how, file: -1}
-	w.parent, w.leaf = split(name)
+	w.parent, w.leaf = path.Dir(name), path.Base(name)
 	if err := r.asOwner(w.open); err != nil {
 		return nil, err
 	}

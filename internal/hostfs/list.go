@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -57,7 +58,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 				continue
 			}
 			if err != nil {
-				return classify(join(name, leaf), err)
+				return classify(path.Join(name, leaf), err)
 			}
 			entries = append(entries, info)
 		}

@@ -40,22 +40,6 @@ func checkEntry(name string) error {
 	return checkName(name)
 }
 
-// split returns the directory of name and the entry in it.
-func split(name string) (dir, leaf string) {
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		return name[:i], name[i+1:]
-	}
-	return ".", name
-}
-
-// join is the inverse of split.
-func join(dir, leaf string) string {
-	if dir == "." {
-		return leaf
-	}
-	return dir + "/" + leaf
-}
-
 // within reports whether name is dir or lies beneath it, by whole components.
 func within(name, dir string) bool {
 	return dir == "." || pathmap.Within(name, dir)

@@ -2,6 +2,7 @@ package hostfs
 
 import (
 	"os"
+	"path"
 	"strconv"
 	"syscall"
 	"time"
@@ -37,8 +38,7 @@ func (r *Root) OpenFile(name string) (*File, error) {
 		if err != nil {
 			return err
 		}
-		_, leaf := split(name)
-		file = &File{file: os.NewFile(uintptr(fd), leaf), info: info}
+		file = &File{file: os.NewFile(uintptr(fd), path.Base(name)), info: info}
 		return nil
 	})
 	return file, err

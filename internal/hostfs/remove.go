@@ -3,6 +3,7 @@ package hostfs
 import (
 	"errors"
 	"io"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -60,7 +61,7 @@ func removeAll(dir int, leaf, name string) error {
 			}
 			continue
 		}
-		path := join(at.path, entry)
+		path := path.Join(at.path, entry)
 		err = unix.Unlinkat(at.fd(), entry, 0)
 		if errors.Is(err, unix.EISDIR) {
 			err = t.enter(at.fd(), entry, path)

@@ -2,6 +2,7 @@ package hostfs
 
 import (
 	"errors"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,7 +60,7 @@ func pin(dir int, name string) (int, Info, error) {
 		_ = unix.Close(fd)
 		return -1, Info{}, err
 	}
-	_, info.Name = split(name)
+	info.Name = path.Base(name)
 	return fd, info, nil
 }
 
@@ -74,7 +75,7 @@ func look(dir int, name string) (Info, error) {
 
 // openParent opens the directory that holds name. The caller closes the descriptor.
 func (r *Root) openParent(name string) (dir int, leaf string, err error) {
-	parent, leaf := split(name)
+	parent, leaf := path.Dir(name), path.Base(name)
 	dir, err = openBeneath(r.dir, parent, asParent, 0)
 	if err != nil {
 		return -1, "", r.fail(parent, err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -112,7 +113,7 @@ func (r *Root) scan(name string, most int, skip []string, visit func(path string
 			continue
 		}
 		at := t.top()
-		path := join(at.path, leaf)
+		path := path.Join(at.path, leaf)
 		if slices.Contains(skip, path) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -28,8 +29,7 @@ const (
 
 // checkReady returns the Ready with what it does not say, or what is wrong with it.
 func checkReady(r Ready) (Ready, error) {
-	setDefault(&r.IntervalMs, defaultReadyInterval)
-	setDefault(&r.TimeoutMs, defaultReadyTimeout)
+	r.IntervalMs, r.TimeoutMs = cmp.Or(r.IntervalMs, defaultReadyInterval), cmp.Or(r.TimeoutMs, defaultReadyTimeout)
 	switch {
 	case r.Command == "" && r.Port == 0:
 		return r, errs.Invalid("ready has neither command nor port")

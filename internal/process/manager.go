@@ -1,8 +1,10 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -107,15 +109,8 @@ func Open(cfg Config) (*Manager, error) {
 
 // SetBounds has what is asked for from now on go by b. Processes that are there already stay.
 func (m *Manager) SetBounds(b Bounds) {
-	setDefault(&b.StopGrace, defaultStopGrace)
+	b.StopGrace = cmp.Or(b.StopGrace, defaultStopGrace)
 	m.bounds.Store(&b)
-}
-
-func setDefault[T comparable](value *T, standard T) {
-	var zero T
-	if *value == zero {
-		*value = standard
-	}
 }
 
 // refresh is a record as it is when the service has just started.
@@ -191,11 +186,7 @@ func notFound(id string) error {
 func (m *Manager) all() []*process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]*process, 0, len(m.processes))
-	for _, p := range m.processes {
-		list = append(list, p)
-	}
-	return list
+	return slices.Collect(maps.Values(m.processes))
 }
 
 // shown is the record of now.
