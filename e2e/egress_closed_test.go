@@ -101,7 +101,7 @@ func (p *place) fights(t *testing.T) map[string]string {
 // What filtered containers send leaves the host by no path, whatever becomes of the host's rules, and whether the
 // service is there or not. The allowed name works on.
 func TestEgressStaysClosed(t *testing.T) {
-	const lasts = 700 * time.Millisecond
+	const lasts = 400 * time.Millisecond
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "closed")
 		name, forbidden := w.name(t, "closed", w.shared), w.fresh()
@@ -147,7 +147,9 @@ func TestEgressStaysClosed(t *testing.T) {
 		l.stop(syscall.SIGKILL)
 		// Past the service, in the same container.
 		text := make(chan string, 1)
-		go func() { text <- l.inside(t, id, append(args[:len(args):len(args)], fmt.Sprint(len(theirs)))...) }()
+		go func() {
+			text <- l.inside(t, id, append(args[:len(args):len(args)], fmt.Sprint((lasts*time.Duration(len(theirs))+time.Second).Seconds()))...)
+		}()
 		for what, script := range theirs {
 			nothing(fmt.Sprintf("without the service, rules %s %d times", what, l.fight(t, script, lasts)))
 		}

@@ -487,8 +487,8 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		// Past the service: Docker runs it in the same container.
 		text := ""
 		eventually(t, "the agent has ended, which ends all that runs there", func() bool {
-			text = l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello; "+
-				"curl -sS --max-time 2 -k --resolve "+name+":443:"+at.String()+" https://"+name+"/hello; timeout 2 getent hosts "+name+"; echo end")
+			text = l.inside(t, before[0].ID, "sh", "-c", "curl -sS --max-time 2 --resolve "+name+":80:"+at.String()+" http://"+name+"/hello & "+
+				"curl -sS --max-time 2 -k --resolve "+name+":443:"+at.String()+" https://"+name+"/hello & timeout 2 getent hosts "+name+" & wait; echo end")
 			return strings.Contains(text, "end")
 		})
 		if strings.Contains(text, "hello from") {

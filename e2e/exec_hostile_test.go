@@ -99,11 +99,9 @@ func (l *lab) weather(t *testing.T, user, program string) {
 	eventually(t, "it has begun", func() bool { _, err := os.Stat(l.at(user, "begun")); return err == nil })
 	timeout := int64(500)
 	var calls sync.WaitGroup
-	for range 4 {
+	for range 8 {
 		calls.Go(func() {
-			for range 2 {
-				_, _ = l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, TimeoutMs: &timeout, Argv: []string{"true"}})
-			}
+			_, _ = l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, TimeoutMs: &timeout, Argv: []string{"true"}})
 		})
 	}
 	calls.Wait()

@@ -157,5 +157,5 @@ func TestHostileCommandsEndWithTheService(t *testing.T) {
 		if left := l.survivors(t); len(left) > 0 {
 			t.Errorf("the service has stopped, and these go on: %v", left)
 		}
-	}, "SANDBOXD_SHUTDOWN_GRACE_MS=300")
+	}, "SANDBOXD_SHUTDOWN_GRACE_MS=300", "SANDBOXD_LIMITS_PIDS=300")
 }

@@ -313,7 +313,7 @@ func TestProcessEgress(t *testing.T) {
 		name, denied := w.name(t, "proc", own), w.name(t, "denied", own)
 		p := l.startProcess(t, "netproc", types.StartProcess{
 			Permissions: []string{"@network"}, AllowedDomains: []string{name},
-			Command: "while :; do curl -sS --max-time 3 http://" + name + "/hello || echo no; curl -sS --max-time 3 http://" + denied + "/hello 2>/dev/null; sleep 0.1; done",
+			Command: "while :; do curl -sS --max-time 1 http://" + name + "/hello || echo no; curl -sS --max-time 1 http://" + denied + "/hello 2>/dev/null; sleep 0.1; done",
 		})
 		prints(t, p, "hello from "+name)
 		l.stop(syscall.SIGKILL)
