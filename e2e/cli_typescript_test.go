@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -22,12 +23,22 @@ import (
 // service, and what npm packs of it can be installed and used.
 func TestTypeScript(t *testing.T) {
 	beside(t)
-	dir := typeScriptCopy(t)
-	npm(t, dir, "ci")
-	npm(t, dir, "run", "check")
-	npm(t, dir, "test")
-	user := installedPackage(t, dir)
+	root, user := t.TempDir(), t.TempDir()
+	dir := filepath.Join(root, "clients/typescript")
+	var once sync.Once
+	made := false
 	eachOutside(t, func(t *testing.T, l *lab, w *world) {
+		once.Do(func() {
+			typeScriptCopy(t, root)
+			npm(t, dir, "ci")
+			npm(t, dir, "run", "check")
+			npm(t, dir, "test")
+			installPackage(t, dir, user)
+			made = true
+		})
+		if !made {
+			t.Fatal("the client could not be made, as the other runtime's scenario says")
+		}
 		settings := append(typeScriptSettings(t, l, w), "SANDBOX_TEST_RUNTIME="+strings.TrimPrefix(filepath.Base(t.Name()), "TestTypeScript/"))
 		files, err := filepath.Glob(filepath.Join(dir, "dist/test/service/*.test.js"))
 		if err != nil || len(files) == 0 {
@@ -40,18 +51,16 @@ func TestTypeScript(t *testing.T) {
 	})
 }
 
-// typeScriptCopy is a copy of the client's sources, with the contract where they expect it.
-func typeScriptCopy(t *testing.T) string {
+// typeScriptCopy copies the client's sources, and the contract to where they expect it.
+func typeScriptCopy(t *testing.T, root string) {
 	t.Helper()
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("the TypeScript client's tests need %s: run `scripts/setup.sh tests`, or install Node 18.19 or newer with npm", program)
 		}
 	}
-	root := t.TempDir()
 	copyTree(t, "../clients/typescript", filepath.Join(root, "clients/typescript"), "node_modules", "dist")
 	copyTree(t, "../api", filepath.Join(root, "api"))
-	return filepath.Join(root, "clients/typescript")
 }
 
 func copyTree(t *testing.T, from, to string, without ...string) {
@@ -101,10 +110,9 @@ func inDir(t *testing.T, dir string, environ []string, argv ...string) string {
 	return string(out)
 }
 
-// installedPackage is an empty project that has installed what npm packs.
-func installedPackage(t *testing.T, dir string) string {
+// installPackage makes an empty directory a project that has installed what npm packs.
+func installPackage(t *testing.T, dir, user string) {
 	t.Helper()
-	user := t.TempDir()
 	npm(t, dir, "pack", "--pack-destination", user)
 	packed, err := filepath.Glob(filepath.Join(user, "*.tgz"))
 	if err != nil || len(packed) != 1 {
@@ -131,7 +139,6 @@ client.close();
 			t.Errorf("the package has %s: %v, not %v", name, err == nil, want)
 		}
 	}
-	return user
 }
 
 // typeScriptSettings tell the scenarios where the service and the test internet are.
