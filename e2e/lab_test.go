@@ -202,10 +202,16 @@ func (l *lab) remove() {
 			late.Stop()
 		}
 	}
-	if l.environ != nil && l.down == nil {
-		l.removeItself()
+	if l.environ == nil || l.down != nil || !l.removeItself() {
+		l.sweep()
 	}
-	left, _ := l.listContainers() // of a lab of an earlier run; what is left then, the next run removes
+	_ = l.engine.Close()
+	_ = removeTree(l.dir)
+}
+
+// sweep removes what a lab has left that cannot remove itself, such as one of an earlier run.
+func (l *lab) sweep() {
+	left, _ := l.listContainers() // what is left then, the next run removes
 	for _, found := range left {
 		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	}
@@ -213,8 +219,6 @@ func (l *lab) remove() {
 	for _, name := range l.volumes() {
 		_ = l.engine.VolumeRemove(context.Background(), name, true)
 	}
-	_ = l.engine.Close()
-	_ = removeTree(l.dir)
 }
 
 // removeTree removes a folder with what is mounted below it. A tenant may have made it deeper than os.RemoveAll goes.

@@ -210,18 +210,23 @@ var notRemoved struct {
 	list []string
 }
 
-// removeItself has the lab's own program take away what it has made, as an operator would.
-func (l *lab) removeItself() {
+// removeItself has the lab's own program take away what it has made, as an operator would, and reports whether nothing
+// is left.
+func (l *lab) removeItself() bool {
 	out, code := l.sandboxd("cleanup")
 	left := l.remains()
 	// With settings that a scenario means to be refused, the program refuses this as well, and the lab has made nothing.
 	done := code == 0 || strings.Contains(out, "cannot use the settings")
-	if done && len(left) == 0 || l.place != machine { // an engine of a scenario's own may have ended
-		return
+	if done && len(left) == 0 {
+		return true
+	}
+	if l.place != machine { // an engine of a scenario's own may have ended
+		return false
 	}
 	notRemoved.Lock()
 	defer notRemoved.Unlock()
 	notRemoved.list = append(notRemoved.list, fmt.Sprintf("sandboxd cleanup of %s has ended with %d, and left %q: %s", l.egress, code, left, out))
+	return false
 }
 
 // leftNothing reports whether all labs of the run have been removed whole, and tells what has not.
