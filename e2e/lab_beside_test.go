@@ -9,7 +9,6 @@ import (
 // Scenarios run beside each other: each has a sandboxd or users of its own, and names, addresses, images and ports that
 // nobody else has. Those in alone run before all others, one at a time.
 var alone = map[string]string{
-	"TestTheCurrentEngineIsOne":            "it starts the current engine and gives it the image, for which many others would wait",
 	"TestRulesOfAServiceThatIsGone":        "any service that starts meanwhile removes the rules that it is about",
 	"TestCleanup":                          "as before: what it has to say that it removes would be gone",
 	"TestManyCommandsAtOnce":               "its commands, with what they leave behind, fill a container under gVisor unless each ends at once",

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -160,24 +162,45 @@ func (c *currentEngine) get(t *testing.T) *place {
 }
 
 // startCurrent starts dockerd as it starts by itself, with its bridge, its rules, its image store and its own
-// containerd, in a network namespace that is like a host of its own. It gives it the sandbox image.
+// containerd, in a network namespace that is like a host of its own. It has the sandbox image.
 func startCurrent(t *testing.T) *privateEngine {
 	t.Helper()
 	programs, err := currentPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
+	found, err := connect(t, engineSocket).ImageInspect(t.Context(), sandboxImage)
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := layEngine(t, map[string]any{"userland-proxy": false})
 	e.programs = programs
 	e.place.inet = "e2e-inet-new"
+	prepared := filepath.Join(preparedEngines, filepath.Base(programs)+"-"+strings.TrimPrefix(found.ID, "sha256:")[:12])
+	if linkEngine(prepared, e.dir+"/data") == nil {
+		e.start(t)
+		return e
+	}
+	_ = removeTree(e.dir + "/data")
 	e.start(t)
-	from, to := connect(t, engineSocket), connect(t, e.place.socket)
-	saved, err := from.ImageSave(t.Context(), []string{sandboxImage})
+	e.loadImage(t)
+	e.stop()
+	if err := prepareEngine(e.dir+"/data", prepared); err != nil {
+		t.Logf("the next run has to load the image, too: %v", err)
+	}
+	e.start(t)
+	return e
+}
+
+// loadImage gives an engine the sandbox image.
+func (e *privateEngine) loadImage(t *testing.T) {
+	t.Helper()
+	saved, err := connect(t, engineSocket).ImageSave(t.Context(), []string{sandboxImage})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer saved.Close()
-	loaded, err := to.ImageLoad(t.Context(), saved)
+	loaded, err := connect(t, e.place.socket).ImageLoad(t.Context(), saved)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +208,50 @@ func startCurrent(t *testing.T) *privateEngine {
 	if said, err := io.ReadAll(loaded.Body); err != nil || strings.Contains(string(said), `"error"`) {
 		t.Fatalf("cannot give the current engine the image: %v: %s", err, said)
 	}
-	return e
+}
+
+// preparedEngines has the files of current engines that have the image and nothing else, for later runs. It takes
+// longer to load the image than to run a dozen scenarios.
+const preparedEngines = "/var/lib/daycare-sandbox-tests"
+
+// prepareEngine keeps the files of an engine that is stopped, in place of those of other images or versions.
+func prepareEngine(data, prepared string) error {
+	others, _ := filepath.Glob(preparedEngines + "/engine-*")
+	for _, other := range others {
+		_ = removeTree(other)
+	}
+	if err := os.MkdirAll(preparedEngines, 0o700); err != nil {
+		return err
+	}
+	making := prepared + "." + filepath.Base(runDir)
+	if err := linkEngine(data, making); err != nil {
+		return errors.Join(err, removeTree(making))
+	}
+	return os.Rename(making, prepared)
+}
+
+// linkEngine copies the files of an engine that is stopped. The contents of images are linked: no engine changes them.
+func linkEngine(from, to string) error {
+	if _, err := os.Stat(from); err != nil {
+		return err
+	}
+	if out, err := exec.Command("cp", "--archive", "--link", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("cannot link %s: %w: %.500s", from, err, out)
+	}
+	return filepath.WalkDir(to, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "blobs" || entry.Name() == "snapshots"):
+			return fs.SkipDir
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		if out, err := exec.Command("cp", "--archive", "--remove-destination", filepath.Join(from, strings.TrimPrefix(name, to)), name).CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot copy %s: %w: %.500s", name, err, out)
+		}
+		return nil
+	})
 }
 
 // currentPrograms is the folder of dockerd and of all that it starts.
