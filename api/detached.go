@@ -50,7 +50,7 @@ func readOffset(req *http.Request) (int64, error) {
 }
 
 // watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
-func (a *attached) watch(ctx, writing context.Context, e *sandbox.Detached, offset int64, hangUp func(why error)) (*types.Result, error) {
+func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Result], offset int64, hangUp func(why error)) (*types.Result, error) {
 	attachment, err := e.Attach(offset)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (s *server) killExec(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-func detachedExec(e *sandbox.Detached) types.DetachedExec {
+func detachedExec(e *attach.Exec[sandbox.Result]) types.DetachedExec {
 	status := e.Status()
 	out := types.DetachedExec{
 		ExecID: status.ID, Command: status.Text, TTY: status.Terminal, Attached: status.Attached,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -48,7 +49,7 @@ func echoes() runFunc {
 }
 
 // detach starts a command that goes on without its caller.
-func (l *lab) detach() *sandbox.Detached {
+func (l *lab) detach() *attach.Exec[sandbox.Result] {
 	l.T.Helper()
 	e, err := l.StartExec(context.Background(), "a", sandbox.Request{Command: "cat"}, true)
 	if err != nil {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -46,7 +48,7 @@ func request(body types.Exec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
 			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+			Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
 		},
 		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -44,10 +45,14 @@ func lineNumber(key string, n *int) (int, error) {
 
 func readResult(r sandbox.ReadResult) types.ReadResult {
 	out := types.ReadResult{
-		Type: types.ReadType(r.Type), Bytes: r.Bytes, MimeType: r.MimeType,
+		Type: types.ReadText, Bytes: r.Bytes, MimeType: r.MimeType,
 		ResolvedPath: r.ResolvedPath, DisplayPath: r.DisplayPath,
 	}
-	if r.Type != sandbox.ReadText {
+	if !r.IsText {
+		out.Type = types.ReadBinary
+		if r.MimeType != "" {
+			out.Type = types.ReadImage
+		}
 		out.Content = base64.StdEncoding.EncodeToString(r.Content)
 		return out
 	}
@@ -69,7 +74,7 @@ func write(ctx context.Context, service *sandbox.Service, id string, body types.
 		return types.Written{}, err
 	}
 	written, err := service.Write(ctx, id, sandbox.WriteRequest{
-		Path: path, Content: content, Append: body.Append, Exclusive: body.Exclusive,
+		Path: path, Body: bytes.NewReader(content), Append: body.Append, Exclusive: body.Exclusive,
 	})
 	return types.Written(written), err
 }
@@ -127,7 +132,7 @@ func move(ctx context.Context, service *sandbox.Service, id string, body types.M
 	if err != nil {
 		return types.Done{}, err
 	}
-	return types.Done{}, service.Move(ctx, id, sandbox.MoveRequest{From: from, To: to, Overwrite: body.Overwrite})
+	return types.Done{}, service.Move(ctx, id, from, to, body.Overwrite)
 }
 
 func remove(ctx context.Context, service *sandbox.Service, id string, body types.Remove) (types.Done, error) {

@@ -68,15 +68,15 @@ func TestReadAnswers(t *testing.T) {
 		result sandbox.ReadResult
 		want   string
 	}{
-		{"text", sandbox.ReadResult{Type: sandbox.ReadText, Content: []byte("é\n"), Bytes: 3, TotalLines: 1, OutputLines: 1, ResolvedPath: "/u/a", DisplayPath: "~/a"},
+		{"text", sandbox.ReadResult{IsText: true, Content: []byte("é\n"), Bytes: 3, TotalLines: 1, OutputLines: 1, ResolvedPath: "/u/a", DisplayPath: "~/a"},
 			`{"type":"text","content":"é\n","bytes":3,"totalLines":1,"outputLines":1,"truncated":false,"truncatedBy":null,"resolvedPath":"/u/a","displayPath":"~/a"}`},
-		{"text that was cut", sandbox.ReadResult{Type: sandbox.ReadText, Truncated: true, TruncatedBy: "bytes"},
+		{"text that was cut", sandbox.ReadResult{IsText: true, Truncated: true, TruncatedBy: "bytes"},
 			`{"type":"text","content":"","bytes":0,"totalLines":0,"outputLines":0,"truncated":true,"truncatedBy":"bytes","resolvedPath":"","displayPath":""}`},
-		{"text and a path that are not UTF-8", sandbox.ReadResult{Type: sandbox.ReadText, Content: []byte("a\xff\xfe\xe2\x82z"), DisplayPath: "~/\xe9"},
+		{"text and a path that are not UTF-8", sandbox.ReadResult{IsText: true, Content: []byte("a\xff\xfe\xe2\x82z"), DisplayPath: "~/\xe9"},
 			`{"type":"text","content":"a` + "\uFFFD\uFFFD\uFFFD\uFFFD" + `z","bytes":0,"totalLines":0,"outputLines":0,"truncated":false,"truncatedBy":null,"resolvedPath":"","displayPath":"~/` + "\uFFFD" + `"}`},
-		{"image", sandbox.ReadResult{Type: sandbox.ReadImage, Content: []byte("\x89PNG"), Bytes: 4, MimeType: "image/png", TotalLines: 7},
+		{"image", sandbox.ReadResult{Content: []byte("\x89PNG"), Bytes: 4, MimeType: "image/png", TotalLines: 7},
 			`{"type":"image","content":"iVBORw==","bytes":4,"mimeType":"image/png","resolvedPath":"","displayPath":""}`},
-		{"bytes", sandbox.ReadResult{Type: sandbox.ReadBinary, Content: []byte("text"), Bytes: 4},
+		{"bytes", sandbox.ReadResult{Content: []byte("text"), Bytes: 4},
 			`{"type":"binary","content":"dGV4dA==","bytes":4,"resolvedPath":"","displayPath":""}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

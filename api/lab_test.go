@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -40,7 +41,7 @@ func (l *lab) ready(id string) {
 	l.T.Helper()
 	l.Register(id)
 	if _, err := l.Process(id, l.process); err != nil {
-		l.process = l.Start(sandbox.ProcessRequest{Command: "true"}).ID
+		l.process = l.Start(process.Intent{Command: "true"}).ID
 	}
 }
 

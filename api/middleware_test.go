@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -113,7 +114,7 @@ func TestErrorsAtTheEndOfStreams(t *testing.T) {
 			logTo(&log, zerolog.InfoLevel)(&cfg)
 			handler := New(l.Service, cfg)
 			if name == "followed log" {
-				p := l.Start(sandbox.ProcessRequest{Command: "x"})
+				p := l.Start(process.Intent{Command: "x"})
 				handler = relays(l.Service, cfg, p.ID, func(context.Context, func(sandbox.LogPart) error) error { return broken })
 			}
 			over := make(chan struct{})

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
@@ -19,14 +19,12 @@ func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
 	if err := decode(req, &body); err != nil {
 		return err
 	}
-	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), sandbox.ProcessRequest{
-		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
-			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
-		},
-		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, KeepAlive: body.KeepAlive,
+	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), process.Intent{
+		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Cwd: body.Cwd, Home: body.Home, Env: body.Env,
+		Grants: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+		Restrictions: process.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
 		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
-	})
+	}, body.Secrets)
 	if err != nil {
 		return err
 	}

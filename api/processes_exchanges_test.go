@@ -16,7 +16,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // web is a process that runs, and crashed one that waits for its next start.
@@ -52,10 +51,10 @@ func killed() process.Record {
 func withProcesses(t *testing.T) (l *lab, running process.Record) {
 	t.Helper()
 	l = newLab(t, nil)
-	running = l.Start(sandbox.ProcessRequest{Name: "web", Command: "serve", Env: map[string]string{"A": "hidden"}, KeepAlive: true})
+	running = l.Start(process.Intent{Name: "web", Command: "serve", Env: map[string]string{"A": "hidden"}, KeepAlive: true})
 	l.Print(running, "a\n\xff")
-	l.End(l.Start(sandbox.ProcessRequest{Argv: []string{"serve", "caf\xe9"}, KeepAlive: true}), process.Exit{Code: 1, At: time.Now()})
-	l.End(l.Start(sandbox.ProcessRequest{Command: "serve"}), process.Exit{Signal: syscall.SIGKILL, OOM: true, Lost: 1 << 53, At: time.Now()})
+	l.End(l.Start(process.Intent{Argv: []string{"serve", "caf\xe9"}, KeepAlive: true}), process.Exit{Code: 1, At: time.Now()})
+	l.End(l.Start(process.Intent{Command: "serve"}), process.Exit{Signal: syscall.SIGKILL, OOM: true, Lost: 1 << 53, At: time.Now()})
 	return l, running
 }
 
@@ -65,12 +64,12 @@ func processExchanges(t *testing.T) []exchange {
 	const body = `{"name":"web","command":"serve","permissions":["@workspace","@network"],"allowedDomains":["example.org"],"packageManagers":["node"],
 		"home":"/home/project","cwd":"site","env":{"A":"1"},"secrets":{"B":""},"login":true,"keepAlive":true}`
 	l, running := withProcesses(t)
-	toRemove, ended := l.Start(sandbox.ProcessRequest{Command: "x"}), l.Start(sandbox.ProcessRequest{Command: "x"})
+	toRemove, ended := l.Start(process.Intent{Command: "x"}), l.Start(process.Intent{Command: "x"})
 	l.Print(ended, "a\n\xff")
 	l.End(ended, process.Exit{Signal: syscall.SIGKILL})
 	one, log := all+"/"+running.ID, "GET "+all+"/"+running.ID+"/log"
 	bounded := newLab(t, nil, bounded(quota.Bounds{Processes: 1}))
-	bounded.Start(sandbox.ProcessRequest{Command: "x"})
+	bounded.Start(process.Intent{Command: "x"})
 	exchanges := []exchange{
 		{name: "starts", route: start, body: body, lab: l, status: 201},
 		{name: "starts one with a long name", route: start, body: `{"argv":["serve",""],"name":"` + strings.Repeat("x", 81) + `"}`, lab: l, status: 201},
@@ -124,7 +123,7 @@ func brokenProcessExchanges(t *testing.T, body string) (list []exchange) {
 	const all = "/v1/sandboxes/agent-7/processes"
 	for status, fault := range map[int]error{502: errors.New("no engine"), 503: classed(cerrdefs.ErrUnavailable)} {
 		l := newLab(t, nil)
-		one := all + "/" + l.Start(sandbox.ProcessRequest{Command: "x"}).ID
+		one := all + "/" + l.Start(process.Intent{Command: "x"}).ID
 		l.Runner.Fault = fault
 		t.Cleanup(func() { l.Runner.Fault = nil })
 		start := exchange{route: "POST " + all, body: body}
@@ -224,7 +223,7 @@ func TestSignalsOfStop(t *testing.T) {
 		"": "terminated", `{}`: "terminated", `{"signal":""}`: "terminated", `{"signal":"TERM"}`: "terminated",
 		`{"signal":"INT"}`: "interrupt", `{"signal":"HUP"}`: "hangup", `{"signal":"KILL"}`: "killed",
 	} {
-		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		p := l.Start(process.Intent{Command: "x"})
 		l.answered(exchange{route: "POST /v1/sandboxes/a/processes/" + p.ID + "/stop", body: body})
 		if got := l.Runner.Signals[len(l.Runner.Signals)-1]; got != want+" "+p.ID {
 			t.Errorf("%s: %s, want %s", body, got, want)

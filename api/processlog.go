@@ -49,20 +49,26 @@ func wholeBegin(part sandbox.LogPart) []byte {
 	return data
 }
 
+// The most that may be asked for of a log.
+const (
+	maxLogLines = 10_000
+	maxLogBytes = 1 << 20
+)
+
 func readLogQuery(req *http.Request) (q sandbox.LogQuery, follow bool, err error) {
 	values, err := query(req, "lines", "bytes", "follow")
 	if err != nil {
 		return q, false, err
 	}
 	if value, given := values["lines"]; given {
-		lines, err := number("lines", value, 1, sandbox.MaxLogLines)
+		lines, err := number("lines", value, 1, maxLogLines)
 		if err != nil {
 			return q, false, err
 		}
 		q.Lines = int(lines)
 	}
 	if value, given := values["bytes"]; given {
-		if q.Bytes, err = number("bytes", value, 1, sandbox.MaxLogBytes); err != nil {
+		if q.Bytes, err = number("bytes", value, 1, maxLogBytes); err != nil {
 			return q, false, err
 		}
 	}

@@ -50,7 +50,7 @@ func jsonText(t *testing.T, value any) string {
 
 func TestHowMuchOfALogIsMeant(t *testing.T) {
 	l := newLab(t, nil)
-	p := l.Start(sandbox.ProcessRequest{Command: "seq 200"})
+	p := l.Start(process.Intent{Command: "seq 200"})
 	for n := range 200 {
 		l.Print(p, fmt.Sprintf("%d €\n", n+1))
 	}
@@ -104,7 +104,7 @@ func TestLinesOfAFollowedLog(t *testing.T) {
 			`{"data":"/wA=","encoding":"base64"} {"end":true,"status":"exited","exitCode":0,"signal":null}`},
 	} {
 		l := newLab(t, nil)
-		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		p := l.Start(process.Intent{Command: "x"})
 		l.Print(p, tt.prints)
 		tt.end(l, p)
 		got := l.answered(exchange{route: "GET /v1/sandboxes/a/processes/" + p.ID + "/log?follow=true"})
@@ -117,7 +117,7 @@ func TestLinesOfAFollowedLog(t *testing.T) {
 // A process that is removed while its log is followed has ended, and nobody knows how.
 func TestFollowedProcessIsRemoved(t *testing.T) {
 	l := newLab(t, nil)
-	p := l.Start(sandbox.ProcessRequest{Command: "x"})
+	p := l.Start(process.Intent{Command: "x"})
 	l.Print(p, "a")
 	response, err := http.Get(l.serve().URL + "/v1/sandboxes/a/processes/" + p.ID + "/log?follow=true")
 	if err != nil {
@@ -143,7 +143,7 @@ func TestFollowedProcessIsRemoved(t *testing.T) {
 // TestPartsOfALog sends parts as they may come, to a fault or to the service's end.
 func TestPartsOfALog(t *testing.T) {
 	l := newLab(t, nil)
-	p := l.Start(sandbox.ProcessRequest{Command: "x"})
+	p := l.Start(process.Intent{Command: "x"})
 	part := func(data string) sandbox.LogPart { return sandbox.LogPart{Data: []byte(data)} }
 	for _, tt := range []struct {
 		name  string
@@ -220,7 +220,7 @@ type teller struct {
 // tells makes the desk answer with such a log.
 func (d *desk) tells() teller {
 	log := teller{make(chan string), make(chan error, 1)}
-	p := d.Start(sandbox.ProcessRequest{Command: "x"})
+	p := d.Start(process.Intent{Command: "x"})
 	d.server.Handler = relays(d.Service, d.config(), p.ID, func(ctx context.Context, each func(sandbox.LogPart) error) (err error) {
 		defer func() { log.over <- err }()
 		buffer := make([]byte, 64)

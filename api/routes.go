@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -103,14 +104,14 @@ func call[Body, Answer any](do func(context.Context, *sandbox.Service, string, B
 func explain(ctx context.Context, service *sandbox.Service, id string, body types.Explain) (types.Explanation, error) {
 	e, err := service.Explain(ctx, id, sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+		Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	if err != nil {
 		return types.Explanation{}, err
 	}
 	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {
-		places[i] = types.Place(place)
+		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(), Why: place.Why}
 	}
 	return types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,

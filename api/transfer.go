@@ -37,7 +37,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	}
 	control := http.NewResponseController(w)
 	body := &uploadBody{from: req.Body, control: control}
-	written, err := s.service.Upload(req.Context(), req.PathValue("id"), sandbox.UploadRequest{
+	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
 		Path: query["path"], Exclusive: exclusive, Body: body,
 	})
 	if body.fault != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // A process is started, seen, stopped and removed.
@@ -72,7 +71,7 @@ func TestProcesses(t *testing.T) {
 
 func TestProcessLog(t *testing.T) {
 	l := newLab(t, nil)
-	c, p := l.dial(t), l.Start(sandbox.ProcessRequest{Command: "x"})
+	c, p := l.dial(t), l.Start(process.Intent{Command: "x"})
 	l.Print(p, strings.Repeat("\xff\n", 200))
 	for q, want := range map[client.LogQuery]int{{}: 200, {Lines: 7}: 14, {Lines: 7, Bytes: 9}: 9} {
 		log, err := c.ProcessLog(t.Context(), "agent-7", p.ID, q)
@@ -120,7 +119,7 @@ func TestFollowProcessLog(t *testing.T) {
 		{"the service stops", func(l *lab, _ process.Record) { close(l.stopping) }, []string{"a", "b"}, client.ErrStopped},
 	} {
 		l := newLab(t, nil)
-		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		p := l.Start(process.Intent{Command: "x"})
 		l.Print(p, "a")
 		seen, end := followed(t.Context(), l.dial(t), p.ID, func(event types.ProcessLogEvent) {
 			switch event.Data {
@@ -142,7 +141,7 @@ func TestFollowProcessLog(t *testing.T) {
 // A log that is cut says so to who follows it.
 func TestFollowedLogIsCut(t *testing.T) {
 	l := newLab(t, nil)
-	p := l.Start(sandbox.ProcessRequest{Command: "x"})
+	p := l.Start(process.Intent{Command: "x"})
 	l.Print(p, "aaaa")
 	seen, end := followed(t.Context(), l.dial(t), p.ID, func(event types.ProcessLogEvent) {
 		switch {
@@ -162,7 +161,7 @@ func TestFollowedLogIsCut(t *testing.T) {
 // Who is not there any more is followed no further.
 func TestFollowingALogIsLeft(t *testing.T) {
 	l := newLab(t, nil)
-	c, p := l.dial(t), l.Start(sandbox.ProcessRequest{Command: "x"})
+	c, p := l.dial(t), l.Start(process.Intent{Command: "x"})
 	l.Print(p, "a")
 	why := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())

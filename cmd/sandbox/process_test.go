@@ -16,7 +16,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // three processes: one runs, one waits for its next start, one was killed. Two have one name.
@@ -191,7 +190,7 @@ func TestProcessLogsFollow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newLab(t, nil)
-			l.Print(l.Start(sandbox.ProcessRequest{Name: "web", Command: "x"}), "first\n")
+			l.Print(l.Start(process.Intent{Name: "web", Command: "x"}), "first\n")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			lines, over := l.following(ctx, append([]string{"process", "logs", "-u", "alice", "-f", "web"}, strings.Fields(tt.flags)...)...)
@@ -214,7 +213,7 @@ func TestProcessLogsFollow(t *testing.T) {
 func TestProcessLogsEnd(t *testing.T) {
 	l := newLab(t, nil)
 	for want, exit := range map[string]process.Exit{"has exited with code 1": {Code: 1}, "was stopped by SIGKILL": {Signal: unix.SIGKILL}} {
-		p := l.Start(sandbox.ProcessRequest{Command: "x"})
+		p := l.Start(process.Intent{Command: "x"})
 		l.Print(p, "a\xff")
 		if exit.Signal != 0 {
 			if _, err := l.StopProcess(t.Context(), "a", p.ID, exit.Signal); err != nil {
@@ -236,7 +235,7 @@ func TestProcessLogsEnd(t *testing.T) {
 // What may be missing from a log is said beside it.
 func TestProcessLogsNotice(t *testing.T) {
 	l := newLab(t, nil)
-	p := l.Start(sandbox.ProcessRequest{Name: "web", Command: "x"})
+	p := l.Start(process.Intent{Name: "web", Command: "x"})
 	l.Print(p, "first\n")
 	notices := &onText{text: "\n", then: func() { l.End(p, process.Exit{}) }}
 	lines, over := l.followingTo(notices, t.Context(), "process", "logs", "-u", "alice", "-f", "web")

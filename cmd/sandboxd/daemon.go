@@ -179,15 +179,14 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 
 // openService reads what is registered, and the durable processes.
 func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
-	registry, err := sandbox.OpenRegistry(filepath.Join(cfg.DataDir, "sandboxes"), d.quotas, d.log)
-	if err != nil {
-		return err
-	}
 	rules, err := egressRules(cfg)
 	if err != nil {
 		return err
 	}
-	d.resolver = sandbox.NewResolver(d.callSettings(cfg, rules), registry, d.rootfs, d.platforms, d.log)
+	d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), d.callSettings(cfg, rules), d.rootfs, d.platforms, d.log)
+	if err != nil {
+		return err
+	}
 	trash := hostfs.NewTrash(func(dir string, err error) {
 		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
 	})

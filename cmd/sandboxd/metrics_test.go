@@ -50,11 +50,11 @@ func busy() (*metrics, *prometheus.Registry) {
 		},
 		quotas: quotas.Stats,
 	}
-	c.ExecBegan()
-	c.ExecBegan()
-	c.ExecBegan()
-	c.ExecEnded(sandbox.ExecEvent{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
-	c.ExecEnded(sandbox.ExecEvent{Outcome: "refused", Total: time.Millisecond})
+	c.exec()
+	c.exec()
+	c.exec()
+	c.execEnded(sandbox.ExecEvent{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
+	c.execEnded(sandbox.ExecEvent{Outcome: "refused", Total: time.Millisecond})
 	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
 	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
@@ -207,7 +207,7 @@ func BenchmarkExecEvent(b *testing.B) {
 	e := sandbox.ExecEvent{Outcome: "ok", InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.ExecBegan()
-		c.ExecEnded(e)
+		c.exec()
+		c.execEnded(e)
 	}
 }

@@ -31,10 +31,10 @@ const (
 var phaseNames = [phases]string{"decide", "container", "start", "run", "total"}
 
 // metrics count what happens. Its label children are looked up beforehand: an exec costs less
-// than a microsecond here. It is a sandbox.Observer.
+// than a microsecond here.
 type metrics struct {
 	execs     *prometheus.HistogramVec
-	byOutcome map[sandbox.Outcome]*[phases]prometheus.Observer
+	byOutcome map[string]*[phases]prometheus.Observer
 	inFlight  prometheus.Gauge
 	acquired  *prometheus.CounterVec
 	warm      prometheus.Counter
@@ -56,7 +56,7 @@ func newMetrics() *metrics {
 			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
 			Help: "Time of execs by phase (decide, container, start, run; total is all of it) and outcome (ok, failed, timedOut, refused, lost, canceled, error).",
 		}, []string{"phase", "outcome"}),
-		byOutcome: map[sandbox.Outcome]*[phases]prometheus.Observer{},
+		byOutcome: map[string]*[phases]prometheus.Observer{},
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sandboxd_execs_in_flight", Help: "Execs that are being answered.",
 		}),
@@ -112,11 +112,14 @@ func (c *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
-// ExecBegan implements sandbox.Observer.
-func (c *metrics) ExecBegan() { c.inFlight.Inc() }
+// exec counts an exec that begins; what it returns is told how it ended.
+func (c *metrics) exec() func(sandbox.ExecEvent) {
+	c.inFlight.Inc()
+	return c.execEnded
+}
 
-// ExecEnded counts an exec. A phase that it did not come to is not counted.
-func (c *metrics) ExecEnded(e sandbox.ExecEvent) {
+// execEnded counts an exec. A phase that it did not come to is not counted.
+func (c *metrics) execEnded(e sandbox.ExecEvent) {
 	c.inFlight.Dec()
 	times := [phases]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
 	for p, child := range c.byOutcome[e.Outcome] {

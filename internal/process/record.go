@@ -95,8 +95,12 @@ type Egress struct {
 	Denied  []string `json:"denied"`
 }
 
-// Restrictions are what a process was not to have, whatever it was granted. Their meaning is the Runner's.
+// Restrictions are what a call, or a process, gives up of what it would get otherwise. They win over all that it asks for.
+// Their meaning is the Runner's.
 type Restrictions struct {
+	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
+	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
+	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
 	DenyRead      []string `json:"denyRead,omitempty"`
 	DenyWrite     []string `json:"denyWrite,omitempty"`
 	DeniedDomains []string `json:"deniedDomains,omitempty"`

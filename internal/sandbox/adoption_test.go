@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
@@ -72,7 +73,7 @@ func TestSpecsStayTheSame(t *testing.T) {
 		{"agent", Confinement{}},
 		{"agent", Confinement{Permissions: []string{"@workspace", "@network", "@write:/home/out"}, AllowedDomains: []string{"b.example.org", "*.a.example.org"}}},
 		{"agent", Confinement{Permissions: []string{"@workspace", "@write:/mnt/data/sub", "@events"}}},
-		{"agent", Confinement{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: Restrictions{
+		{"agent", Confinement{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: process.Restrictions{
 			DenyRead: []string{"/home/project/vault", "/home/project/later/in"}, DenyWrite: []string{"/home/project/apps"},
 		}}},
 		{"app", Confinement{}},

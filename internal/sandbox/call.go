@@ -8,6 +8,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -19,39 +20,36 @@ type Confinement struct {
 	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
 	// presets of such patterns. They go with @network.
 	AllowedDomains, PackageManagers []string
-	Restrictions
+	process.Restrictions
 	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
 	// home, and for the state /tmp where not all of the home can be written.
 	Home string
-}
-
-// Restrictions are what a call gives up of what it would get otherwise. They win over all that it asks for.
-type Restrictions struct {
-	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
-	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
-	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
-	DenyRead, DenyWrite, DeniedDomains []string
 }
 
 // Resolver finds out what calls mean: which sandbox, which paths, and what policy decides about them. It is safe for
 // concurrent use.
 type Resolver struct {
 	present   atomic.Pointer[Config]
-	registry  *Registry
+	registry  *registry
 	rootfs    *rootfs.Planner
 	platforms *Platforms
 	log       zerolog.Logger
 }
 
-// NewResolver puts a Resolver together; it owns none of its parts.
-func NewResolver(cfg Config, registry *Registry, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Resolver {
+// OpenResolver returns a Resolver of the sandboxes whose records are under dir, which it makes. A record that cannot be
+// read is set aside as <name>.damaged and told in the log; the others load.
+func OpenResolver(dir string, cfg Config, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) (*Resolver, error) {
+	registry, err := openRegistry(dir, cfg.Quotas, log)
+	if err != nil {
+		return nil, err
+	}
 	r := &Resolver{registry: registry, rootfs: planner, platforms: platforms, log: log}
 	r.present.Store(&cfg)
-	return r
+	return r, nil
 }
 
 // Use replaces the Config for the calls that come from now on. Decisions, Quotas and CannotFilter must be those of
-// NewResolver. A container keeps what it was made with: a call for which the settings make a difference gets another.
+// OpenResolver. A container keeps what it was made with: a call for which the settings make a difference gets another.
 func (r *Resolver) Use(cfg Config) { r.present.Store(&cfg) }
 
 func (r *Resolver) cfg() *Config { return r.present.Load() }

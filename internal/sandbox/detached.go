@@ -19,20 +19,20 @@ const keepDetached = 5 * time.Minute
 // be made first.
 const endSlack = time.Minute
 
-// Detached is a command that goes on when its caller's connection is lost.
-type Detached = attach.Exec[Result]
+// detached is a command that goes on when its caller's connection is lost.
+type detached = attach.Exec[Result]
 
 // StartExec runs a command as Exec does, but in the background: the callers that look at it may come and go.
 // With stdin, that comes from them. Faults of the request are how the command ends then, before its start. Of ctx
 // it takes the log alone, which has the request's id.
-func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*Detached, error) {
+func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
 	command := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
 	log := zerolog.Ctx(ctx)
-	return s.detached.Start(command, func(ctx context.Context, e *Detached) (Result, error) {
+	return s.detached.Start(command, func(ctx context.Context, e *detached) (Result, error) {
 		ctx = log.WithContext(ctx)
 		if stdin {
 			r.Stdin = e.Input.Stdin()
@@ -66,7 +66,7 @@ func commandText(r Request) string {
 }
 
 // DetachedExecs lists those of the sandbox's user, the oldest first.
-func (s *Service) DetachedExecs(id string) ([]*Detached, error) {
+func (s *Service) DetachedExecs(id string) ([]*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *Service) DetachedExecs(id string) ([]*Detached, error) {
 }
 
 // DetachedExec finds one of the sandbox's user. Another user's is not found.
-func (s *Service) DetachedExec(id, execID string) (*Detached, error) {
+func (s *Service) DetachedExec(id, execID string) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err

@@ -86,10 +86,14 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
 	t.Helper()
 	cfg.HomeOwners = rootfs.Owners{UID: testUID, GID: testGID}
-	return NewResolver(Config{
+	r, err := OpenResolver(filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes"), Config{
 		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
 		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
-	}, open(t, filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes")), rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform()), zerolog.Nop())
+	}, rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform()), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // openProcesses has no processes, and none can be started.

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// Write writes a file whole, or appends to it. A reader sees the old content or the new; after a fault
-// there is the old.
+// Write writes a file whole, or appends to it. A reader sees the old content or the new; after a fault, also of
+// the body, there is the old.
 func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
 	if r.Append && r.Exclusive {
 		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
@@ -26,20 +25,7 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 	case r.Exclusive:
 		how = hostfs.Exclusive
 	}
-	return s.write(ctx, id, r.Path, how, bytes.NewReader(r.Content))
-}
-
-// Upload writes a file from a stream, as Write does; a stream that is cut short changes nothing.
-func (s *Service) Upload(ctx context.Context, id string, r UploadRequest) (Written, error) {
-	how := hostfs.Replace
-	if r.Exclusive {
-		how = hostfs.Exclusive
-	}
-	return s.write(ctx, id, r.Path, how, r.Body)
-}
-
-func (s *Service) write(ctx context.Context, id, written string, how hostfs.How, body io.Reader) (Written, error) {
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "write", mode: policy.Writable, absolute: true})
+	t, err := s.target(ctx, id, "path", r.Path, accessCheck{doing: "write", mode: policy.Writable, absolute: true})
 	if err != nil {
 		return Written{}, err
 	}
@@ -49,7 +35,7 @@ func (s *Service) write(ctx context.Context, id, written string, how hostfs.How,
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, body, make([]byte, copyBuffer)); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{file}, r.Body, make([]byte, copyBuffer)); err != nil {
 		return Written{}, t.failed("write", err)
 	}
 	n, err := file.Commit()
@@ -59,7 +45,7 @@ func (s *Service) write(ctx context.Context, id, written string, how hostfs.How,
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
-// copyBuffer is how much of an upload is in memory.
+// copyBuffer is how much of a stream is in memory.
 const copyBuffer = 256 << 10
 
 // Download opens a file; the caller closes it.
@@ -152,15 +138,15 @@ func (s *Service) Remove(ctx context.Context, id, written string, recursive bool
 	return t.failed("remove", t.root.Remove(t.name, recursive))
 }
 
-// Move renames a file or directory within one mount.
-func (s *Service) Move(ctx context.Context, id string, r MoveRequest) error {
+// Move renames a file or directory within one mount; overwrite replaces a file that is there.
+func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overwrite bool) error {
 	check := accessCheck{doing: "move", mode: policy.Writable, absolute: true, whole: true}
-	from, err := s.target(ctx, id, "from", r.From, check)
+	from, err := s.target(ctx, id, "from", written, check)
 	if err != nil {
 		return err
 	}
 	defer from.close()
-	to, err := s.target(ctx, id, "to", r.To, check)
+	to, err := s.target(ctx, id, "to", writtenTo, check)
 	if err != nil {
 		return err
 	}
@@ -168,7 +154,7 @@ func (s *Service) Move(ctx context.Context, id string, r MoveRequest) error {
 	if from.host != to.host {
 		return errs.Invalid("cannot move %q to %q: they are in different mounts; copy it and remove it", display(from.path), display(to.path))
 	}
-	return from.failed(fmt.Sprintf("move to %q:", display(to.path)), from.root.Move(from.name, to.name, r.Overwrite))
+	return from.failed(fmt.Sprintf("move to %q:", display(to.path)), from.root.Move(from.name, to.name, overwrite))
 }
 
 // Explain says what a call would get, and why, before anything runs; nothing is made for it.
@@ -184,10 +170,7 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 	e := Explanation{
 		User: c.User.id, WorkingDir: c.WorkingDir.String(), Runtime: p.spec.Runtime(),
 		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
-		Fingerprint: string(p.spec.Fingerprint()),
-	}
-	for _, region := range p.decision.View.Regions() {
-		e.Places = append(e.Places, Place{Path: region.Path.String(), Mode: region.Mode.String(), Why: region.Why})
+		Fingerprint: string(p.spec.Fingerprint()), Places: p.decision.View.Regions(),
 	}
 	if p.decision.Events {
 		e.Events = "the caller's control socket at " + rootfs.EventsPath

@@ -27,14 +27,14 @@ func TestWhatAReadFinds(t *testing.T) {
 	ctx := t.Context()
 	write := func(path, content string) {
 		t.Helper()
-		if _, err := s.Write(ctx, "agent", WriteRequest{Path: path, Content: []byte(content)}); err != nil {
+		if _, err := s.Write(ctx, "agent", WriteRequest{Path: path, Body: strings.NewReader(content)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for mime, head := range pictureHeads {
 		write("~/picture.txt", head) // the name says nothing
 		got, err := s.Read(ctx, "agent", ReadRequest{Path: "picture.txt"})
-		if err != nil || got.Type != ReadImage || got.MimeType != mime || string(got.Content) != head {
+		if err != nil || got.IsText || got.MimeType != mime || string(got.Content) != head {
 			t.Errorf("%s: %+v, %v", mime, got, err)
 		}
 	}
@@ -42,13 +42,13 @@ func TestWhatAReadFinds(t *testing.T) {
 	if _, err := s.Read(ctx, "agent", ReadRequest{Path: "binary"}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "binary") {
 		t.Error(err)
 	}
-	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "binary", Binary: true}); err != nil || got.Type != ReadBinary || string(got.Content) != "a\x00b" || got.Bytes != 3 {
+	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "binary", Binary: true}); err != nil || got.IsText || got.MimeType != "" || string(got.Content) != "a\x00b" || got.Bytes != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	write("/home/a/b/text", "one\ntwo\n")
 	for _, path := range []string{"a/b/text", "./a/../a/b/text", "~/a/b/text", "/home/a/b/text", "/home/a/b/text/", s.usersDir() + "/alice/home/a/b/text"} {
 		got, err := s.Read(ctx, "agent", ReadRequest{Path: path})
-		if err != nil || got.Type != ReadText || string(got.Content) != "one\ntwo\n" || got.DisplayPath != "~/a/b/text" ||
+		if err != nil || !got.IsText || string(got.Content) != "one\ntwo\n" || got.DisplayPath != "~/a/b/text" ||
 			got.ResolvedPath != s.usersDir()+"/alice/home/a/b/text" || got.TotalLines != 2 {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
@@ -62,7 +62,7 @@ func TestFileCallsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "/home/project")
 	ctx := t.Context()
 	home := filepath.Join(s.usersDir(), "alice/home")
-	if _, err := s.Write(ctx, "agent", WriteRequest{Path: "/home/project/file", Content: []byte("old")}); err != nil {
+	if _, err := s.Write(ctx, "agent", WriteRequest{Path: "/home/project/file", Body: strings.NewReader("old")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.WriteFile(home+"/.ssh/id", []byte("secret"), 0o644),
@@ -98,8 +98,8 @@ func TestFileCallsThatAreRefused(t *testing.T) {
 		{"exists", write(WriteRequest{Path: "~/project/file", Exclusive: true}), cerrdefs.IsConflict, "exists"},
 		{"unknown sandbox", func() error { _, err := s.Read(ctx, "other", ReadRequest{Path: "x"}); return err }(), cerrdefs.IsNotFound, "other"},
 		{"the working directory itself", s.Remove(ctx, "agent", "/home/project", true), cerrdefs.IsPermissionDenied, "has to stay"},
-		{"move out of reach", s.Move(ctx, "agent", MoveRequest{From: "~/project/file", To: "~/file"}), cerrdefs.IsPermissionDenied, "~/file"},
-		{"move what is denied", s.Move(ctx, "agent", MoveRequest{From: "~/.ssh/id", To: "~/project/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"move out of reach", s.Move(ctx, "agent", "~/project/file", "~/file", false), cerrdefs.IsPermissionDenied, "~/file"},
+		{"move what is denied", s.Move(ctx, "agent", "~/.ssh/id", "~/project/id", false), cerrdefs.IsPermissionDenied, "deny list"},
 		{"make outside", s.Mkdir(ctx, "agent", "/home/other", true), cerrdefs.IsPermissionDenied, "/other"},
 	} {
 		if !tt.class(tt.err) || !strings.Contains(tt.err.Error(), tt.message) || strings.Contains(tt.err.Error(), s.usersDir()+"/alice/") {
@@ -118,12 +118,12 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 	broken := errors.New("the caller has gone")
 	for _, exclusive := range []bool{false, true} {
 		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), iotest.ErrReader(broken))
-		if _, err := s.Upload(t.Context(), "agent", UploadRequest{Path: "~/up", Body: body, Exclusive: exclusive}); !errors.Is(err, broken) {
+		if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/up", Body: body, Exclusive: exclusive}); !errors.Is(err, broken) {
 			t.Error(err)
 		}
 	}
 	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home"))
-	if w, err := s.Upload(t.Context(), "agent", UploadRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
+	if w, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -131,7 +131,7 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 func TestListingsHideWhatIsHidden(t *testing.T) {
 	s := newService(t, nil, "")
 	home := filepath.Join(s.usersDir(), "alice/home")
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/a\xff", Content: []byte("x")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/a\xff", Body: strings.NewReader("x")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.MkdirAll(home+"/.config/gh", 0o755), os.MkdirAll(home+"/apps/mail", 0o755)); err != nil {
@@ -173,7 +173,7 @@ func TestExplanationsMakeNothing(t *testing.T) {
 	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home"))
 	modes := map[string]string{}
 	for _, p := range e.Places {
-		modes[p.Path] = p.Mode
+		modes[p.Path.String()] = p.Mode.String()
 		if p.Why == "" {
 			t.Errorf("no reason for %s", p.Path)
 		}

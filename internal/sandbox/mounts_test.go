@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
@@ -83,7 +84,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", Mounts: []MountRequest{{Source: real + "/users/bob/home/.ssh", Target: "/mnt/x"}}}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("another name for a home: %v", err)
 	}
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/x", Content: []byte("x")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/x", Body: strings.NewReader("x")}); err != nil {
 		t.Error(err)
 	}
 	p := planFor(t, s, Confinement{Permissions: []string{"@write:" + named + "/users/alice/home/sub"}})

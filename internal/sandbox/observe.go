@@ -10,15 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// Observer is told of every exec. It must not block.
-type Observer interface {
-	ExecBegan()
-	ExecEnded(ExecEvent)
-}
-
 // ExecEvent is what became of an exec, and how long its phases took. One that it did not come to is 0.
 type ExecEvent struct {
-	Outcome Outcome
+	Outcome string // one of Outcomes
 	// InContainer says that it got a container, and Cold that this had to be made for it.
 	InContainer, Cold bool
 	// Decide is the time to check the call and to find out what it may see; Container to find or make its
@@ -26,34 +20,31 @@ type ExecEvent struct {
 	Decide, Container, Start, Run, Total time.Duration
 }
 
-// Outcome is what became of an exec.
-type Outcome string
-
-// The outcomes.
+// What may become of an exec.
 const (
-	outcomeOK       Outcome = "ok"       // exited with 0
-	outcomeFailed   Outcome = "failed"   // exited with another code, by a signal, or could not be started
-	outcomeTimedOut Outcome = "timedOut" // was ended by its timeout
-	outcomeRefused  Outcome = "refused"  // was not run: the call's fault
-	outcomeLost     Outcome = "lost"     // its container was lost while it ran
-	outcomeCanceled Outcome = "canceled" // was ended because the caller had gone, or the service stopped
-	outcomeError    Outcome = "error"    // could not be run: Docker's fault, or the host's
+	outcomeOK       = "ok"       // exited with 0
+	outcomeFailed   = "failed"   // exited with another code, by a signal, or could not be started
+	outcomeTimedOut = "timedOut" // was ended by its timeout
+	outcomeRefused  = "refused"  // was not run: the call's fault
+	outcomeLost     = "lost"     // its container was lost while it ran
+	outcomeCanceled = "canceled" // was ended because the caller had gone, or the service stopped
+	outcomeError    = "error"    // could not be run: Docker's fault, or the host's
 )
 
 // Outcomes are all of them.
-var Outcomes = []Outcome{outcomeOK, outcomeFailed, outcomeTimedOut, outcomeRefused, outcomeLost, outcomeCanceled, outcomeError}
+var Outcomes = []string{outcomeOK, outcomeFailed, outcomeTimedOut, outcomeRefused, outcomeLost, outcomeCanceled, outcomeError}
 
 // execWatch takes the times of one exec.
 type execWatch struct {
-	observer Observer // nil for none
-	begun    time.Time
-	event    ExecEvent
+	ended func(ExecEvent) // nil for nobody
+	begun time.Time
+	event ExecEvent
 }
 
 func (s *Service) watchExec() *execWatch {
-	w := &execWatch{observer: s.cfg().Observer, begun: time.Now()}
-	if w.observer != nil {
-		w.observer.ExecBegan()
+	w := &execWatch{begun: time.Now()}
+	if observe := s.cfg().ObserveExec; observe != nil {
+		w.ended = observe()
 	}
 	return w
 }
@@ -66,15 +57,15 @@ func (w *execWatch) ran(r dockerexec.Result) {
 }
 
 func (w *execWatch) end(ctx context.Context, r Result, err error) {
-	if w.observer == nil {
+	if w.ended == nil {
 		return
 	}
 	w.event.Total = time.Since(w.begun)
 	w.event.Outcome = outcome(ctx, r, err)
-	w.observer.ExecEnded(w.event)
+	w.ended(w.event)
 }
 
-func outcome(ctx context.Context, r Result, err error) Outcome {
+func outcome(ctx context.Context, r Result, err error) string {
 	switch {
 	case err == nil && r.TimedOut:
 		return outcomeTimedOut

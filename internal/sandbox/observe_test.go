@@ -15,20 +15,21 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// witness is an Observer that remembers.
+// witness remembers what it is told.
 type witness struct {
 	mu     sync.Mutex
 	began  int
 	events []ExecEvent
 }
 
-func (w *witness) ExecBegan() {
+func (w *witness) exec() func(ExecEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.began++
+	return w.ended
 }
 
-func (w *witness) ExecEnded(e ExecEvent) {
+func (w *witness) ended(e ExecEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
@@ -43,7 +44,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		id     string
 		result dockerexec.Result
 		err    error
-		want   Outcome
+		want   string
 	}{
 		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, outcomeOK},
 		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, outcomeFailed},
@@ -64,7 +65,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 			}}, "")
 			w := &witness{}
 			cfg := *s.cfg()
-			cfg.Observer = w
+			cfg.ObserveExec = w.exec
 			s.resolver.Use(cfg)
 			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
 			if w.began != 1 || len(w.events) != 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -131,7 +132,7 @@ func makeTmpHome(ctx context.Context, r *Resolver, executor tmpOpener, p plan) e
 const maxMounts = 200
 
 // checkMountCount refuses what gVisor could not start.
-func checkMountCount(spec dockerexec.Spec, given Restrictions) error {
+func checkMountCount(spec dockerexec.Spec, given process.Restrictions) error {
 	n, forLinks := rootfs.CountMounts(spec)
 	if n <= maxMounts {
 		return nil

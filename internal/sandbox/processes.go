@@ -1,42 +1,25 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// ProcessRequest is a durable process that a caller asks for, as it came. Its fields mean what those of
-// Request do.
-type ProcessRequest struct {
-	// Name is for people.
-	Name    string
-	Command string
-	Argv    []string
-	Login   bool
-	Confinement
-	Cwd          string
-	Env, Secrets map[string]string
-	// KeepAlive starts it again whenever it ends by itself.
-	KeepAlive bool
-	// Ready and Expose are as in process.Intent.
-	Ready  *process.Ready
-	Expose []process.Port
-}
-
-// StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs.
-// Faults of the request are found before anything is started. The notices say what was changed of it.
-func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest) (process.Record, []string, error) {
-	c, err := s.call(id, r.Confinement)
+// StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs. The intent is as
+// it came: whose the process is, where it runs and what it may reach follow from the sandbox. Faults of the request are
+// found before anything is started. The notices say what was changed of it.
+func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent, secrets map[string]string) (process.Record, []string, error) {
+	c, err := s.call(id, confinement(n))
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	command, err := c.command(Request{Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Env: r.Env, Secrets: r.Secrets})
+	command, err := c.command(Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env, Secrets: secrets})
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -44,20 +27,17 @@ func (s *Service) StartProcess(ctx context.Context, id string, r ProcessRequest)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	home := "" // unless one was asked for: then it is what it was at the first start
-	if r.Home != "" {
-		home = p.home
+	if n.Home != "" { // or it is what it was at the first start
+		n.Home = p.home
 	}
-	grants := r.Permissions
-	if grants == nil {
-		grants = []string{}
+	n.UserID, n.SandboxID, n.Cwd, n.Egress = c.User.id, c.ID.String(), command.Cwd, process.Egress(p.spec.Egress)
+	return s.processes.Start(ctx, n, s.token, secrets)
+}
+
+func confinement(n process.Intent) Confinement {
+	return Confinement{
+		Permissions: n.Grants, AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Home: n.Home,
 	}
-	return s.processes.Start(ctx, process.Intent{
-		UserID: c.User.id, SandboxID: c.ID.String(), Name: r.Name,
-		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: command.Cwd, Home: home, Env: r.Env,
-		Grants: grants, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers, Restrictions: process.Restrictions(r.Restrictions),
-		Egress: process.Egress(p.spec.Egress), KeepAlive: r.KeepAlive, Ready: r.Ready, Expose: r.Expose,
-	}, s.token, r.Secrets)
 }
 
 // Processes lists those of the sandbox's user, by their creation.
@@ -109,15 +89,11 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 // LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
 // Bytes. 0 is the default.
 type LogQuery struct {
-	Lines int   // at most MaxLogLines; default 100
-	Bytes int64 // at most MaxLogBytes; default MaxLogBytes
+	Lines int   // default 100
+	Bytes int64 // default, and at most, maxLogBytes
 }
 
-// Bounds of a LogQuery.
-const (
-	MaxLogLines = 10_000
-	MaxLogBytes = 1 << 20
-)
+const maxLogBytes = 1 << 20
 
 // LogPart is a piece of a process's log.
 type LogPart struct {
@@ -167,19 +143,7 @@ func (s *Service) openLog(id, processID string) (*process.Log, error) {
 }
 
 func tail(log *process.Log, q LogQuery) (LogPart, error) {
-	lines, size := q.Lines, q.Bytes
-	if lines == 0 {
-		lines = 100
-	}
-	if size == 0 {
-		size = MaxLogBytes
-	}
-	if lines < 0 || lines > MaxLogLines {
-		return LogPart{}, errs.Invalid("lines %d is not between 1 and %d", lines, MaxLogLines)
-	}
-	if size < 0 || size > MaxLogBytes {
-		return LogPart{}, errs.Invalid("bytes %d is not between 1 and %d", size, MaxLogBytes)
-	}
+	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
 	data, err := log.Tail(lines, size)
 	return LogPart{Data: data, Truncated: int64(len(data)) == size}, err
 }

@@ -67,15 +67,14 @@ func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
 	mime := http.DetectContentType(head)
 	switch {
 	case r.Binary:
-		out.Type = ReadBinary
 		return out.take(whole)
 	case slices.Contains(pictures, mime) && !r.Raw:
-		out.Type, out.MimeType = ReadImage, mime
+		out.MimeType = mime
 		return out.take(whole)
 	case bytes.IndexByte(head, 0) >= 0:
 		return errs.Invalid("it is not text: it has NUL bytes; read it with binary, or download it")
 	}
-	out.Type = ReadText
+	out.IsText = true
 	if r.Raw && r.Offset == 0 && r.Limit == 0 {
 		if err := out.take(whole); err != nil {
 			return err

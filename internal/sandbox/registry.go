@@ -45,9 +45,9 @@ type Mount struct {
 	ReadOnly bool
 }
 
-// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
+// registry holds the sandboxes, each in a file of its own under its directory. It is safe for
 // concurrent use. In one that Scoped has returned, those of other users do not exist.
-type Registry struct {
+type registry struct {
 	*records
 	scope Users       // whose sandboxes there are
 	token quota.Token // by which sandboxes are registered here
@@ -93,9 +93,9 @@ type mountRecord struct {
 	ReadOnly bool   `json:"readOnly"`
 }
 
-// OpenRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
+// openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
 // as <name>.damaged and told in the log; the others load. quotas bound how many there may be.
-func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, error) {
+func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
@@ -106,7 +106,7 @@ func OpenRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Regist
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
-	r := &Registry{
+	r := &registry{
 		records: &records{
 			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
 		},
@@ -216,13 +216,13 @@ func (s Sandbox) same(other Sandbox) bool {
 }
 
 // Scoped returns the registry for callers who act for some users alone, or by a token.
-func (r *Registry) Scoped(users Users, token quota.Token) *Registry {
-	return &Registry{records: r.records, scope: users, token: token}
+func (r *registry) Scoped(users Users, token quota.Token) *registry {
+	return &registry{records: r.records, scope: users, token: token}
 }
 
 // Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
 // its user: another one is a conflict.
-func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
+func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
@@ -266,7 +266,7 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 
 // AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
 // the list.
-func (r *Registry) AppRoots(user UserID) []pathmap.ContainerPath {
+func (r *registry) AppRoots(user UserID) []pathmap.ContainerPath {
 	r.mu.RLock()
 	roots, known := r.appRoots[user]
 	r.mu.RUnlock()
@@ -287,7 +287,7 @@ func (r *Registry) AppRoots(user UserID) []pathmap.ContainerPath {
 }
 
 // Get finds a sandbox.
-func (r *Registry) Get(id ID) (Sandbox, error) {
+func (r *registry) Get(id ID) (Sandbox, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
@@ -298,7 +298,7 @@ func (r *Registry) Get(id ID) (Sandbox, error) {
 }
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.
-func (r *Registry) Delete(id ID) error {
+func (r *registry) Delete(id ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s, ok := r.sandboxes[id]; !ok || !r.scope.Has(s.User) {
@@ -319,7 +319,7 @@ func (r *Registry) Delete(id ID) error {
 }
 
 // List returns the sandboxes by id.
-func (r *Registry) List() []Sandbox {
+func (r *registry) List() []Sandbox {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	list := make([]Sandbox, 0, len(r.sandboxes))
@@ -332,4 +332,4 @@ func (r *Registry) List() []Sandbox {
 	return list
 }
 
-func (r *Registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }
+func (r *registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }

@@ -36,16 +36,16 @@ func box(t *testing.T, id, user, dir string) Sandbox {
 	return s
 }
 
-func open(t testing.TB, dir string) *Registry {
+func open(t testing.TB, dir string) *registry {
 	t.Helper()
-	r, err := OpenRegistry(dir, nil, zerolog.Nop())
+	r, err := openRegistry(dir, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func put(t *testing.T, r *Registry, s Sandbox, now time.Time) (Sandbox, bool) {
+func put(t *testing.T, r *registry, s Sandbox, now time.Time) (Sandbox, bool) {
 	t.Helper()
 	got, created, err := r.Put(s, now)
 	if err != nil {
@@ -141,7 +141,7 @@ func checkSetAside(t *testing.T, dir string, text []byte) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	r, err := OpenRegistry(dir, nil, zerolog.New(&log))
+	r, err := openRegistry(dir, nil, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}

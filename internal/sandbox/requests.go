@@ -3,6 +3,8 @@ package sandbox
 import (
 	"io"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // ReadRequest asks for a file's content, as it came.
@@ -15,24 +17,15 @@ type ReadRequest struct {
 	Raw, Binary bool
 }
 
-// ReadType says what a read has found.
-type ReadType string
-
-// What a read may find.
-const (
-	ReadText   ReadType = "text"
-	ReadImage  ReadType = "image"
-	ReadBinary ReadType = "binary"
-)
-
 // ReadResult is a file's content. The fields are those that Daycare has.
 type ReadResult struct {
-	Type ReadType
+	// IsText says that Content is text. What is neither that nor has a MimeType are just bytes.
+	IsText bool
 	// Content is the text, or the bytes.
 	Content []byte
 	// Bytes is the size of the file.
 	Bytes int64
-	// MimeType is set for images.
+	// MimeType is that of an image.
 	MimeType string
 	// TotalLines and OutputLines, Truncated and TruncatedBy ("lines", "bytes" or empty) are set for
 	// text.
@@ -46,17 +39,10 @@ type ReadResult struct {
 // WriteRequest is a file to write, as it came.
 type WriteRequest struct {
 	// Path is absolute, or begins with ~/.
-	Path    string
-	Content []byte
+	Path string
+	Body io.Reader
 	// Append adds to the file; Exclusive refuses one that exists. They exclude each other.
 	Append, Exclusive bool
-}
-
-// UploadRequest is a file to write from a stream.
-type UploadRequest struct {
-	Path      string
-	Exclusive bool
-	Body      io.Reader
 }
 
 // Written says what was written and where.
@@ -90,27 +76,13 @@ type Listing struct {
 	Truncated bool // there are more
 }
 
-// MoveRequest renames From to To.
-type MoveRequest struct {
-	From, To string
-	// Overwrite replaces a file at To.
-	Overwrite bool
-}
-
-// Place is one line of an explanation: what a path is to the call, and why.
-type Place struct {
-	Path string // inside
-	Mode string // writable, readOnly, hidden or empty
-	Why  string
-}
-
 // Explanation is the view that a call would get.
 type Explanation struct {
 	User       string
 	WorkingDir string
 	Runtime    string
 	// Places are sorted by path; the longest that holds a name decides about it.
-	Places []Place
+	Places []policy.Region
 	// Home is where HOME points, and HomeWhy says why.
 	Home, HomeWhy string
 	// Network and Events say what the call reaches beyond files.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -76,19 +77,19 @@ func TestWhatACallGivesUp(t *testing.T) {
 	for _, tt := range []struct {
 		name                    string
 		tags                    []string
-		less                    Restrictions
+		less                    process.Restrictions
 		masks, vacant, readOnly string
 	}{
-		{"nothing", all, Restrictions{}, "", "", ""},
-		{"reading", []string{"@workspace"}, Restrictions{DenyRead: []string{"/home/other"}}, "/home/other", "", ""},
-		{"reading at two places", all, Restrictions{DenyRead: []string{"/home/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... by the other", all, Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... by the host's", all, Restrictions{DenyRead: []string{home + "/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... of which one was not asked for", []string{"@workspace"}, Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault", "", ""},
-		{"all of a mount", all, Restrictions{DenyRead: []string{"/home/project"}}, "/home/project", "", ""},
-		{"writing", all, Restrictions{DenyWrite: []string{"/home/project/kept"}}, "", "", "/home/project/kept /mnt/p/kept"},
-		{"writing to what is not there", []string{"@workspace"}, Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
-		{"writing to what is not written", nil, Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
+		{"nothing", all, process.Restrictions{}, "", "", ""},
+		{"reading", []string{"@workspace"}, process.Restrictions{DenyRead: []string{"/home/other"}}, "/home/other", "", ""},
+		{"reading at two places", all, process.Restrictions{DenyRead: []string{"/home/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the other", all, process.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the host's", all, process.Restrictions{DenyRead: []string{home + "/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... of which one was not asked for", []string{"@workspace"}, process.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault", "", ""},
+		{"all of a mount", all, process.Restrictions{DenyRead: []string{"/home/project"}}, "/home/project", "", ""},
+		{"writing", all, process.Restrictions{DenyWrite: []string{"/home/project/kept"}}, "", "", "/home/project/kept /mnt/p/kept"},
+		{"writing to what is not there", []string{"@workspace"}, process.Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
+		{"writing to what is not written", nil, process.Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
 	} {
 		masks, vacant, readOnly := given(t, s, Confinement{Permissions: tt.tags, Restrictions: tt.less})
 		if got := strings.Join(masks, " "); got != tt.masks {
@@ -109,7 +110,7 @@ func TestBadRestrictionsStartNothing(t *testing.T) {
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: "/home/project", Network: true}); err != nil {
 		t.Fatal(err)
 	}
-	for says, less := range map[string]Restrictions{
+	for says, less := range map[string]process.Restrictions{
 		`denyRead[1]: cannot use path "b": it is not absolute`:           {DenyRead: []string{"/home/a", "b"}},
 		"denyWrite has 65 entries; at most 64 are allowed":               {DenyWrite: slices.Repeat([]string{"/home/a"}, 65)},
 		`denyRead[0]: "/home/project" holds the working directory`:       {DenyRead: []string{"/home/project"}},
@@ -140,16 +141,16 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 	for _, tt := range []struct {
 		name, runtime string
 		tags          []string
-		less          Restrictions
+		less          process.Restrictions
 		says          string // what it is refused with; empty for nothing
 	}{
-		{"few", "runsc", workspace, Restrictions{DenyRead: deep(7, 24)}, ""},
-		{"more", "runsc", workspace, Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
-		{"most", "runsc", workspace, Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
-		{"not to be written", "runsc", workspace, Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
-		{"both", "runsc", workspace, Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
-		{"in what is only read", "runsc", nil, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
-		{"of another runtime", "runc", workspace, Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"few", "runsc", workspace, process.Restrictions{DenyRead: deep(7, 24)}, ""},
+		{"more", "runsc", workspace, process.Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
+		{"most", "runsc", workspace, process.Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
+		{"not to be written", "runsc", workspace, process.Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
+		{"both", "runsc", workspace, process.Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
+		{"in what is only read", "runsc", nil, process.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"of another runtime", "runc", workspace, process.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
@@ -173,11 +174,11 @@ func TestFurtherNamesAreCounted(t *testing.T) {
 	for i := range 4 {
 		spec.Links = append(spec.Links, dockerexec.Link{Target: fmt.Sprintf("/home/a/b%d/c/link", i/2)})
 	}
-	if err := checkMountCount(spec, Restrictions{}); err != nil {
+	if err := checkMountCount(spec, process.Restrictions{}); err != nil {
 		t.Error(err)
 	}
 	spec.Links = slices.Repeat(spec.Links, 50)
-	if err := checkMountCount(spec, Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
+	if err := checkMountCount(spec, process.Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
 		t.Error(err)
 	}
 }

@@ -84,9 +84,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if box.User.id != p.UserID {
 		return process.Instance{}, errs.Conflict("sandbox %q is another user's now", p.SandboxID)
 	}
-	c, err := r.resolver.resolve(box, Confinement{
-		Permissions: p.Grants, Home: p.Home, AllowedDomains: p.AllowedDomains, PackageManagers: p.PackageManagers, Restrictions: Restrictions(p.Restrictions),
-	})
+	c, err := r.resolver.resolve(box, confinement(p.Intent))
 	if err != nil {
 		return process.Instance{}, err
 	}

@@ -1,7 +1,7 @@
 // Package sandbox is the facade: what is registered, and what calls do. It is the one place that fixes the order of
 // checks before anything runs.
 //
-// A request comes to a Service, which finds its sandbox in the Registry. The Resolver makes a call of both: the sandbox,
+// A request comes to a Service, which finds its sandbox in the registry. The Resolver makes a call of both: the sandbox,
 // its paths, and what policy decides about it; and then a plan: the Spec of its container, whose filesystem is planned by
 // rootfs. The Runner does the same for durable processes when they start.
 package sandbox
@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what calls are decided by; all fields but Observer must be set. A Config that config.Load has accepted
+// Config is what calls are decided by; all fields but ObserveExec must be set. A Config that config.Load has accepted
 // gives valid values.
 type Config struct {
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
@@ -40,8 +40,9 @@ type Config struct {
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// Observer is told of execs; nil for none.
-	Observer Observer
+	// ObserveExec is called when an exec begins, and what it returns when that has ended. Neither may block. Nil is for
+	// nobody.
+	ObserveExec func() (ended func(ExecEvent))
 }
 
 // Loaded is when settings were read, and what has become of it.
@@ -68,7 +69,7 @@ type Service struct {
 	detached  *attach.Store[Result]
 	loaded    *atomic.Pointer[Loaded] // shared with the Services that Scoped returns
 
-	registry *Registry   // with the sandboxes of scope
+	registry *registry   // with the sandboxes of scope
 	scope    Users       // for whom its callers act
 	token    quota.Token // by which they come
 }

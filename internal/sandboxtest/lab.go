@@ -59,9 +59,9 @@ func (l *Lab) Register(id string) {
 }
 
 // Start starts a process of alice's.
-func (l *Lab) Start(r sandbox.ProcessRequest) process.Record {
+func (l *Lab) Start(n process.Intent) process.Record {
 	l.T.Helper()
-	record, _, err := l.StartProcess(context.Background(), "a", r)
+	record, _, err := l.StartProcess(context.Background(), "a", n, nil)
 	if err != nil {
 		l.T.Fatal(err)
 	}

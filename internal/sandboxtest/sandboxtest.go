@@ -72,15 +72,14 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
-	registry, err := sandbox.OpenRegistry(filepath.Join(o.Dir, "sandboxes"), cfg.Quotas, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
 	users := filepath.Join(o.Dir, usersDir)
 	planner := rootfs.NewPlanner(rootfs.Config{
 		UsersDir: users, AllowedMountRoots: []string{users}, HomeOwners: rootfs.Owners{UID: uid, GID: gid},
 	}, zerolog.Nop())
-	resolver := sandbox.NewResolver(cfg, registry, planner, sandbox.NewPlatforms(platform), zerolog.Nop())
+	resolver, err := sandbox.OpenResolver(filepath.Join(o.Dir, "sandboxes"), cfg, planner, sandbox.NewPlatforms(platform), zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
 	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users, cfg.Quotas))
 	t.Cleanup(service.EndDetached)
 	return service
