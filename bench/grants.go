@@ -9,8 +9,8 @@ import (
 // grants is what a warm exec of `true` takes by what it is granted.
 type grants struct {
 	// none and workspace are the same call again and again, alternating is calls each of which asks for
-	// something else than the one before.
-	none, workspace, alternating sample
+	// something else than the one before. paused is the same call after as long a pause as a container has among those.
+	none, workspace, alternating, paused sample
 	// cold counts the calls among them that found no container.
 	cold int
 }
@@ -27,13 +27,19 @@ func (s *service) measureGrants(ctx context.Context) (found grants, err error) {
 	if err := s.warmGrants(ctx); err != nil {
 		return found, err
 	}
-	calls := 0
+	calls, pause := 0, time.Millisecond
 	ways := []func(*grants) error{
 		func(g *grants) error { return g.none.add(g.time(ctx, s, asked[0])) },
 		func(g *grants) error { return g.workspace.add(g.time(ctx, s, asked[1])) },
 		func(g *grants) error {
 			calls++
 			return g.alternating.add(g.time(ctx, s, asked[calls%len(asked)]))
+		},
+		func(g *grants) error {
+			time.Sleep(time.Duration(len(asked)-1) * pause)
+			took, err := g.time(ctx, s, asked[0])
+			pause = took
+			return g.paused.add(took, err)
 		},
 	}
 	for turn := 0; len(found.none) < s.settings.warm; turn++ {

@@ -39,8 +39,9 @@ func grantsSection(f findings) section {
 		how: "A warm exec of `true` through the API, by what it is granted: calls without grants, calls with `@workspace`,\n" +
 			"and calls that ask for nothing, `@workspace` and `@write:/home/out` in turn, so that each goes to another\n" +
 			"container than the one before. All three containers were used before the first call that counts. The ways\n" +
-			"take turns in rows of ten, and each turn begins with another one. A cold call is one\n" +
-			"that found no container.",
+			"take turns in rows of ten, and each turn begins with another one. Paused is a call without grants after a pause\n" +
+			"as long as two calls: so long each container has nothing to do where three of them take turns. A cold call is\n" +
+			"one that found no container.",
 		head: row([]string{"runtime", "grants"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -48,7 +49,8 @@ func grantsSection(f findings) section {
 		s.rows = append(s.rows,
 			row([]string{r.runtime, "none"}, percentiles(g.none)),
 			row([]string{r.runtime, "`@workspace`"}, percentiles(g.workspace)),
-			row([]string{r.runtime, "alternating"}, percentiles(g.alternating)))
+			row([]string{r.runtime, "alternating"}, percentiles(g.alternating)),
+			row([]string{r.runtime, "none, paused"}, percentiles(g.paused)))
 		s.verdicts = append(s.verdicts,
 			counted(r.runtime, "calls that count and were cold", g.cold),
 			atMost(r.runtime, "p50 of `@workspace` ÷ none", ratio(g.workspace.median(), g.none.median()), grantsTarget),
