@@ -2,7 +2,7 @@
 //
 // api.go has the table of routes, middleware.go what comes before and after each of them: who asks, limits, the line
 // in the log; classes.go the one map from error classes to statuses, decode.go how requests are read; exec.go
-// the buffered exec, stream.go the streamed one, attach.go the one over a WebSocket, input.go and terminal.go
+// the buffered exec, stream.go the streamed one, signal.go its signals, attach.go the one over a WebSocket, input.go and terminal.go
 // what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
 // become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
 // processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
@@ -30,6 +30,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -85,6 +86,8 @@ type Call struct {
 type server struct {
 	cfg     Config
 	service *sandbox.Service
+	// streamed are those of all requests.
+	streamed *streamedExecs
 	// id is the request's.
 	id string
 	// cut says that the answer could not be written to its end.
@@ -133,6 +136,7 @@ var routes = []route{
 	{pattern: "GET /v1/sandboxes/{id}/execs", who: forUsers, handle: (*server).detachedExecs},
 	{pattern: "GET /v1/sandboxes/{id}/execs/{execId}", who: forUsers, handle: (*server).reattach},
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers, handle: (*server).killExec},
+	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers, handle: (*server).signalExec},
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: call(explain)},
 	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call(read)},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},
@@ -155,7 +159,7 @@ var routes = []route{
 
 // New makes the API's handler.
 func New(service *sandbox.Service, cfg Config) http.Handler {
-	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest)}
+	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest), streamed: streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })

@@ -17,6 +17,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -169,6 +170,8 @@ func execExchanges(t *testing.T) []exchange {
 			lab: runs(dockerexec.Result{ExitCode: 127, CommandFault: "nope: command not found"}, nil)},
 		{name: "streams", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{ExitCode: 42}, nil), status: 200},
 		{name: "streams and is lost", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{}, dockerexec.ErrSession), status: 200},
+
+		{name: "streams frames", route: exec, body: shell, accept: types.Frames, lab: runs(dockerexec.Result{}, nil), status: 200},
 
 		{name: "both forms", route: exec, body: `{"command":"ls","argv":["ls"]}`, status: 400, breaks: true},
 		{name: "no form", route: exec, body: `{}`, status: 400, breaks: true},

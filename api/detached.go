@@ -98,7 +98,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 		return err
 	}
 	defer attachment.Close()
-	stream := newEventStream(s, w)
+	stream := newEventStream(s, w, req)
 	defer stream.close()
 	for {
 		event, err := attachment.Next(req.Context())

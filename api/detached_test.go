@@ -190,6 +190,8 @@ func detachedExchanges(t *testing.T) []exchange {
 	const body = `{"command":"x","detachOnDisconnect":true}`
 	running, none := newLab(t, echoes()), newLab(t, prints(dockerexec.Result{ExitCode: 1}, nil))
 	there, toKill := execs+"/"+running.detach().ID, execs+"/"+running.detach().ID
+	told := newLab(t, echoes())
+	toTell := execs + "/" + told.detach().ID
 	failed := newLab(t, prints(dockerexec.Result{}, dockerexec.ErrSession))
 	if err := failed.detach().Kill(t.Context()); err != nil { // waits for its end
 		t.Fatal(err)
@@ -215,6 +217,9 @@ func detachedExchanges(t *testing.T) []exchange {
 		{name: "killed", route: post(toKill) + "/kill", body: "{}", lab: running, status: 200},
 		{name: "killed again", route: post(toKill) + "/kill", lab: running, status: 200},
 		{name: "nobody to kill", route: post(execs) + "/x-1/kill", lab: running, status: 404},
+		{name: "a signal", route: post(toTell) + "/signal", body: `{"signal":"SIGUSR1"}`, lab: told, status: 204},
+		{name: "nobody to signal", route: post(execs) + "/x-1/signal", body: `{"signal":"INT"}`, lab: running, status: 404},
+		{name: "no signal", route: post(there) + "/signal", body: `{"signal":"SEGV"}`, lab: running, status: 400, breaks: true},
 		{name: "how to kill", route: post(there) + "/kill", body: `{"signal":"KILL"}`, lab: running, status: 400, breaks: true},
 	}
 }

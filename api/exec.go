@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// ndjson is the media type that asks for a stream of events.
+// ndjson is the media type that asks for a stream of events; types.Frames asks for one in which output is not JSON.
 const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
@@ -31,7 +31,8 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	if r.Terminal != nil {
 		return fmt.Errorf("tty is for an attached exec, GET …/exec as a WebSocket: %w", cerrdefs.ErrInvalidArgument)
 	}
-	streams := strings.Contains(req.Header.Get("Accept"), ndjson)
+	accept := req.Header.Get("Accept")
+	streams := strings.Contains(accept, ndjson) || strings.Contains(accept, types.Frames)
 	switch {
 	case body.DetachOnDisconnect && streams:
 		return s.streamDetached(w, req, r)

@@ -112,6 +112,12 @@ func readEvents(t *testing.T, body io.ReadCloser) []types.Event {
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			t.Fatal(err)
 		}
+		if e.Type == types.EventStart {
+			if !strings.HasPrefix(e.ExecID, "x-") {
+				t.Errorf("a start with the id %q", e.ExecID)
+			}
+			e.ExecID = ""
+		}
 		events = append(events, e)
 	}
 	return events
@@ -172,5 +178,38 @@ func TestHangUpEndsTheCommand(t *testing.T) {
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	}
+}
+
+// A signal finds the command of a streamed exec by its sandbox and id.
+func TestSignalsOfStreamedExecs(t *testing.T) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{Signal: <-c.Signals}, nil
+	}))
+	server := l.serve()
+	l.Register("b")
+	body := post(t, server.URL, ndjson, `{"command":"sleep 100"}`)
+	defer func() { _ = body.Close() }()
+	lines := bufio.NewReader(body)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var start types.Event
+	if err := json.Unmarshal([]byte(line), &start); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		sandbox string
+		status  int
+	}{{"b", http.StatusNotFound}, {"none", http.StatusNotFound}, {"a", http.StatusNoContent}} {
+		x := exchange{route: "POST /v1/sandboxes/" + tt.sandbox + "/execs/" + start.ExecID + "/signal", body: `{"signal":"INT"}`}
+		response, err := http.DefaultClient.Do(x.request(t, server.URL))
+		if err != nil || response.StatusCode != tt.status {
+			t.Errorf("%s: %v, %v", tt.sandbox, response, err)
+		}
+	}
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"SIGINT"`) {
+		t.Errorf("%q, %v", line, err)
 	}
 }

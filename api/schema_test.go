@@ -105,7 +105,7 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 		types.Entry{}, types.Listing{}, types.Mkdir{}, types.Made{}, types.Move{}, types.Remove{},
 		types.Done{}, types.Explain{}, types.Explanation{}, types.Place{},
 		types.Refusal{}, types.Decision{}, types.DecisionList{},
-		types.StartProcess{}, types.Process{}, types.StartedProcess{}, types.ProcessList{}, types.StopProcess{},
+		types.StartProcess{}, types.Process{}, types.StartedProcess{}, types.ProcessList{}, types.StopProcess{}, types.ExecSignal{},
 		types.ProcessLog{}, types.ProcessLogEnd{},
 		types.Container{}, types.ContainerList{}, types.Health{}, types.Failure{}, types.Error{},
 	} {

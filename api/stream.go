@@ -1,8 +1,10 @@
 package api
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,9 +18,12 @@ import (
 
 // stream answers with events as they come. A fault before the command starts is an ordinary error.
 func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	stream := newEventStream(s, w)
+	stream := newEventStream(s, w, req)
 	defer stream.close()
-	r.Started = func() { _ = stream.send(types.Event{Type: types.EventStart}) }
+	in, execID, remove := s.streamed.add(req.PathValue("id"))
+	defer remove()
+	r.Signals = in.Signals()
+	r.Started = func() { _ = stream.send(types.Event{Type: types.EventStart, ExecID: execID}) }
 	r.Refused = func(line decisions.Summary) { _ = stream.send(refusal(line)) }
 	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, stream.output)
 	return stream.finish(ended, err)
@@ -29,16 +34,22 @@ type eventStream struct {
 	of      *server
 	to      http.ResponseWriter
 	control *http.ResponseController
+	media   string        // ndjson or types.Frames
 	texts   [2]textStream // for one goroutine
 
 	mu    sync.Mutex // held while an event is sent
+	line  []byte     // what is being sent
 	begun bool
 	quiet *time.Timer // sends a keepalive; nil before the first event
 	ended bool        // to may not be used any more
 }
 
-func newEventStream(of *server, w http.ResponseWriter) *eventStream {
-	return &eventStream{of: of, to: w, control: http.NewResponseController(w)}
+func newEventStream(of *server, w http.ResponseWriter, req *http.Request) *eventStream {
+	s := &eventStream{of: of, to: w, control: http.NewResponseController(w), media: ndjson}
+	if strings.Contains(req.Header.Get("Accept"), types.Frames) {
+		s.media = types.Frames
+	}
+	return s
 }
 
 // hasBegun says that an error cannot be an ordinary answer any more.
@@ -60,10 +71,15 @@ func (s *eventStream) close() {
 
 // send blocks while the caller is slow.
 func (s *eventStream) send(e types.Event) error {
-	line, err := json.Marshal(e)
+	text, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("cannot encode an event: %w", err)
 	}
+	return s.write(types.ChannelEvent, text)
+}
+
+// write sends a frame, or a line.
+func (s *eventStream) write(channel byte, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -71,20 +87,29 @@ func (s *eventStream) send(e types.Event) error {
 	}
 	if !s.begun {
 		s.begun = true
-		s.to.Header().Set("Content-Type", ndjson)
+		s.to.Header().Set("Content-Type", s.media)
 		s.to.WriteHeader(http.StatusOK)
 		s.quiet = time.AfterFunc(keepAlive, func() { _ = s.send(types.Event{Type: types.EventKeepAlive}) })
 	}
-	if _, err := s.to.Write(append(line, '\n')); err != nil {
+	if s.media == types.Frames {
+		s.line = append(s.line[:0], channel, 0, 0, 0)
+		s.line = append(binary.BigEndian.AppendUint32(s.line, uint32(len(data))), data...)
+	} else {
+		s.line = append(append(s.line[:0], data...), '\n')
+	}
+	if _, err := s.to.Write(s.line); err != nil {
 		return err
 	}
 	s.quiet.Reset(keepAlive)
 	return s.control.Flush()
 }
 
-// output sends what a command has printed, without the part of a character at its end.
+// output sends what a command has printed; as JSON without the part of a character at its end.
 func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
-	return s.part(stream, s.texts[stream].next(data))
+	if s.media != types.Frames {
+		data = s.texts[stream].next(data)
+	}
+	return s.part(stream, data)
 }
 
 // rest sends what output has kept.
@@ -101,9 +126,12 @@ func (s *eventStream) part(stream dockerexec.Stream, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	event := types.Event{Type: types.EventStdout}
+	event, channel := types.Event{Type: types.EventStdout}, types.ChannelStdout
 	if stream == dockerexec.Stderr {
-		event.Type = types.EventStderr
+		event.Type, channel = types.EventStderr, types.ChannelStderr
+	}
+	if s.media == types.Frames {
+		return s.write(channel, data)
 	}
 	event.Data, event.Encoding = encodePart(data)
 	return s.send(event)

@@ -3,7 +3,11 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -92,7 +96,7 @@ func TestSilentAttachedExecIsKeptAlive(t *testing.T) {
 // What is told too late must not touch an answer that is over.
 func TestNothingComesAfterTheEnd(t *testing.T) {
 	out := httptest.NewRecorder()
-	stream := newEventStream(&server{}, out)
+	stream := newEventStream(&server{}, out, httptest.NewRequest(http.MethodPost, "/", nil))
 	for range 2 {
 		if err := stream.send(types.Event{Type: types.EventStart}); err != nil {
 			t.Error(err)
@@ -101,5 +105,36 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 	}
 	if text := out.Body.String(); strings.Count(text, "\n") != 1 {
 		t.Errorf("%q", text)
+	}
+}
+
+// Frames have output as it is, and the same events.
+func TestFrames(t *testing.T) {
+	server := newLab(t, prints(dockerexec.Result{CommandFault: "fault"}, nil, "1:a\xe2", "2:\x00\xff", "1:\x82\xac")).serve()
+	body := post(t, server.URL, types.Frames, `{"command":"x"}`)
+	defer func() { _ = body.Close() }()
+	var got []string
+	for header := make([]byte, types.FrameHeader); ; {
+		if _, err := io.ReadFull(body, header); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		frame := make([]byte, binary.BigEndian.Uint32(header[4:]))
+		if _, err := io.ReadFull(body, frame); err != nil {
+			t.Fatal(err)
+		}
+		var event types.Event
+		if header[0] == types.ChannelEvent {
+			if err := json.Unmarshal(frame, &event); err != nil {
+				t.Fatal(err)
+			}
+			frame = []byte(event.Type)
+		}
+		got = append(got, string(header[:4])+string(frame))
+	}
+	want := []string{"\x03\x00\x00\x00start", "\x01\x00\x00\x00a\xe2", "\x02\x00\x00\x00\x00\xff", "\x01\x00\x00\x00\x82\xac", "\x02\x00\x00\x00fault\n", "\x03\x00\x00\x00exit"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 }

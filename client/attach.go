@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -20,7 +19,7 @@ type Streams struct {
 	Stdin io.Reader
 	// Stdout and Stderr receive output as it comes; nil drops it.
 	Stdout, Stderr io.Writer
-	// Signals are names such as INT, sent to the command's process group.
+	// Signals are names such as INT, sent to the command's process group once it has started.
 	Signals <-chan string
 	// Resizes are the new sizes of the terminal that stands for the command's; it has one if Exec.TTY asks
 	// for it.
@@ -34,7 +33,8 @@ type Streams struct {
 
 // Start is what is known when a command has started.
 type Start struct {
-	// ExecID is what Reattach takes, of an exec with DetachOnDisconnect.
+	// ExecID is what Signal takes, and Reattach of an exec with DetachOnDisconnect; empty if there is nothing
+	// for them.
 	ExecID string
 	// Lost is how many bytes of output were not kept until the caller came back.
 	Lost int64
@@ -47,10 +47,14 @@ type Size struct{ Rows, Cols int }
 func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
 
 // Attach runs a command with its output as it comes, and returns at its end. When ctx ends, the connection is
-// cut and, unless e.DetachOnDisconnect is set, the command with it.
+// cut and, unless e.DetachOnDisconnect is set, the command with it. A command with s.Stdin or a terminal gets a
+// WebSocket, any other is one request.
 func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if s.Stdin == nil && e.TTY == nil {
+		return c.stream(ctx, id, e, s)
+	}
 	a, err := c.dial(ctx, sandboxPath(id)+"/exec", s)
 	if err != nil {
 		return types.Result{}, err
@@ -167,11 +171,16 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 	for {
 		kind, message, err := a.conn.Reader(ctx)
 		if err != nil {
-			return types.Result{}, a.lost(ctx, err)
+			return types.Result{}, cutShort(ctx, err)
 		}
 		if kind == websocket.MessageBinary {
-			if err := a.pass(message, buffer); err != nil {
-				return types.Result{}, a.lost(ctx, err)
+			var channel [1]byte
+			_, err := io.ReadFull(message, channel[:])
+			if err == nil {
+				err = a.streams.pass(channel[0], message, buffer)
+			}
+			if err != nil {
+				return types.Result{}, cutShort(ctx, err)
 			}
 			continue
 		}
@@ -179,44 +188,38 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 		if err := json.UnmarshalRead(message, &event); err != nil {
 			return types.Result{}, fmt.Errorf("cannot read the service's event: %w", err)
 		}
-		switch {
-		case event.Type == types.EventStart && a.streams.Started != nil:
-			a.streams.Started(Start{ExecID: event.ExecID, Lost: event.Lost})
-		case event.Type == types.EventEgress && event.Refusal != nil && a.streams.Refused != nil:
-			a.streams.Refused(*event.Refusal)
-		case event.Type == types.EventStdin:
+		if event.Type == types.EventStdin {
 			a.earn(event.Bytes, false)
-		case event.Type == types.EventExit && event.Result != nil:
-			return *event.Result, nil
-		case event.Type == types.EventError && event.Error != nil:
-			return types.Result{}, asError(*event.Error)
+		} else if ended, result, err := a.streams.handle(event); ended {
+			return result, err
 		}
 	}
 }
 
-// pass copies one output message to where it belongs.
-func (a *attachment) pass(message io.Reader, buffer []byte) error {
-	var channel [1]byte
-	if _, err := io.ReadFull(message, channel[:]); err != nil {
-		return err
+// handle passes an event on. The last one has ended the exec.
+func (s Streams) handle(event types.Event) (ended bool, result types.Result, err error) {
+	switch {
+	case event.Type == types.EventStart && s.Started != nil:
+		s.Started(Start{ExecID: event.ExecID, Lost: event.Lost})
+	case event.Type == types.EventEgress && event.Refusal != nil && s.Refused != nil:
+		s.Refused(*event.Refusal)
+	case event.Type == types.EventExit && event.Result != nil:
+		return true, *event.Result, nil
+	case event.Type == types.EventError && event.Error != nil:
+		return true, result, asError(*event.Error)
 	}
-	to := a.streams.Stdout
-	if channel[0] == types.ChannelStderr {
-		to = a.streams.Stderr
+	return false, result, nil
+}
+
+// pass copies output of a channel to where it belongs.
+func (s Streams) pass(channel byte, output io.Reader, buffer []byte) error {
+	to := s.Stdout
+	if channel == types.ChannelStderr {
+		to = s.Stderr
 	}
 	if to == nil {
 		to = io.Discard
 	}
-	_, err := io.CopyBuffer(struct{ io.Writer }{to}, message, buffer)
-	return err
-}
-
-func (a *attachment) lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if errors.Is(err, io.EOF) || websocket.CloseStatus(err) != -1 {
-		return fmt.Errorf("the connection to the service was lost while the command ran: %w", err)
-	}
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, output, buffer)
 	return err
 }

@@ -18,6 +18,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
+// bothWays runs a test with one request, and over a WebSocket: with stdin, which is at its end.
+func bothWays(t *testing.T, test func(t *testing.T, s client.Streams)) {
+	t.Helper()
+	t.Run("request", func(t *testing.T) { test(t, client.Streams{}) })
+	t.Run("WebSocket", func(t *testing.T) { test(t, client.Streams{Stdin: strings.NewReader("")}) })
+}
+
 // attached runs a command that does what do says.
 func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)) (types.Result, error) {
 	t.Helper()
@@ -31,10 +38,13 @@ func noise(n int) []byte {
 	return data
 }
 
-func TestAttachedOutputIsByteExact(t *testing.T) {
+func TestAttachedOutputIsByteExact(t *testing.T) { bothWays(t, testByteExact) }
+
+func testByteExact(t *testing.T, s client.Streams) {
 	large := noise(3 << 20)
 	var stdout, stderr bytes.Buffer
-	result, err := attached(t, types.Exec{Command: "x"}, client.Streams{Stdout: &stdout, Stderr: &stderr},
+	s.Stdout, s.Stderr = &stdout, &stderr
+	result, err := attached(t, types.Exec{Command: "x"}, s,
 		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			var err error
 			for rest := large; len(rest) > 0 && err == nil; {
@@ -56,8 +66,10 @@ func TestAttachedOutputIsByteExact(t *testing.T) {
 	}
 }
 
-func TestOutputThatNobodyWantsIsDropped(t *testing.T) {
-	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
+func TestOutputThatNobodyWantsIsDropped(t *testing.T) { bothWays(t, testDropped) }
+
+func testDropped(t *testing.T, s client.Streams) {
+	_, err := attached(t, types.Exec{Command: "x"}, s,
 		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			return dockerexec.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
 		})
@@ -88,11 +100,11 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 	}
 }
 
-func TestWithoutStdinThereIsAnEnd(t *testing.T) {
+func TestWithoutStdinThereIsNone(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{},
 		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
-			if got, err := io.ReadAll(r.Stdin); err != nil || len(got) > 0 {
-				return dockerexec.Result{}, errors.New("stdin does not end")
+			if r.Stdin != nil {
+				return dockerexec.Result{}, errors.New("there is stdin")
 			}
 			return dockerexec.Result{}, nil
 		})
@@ -116,10 +128,13 @@ func TestExitDoesNotWaitForStdin(t *testing.T) {
 	}
 }
 
-func TestSignalsArrive(t *testing.T) {
+func TestSignalsArrive(t *testing.T) { bothWays(t, testSignals) }
+
+func testSignals(t *testing.T, s client.Streams) {
 	signals := make(chan string, 2)
 	signals <- "INT"
-	result, err := attached(t, types.Exec{Command: "sleep 100"}, client.Streams{Signals: signals},
+	s.Signals = signals
+	result, err := attached(t, types.Exec{Command: "sleep 100"}, s,
 		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
 			return dockerexec.Result{Signal: <-r.Signals}, nil
 		})
@@ -128,8 +143,10 @@ func TestSignalsArrive(t *testing.T) {
 	}
 }
 
-func TestAttachToldWhy(t *testing.T) {
-	_, err := attached(t, types.Exec{Command: "x"}, client.Streams{},
+func TestAttachToldWhy(t *testing.T) { bothWays(t, testToldWhy) }
+
+func testToldWhy(t *testing.T, s client.Streams) {
+	_, err := attached(t, types.Exec{Command: "x"}, s,
 		func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 			return dockerexec.Result{}, dockerexec.ErrSession
 		})
@@ -139,7 +156,9 @@ func TestAttachToldWhy(t *testing.T) {
 	}
 }
 
-func TestCancelEndsTheCommand(t *testing.T) {
+func TestCancelEndsTheCommand(t *testing.T) { bothWays(t, testCancel) }
+
+func testCancel(t *testing.T, s client.Streams) {
 	why := errors.New("the person lost patience")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := make(chan struct{})
@@ -149,18 +168,21 @@ func TestCancelEndsTheCommand(t *testing.T) {
 		close(over)
 		return dockerexec.Result{}, ctx.Err()
 	}).dial(t)
-	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "sleep 100"}, client.Streams{}); !errors.Is(err, why) {
+	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "sleep 100"}, s); !errors.Is(err, why) {
 		t.Error(err)
 	}
 	<-over
 }
 
 // A receiver that fails, such as a pipe that is closed, ends the call and with it the command.
-func TestOutputThatCannotBeWritten(t *testing.T) {
+func TestOutputThatCannotBeWritten(t *testing.T) { bothWays(t, testCannotBeWritten) }
+
+func testCannotBeWritten(t *testing.T, s client.Streams) {
 	reader, writer := io.Pipe()
 	_ = reader.Close()
 	over := make(chan struct{})
-	_, err := attached(t, types.Exec{Command: "yes"}, client.Streams{Stdout: writer},
+	s.Stdout = writer
+	_, err := attached(t, types.Exec{Command: "yes"}, s,
 		func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			defer close(over)
 			for {
@@ -175,8 +197,15 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	<-over
 }
 
-func TestServiceThatDiesInTheMiddle(t *testing.T) {
+func TestServiceThatDiesInTheMiddle(t *testing.T) { bothWays(t, testDies) }
+
+func testDies(t *testing.T, s client.Streams) {
 	c := dialHandler(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if s.Stdin == nil {
+			w.Header().Set("Content-Type", types.Frames)
+			_, _ = w.Write([]byte{types.ChannelStdout, 0, 0, 0, 0, 0, 0, 9, 'x'})
+			return
+		}
 		conn, err := websocket.Accept(w, req, nil)
 		if err != nil {
 			t.Error(err)
@@ -185,8 +214,20 @@ func TestServiceThatDiesInTheMiddle(t *testing.T) {
 		_, _, _ = conn.Read(req.Context())
 		_ = conn.CloseNow()
 	}))
-	_, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, client.Streams{})
+	_, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "x"}, s)
 	if err == nil || !strings.Contains(err.Error(), "connection to the service was lost while the command ran") {
+		t.Error(err)
+	}
+}
+
+// A signal finds the command of a streamed exec by the id that its start has.
+func TestSignalsNeedAnExec(t *testing.T) {
+	c := newLab(t, nil).dial(t)
+	var refused *client.Error
+	if err := c.Signal(t.Context(), "agent-7", "x-1", "INT"); !errors.As(err, &refused) || refused.Kind != types.NotFound {
+		t.Error(err)
+	}
+	if err := c.Signal(t.Context(), "agent-7", "x-1", "SEGV"); !errors.As(err, &refused) || refused.Kind != types.Invalid {
 		t.Error(err)
 	}
 }

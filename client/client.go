@@ -2,7 +2,7 @@
 // what there is.
 //
 // connect.go says where a service is and how it is reached, client.go has the plain calls, files.go and
-// download.go those on files, attach.go the exec with stdin, signals and output as it comes, detached.go how to come back to one,
+// download.go those on files, stream.go the exec with output as it comes, attach.go the one with stdin or a terminal besides, detached.go how to come back to one,
 // processes.go the durable processes, decisions.go what calls reached over the network, and follow.go the
 // streams of what goes on.
 package client
@@ -118,27 +118,35 @@ func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id
 
 // call sends a body, if there is one, and reads the answer into what it is for.
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
+	response, err := c.send(ctx, method, path, "application/json", body)
+	if err != nil {
+		return err
+	}
+	return readAnswer(response, into)
+}
+
+// ndjson is the media type of events.
+const ndjson = "application/x-ndjson"
+
+// send sends a body, if there is one. The caller closes the response's body, which is of the media type accept.
+func (c *Client) send(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("cannot encode the request: %w", err)
+			return nil, fmt.Errorf("cannot encode the request: %w", err)
 		}
 		content = bytes.NewReader(text)
 	}
 	request, err := newRequest(ctx, method, path, content)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept", accept)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := c.do(request)
-	if err != nil {
-		return err
-	}
-	return readAnswer(response, into)
+	return c.do(request)
 }
 
 func newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {

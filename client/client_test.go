@@ -182,7 +182,7 @@ func TestSomethingElseThatAnswers(t *testing.T) {
 		want string
 	}{
 		{getErr, "the service answered 418 I'm a teapot"},
-		{attachErr, "the service answered 418 I'm a teapot"},
+		{attachErr, "the service does not stream what commands print"},
 		{putErr, "cannot read the service's answer"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {

@@ -21,7 +21,7 @@ func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Ev
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var none Event
-		response, err := c.openStream(ctx, path)
+		response, err := c.send(ctx, http.MethodGet, path, ndjson, nil)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -41,15 +41,6 @@ func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Ev
 			}
 		}
 	}
-}
-
-func (c *Client) openStream(ctx context.Context, path string) (*http.Response, error) {
-	request, err := newRequest(ctx, http.MethodGet, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", "application/x-ndjson")
-	return c.do(request)
 }
 
 // ended says why there are no further events.

@@ -82,6 +82,43 @@ func TestInterruptReachesTheCommand(t *testing.T) {
 	})
 }
 
+// A command without -i and -t is one request: its output comes as it is printed, Ctrl-C ends it, and no WebSocket is opened.
+func TestCommandLineNeedsNoWebSocket(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		cmd := l.cli("exec", "-u", "plain", "--", "echo out; echo err >&2; sleep 7503")
+		stdout, outErr := cmd.StdoutPipe()
+		stderr, errErr := cmd.StderrPipe()
+		if err := errors.Join(outErr, errErr, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		for text, from := range map[string]io.Reader{"out\n": stdout, "err\n": stderr} {
+			printed := make([]byte, len(text))
+			if _, err := io.ReadFull(from, printed); err != nil || string(printed) != text {
+				t.Fatalf("%q, %v", printed, err)
+			}
+		}
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(io.MultiReader(stdout, stderr))
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 130 || len(rest) > 0 {
+			t.Errorf("exit code %d, and %q", code, rest)
+		}
+		called := func(route string) bool { return l.logged(`"route":"`+route+`"`, `"sandbox":"cli-plain"`) != "" }
+		eventually(t, "the log has the exec and the signal", func() bool {
+			return called("POST /v1/sandboxes/{id}/exec") && called("POST /v1/sandboxes/{id}/execs/{execId}/signal")
+		})
+		if called("GET /v1/sandboxes/{id}/exec") {
+			t.Errorf("there was a WebSocket; the log:\n%s", l.log.tail())
+		}
+		if out, err := l.cli("exec", "-u", "plain", "-i", "--", "cat").CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		eventually(t, "the log has the WebSocket of an exec with -i", func() bool { return called("GET /v1/sandboxes/{id}/exec") })
+	})
+}
+
 // The third Ctrl-C ends a command that will not hear, and nothing of it is left.
 func TestThirdInterruptCutsTheConnection(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {

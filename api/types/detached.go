@@ -24,3 +24,9 @@ type DetachedExec struct {
 type DetachedExecList struct {
 	Execs []DetachedExec `json:"execs"`
 }
+
+// ExecSignal is the body of POST …/execs/{execId}/signal.
+type ExecSignal struct {
+	// Signal is one of those of Input.
+	Signal string `json:"signal"`
+}

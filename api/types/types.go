@@ -168,8 +168,8 @@ const (
 // Event is one line of a streamed exec, or a text message of an attached one.
 type Event struct {
 	Type EventType `json:"type"`
-	// ExecID belongs to start, if the exec goes on without its caller, and Lost: so many bytes of output are
-	// not kept any more.
+	// ExecID belongs to start, of a streamed exec and of one that goes on without its caller, and Lost: so many
+	// bytes of output are not kept any more.
 	ExecID string `json:"execId,omitempty"`
 	Lost   int64  `json:"lost,omitzero"`
 	// Data and Encoding belong to stdout and stderr.
@@ -210,11 +210,20 @@ const (
 // have told to be taken.
 const StdinWindow = 1 << 20
 
-// The first byte of a binary message of an attached exec.
+// The first byte of a binary message of an attached exec, and of a frame of a streamed one.
 const (
 	ChannelStdin  byte = 0
 	ChannelStdout byte = 1
 	ChannelStderr byte = 2
+	ChannelEvent  byte = 3 // of frames alone
+)
+
+// Frames is the media type of a streamed exec whose events are frames: a header of FrameHeader bytes, which are the
+// channel, three zeros and the length in big-endian order, and then so many bytes of output or an Event. Docker's
+// streams have the same frames.
+const (
+	Frames      = "application/vnd.daycare.exec-frames"
+	FrameHeader = 8
 )
 
 // Container is a warm container.

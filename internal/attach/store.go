@@ -60,6 +60,9 @@ type Command struct {
 	Terminal, Stdin bool
 }
 
+// NewID returns the id of a new exec, which cannot be guessed.
+func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
+
 // Start runs a command in the background: run is to call the methods of Exec that are for it, and returns
 // when the command has ended. One that ends before it has called Started is forgotten at once. The error is
 // of class ResourceExhausted if there are too many, or Unavailable after Shutdown.
@@ -73,7 +76,7 @@ func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]
 	if err != nil {
 		return nil, fmt.Errorf("cannot run the command: %w", err)
 	}
-	e := newExec[Result]("x-"+strings.ToLower(rand.Text()), c)
+	e := newExec[Result](NewID(), c)
 	e.give = give
 	s.execs[e.ID] = e
 	s.work.Go(func() {

@@ -233,7 +233,7 @@ export interface paths {
          *     token, and of all (500); one more is `busy`. So is a call that needs a container beyond
          *     `quotas.perUser.containers` (16) while all of these are in use; one that is idle makes room.
          *
-         *     There are two forms of answer, chosen by Accept.
+         *     There are three forms of answer, chosen by Accept.
          *
          *     - **Buffered** (the default): one Output at the end, with as many bytes of each of stdout and
          *       stderr as `exec.maxOutputBytes` in the settings says (1000000 by default). What comes after
@@ -243,9 +243,14 @@ export interface paths {
          *       `stdout` and `stderr` in the order in which they came, and an `egress` for each name that the
          *       command could not reach, as soon as it is known; last one `exit`, or one `error` when
          *       the call failed after the start. A failure before the start is an ordinary one, with its
-         *       status. With `detachOnDisconnect` the `start` has an `execId`, and the command goes on when the
+         *       status. The `start` has an `execId`, by which the command gets signals
+         *       (`/v1/sandboxes/{id}/execs/{execId}/signal`). With `detachOnDisconnect` the command goes on when the
          *       connection is lost (see `/v1/sandboxes/{id}/execs`). Where nothing else comes for 15 seconds, a `keepalive` does. A reader who is slow slows
          *       the command down; a stream that ends without `exit` or `error` was cut.
+         *     - **Frames**, when Accept names `application/vnd.daycare.exec-frames`: the same stream for much output, which
+         *       is not put into JSON. Each frame has a header of 8 bytes, as Docker's streams have: the channel, three
+         *       zeros, and the length of what follows as a 32-bit number in big-endian order. Channels 1 and 2 have
+         *       stdout and stderr as they are; channel 3 has an Event.
          */
         post: operations["exec"];
         delete?: never;
@@ -294,7 +299,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec with `detachOnDisconnect`. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -335,7 +340,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec with `detachOnDisconnect`. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -350,6 +355,38 @@ export interface paths {
          *     left alone. There is nothing to say in a body; it is empty, or `{}`.
          */
         post: operations["killExec"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/execs/{execId}/signal": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the engine.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /**
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
+                 */
+                execId: components["parameters"]["ExecID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a signal to an exec
+         * @description Sends a signal to the process group of a command that runs: that of a streamed exec, or of one with
+         *     `detachOnDisconnect`. One that has ended is left alone, or `notFound`.
+         */
+        post: operations["signalExec"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1042,7 +1079,7 @@ export interface components {
         Event: {
             /** @enum {string} */
             type: "start" | "stdout" | "stderr" | "stdin" | "egress" | "keepalive" | "exit" | "error";
-            /** @description Of `start`, with `detachOnDisconnect`. */
+            /** @description Of `start`, in a streamed exec, and with `detachOnDisconnect`. */
             execId?: string;
             /**
              * Format: int64
@@ -1090,8 +1127,8 @@ export interface components {
         Input: {
             /** @enum {string} */
             type: "eof" | "signal" | "resize";
-            /** @description Of `signal`, the name, with or without SIG. */
-            signal?: string;
+            /** @description Of `signal`. */
+            signal?: components["schemas"]["SignalName"];
             /** @description Of `resize`, how many rows the terminal has now. The command is told by SIGWINCH. */
             rows?: number;
             /** @description Of `resize`, how many columns. */
@@ -1106,6 +1143,11 @@ export interface components {
             /** @constant */
             type?: "resize";
         });
+        ExecSignal: {
+            signal: components["schemas"]["SignalName"];
+        };
+        /** @description The name, with or without SIG. */
+        SignalName: string;
         /** @description Relative to the working directory, absolute inside, or from the home as `~/…`. To write it is not relative. */
         Path: string;
         /** @description A path that is not UTF-8, in standard base64 with padding. */
@@ -1881,7 +1923,7 @@ export interface components {
          */
         SandboxID: components["schemas"]["SandboxID"];
         /**
-         * @description The `execId` of an exec with `detachOnDisconnect`. One that nobody has is `notFound`.
+         * @description The `execId` of an exec. One that nobody has is `notFound`.
          * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
          */
         ExecID: string;
@@ -2242,6 +2284,7 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Output"];
                     "application/x-ndjson": components["schemas"]["Event"];
+                    "application/vnd.daycare.exec-frames": string;
                 };
             };
             400: components["responses"]["Invalid"];
@@ -2300,7 +2343,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec with `detachOnDisconnect`. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -2332,7 +2375,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec with `detachOnDisconnect`. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -2355,6 +2398,45 @@ export interface operations {
                 };
             };
             400: components["responses"]["Invalid"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    signalExec: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the engine.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /**
+                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
+                 */
+                execId: components["parameters"]["ExecID"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExecSignal"];
+            };
+        };
+        responses: {
+            /** @description Sent. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];

@@ -123,6 +123,11 @@ export class Sandbox {
         return await this.#transport.json({ method: "POST", path: this.#exec(args) + "/kill" }, args);
     }
 
+    /** Sends a signal such as INT to the command of an `execStream`, or of an exec with `detachOnDisconnect`. */
+    async execSignal({ signal, retry, ...args }: Omit<ExecIdArgs, "signal"> & Schemas["ExecSignal"]): Promise<void> {
+        await this.#transport.json({ method: "POST", path: this.#exec(args) + "/signal", body: { signal } }, { retry });
+    }
+
     /** What an exec with these grants would see and reach. Starts nothing. */
     async explain(args: ExplainArgs = {}): Promise<Explanation> {
         const { options, body } = split(args);
