@@ -215,7 +215,7 @@ func TestStreamedEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := string(body)
-		for _, want := range []string{`{"type":"start"}`, `{"type":"stdout","data":"€"}`, `{"type":"stderr","data":"/w==","encoding":"base64"}`, `"exitCode":3,"signal":null,"failed":true`} {
+		for _, want := range []string{`{"type":"start","execId":"x-`, `{"type":"stdout","data":"€"}`, `{"type":"stderr","data":"/w==","encoding":"base64"}`, `"exitCode":3,"signal":null,"failed":true`} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s is missing in:\n%s", want, text)
 			}
