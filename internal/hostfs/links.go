@@ -22,6 +22,7 @@ func (r *Root) refuseLink(info Info, name string) error {
 }
 
 func (r *Root) deniedName(id ID, name string) error {
+	defer r.walk()()
 	left := mostChecked
 	for _, where := range r.denied {
 		err := r.scan(where, left, nil, func(path string, info Info) error {
@@ -41,6 +42,7 @@ func (r *Root) deniedName(id ID, name string) error {
 // for whoever makes a container, and must cover the other names there too. The error says that the
 // denied directories cannot be read, or have over two million entries.
 func (r *Root) DeniedLinks() (ids []ID, err error) {
+	defer r.walk()()
 	err = r.asService(func() error {
 		for _, where := range r.denied {
 			err := r.scan(where, mostVisited, nil, func(_ string, info Info) error {
@@ -68,6 +70,7 @@ func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
+	defer r.walk()()
 	wanted := make(map[ID]bool, len(ids))
 	for _, id := range ids {
 		wanted[id] = true

@@ -17,6 +17,9 @@ func (r *Root) Remove(name string, recursive bool) error {
 	if err := checkEntry(name); err != nil {
 		return err
 	}
+	if recursive {
+		defer r.walk()()
+	}
 	return r.asOwner(func() error {
 		dir, leaf, err := r.openParent(name)
 		if err != nil {

@@ -42,12 +42,16 @@ type Config struct {
 	// by no other name: not by a hard link elsewhere, and not by moving them. The names themselves are
 	// for the caller to refuse. An entry that does not exist, or is a symbolic link, denies nothing.
 	Denied []string
+	// Walks bounds the walks of this root's trees together with others of User. Nil is for no bound.
+	Walks *Walks
+	User  string
 }
 
 // Root is an open root directory. Any number of goroutines may use it. Whoever opened it closes it.
 type Root struct {
 	owner  owner
 	denied []string
+	walk   func() (end func()) // waits until a tree may be walked
 
 	// mu guards dir: each operation holds it for reading, so that none meets a descriptor which Close
 	// gave back and the kernel gave to somebody else.
@@ -70,7 +74,8 @@ func Open(cfg Config) (*Root, error) {
 	if err != nil {
 		return nil, classify(".", err)
 	}
-	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied)}, nil
+	walk := func() func() { return cfg.Walks.begin(cfg.User) }
+	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk}, nil
 }
 
 func (cfg Config) validate() error {

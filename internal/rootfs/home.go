@@ -46,7 +46,12 @@ func (h *Home) root() (_ *hostfs.Root, err error) {
 }
 
 func (h *Home) rootConfig() hostfs.Config {
-	return hostfs.Config{Dir: h.dir, UID: h.uid, GID: h.gid, Denied: deniedInHome}
+	return h.inDir(h.dir, deniedInHome)
+}
+
+// inDir is what opens a directory of the host for what is done as the home's owner.
+func (h *Home) inDir(dir string, denied []string) hostfs.Config {
+	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks, User: h.user}
 }
 
 // MakeDir makes a directory of the home, with those above it, as the home's owner, if it is not there. What is not in
@@ -80,7 +85,7 @@ func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (
 	if at.Container == policy.Home {
 		return hostfs.Open(h.rootConfig())
 	}
-	root, err := openRoot(hostfs.Config{Dir: p.real(at.Host), UID: h.uid, GID: h.gid})
+	root, err := openRoot(h.inDir(p.real(at.Host), nil))
 	if err != nil {
 		return nil, errs.NotFound("cannot open the mount %q: %v", at.Container, errs.WithoutPath(err))
 	}

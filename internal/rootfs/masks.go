@@ -8,7 +8,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -90,7 +89,7 @@ const maxLinkNames = 1000
 // addLinks adds the further names that hidden files have in their mount. All of the mount is visited only if there are
 // any.
 func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
-	root, err := openRoot(hostfs.Config{Dir: b.hostPath(at, "."), UID: b.home.uid, GID: b.home.gid, Denied: hidden})
+	root, err := openRoot(b.home.inDir(b.hostPath(at, "."), hidden))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ type Config struct {
 type Planner struct {
 	present atomic.Pointer[settings]
 	log     zerolog.Logger
+	walks   hostfs.Walks
 
 	making   sync.Mutex // held while a home is looked for again and made
 	allotted allotted   // under making

@@ -1,0 +1,60 @@
+package hostfs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/hostfs"
+)
+
+// A user whose files are nested deeply, and many of whose calls look for further names of a denied file at once, takes
+// only so many of the service's descriptors.
+func TestWalksOfOneUserAreBounded(t *testing.T) {
+	const depth, calls, most = 300, 20, 4*300 + 100
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "secret"), nil, 0o600))
+	must(t, os.Link(filepath.Join(dir, "secret"), filepath.Join(dir, "another")))
+	bottom := dir
+	for range depth {
+		bottom += "/d"
+		must(t, os.Mkdir(bottom, 0o755))
+	}
+	for i := range 500 {
+		must(t, os.Symlink("x", filepath.Join(bottom, fmt.Sprint(i))))
+	}
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Denied: []string{"secret"}, User: "deep", Walks: &hostfs.Walks{}})
+	must(t, err)
+	defer root.Close()
+	ids, err := root.DeniedLinks()
+	must(t, err)
+	var work sync.WaitGroup
+	for range calls {
+		work.Go(func() {
+			names, err := root.FindNames(ids, 10)
+			if err != nil || len(names) != 1 || names[0] != "another" {
+				t.Errorf("%v, %v", names, err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() { work.Wait(); close(over) }()
+	peak := 0
+	for {
+		open, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		peak = max(peak, len(open))
+		select {
+		case <-over:
+			t.Logf("%d descriptors at most", peak)
+			if peak > most {
+				t.Errorf("%d descriptors, want at most %d", peak, most)
+			}
+			return
+		case <-time.After(time.Millisecond): // until it is looked at again
+		}
+	}
+}
