@@ -274,6 +274,7 @@ func (s *service) measureInside(ctx context.Context, found *runtimeFindings) err
 		{"grants", "grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
 		{"surface", "the surface", func() (err error) { found.surface, err = s.measureSurface(ctx); return }},
 		{"large", "large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
+		{"surface", "a crowd", func() (err error) { found.surface.crowd, err = s.measureCrowd(ctx); return }},
 	})
 }
 

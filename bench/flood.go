@@ -43,7 +43,7 @@ func (s *service) measureFlood(ctx context.Context) (flood, error) {
 		}
 		for range each {
 			if err == nil {
-				err = f.docker.add(s.timeDockerExec(ctx))
+				err = f.docker.add(s.timeDockerExec(ctx, "true"))
 			}
 		}
 		rate, stopErr := stop()
