@@ -68,7 +68,7 @@ for i in $(seq 20); do for j in $(seq 50); do echo "line $j of $i: TODO"; done >
 printf 'print(6 * 7)\n' > main.py && git add . && git commit -qm first && echo more >> src/file1.py`
 )
 
-// typicalCommands are run again and again, up to sessionLength.
+// typicalCommands are run again and again, up to settings.session.
 var typicalCommands = []struct {
 	line string
 	code int
@@ -84,9 +84,6 @@ var typicalCommands = []struct {
 	{"sed -i 's/line 1 /line one /' src/file2.py && git diff --stat", 0},
 	{"head -n 5 src/file4.py; tail -n 5 src/file4.py", 0},
 }
-
-// sessionLength is how many commands a session has.
-const sessionLength = 100
 
 // measureSession has the ways take turns, each with all commands in a row.
 func (s *service) measureSession(ctx context.Context) (found typical, err error) {
