@@ -148,8 +148,16 @@ def rename(path):
             subprocess.run(["grep", "-r", "", place])
         fresh("victims", True)
         attempt("EXCHANGED " + path, lambda: exchange(path, plain + "/victims"))
-    if subprocess.run(["mv", path, "/tmp/mv"], capture_output=True).returncode == 0:
-        print("MV", path)
+
+
+def move(paths):
+    """mv copies what it may not rename."""
+    there = [path for path in paths if os.path.lexists(path)]
+    os.makedirs("/tmp/mv", exist_ok=True)
+    subprocess.run(["mv", "--backup=numbered", "--target-directory=/tmp/mv", *there], capture_output=True)
+    moved = [path for path in there if not os.path.lexists(path)]
+    if moved:
+        print("MV", moved, flush=True)
         subprocess.run(["grep", "-r", "", "/tmp/mv"])
 
 
@@ -198,13 +206,16 @@ def attempt_quiet(action):
 
 
 os.chdir("/home")
+to_move = []
 for row in rows:
     by_alias(row)
     change(row)
     above = row
     while above not in ("/home", "/"):
         rename(above)
+        to_move.append(above)
         above = os.path.dirname(above)
+move(to_move)
 for row in rows:  # again, after all that was done
     by_alias(row)
 as_root_of_a_namespace()
