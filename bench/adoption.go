@@ -53,6 +53,9 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 		return found, err
 	}
 	found.asked = s.settings.processes
+	if s.runtime != adoptRuntime { // the others have no target, and each process takes a container's start
+		found.asked = min(found.asked, 10)
+	}
 	found.processes = affordable(found.asked, available)
 	if found.processes < 1 {
 		return found, fmt.Errorf("%s of memory are available, too few for a process", mib(available))

@@ -27,7 +27,7 @@ type large struct {
 
 const (
 	// largeRounds is how often each way takes its turn.
-	largeRounds = 3
+	largeRounds = 2
 	// spare is how many times a file's size must be free on the disk; smallest is the least that says
 	// anything.
 	spare, smallest = 6, 16 << 20

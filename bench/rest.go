@@ -29,7 +29,7 @@ type atRest struct {
 }
 
 // restWindow is how long processor time is counted.
-const restWindow = 3 * time.Second
+const restWindow = 2 * time.Second
 
 // aloneSettings are for containers without a shell that waits.
 func aloneSettings() ([]string, error) { return []string{"SANDBOXD_EXEC_AHEAD=0"}, nil }

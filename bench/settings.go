@@ -35,19 +35,20 @@ type settings struct {
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	cfg := settings{cold: 13, flood: 100, rounds: 10, streams: 2, reads: 1000, decisions: 3000, largeBytes: 1 << 30,
-		lines: 30, session: 100, rests: 3,
-		dnsRounds: 3, dnsSeconds: 2, handshakes: 750, registrations: 250, installs: 5,
-		processes: 50, logBytes: 1 << 30}
+	// All of it, twice, is to take no more than some 25 minutes.
+	cfg := settings{cold: 10, flood: 60, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
+		lines: 20, session: 50, rests: 3,
+		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100, installs: 4,
+		processes: 50, logBytes: 512 << 20}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.IntVar(&cfg.warm, "n", 100, "samples of a warm exec, each way, in each of the two passes")
+	flags.IntVar(&cfg.warm, "n", 70, "samples of a warm exec, each way, in each of the two passes")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
 	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName+" and "+pictureName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
 	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
-	bytes := flags.String("stream-bytes", "1GiB", "what one stream carries")
+	bytes := flags.String("stream-bytes", "512MiB", "what one stream carries")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
