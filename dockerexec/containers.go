@@ -53,7 +53,7 @@ type container struct {
 	lose     context.CancelCauseFunc // while it is in Executor.preparing
 }
 
-// isReady says that prepare has succeeded; e.mu is held, so a failed one is not in the map.
+// isReady reports whether prepare has succeeded; e.mu is held, so a failed one is not in the map.
 func (c *container) isReady() bool {
 	select {
 	case <-c.ready:
@@ -133,7 +133,7 @@ func (e *Executor) release(c *container) {
 
 var errUnwanted = errors.New("nobody waits for the container any more")
 
-// drop takes a container out of the map; e.mu is held. It says whether it was in it: whoever took
+// drop takes a container out of the map; e.mu is held. It reports whether it was in it: whoever took
 // it out removes it, and then calls left.
 func (e *Executor) drop(c *container) bool {
 	if e.containers[c.fingerprint] != c {

@@ -107,7 +107,7 @@ func (s *scriptedEngine) add(labels map[string]string, spool string) string {
 	return id
 }
 
-// lose takes a container away, as somebody at Docker may. tell says whether its events say so.
+// lose takes a container away, as somebody at Docker may. tell reports whether its events say so.
 func (s *scriptedEngine) lose(id string, tell bool) (there bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -123,7 +123,7 @@ type FileID struct {
 	Since int64 `json:"since"`
 }
 
-// Same says whether two files that are there at the same time are one.
+// Same reports whether two files that are there at the same time are one.
 func (id FileID) Same(other FileID) bool { return id.Dev == other.Dev && id.Ino == other.Ino }
 
 // Link is a further name of a hidden file.

@@ -111,7 +111,7 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	}
 }
 
-// hasTmp says whether a container that is known has a volume.
+// hasTmp reports whether a container that is known has a volume.
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -110,7 +110,7 @@ func upload(ctx context.Context, c *client.Client, id string, e ends, terminal i
 	return err
 }
 
-// isDirectory says whether a path in the sandbox is one, or is to be.
+// isDirectory reports whether a path in the sandbox is one, or is to be.
 func isDirectory(ctx context.Context, c *client.Client, id, remote string) bool {
 	if remote == "" || strings.HasSuffix(remote, "/") {
 		return true

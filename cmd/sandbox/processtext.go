@@ -193,7 +193,7 @@ func statusText(p types.Process, now time.Time) string {
 	return text + ending(p)
 }
 
-// readyText says whether a process is ready, why not, and how that is found out; nothing where nobody asks.
+// readyText reports whether a process is ready, why not, and how that is found out; nothing where nobody asks.
 func readyText(p types.Process, now time.Time) string {
 	r := p.Ready
 	if r == nil {

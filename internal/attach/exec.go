@@ -93,7 +93,7 @@ func (e *Exec[Result]) taken(n int) {
 	})
 }
 
-// finish says whether the command ever started.
+// finish reports whether the command ever started.
 func (e *Exec[Result]) finish(result Result, err error) (started bool) {
 	e.change(func() {
 		e.ended, e.result, e.err = time.Now(), result, err

@@ -83,7 +83,7 @@ func typeOf(mode uint16) Type {
 	return Device
 }
 
-// notRegular says why name cannot be read or written.
+// notRegular returns why name cannot be read or written.
 func notRegular(name string, is Type) error {
 	at := shown(name)
 	switch is {

@@ -182,7 +182,7 @@ func (r *removal) remove(entry string) error {
 	return nil
 }
 
-// drop removes what is no directory, or an empty one, and says whether it is gone.
+// drop removes what is no directory, or an empty one, and reports whether it is gone.
 func (r *removal) drop(dir *os.File, name string) (gone bool, _ error) {
 	if err := r.rest(); err != nil {
 		return false, err

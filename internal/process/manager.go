@@ -146,7 +146,7 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// Problems says which records are damaged, for a person.
+// Problems returns which records are damaged, for a person.
 func (m *Manager) Problems() []string { return slices.Clone(m.problems) }
 
 // Get finds a process of a user's. One of another user's is not found.

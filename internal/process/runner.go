@@ -58,7 +58,7 @@ type Exit struct {
 // Clock is where time comes from.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f after d in a goroutine of its own, unless stop comes first. stop says whether it
+	// AfterFunc calls f after d in a goroutine of its own, unless stop comes first. stop reports whether it
 	// did.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }

@@ -35,7 +35,7 @@ func (w *line) add(n *waiter) {
 	w.of[user] = append(w.of[user], n)
 }
 
-// remove takes a waiter out, and says whether it was there.
+// remove takes a waiter out, and reports whether it was there.
 func (w *line) remove(n *waiter) bool {
 	user := n.account.User
 	i := slices.Index(w.of[user], n)

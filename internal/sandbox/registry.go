@@ -220,7 +220,7 @@ func (r *registry) Scoped(users Users, token quota.Token) *registry {
 	return &registry{records: r.records, scope: users, token: token}
 }
 
-// Put registers a sandbox or replaces it, durably, and says whether it is new. A sandbox keeps
+// Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps
 // its user: another one is a conflict.
 func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {

@@ -35,7 +35,7 @@ const (
 	oldestDocker             = "20.10"
 )
 
-// DockerAnswers says whether the daemon behind a socket answers, and is new enough.
+// DockerAnswers reports whether the daemon behind a socket answers, and is new enough.
 func DockerAnswers(socket string, ask AskDocker) Check {
 	return Check{"engine", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -56,7 +56,7 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 	}}
 }
 
-// RuntimeKnown says whether Docker knows a runtime that the settings name under key, and whether its
+// RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether its
 // program answers. unused, if any, says why it is not needed. version runs the program.
 func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version func(ctx context.Context, program string) (string, error)) Check {
 	return Check{"runtime " + name, func(ctx context.Context) Finding {
@@ -94,7 +94,7 @@ func names(runtimes map[string]string) (list []string) {
 	return list
 }
 
-// ImageThere says whether the sandbox image is there, and whether it is the one that this build goes with.
+// ImageThere reports whether the sandbox image is there, and whether it is the one that this build goes with.
 // find returns the version on its label: none, for an image that is not this project's.
 func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (version string, err error)) Check {
 	return Check{"image", func(ctx context.Context) Finding {

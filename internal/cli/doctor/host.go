@@ -93,7 +93,7 @@ const (
 
 const makeRoom = "make room, or move it to a larger disk: a disk that is full ends the writes of all users"
 
-// Disk says whether there is room where one of the service's folders is.
+// Disk reports whether there is room where one of the service's folders is.
 func Disk(what, path string, look func(path string) (Space, error)) Check {
 	return Check{"disk of " + what, func(context.Context) Finding {
 		s, err := look(path)
@@ -138,7 +138,7 @@ type Clocks struct {
 // skew is by how much Docker's clock may differ.
 const skew = 10 * time.Second
 
-// Right says whether the host's clock is right, as far as can be told: certificates, timeouts and logs go by
+// Right reports whether the host's clock is right, as far as can be told: certificates, timeouts and logs go by
 // it.
 func (c Clocks) Right(ask AskDocker) Check {
 	return Check{"clock", func(ctx context.Context) Finding {

@@ -12,7 +12,7 @@ import (
 // askLimit is how long a resolver may take.
 const askLimit = 2 * time.Second
 
-// RulesUsable says whether the service can hold containers to names. probe asks the kernel; who is not root
+// RulesUsable reports whether the service can hold containers to names. probe asks the kernel; who is not root
 // would learn nothing of the service's rights by it.
 func RulesUsable(root, weaker bool, probe func() error) Check {
 	return Check{"nftables", func(context.Context) Finding {
@@ -46,7 +46,7 @@ func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 	}}
 }
 
-// Forwarding says whether the kernel passes packets on, which calls with "*" need. read reads
+// Forwarding reports whether the kernel passes packets on, which calls with "*" need. read reads
 // a name below /proc/sys.
 func Forwarding(read func(name string) (string, error)) Check {
 	return Check{"forwarding", func(context.Context) Finding {
@@ -110,7 +110,7 @@ func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, 
 	return checks
 }
 
-// NameserverPort says whether the service can answer DNS at the gateways of its networks. try takes port 53
+// NameserverPort reports whether the service can answer DNS at the gateways of its networks. try takes port 53
 // of an address that is nobody's, by UDP and TCP, and gives it back: that fails when somebody has it on every
 // address.
 func NameserverPort(try func() error) Check {

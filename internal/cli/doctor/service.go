@@ -12,7 +12,7 @@ import (
 // AskHealth asks the service how it is.
 type AskHealth func(context.Context) (types.Health, error)
 
-// ServiceAnswers says whether the service answers, can run commands, and is of this build, mine.
+// ServiceAnswers reports whether the service answers, can run commands, and is of this build, mine.
 func ServiceAnswers(socket, mine string, ask AskHealth) Check {
 	return Check{"service", func(ctx context.Context) Finding {
 		h, err := ask(ctx)

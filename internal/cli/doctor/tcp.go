@@ -19,7 +19,7 @@ type Program struct {
 
 func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
 
-// TCPAddress says whether the service can listen on TCP, or does. service is its pid; 0 if it does not run.
+// TCPAddress reports whether the service can listen on TCP, or does. service is its pid; 0 if it does not run.
 // try listens at the address and stops, and holder finds who has it.
 func TCPAddress(address string, service int, try func() error, holder func() (Program, error)) Check {
 	return Check{"tcp.listen", func(context.Context) Finding {
@@ -50,7 +50,7 @@ func TCPAddress(address string, service int, try func() error, holder func() (Pr
 	}}
 }
 
-// TCPTokens says whether the service could read its tokens. read does as the service would.
+// TCPTokens reports whether the service could read its tokens. read does as the service would.
 func TCPTokens(path string, read func() error) Check {
 	return Check{"tcp.tokensFile", func(context.Context) Finding {
 		err := read()
@@ -79,7 +79,7 @@ type Certificate struct {
 // soon is how long before its end a certificate is warned of, or a quarter of its life if that is less.
 const soon = 14 * 24 * time.Hour
 
-// Valid says whether callers can trust the certificate, and whether its key is the service's alone.
+// Valid reports whether callers can trust the certificate, and whether its key is the service's alone.
 func (c Certificate) Valid() Check {
 	return Check{"tcp.certFile", func(ctx context.Context) Finding {
 		const renew = "put a new one in its place, and start the service again"

@@ -159,7 +159,7 @@ func (s *space) dialWithin(limit time.Duration, network string, addr netip.Addr,
 	return c, err
 }
 
-// tcp says whether a connection came about. One that is refused is told so at once; tcpBriefly is for what may be
+// tcp reports whether a connection came about. One that is refused is told so at once; tcpBriefly is for what may be
 // dropped without a word.
 func (s *space) tcp(addr netip.Addr, port int) error { return s.tcpWithin(answerLimit, addr, port) }
 
@@ -175,7 +175,7 @@ func (s *space) tcpWithin(limit time.Duration, addr netip.Addr, port int) error 
 	return err
 }
 
-// echo sends by UDP or over the connection and says whether it came back. echoBriefly is for what must not.
+// echo sends by UDP or over the connection and reports whether it came back. echoBriefly is for what must not.
 func echo(c net.Conn, text string) bool { return echoWithin(answerLimit, c, text) }
 
 func echoBriefly(c net.Conn, text string) bool { return echoWithin(silenceLimit, c, text) }
@@ -190,7 +190,7 @@ func echoWithin(limit time.Duration, c net.Conn, text string) bool {
 	return err == nil && string(buf) == text
 }
 
-// udp says whether a datagram was answered. It asks again, and waits longer each time, since one may be lost.
+// udp reports whether a datagram was answered. It asks again, and waits longer each time, since one may be lost.
 func (s *space) udp(addr netip.Addr, port int, text string) bool {
 	for limit := silenceLimit; limit < answerLimit; limit *= 2 {
 		if s.udpWithin(limit, addr, port, text) {
