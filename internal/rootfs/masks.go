@@ -37,18 +37,27 @@ func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
 // mountPointsIn returns the mount points in a region that is masked, relative to it.
 func (b *builder) mountPointsIn(r policy.Region) (names []string) {
 	for _, inner := range b.Decision.View.Regions() {
-		around, ok := b.Decision.View.Around(inner.Path)
-		if rest, below := pathmap.CutDir(inner.Path.String(), r.Path.String()); ok && below && around.Path == r.Path && inner.Mode >= policy.ReadOnly {
+		rest, below := pathmap.CutDir(inner.Path.String(), r.Path.String())
+		if !below || inner.Mode < policy.ReadOnly {
+			continue
+		}
+		if around, ok := b.Decision.View.Around(inner.Path); ok && around.Path == r.Path {
 			names = append(names, rest)
 		}
 	}
 	return names
 }
 
-// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it.
+// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it. It looks once: most
+// masks are in one mount.
 func (b *builder) isReadOnly(at pathmap.Mount) bool {
-	var st unix.Statfs_t
-	return unix.Statfs(b.hostPath(at, "."), &st) == nil && st.Flags&unix.ST_RDONLY != 0
+	is, known := b.readOnly[at]
+	if !known {
+		var st unix.Statfs_t
+		is = unix.Statfs(b.hostPath(at, "."), &st) == nil && st.Flags&unix.ST_RDONLY != 0
+		b.readOnly[at] = is
+	}
+	return is
 }
 
 // addVacant adds a mask for a region that is read-only in one that is writable, and that is not there. It returns false

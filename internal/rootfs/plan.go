@@ -25,7 +25,7 @@ type Request struct {
 // Plan returns a Spec with the filesystem of a container and the user that owns it. Directories of the home that may be
 // written to are made if they are not there.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
-	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, spec: dockerexec.Spec{
+	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
 		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: filepath.Dir(h.dir), Events: r.Decision.Events,
 	}}
 	for _, region := range r.Decision.View.Regions() {
@@ -56,6 +56,8 @@ type builder struct {
 	spec dockerexec.Spec
 	// secrets are, for each mount, the paths below it at which there is something to hide.
 	secrets map[pathmap.Mount][]string
+	// readOnly are the mounts that have been looked at, and whether their file systems are read-only.
+	readOnly map[pathmap.Mount]bool
 }
 
 // hostPath returns the path of the host for a path below a mount.
