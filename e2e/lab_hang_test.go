@@ -24,30 +24,34 @@ import (
 
 const module = "github.com/daycare-run/sandbox/"
 
-// explain writes what scenarios are at that have run for so long at most. It ends their labs' sandboxd.
-func explain(out io.Writer, scenarios []string, since time.Duration) {
-	fmt.Fprintf(out, "e2e: the scenarios are at\n\n%s", ownStacks(since, scenarios...))
+// mostStacks is how much is written of a process that hangs.
+const mostStacks = 50_000
+
+// explain writes what scenarios are at. It ends their labs' sandboxd.
+func explain(out io.Writer, scenarios []string) {
+	fmt.Fprintf(out, "e2e: the scenarios are at\n\n%s", ownStacks(scenarios...))
 	for l := range openLabs.Range {
 		if l := l.(*lab); slices.ContainsFunc(scenarios, func(name string) bool { _, uses := l.users.Load(name); return uses }) {
-			fmt.Fprintf(out, "e2e: the sandboxd in %s is at\n\n%s", l.dir, watchdog.Pick(l.quit(), since, 10000, module, "main."))
+			fmt.Fprintf(out, "e2e: the sandboxd in %s is at\n\n%s", l.dir, watchdog.Pick(l.quit(), mostStacks, module, "main."))
 		}
 	}
 }
 
 // ownStacks are those of the scenarios' goroutines, without the caller's; without a name they are of all scenarios.
-func ownStacks(since time.Duration, scenarios ...string) string {
+func ownStacks(scenarios ...string) string {
 	var dump bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&dump, 2)
 	_, others, _ := strings.Cut(dump.String(), "\n\n")
 	prefixes := []string{}
 	for _, name := range scenarios {
 		name, _, _ = strings.Cut(name, "/")
-		prefixes = append(prefixes, module+"e2e."+name+".", "created by "+module+"e2e."+name+".")
+		name = module + "e2e." + name
+		prefixes = append(prefixes, name+"\n", name+".", "created by "+name+".", "created by "+name+"\n")
 	}
 	if len(scenarios) == 0 {
 		prefixes = []string{module + "e2e."}
 	}
-	return watchdog.Pick(others, since, 10000, prefixes...)
+	return watchdog.Pick(others, mostStacks, prefixes...)
 }
 
 // quit has sandboxd write its stacks, also when it is stopped, which ends it, and returns them.
@@ -99,19 +103,19 @@ func TestAHangIsExplained(t *testing.T) {
 	said := make(chan string)
 	go func() {
 		var out bytes.Buffer
-		explain(&out, []string{t.Name()}, scenarioLimit)
+		explain(&out, []string{t.Name()})
 		said <- out.String()
 	}()
 	text := <-said
 	if err := <-called; err == nil {
 		t.Error("the call has not failed")
 	}
-	for _, want := range []string{"e2e.TestAHangIsExplained  ", "e2e.TestAHangIsExplained.func1  ", hung.dir, "sandbox/api.", "main.serve  "} {
+	for _, want := range []string{"e2e.TestAHangIsExplained(", "e2e.TestAHangIsExplained.func1(", hung.dir, "sandbox/api.", "main.serve("} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q", want)
 		}
 	}
-	if len(text) > 25000 || strings.Contains(text, bystander.dir) {
+	if len(text) > 3*mostStacks || strings.Contains(text, bystander.dir) {
 		t.Errorf("it says %d bytes, and of another scenario's lab: %t", len(text), strings.Contains(text, bystander.dir))
 	}
 	if _, err := bystander.client.Health(t.Context()); err != nil || errors.Is(err, context.Canceled) {

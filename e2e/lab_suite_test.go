@@ -55,7 +55,7 @@ func run(m *testing.M) int {
 		Reserve: 90 * time.Second,
 		End: func(why string, hang []string) {
 			fmt.Fprintf(os.Stderr, "e2e: %s\n", why)
-			explain(os.Stderr, hang, scenarioLimit)
+			explain(os.Stderr, hang)
 			giveUp()
 		},
 	})
@@ -65,11 +65,12 @@ func run(m *testing.M) int {
 		came := <-stopped
 		fmt.Fprintf(os.Stderr, "e2e: %v, in %s\n", came, strings.Join(scenarios.Running(), ", "))
 		if came == syscall.SIGQUIT {
-			fmt.Fprintf(os.Stderr, "\n%s", ownStacks(scenarioLimit))
+			fmt.Fprintf(os.Stderr, "\n%s", ownStacks())
 		}
 		giveUp()
 	}()
 	binaries = filepath.Join(runDir, "bin")
+	_ = os.CopyFS(binaries, os.DirFS("../bin")) // what has not changed since make is not linked again
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binaries+"/", "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
