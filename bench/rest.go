@@ -25,7 +25,6 @@ type resting struct {
 type atRest struct {
 	memory []int64 // bytes, by proportional set size
 	busy   sample  // processor time in a second
-	inside int     // how many processes are inside
 }
 
 // restWindow is how long processor time is counted.
@@ -114,11 +113,6 @@ func (s *service) watchResting(ctx context.Context, ids []string, found *atRest)
 			return err
 		}
 		found.memory = append(found.memory, memory)
-		top, err := s.docker.ContainerTop(ctx, id, nil)
-		if err != nil {
-			return err
-		}
-		found.inside = max(found.inside, len(top.Processes))
 	}
 	return nil
 }
