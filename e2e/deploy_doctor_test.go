@@ -341,7 +341,7 @@ func TestDoctorOfAWrongCommandLine(t *testing.T) {
 	for _, args := range [][]string{{"--no-such-flag"}, {"extra"}, {"--probe-name", "*.example.org"}, {"--probe-name", ""}} {
 		cmd := exec.Command(filepath.Join(binaries, "sandbox"), append([]string{"doctor"}, args...)...)
 		out, _ := cmd.CombinedOutput()
-		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.HasPrefix(string(out), "sandbox: ") {
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.HasPrefix(string(out), "sandboxd: ") {
 			t.Errorf("%q: exit code %d: %s", args, code, out)
 		}
 	}

@@ -2,164 +2,48 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"slices"
-	"strings"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
-
-	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/cli/doctor"
-	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/version"
+	"golang.org/x/sys/unix"
 )
 
-// doctorFlags are what `sandbox doctor` takes.
-type doctorFlags struct {
-	settings, probeName string
-	offline, asJSON     bool
-}
-
-// exitUsage is the exit code of a command line that makes no sense, for commands whose 1 means something.
-const exitUsage = 2
-
-func doctorCommand(a *app) *cobra.Command {
-	var f doctorFlags
-	cmd := &cobra.Command{
+// doctorCommand runs sandboxd's, which has all that looks at a host: none of it is loaded for another command.
+func doctorCommand() *cobra.Command {
+	return &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Look for what is wrong on this host, and say what to do",
-		Long: `doctor looks at all that the service needs: its settings, Docker, runtimes and image, the kernel's
-rules, resolvers, ports, tokens and certificate, folders, disks and clock. Then it asks the service how it is, and has it run a
-command of the user "doctor", look up a name that this may not have, and one that it may; nothing connects
-to that. It is for the service's own host, and asks at the socket: --url and $SANDBOX_URL do not count here.
-
-The settings are those of --settings, or else those that the running service was started with, or else those
-of this shell. With --offline it looks at the host alone, and the service need not run. Who is not root sees
-less, and is told what. Of the user "doctor" an empty home remains, and its containers until their idle time
-has passed.
-
-It exits with 0 when there is no fault, warnings or not; with 1 when there is one; and with 2 when the
-command line is wrong.`,
+		Long: `doctor is "sandboxd doctor", which has to be on this host: it looks at all that the service needs, and at the
+service itself. "sandbox doctor --help" says more.`,
 		Example: `  sudo sandbox doctor
   sudo sandbox doctor --offline
-  sandbox doctor --settings ./settings.json --probe-name example.org
   sandbox doctor --json | jq '.findings[] | select(.level == "fault")'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return failure{exitUsage, err}
+		DisableFlagParsing: true,
+		// What says where a service is on TCP does not count here.
+		PersistentPreRun: func(*cobra.Command, []string) {},
+		RunE: func(_ *cobra.Command, args []string) error {
+			program, err := serviceProgram()
+			if err != nil {
+				return err
 			}
-			return nil
+			return unix.Exec(program, append([]string{"sandboxd", "doctor"}, args...), os.Environ())
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, a, f) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return failure{exitUsage, err} })
-	flags := cmd.Flags()
-	flags.StringVarP(&f.settings, "settings", "s", "", "settings file (default: the running service's, or the one that sandboxd would read)")
-	flags.StringVar(&f.probeName, "probe-name", probeName(), "a name that a call may reach, to look up")
-	flags.BoolVar(&f.offline, "offline", false, "look at the host alone, not at the service")
-	_ = cmd.RegisterFlagCompletionFunc("probe-name", cobra.NoFileCompletions)
-	jsonFlag(cmd, &f.asJSON)
-	return cmd
 }
 
-// probeName is one that most operators let calls reach: a registry's.
-func probeName() string {
-	node, err := policy.Presets{}.Resolve([]string{"node"})
+// serviceProgram is sandboxd, beside this program or in PATH.
+func serviceProgram() (string, error) {
+	if own, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(own), "sandboxd")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	program, err := exec.LookPath("sandboxd")
 	if err != nil {
-		return ""
+		return "", fmt.Errorf("cannot find sandboxd, which is on the service's host: %w", err)
 	}
-	names := node.List()
-	return names[max(slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "registry.") }), 0)]
-}
-
-func runDoctor(cmd *cobra.Command, a *app, f doctorFlags) error {
-	name, err := policy.ParseDomains([]string{f.probeName})
-	if err != nil || strings.Contains(f.probeName, "*") || len(name.List()) != 1 {
-		return failure{exitUsage, fmt.Errorf("--probe-name %q is no name of a host, such as example.org", f.probeName)}
-	}
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	socket := a.socketPath()
-	s := findSettings(f.settings, socket)
-	if s.err == nil && a.socket == "" && os.Getenv("SANDBOX_SOCKET") == "" {
-		socket = s.Listen
-	}
-	c := client.New(socket)
-	defer c.Close()
-	checks, closeHost := hostChecks(s, f.probeName)
-	defer closeHost()
-	if !f.offline {
-		checks = append(checks, doctor.ServiceAnswers(socket, version.String(), c.Health))
-		if s.err == nil {
-			probe := &doctor.Probe{Service: c, Ask: s.askDocker, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
-			defer func() { _ = probe.Close(ctx) }()
-			checks = append(checks, probe.Checks()...)
-		}
-	}
-	each := newFindingTable(out, checks).print
-	if f.asJSON {
-		each = func(doctor.Finding) {}
-	}
-	report := doctor.Run(ctx, checks, each)
-	if f.asJSON {
-		err = printJSON(out, report)
-	} else {
-		_, err = fmt.Fprintf(out, "\n%s\n", report.Summary())
-	}
-	if err == nil && report.Faults > 0 {
-		return exitCode(1)
-	}
-	return err
-}
-
-// findingTable prints findings as they come.
-type findingTable struct {
-	out    io.Writer
-	name   int // width of the first column
-	colour bool
-}
-
-func newFindingTable(out io.Writer, checks []doctor.Check) findingTable {
-	t := findingTable{out: out, colour: width(out) > 0 && os.Getenv("NO_COLOR") == ""}
-	for _, check := range checks {
-		t.name = max(t.name, len(check.Name))
-	}
-	return t
-}
-
-// levels are how each is written, and in which colour of a terminal.
-var levels = map[doctor.Level]struct{ text, colour string }{
-	doctor.OK: {"ok", "32"}, doctor.Warning: {"warning", "33"}, doctor.Fault: {"FAULT", "31;1"}, doctor.Skipped: {"skipped", "2"},
-}
-
-func (t findingTable) print(f doctor.Finding) {
-	level := fmt.Sprintf("%-7s", levels[f.Level].text)
-	if t.colour {
-		level = "\x1b[" + levels[f.Level].colour + "m" + level + "\x1b[0m"
-	}
-	indent := strings.Repeat(" ", t.name+len("  warning  "))
-	text := fmt.Sprintf("%-*s  %s  %s\n", t.name, f.Check, level, indented(f.Found, indent))
-	if f.Remedy != "" {
-		text += indent + "to do: " + indented(f.Remedy, indent) + "\n"
-	}
-	_, _ = io.WriteString(t.out, text) // who does not read it, has the exit code
-}
-
-// indented is a text of several lines that stays in its column and does nothing to a terminal.
-func indented(text, indent string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = printableText(line)
-	}
-	return strings.Join(lines, "\n"+indent)
-}
-
-// printableText has what a terminal cannot show replaced; quotes stay as they are.
-func printableText(text string) string {
-	return strings.Map(func(r rune) rune {
-		if printable(string(r)) != string(r) {
-			return '?'
-		}
-		return r
-	}, text)
+	return program, nil
 }

@@ -4,7 +4,7 @@
 // root.go has the commands that need no sandbox, connect.go how the service is found and target.go how the
 // others find their sandbox; exec.go and attach.go run commands, and tty.go at this terminal; process.go and the
 // files that begin like it have those on durable processes. wrap.go runs a command under a settings file, mcp.go
-// serves a sandbox to an agent, and the files that begin with doctor look at the host. read.go, ls.go and cp.go
+// serves a sandbox to an agent, and doctor.go runs the doctor of sandboxd. read.go, ls.go and cp.go
 // are the commands on files, explain.go shows what a call would get, and egress.go with decisions.go what calls
 // reached.
 package main
@@ -18,12 +18,8 @@ import (
 func main() {
 	err := rootCommand().Execute()
 	var exit exitCode
-	var failed failure
 	switch {
 	case err == nil:
-	case errors.As(err, &failed):
-		fmt.Fprintln(os.Stderr, "sandbox:", err)
-		os.Exit(failed.code)
 	case errors.As(err, &exit):
 		os.Exit(int(exit))
 	default:
@@ -35,12 +31,6 @@ func main() {
 // exitFailure is the exit code for our own failures, as with docker run: 126 and 127 are the
 // command's.
 const exitFailure = 125
-
-// failure is an error that has an exit code of its own.
-type failure struct {
-	code int
-	error
-}
 
 // exitCode is the code to exit with when everything has been said.
 type exitCode int

@@ -26,7 +26,7 @@ import (
 // exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
 const exitHeld = 3
 
-// exitError is an error with an exit code of its own.
+// exitError is an error with an exit code of its own, or an exit code alone when everything has been said.
 type exitError struct {
 	code int
 	error

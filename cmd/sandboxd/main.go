@@ -15,10 +15,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "sandboxd:", err)
-		if own := (exitError{}); errors.As(err, &own) {
-			os.Exit(own.code)
+		own := exitError{1, err}
+		errors.As(err, &own)
+		if own.error != nil {
+			fmt.Fprintln(os.Stderr, "sandboxd:", err)
 		}
-		os.Exit(1)
+		os.Exit(own.code)
 	}
 }

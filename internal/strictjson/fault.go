@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"regexp"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -95,12 +94,13 @@ func position(text []byte, offset int64) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// plain are the characters that break no message.
+const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
 // Path returns the field that is called name in another; empty for the whole. A name that could break a message is
 // quoted.
 func Path(field, name string) string {
-	if !plainKey.MatchString(name) {
+	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
 		name = Quote(name)
 	}
 	if field == "" {
