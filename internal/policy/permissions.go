@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -28,12 +29,13 @@ func (a AppID) String() string { return a.name }
 // IsZero reports whether there is no app.
 func (a AppID) IsZero() bool { return a.name == "" }
 
-var appPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+// appPattern is compiled when it is needed: it takes longer than all else that a command line has to initialize.
+var appPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`) })
 
 // ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a letter
 // or digit; empty is none.
 func ParseAppID(s string) (AppID, error) {
-	if s != "" && !appPattern.MatchString(s) {
+	if s != "" && !appPattern().MatchString(s) {
 		return AppID{}, errs.Invalid("%.140q may only have letters, digits, and . _ - after the first character, at most 128", s)
 	}
 	return AppID{s}, nil
