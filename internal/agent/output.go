@@ -93,10 +93,13 @@ func (o *output) fill() (stopped bool) {
 	return o.isStopped()
 }
 
-// readInBulk takes the pipe out of the poller: the descriptor that was in it is closed.
+// readInBulk takes the pipe out of the poller, if it is there: the descriptor that was in it is closed.
 func (o *output) readInBulk() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.file == nil {
+		return nil
+	}
 	raw, err := o.file.SyscallConn()
 	if err != nil {
 		return err
