@@ -122,16 +122,8 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 		if i < decidingWarmUps/10 {
 			into = &registering{}
 		}
-		if err := addPort(bridge, "guest", space); err != nil { // which goes with the container
-			return err
-		}
-		if err := into.once(networks, benchSpec(fmt.Sprint("new-", i)), pid); err != nil {
-			return err
-		}
-		if err := addPort(bridge, "guest", space); err != nil {
-			return err
-		}
-		if err := into.floor("guest", aside); err != nil {
+		spec := benchSpec(fmt.Sprint("new-", i))
+		if err := into.comeAndGo(networks, spec, bridge, guest{space, aside, pid}); err != nil {
 			return err
 		}
 		time.Sleep(registerPause)
@@ -140,6 +132,27 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 		}
 	}
 	return answer(stdout, found)
+}
+
+// guest is the namespace of the container that comes and goes, a thread in it, and another one to move interfaces to.
+type guest struct {
+	space, aside netns.NsHandle
+	thread       int
+}
+
+// comeAndGo registers a container and removes it, with an interface of its own, and measures the floor with another.
+func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, bridge netlink.Link, g guest) error {
+	const port = "guest"
+	if err := addPort(bridge, port, g.space); err != nil { // which goes with the container
+		return err
+	}
+	if err := r.once(networks, spec, g.thread); err != nil {
+		return err
+	}
+	if err := addPort(bridge, port, g.space); err != nil {
+		return err
+	}
+	return r.floor(port, g.aside)
 }
 
 // once registers a container and removes it.
