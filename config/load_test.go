@@ -51,7 +51,7 @@ func TestDefaults(t *testing.T) {
 		},
 		IdleTimeout: config.Duration(15 * time.Minute),
 		Exec: config.Exec{
-			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000,
+			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000, Ahead: 1,
 		},
 		Processes:     config.Processes{MaxLog: 100 << 20, StopGrace: 8000},
 		ShutdownGrace: 10_000,
@@ -160,7 +160,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"idleTimeout": "90s",
 		"shutdownGraceMs": 5,
 		"exec": {
-			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0
+			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0, "ahead": 0
 		},
 		"processes": {"maxLog": "1Mi", "stopGraceMs": 3, "exposePorts": "2000-2000"},
 		"agentPath": "/a",
@@ -251,6 +251,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_EXEC_MAX_OUTPUT_BYTES":                   "3",
 		"SANDBOXD_EXEC_MAX_REQUEST_BYTES":                  "4096",
 		"SANDBOXD_EXEC_KILL_GRACE_MS":                      "0",
+		"SANDBOXD_EXEC_AHEAD":                              "0",
 		"SANDBOXD_AGENT_PATH":                              "/a",
 		"SANDBOXD_LOG_LEVEL":                               "debug",
 		"SANDBOXD_LOG_FORMAT":                              "text",

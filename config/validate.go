@@ -137,6 +137,7 @@ func (e Exec) check(f *faults) {
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
+	f.between("exec.ahead", e.Ahead, 0, 1)
 }
 
 func (p Processes) check(f *faults) {

@@ -65,8 +65,8 @@ type Result struct {
 	// CwdFault and CommandFault say, for a caller's eyes, why the command could not be started.
 	CwdFault     string
 	CommandFault string
-	// Cold says that a container had to be made for this command.
-	Cold bool
+	// Cold says that a container had to be made for this command, and Ahead that its shell had started before.
+	Cold, Ahead bool
 	// InContainer and Timing are also set, as far as the command came, when the call has an error.
 	InContainer bool
 	Timing      Timing
@@ -83,6 +83,7 @@ func newResult(exit wire.Exit, cut, expired bool) Result {
 		Signal:    syscall.Signal(exit.Signal & 0x7f),
 		TimedOut:  expired,
 		Truncated: exit.Truncated || cut,
+		Ahead:     exit.Ahead,
 	}
 	message := exit.Message
 	if len(message) > maxStderr {

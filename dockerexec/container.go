@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
@@ -75,6 +76,7 @@ func (e *Executor) connect(ctx context.Context, c *container) error {
 		spool.close()
 		return err
 	}
+	sess.ahead = &e.ahead
 	return nil
 }
 
@@ -217,7 +219,11 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	e.mu.Lock()
 	e.attended(c)
 	close(c.ready) // from here on it is ended's to give it up
+	unused := c.users == 0
 	e.mu.Unlock()
+	if unused && e.ahead.Load() {
+		_ = c.sess.tell(wire.Control{Ahead: true}) // it ends the session
+	}
 	if c.lost {
 		c.sess.close()
 	}

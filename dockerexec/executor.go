@@ -23,6 +23,8 @@ type Config struct {
 	DataDir string
 	// IdleTimeout is after how long without a command a container is removed, until SetIdleTimeout.
 	IdleTimeout time.Duration
+	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
+	Ahead bool
 	// Platform is the present platform; containers of any other are stale. It may ask Docker.
 	Platform func(context.Context) (Platform, error)
 	// Mounts prepares the host for each container.
@@ -62,6 +64,8 @@ type Executor struct {
 	idleTimeout atomic.Int64  // nanoseconds
 	idleChanged chan struct{} // has one when idleTimeout was set
 
+	ahead atomic.Bool // Config.Ahead
+
 	pauses pauses
 	starts starts
 
@@ -87,6 +91,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 		preparing: map[string]*container{}, idleChanged: make(chan struct{}, 1),
 	}
 	e.idleTimeout.Store(int64(cfg.IdleTimeout))
+	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())
 	return e
 }
@@ -99,6 +104,9 @@ func (e *Executor) SetIdleTimeout(d time.Duration) {
 	default: // the reaper has yet to see the last one
 	}
 }
+
+// SetAhead changes whether shells wait for commands. One that waits already does till the next command.
+func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows
 // Docker's events and removes idle containers, until Shutdown. A daemon that is down is waited for

@@ -71,7 +71,7 @@ func (s *session) begin(stream *yamux.Stream, c Command) error {
 	if err := stream.SetWriteDeadline(time.Now().Add(receiveLimit)); err != nil {
 		return err
 	}
-	start := wire.Start{Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput}
+	start := wire.Start{Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput, Ahead: s.ahead != nil && s.ahead.Load()}
 	if err := wire.WriteMessage(stream, wire.KindStart, start); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	containertypes "github.com/docker/docker/api/types/container"
@@ -30,6 +31,7 @@ type session struct {
 	mux     *yamux.Session
 	control *yamux.Stream
 	spool   *spool
+	ahead   *atomic.Bool // the Executor's, once the container is verified; nil before
 
 	controlMu sync.Mutex // held while a control frame is written
 }

@@ -166,6 +166,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Instance:      d.host.instance,
 		DataDir:       cfg.DataDir,
 		IdleTimeout:   time.Duration(cfg.IdleTimeout),
+		Ahead:         cfg.Exec.Ahead > 0,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,
 		Networks:      d.networks,

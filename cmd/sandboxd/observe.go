@@ -39,6 +39,7 @@ type metrics struct {
 	acquired  *prometheus.CounterVec
 	warm      prometheus.Counter
 	cold      prometheus.Counter
+	ahead     prometheus.Counter
 
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -63,6 +64,9 @@ func newMetrics() *metrics {
 		acquired: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_exec_containers_total", Help: "Execs that got a container: one that was warm, or cold, which had to be made.",
 		}, []string{"start"}),
+		ahead: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sandboxd_execs_ahead_total", Help: "Execs whose shell had started before they came.",
+		}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_http_requests_total", Help: "Requests by route and status; all statuses of success are 2xx.",
 		}, []string{"route", "code"}),
@@ -109,7 +113,7 @@ func newMetrics() *metrics {
 }
 
 func (c *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
+	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.ahead, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
 // exec counts an exec that begins; what it returns is told how it ended.
@@ -126,6 +130,9 @@ func (c *metrics) execEnded(e sandbox.ExecEvent) {
 		if times[p] > 0 || phase(p) == phaseTotal {
 			child.Observe(times[p].Seconds())
 		}
+	}
+	if e.Ahead {
+		c.ahead.Inc()
 	}
 	switch {
 	case e.Cold:

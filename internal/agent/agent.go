@@ -7,10 +7,11 @@
 // The agent is another user than the commands (package creds), so they can neither signal nor trace it, nor open
 // what it has open. Its peer takes what it says for a tenant's input all the same.
 //
-// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files;
-// tree.go knows the processes. init.go is the container's first process, which sees to it that no command
-// outlives its agent. process.go, with log.go, state.go and ready.go, is another mode: it runs one
-// command that needs no session; forward.go is the mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
+// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files, and programs.go
+// for where it is; tree.go knows the processes. ahead.go starts the next command's shell, and waiting.go is such a
+// shell. init.go is the container's first process, which sees to it that no command outlives its agent. process.go,
+// with log.go, state.go and ready.go, is another mode: it runs one command that needs no session; forward.go is the
+// mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
 // who has ended, oom.go sees to who goes first without memory, and accesstimes.go says what the mounts are.
 package agent
 
@@ -39,6 +40,7 @@ type Agent struct {
 	spool   *spool
 	devNull int
 	uid     uint32 // who commands run as
+	ahead   *ahead
 
 	mu       sync.Mutex
 	commands map[uint32]*command
@@ -76,6 +78,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
+	a.ahead = newAhead(a.tree, a.devNull, uid, aheadBuiltin, os.Environ())
 	if a.spool, err = openSpool(wire.SpoolPath); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 		if err != nil {
 			return err
 		}
-		c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid}
+		c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead}
 		a.add(stream.StreamID(), c)
 		go func() {
 			defer a.remove(stream.StreamID())
@@ -167,8 +170,12 @@ func (a *Agent) control(stream io.Reader) error {
 		if err := wire.ReadMessage(stream, wire.KindControl, &m); err != nil {
 			return err
 		}
-		if len(m.Release) > 0 {
+		switch {
+		case len(m.Release) > 0:
 			a.spool.release(m.Release)
+			continue
+		case m.Ahead:
+			a.ahead.prepare()
 			continue
 		}
 		a.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +28,7 @@ type command struct {
 	stream  *yamux.Stream
 	devNull int
 	uid     uint32 // who runs it
+	ahead   *ahead
 
 	mu    sync.Mutex // covers root, pipes and early
 	root  *rootProcess
@@ -45,7 +45,13 @@ func (c *command) serve() {
 		_ = c.stream.Reset()
 		return
 	}
-	exit := c.run(start)
+	p, exit := prepare(start.Command, c.uid)
+	if exit.Fault == wire.FaultNone {
+		shell := c.ahead.begin(start, p)
+		exit = c.run(start, p, shell)
+		c.ahead.ended()
+		defer c.ahead.next(start, p)
+	}
 	exit.Message = cutText(exit.Message)
 	if err := wire.WriteMessage(c.stream, wire.KindExit, exit); err != nil {
 		_ = c.stream.Reset()
@@ -54,25 +60,43 @@ func (c *command) serve() {
 	_ = c.stream.Close()
 }
 
-func (c *command) run(start wire.Start) wire.Exit {
-	p, fault := prepare(start.Command, c.uid)
-	if fault.Fault != wire.FaultNone {
-		return fault
+// run runs the command to its end, by the shell that waits for it, if there is one.
+func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wire.Exit {
+	if shell != nil {
+		if err := shell.hand(start, p); err == nil {
+			return c.runAhead(start, shell)
+		}
+		shell.discard(c.tree) // it had ended
 	}
 	io, err := c.open(start)
 	if err != nil {
-		return wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: err.Error()}
+		return startFault(start.Command, err)
 	}
 	defer io.close()
-	p.Files, p.Terminal = io.child, io.terminal != nil
+	p.Files, p.Terminal = io.child[:], io.terminal != nil
 	root, err := c.tree.start(p)
 	io.closeChildEnds()
 	if err != nil {
 		return startFault(start.Command, err)
 	}
 	c.started(root, io)
-	truncated := c.carry(io, root, start)
-	exit := wire.Exit{Truncated: truncated}
+	return c.finish(io, root, start)
+}
+
+func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
+	defer shell.close()
+	c.started(shell.root, shell.pipes)
+	exit := c.finish(shell.pipes, shell.root, start)
+	if err := shell.failure(); err != nil {
+		return startFault(start.Command, err)
+	}
+	exit.Ahead = true
+	return exit
+}
+
+// finish carries what the command reads and prints until it has ended.
+func (c *command) finish(io *pipes, root *rootProcess, start wire.Start) wire.Exit {
+	exit := wire.Exit{Truncated: c.carry(io, root, start)}
 	if root.status.Signaled() {
 		exit.Signal = int(root.status.Signal())
 	} else {
@@ -253,53 +277,6 @@ func (c *command) terminate(root *rootProcess, grace time.Duration) {
 		c.tree.signalTree(root, unix.SIGTERM)
 	}
 	time.AfterFunc(grace, func() { c.tree.signal(root, unix.SIGKILL, false) })
-}
-
-// defaultPath is for an environment without a PATH.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// prepare turns a command into a process of the user uid, with the places where the shell or the program may be.
-func prepare(start launch.Command, uid uint32) (spawn.Process, wire.Exit) {
-	p := spawn.Process{Env: start.Env, Dir: start.Cwd, UID: uid}
-	path := defaultPath
-	for _, entry := range start.Env {
-		if value, is := strings.CutPrefix(entry, "PATH="); is {
-			path = value
-		}
-	}
-	switch {
-	case start.Shell != "":
-		option := "-c"
-		if start.Login {
-			option = "-lc"
-		}
-		p.Args = []string{option, "--", start.Shell} // a line may begin with a dash
-		p.Programs = append(places("bash", path, start.Cwd), places("sh", path, start.Cwd)...)
-	case len(start.Args) > 0:
-		p.Args, p.Programs = start.Args[1:], places(start.Args[0], path, start.Cwd)
-	default:
-		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
-	}
-	if len(p.Programs) == 0 {
-		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "command not found: PATH is empty"}
-	}
-	return p, wire.Exit{}
-}
-
-// places are where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. Whether
-// it is there is found by the command's own process, with the rights of its user.
-func places(name, path, dir string) []spawn.Program {
-	if strings.Contains(name, "/") {
-		return []spawn.Program{{Path: name, Name: name}}
-	}
-	var found []spawn.Program
-	for _, entry := range filepath.SplitList(path) {
-		if !filepath.IsAbs(entry) {
-			entry = filepath.Join(dir, entry)
-		}
-		found = append(found, spawn.Program{Path: entry + "/" + name, Name: name})
-	}
-	return found
 }
 
 // maxText is how many bytes the Message of an Exit may have: written as JSON, which may take six for one, the frame is

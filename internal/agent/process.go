@@ -151,7 +151,7 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProces
 		return -1, nil, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err), unix.Close(pipe[0]))
 	}
 	defer unix.Close(null)
-	p.Files = [3]int{null, pipe[1], pipe[1]}
+	p.Files = []int{null, pipe[1], pipe[1]}
 	tree = newProcessTree(score)
 	if root, err = tree.start(p); err != nil {
 		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))

@@ -33,7 +33,7 @@ const (
 )
 
 // timeout is for what takes far less.
-const timeout = 30 * time.Second
+const timeout = 10 * time.Second
 
 func init() {
 	if os.Getenv(envDir) != "" {
@@ -74,6 +74,9 @@ func firstProcess(dir string) (int, error) {
 	}
 	if os.Getenv(envEnds) != "" {
 		return endsAll()
+	}
+	if builtin := os.Getenv(envAhead); builtin != "" {
+		return serveAhead(builtin)
 	}
 	return RunProcess(dir, uint32(os.Getuid()), nil)
 }

@@ -102,7 +102,7 @@ func (c checks) shell(ctx context.Context) error {
 	}
 	printed := &output{file: file}
 	defer printed.close()
-	p.Files = [3]int{null, end, end}
+	p.Files = []int{null, end, end}
 	root, err := c.tree.start(p)
 	_ = unix.Close(end)
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +35,7 @@ func endsAll() (int, error) {
 	if fault.Fault != wire.FaultNone {
 		return 99, errors.New(fault.Message)
 	}
-	p.Files = [3]int{null, null, null}
+	p.Files = []int{null, null, null}
 	for range 3 {
 		if _, err := tree.start(p); err != nil {
 			return 99, err
@@ -63,15 +61,7 @@ func endsAll() (int, error) {
 
 // When the session ends, so does all that the commands have started, and what is left of it is collected.
 func TestAnEndingAgentEndsEverything(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), envDir+"="+t.TempDir(), envEnds+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := newNamespace(t.TempDir(), envEnds+"=1").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -13,8 +13,9 @@ import (
 // ExecEvent is what became of an exec, and how long its phases took. One that it did not come to is 0.
 type ExecEvent struct {
 	Outcome string // one of Outcomes
-	// InContainer says that it got a container, and Cold that this had to be made for it.
-	InContainer, Cold bool
+	// InContainer says that it got a container, Cold that this had to be made for it, and Ahead that its shell had
+	// started before.
+	InContainer, Cold, Ahead bool
 	// Decide is the time to check the call and to find out what it may see; Container to find or make its
 	// container; Start to hand the command to the agent; Run from then to its end; and Total all of it.
 	Decide, Container, Start, Run, Total time.Duration
@@ -53,7 +54,7 @@ func (w *execWatch) decided() { w.event.Decide = time.Since(w.begun) }
 
 func (w *execWatch) ran(r dockerexec.Result) {
 	w.event.Container, w.event.Start, w.event.Run = r.Timing.Container, r.Timing.Start, r.Timing.Run
-	w.event.InContainer, w.event.Cold = r.InContainer, r.Cold
+	w.event.InContainer, w.event.Cold, w.event.Ahead = r.InContainer, r.Cold, r.Ahead
 }
 
 func (w *execWatch) end(ctx context.Context, r Result, err error) {

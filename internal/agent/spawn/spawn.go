@@ -38,8 +38,8 @@ type Process struct {
 	Dir string
 	// UID is who runs it. For another than the caller's the caller needs the capability SETUID.
 	UID uint32
-	// Files become descriptors 0, 1 and 2. They must be close-on-exec and 3 or higher.
-	Files [3]int
+	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.
+	Files []int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
@@ -109,7 +109,7 @@ type child struct {
 	env      []*byte
 	dir      *byte
 	uid      uintptr
-	files    [3]int
+	files    []int
 	reaps    uintptr // 1 for a subreaper, or 0
 	owns     uintptr // 1 for a controlling terminal, or 0
 	none     uint64  // no signal

@@ -24,7 +24,7 @@ func start(t *testing.T, p Process) (string, syscall.WaitStatus, error) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(null) }()
-	p.Files = [3]int{null, pipe[1], null}
+	p.Files = []int{null, pipe[1], null}
 	pid, err := Start(p)
 	_ = unix.Close(pipe[1])
 	stdout := os.NewFile(uintptr(pipe[0]), "stdout")
@@ -92,7 +92,7 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 	defer func() { _ = unix.Close(int(far)) }()
 	// The shell's own group is in the foreground of the terminal that /dev/tty is.
 	p := shell(`test "$(cut -d' ' -f8 /proc/$$/stat)" = $$ && : </dev/tty && exit 7`)
-	p.Files, p.Terminal = [3]int{int(far), int(far), int(far)}, true
+	p.Files, p.Terminal = []int{int(far), int(far), int(far)}, true
 	pid, err := Start(p)
 	if err != nil {
 		t.Fatal(err)

@@ -107,6 +107,8 @@ type Start struct {
 	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
 	// drops the rest. 0 means no bound.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
+	// Ahead has the agent start the next command's shell when this one has ended and nothing else runs.
+	Ahead bool `json:"ahead,omitempty"`
 }
 
 // Fault says which part of a Start could not be carried out.
@@ -132,6 +134,8 @@ type Exit struct {
 	// would have returned: 127 for a program that is not there, 126 for one that cannot run.
 	Fault   Fault  `json:"fault,omitempty"`
 	Message string `json:"message,omitempty"`
+	// Ahead says that the command was taken by a shell that had started before.
+	Ahead bool `json:"ahead,omitempty"`
 }
 
 // Control acts on a running command.
@@ -148,6 +152,8 @@ type Control struct {
 	Resize *specs.Box `json:"resize,omitempty"`
 	// Release gives slots of the spool back; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
+	// Ahead has the agent start a shell for the next command if nothing runs; Stream means nothing then.
+	Ahead bool `json:"ahead,omitempty"`
 }
 
 // Spooled says where a piece of output is. It is a frame of 9 bytes: the Kind that the output would

@@ -1,0 +1,210 @@
+//go:build linux
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// envAhead makes the test program an agent, with that builtin or, where it is a dash, with none. It serves its
+// descriptor 3, one command at a time, each of which a shell awaits.
+const envAhead = "TEST_PROCESS_AHEAD"
+
+// commandsUID is who commands run as in an agent that is root.
+const commandsUID = 65534
+
+func serveAhead(builtin string) (int, error) {
+	if err := harden(); err != nil {
+		return 99, err
+	}
+	dir, uid := os.Getenv(envDir), uint32(os.Getuid())
+	if uid == 0 {
+		uid = commandsUID
+	}
+	err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("mode=0700,uid=%d", uid))
+	if err != nil {
+		return 99, fmt.Errorf("cannot mount %s: %w", dir, err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 99, err
+	}
+	conn, err := net.FileConn(os.NewFile(3, "session"))
+	if err != nil {
+		return 99, err
+	}
+	unix.CloseOnExec(3)
+	mux, err := yamux.Server(conn, wire.Mux(10), nil)
+	if err != nil {
+		return 99, err
+	}
+	tree := newProcessTree(nil)
+	a := newAhead(tree, null, uid, builtin, []string{"PATH=" + defaultPath, "LANG=C.UTF-8"})
+	a.useless = builtin == "-"
+	for {
+		stream, err := mux.AcceptStream()
+		if err != nil {
+			return 0, nil
+		}
+		if !a.await() {
+			return 98, errors.New("no shell waits")
+		}
+		c := &command{tree: tree, spool: &spool{}, stream: stream, devNull: null, uid: uid, ahead: a}
+		c.serve()
+	}
+}
+
+// await waits until a shell waits, where one may.
+func (a *ahead) await() bool {
+	for begun := time.Now(); time.Since(begun) < timeout; time.Sleep(100 * time.Microsecond) {
+		a.prepare()
+		a.mu.Lock()
+		shell, useless := a.shell, a.useless
+		a.mu.Unlock()
+		if useless {
+			return true
+		}
+		if shell != nil {
+			<-shell.ready
+			return shell.waits
+		}
+	}
+	return false
+}
+
+// compileAhead compiles the builtin as the image has it.
+func compileAhead(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"gcc", "bash"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("there is no %s", program)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "ahead.1.so")
+	if err := os.Chmod(filepath.Dir(filepath.Dir(file)), 0o755); err != nil { // for commandsUID
+		t.Fatal(err)
+	}
+	out, err := exec.Command("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", file, "../../sandbox-image/ahead.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return file
+}
+
+// both are two agents, of which one starts no shells ahead.
+type both struct {
+	dir          string // a file system that each has for itself
+	plain, ahead *yamux.Session
+}
+
+func startBoth(t *testing.T) both {
+	t.Helper()
+	builtin, dir := compileAhead(t), t.TempDir()
+	return both{dir, startAgent(t, dir, "-"), startAgent(t, dir, builtin)}
+}
+
+func startAgent(t *testing.T, dir, builtin string) *yamux.Session {
+	t.Helper()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(ends[0]), "session"), os.NewFile(uintptr(ends[1]), "session")
+	defer theirs.Close()
+	defer ours.Close()
+	var said bytes.Buffer
+	cmd := newNamespace(dir, envAhead+"="+builtin)
+	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = []*os.File{theirs}, &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux, err := yamux.Client(conn, wire.Mux(0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = mux.Close()
+		defer time.AfterFunc(timeout, func() { _ = cmd.Process.Kill() }).Stop()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the agent: %v: %s", err, said.String())
+		}
+	})
+	return mux
+}
+
+// newNamespace is the test program as the first process of a pid namespace.
+func newNamespace(dir, environ string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envDir+"="+dir, environ)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return cmd
+}
+
+// outcome is what a caller sees of a command.
+type outcome struct {
+	Exit           wire.Exit
+	Stdout, Stderr string
+}
+
+// exchange runs a command to its end.
+func exchange(mux *yamux.Session, start wire.Start, stdin string) (o outcome, err error) {
+	stream, err := mux.OpenStream(context.Background())
+	if err != nil {
+		return o, err
+	}
+	defer stream.Close()
+	_ = stream.SetDeadline(time.Now().Add(timeout))
+	start.Stdin = stdin != ""
+	if err := wire.WriteMessage(stream, wire.KindStart, start); err != nil {
+		return o, err
+	}
+	if start.Stdin {
+		if _, err := stream.Write([]byte(stdin)); err != nil {
+			return o, err
+		}
+		_ = stream.CloseWrite()
+	}
+	for {
+		kind, length, err := wire.ReadHeader(stream)
+		if err != nil {
+			return o, err
+		}
+		if kind == wire.KindExit {
+			return o, wire.DecodeMessage(stream, length, &o.Exit)
+		}
+		text := make([]byte, length)
+		if _, err := io.ReadFull(stream, text); err != nil {
+			return o, err
+		}
+		if kind == wire.KindStdout {
+			o.Stdout += string(text)
+		} else {
+			o.Stderr += string(text)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package agent
+
+import (
+	"encoding/binary"
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// waitingShell is a shell that waits, or will when it has started. The other end of its socket is its own alone. The
+// socket blocks: in the runtime's poller it would wake the agent while the command begins.
+type waitingShell struct {
+	root   *rootProcess
+	pipes  *pipes
+	socket int
+	ready  chan struct{} // closed when it waits, or never will
+	waits  bool          // valid once ready is closed
+}
+
+// hand gives the shell its command. It blocks until all of it has been received; an error means that it was not.
+func (s *waitingShell) hand(start wire.Start, p spawn.Process) error {
+	for request := encodeRequest(start, p); len(request) > 0; {
+		n, err := unix.SendmsgN(s.socket, request, nil, nil, unix.MSG_NOSIGNAL)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		request = request[max(n, 0):]
+	}
+	if !start.Stdin {
+		_ = s.pipes.stdin.Close()
+		s.pipes.stdin = nil
+	}
+	return nil
+}
+
+// encodeRequest is a request as sandbox-image/ahead.c has it.
+func encodeRequest(start wire.Start, p spawn.Process) []byte {
+	request := make([]byte, 4, 8<<10)
+	put := func(texts ...string) {
+		for _, text := range texts {
+			request = append(append(request, text...), 0)
+		}
+	}
+	if start.Stdin {
+		put("pipe", p.Dir)
+	} else {
+		put("null", p.Dir)
+	}
+	put(start.Shell)
+	put(p.Env...)
+	binary.LittleEndian.PutUint32(request, uint32(len(request)-4))
+	return request
+}
+
+// failure is why a shell that has exited could not begin its command, or nil.
+func (s *waitingShell) failure() error {
+	var answer [8]byte
+	if !s.receive(answer[:]) {
+		return nil
+	}
+	return &spawn.Error{Stage: spawn.Stage(binary.LittleEndian.Uint32(answer[:])), Errno: syscall.Errno(binary.LittleEndian.Uint32(answer[4:]))}
+}
+
+// receive reports whether the shell has said so much. What it says comes at once.
+func (s *waitingShell) receive(answer []byte) bool {
+	for {
+		n, err := unix.Read(s.socket, answer)
+		if !errors.Is(err, unix.EINTR) {
+			return n == len(answer)
+		}
+	}
+}
+
+// discard ends a shell that has no command.
+func (s *waitingShell) discard(tree *processTree) {
+	tree.signal(s.root, unix.SIGKILL, false)
+	go func() { // who waits for it to be ready still reads
+		<-s.ready
+		s.close()
+	}()
+}
+
+func (s *waitingShell) close() {
+	s.pipes.close()
+	_ = unix.Close(s.socket)
+}
