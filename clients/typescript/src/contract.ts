@@ -367,7 +367,7 @@ export interface paths {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
@@ -2409,7 +2409,7 @@ export interface operations {
             header?: never;
             path: {
                 /**
-                 * @description The sandbox's id, chosen by the engine.
+                 * @description The sandbox's id, chosen by the caller.
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
