@@ -145,6 +145,11 @@ func TestEgressStaysClosed(t *testing.T) {
 
 		id := l.containerOf(t, "closed").ID
 		l.stop(syscall.SIGKILL)
+		// An agent that ends takes with it what begins meanwhile.
+		eventually(t, "the agent has ended with the service", func() bool {
+			programs, err := l.programs(id)
+			return err == nil && !strings.Contains(programs, "session")
+		})
 		// Past the service, in the same container.
 		text := make(chan string, 1)
 		go func() {

@@ -12,13 +12,19 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// ahead runs a command that a shell takes which has started before. Until one waits, it is run again.
+// ahead runs a command that a shell takes which has started before. Until one waits, it is run again, and where a
+// hostile one has lost its container.
 func (l *lab) ahead(t *testing.T, user string, e types.Exec) (out types.Output) {
 	t.Helper()
+	e.Permissions = workspace
 	eventually(t, "a shell that waits takes "+e.Command, func() bool {
 		before := l.metric(t, "sandboxd_execs_ahead_total")
-		out = l.run(t, user, e)
-		return l.metric(t, "sandboxd_execs_ahead_total") > before
+		var err error
+		out, err = l.client.Exec(t.Context(), user, e)
+		if err != nil && !strings.Contains(err.Error(), "the container was lost") {
+			t.Fatal(err)
+		}
+		return err == nil && l.metric(t, "sandboxd_execs_ahead_total") > before
 	})
 	return out
 }
