@@ -211,16 +211,16 @@ has_compose() { command -v docker-compose >/dev/null || docker compose version >
 
 setup_test_programs() {
 	step "Programs of the tests"
-	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null && has_node && has_compose &&
-		command -v systemd-analyze >/dev/null; then
-		say "already there: ip, nft, git, node, npm, docker-compose, systemd-analyze"
+	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null && command -v gcc >/dev/null &&
+		has_node && has_compose && command -v systemd-analyze >/dev/null; then
+		say "already there: ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the tests use ip, nft, git, node, npm, docker-compose and systemd-analyze:" \
-			"install iproute2, nftables, git, Node $NODE or newer with npm, docker-compose and systemd, and run it again"
+		die "the tests use ip, nft, git, gcc, node, npm, docker-compose and systemd-analyze:" \
+			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose and systemd, and run it again"
 	fi
-	apt_install iproute2 nftables git systemd
+	apt_install iproute2 nftables git systemd gcc libc6-dev
 	has_compose || apt_install docker-compose
 	has_node || apt_install nodejs npm
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"

@@ -93,7 +93,7 @@ func compileAhead(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"gcc", "bash"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("there is no %s", program)
+			t.Fatalf("there is no %s, with which the shells that wait are tested: scripts/setup.sh tests installs it", program)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "ahead.1.so")
