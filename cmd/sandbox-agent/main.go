@@ -3,8 +3,9 @@
 // Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
 // process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
 // `sandbox-agent access-times` says what is mounted; `sandbox-agent process` is the first process of a
-// durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports. It is
-// started by sandboxd alone.
+// durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports; `sandbox-agent
+// lasting` is that of a container that lasts (package ask), and `sandbox-agent bridge` the way to it. It is started by
+// sandboxd alone.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"runtime"
 
 	"github.com/daycare-run/sandbox/internal/agent"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
@@ -35,7 +37,7 @@ func main() {
 
 func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times") {
-		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | access-times PATH... (run by sandboxd inside a container)")
+		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | lasting | bridge | access-times PATH... (run by sandboxd inside a container)")
 	}
 	if args[0] == "access-times" { // run as a command
 		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
@@ -59,6 +61,10 @@ func run(args []string) (code int, err error) {
 		return agent.RunProcess(launch.Dir, commands.UID, score)
 	case "session":
 		return exitCode(agent.Serve(commands.UID, score))
+	case "lasting":
+		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, score))
+	case "bridge":
+		return exitCode(agent.Bridge(ask.SocketPath))
 	default:
 		return exitCode(agent.Forward())
 	}
@@ -70,6 +76,8 @@ var capabilities = map[string][]string{
 	"process": {"SETUID", "KILL"},
 	"session": {"SETUID", "KILL"},
 	"forward": nil,
+	"lasting": {"SETUID", "KILL"},
+	"bridge":  nil,
 }
 
 func exitCode(err error) (int, error) {

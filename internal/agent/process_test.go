@@ -78,6 +78,9 @@ func firstProcess(dir string) (int, error) {
 	if builtin := os.Getenv(envAhead); builtin != "" {
 		return serveAhead(builtin)
 	}
+	if socket := os.Getenv(envSocket); socket != "" {
+		return 0, RunLasting(socket, uint32(os.Getuid()), nil)
+	}
 	return RunProcess(dir, uint32(os.Getuid()), nil)
 }
 
@@ -118,13 +121,7 @@ func begin(t *testing.T, dir string, l launch.Launch, files []*os.File, env ...s
 	}
 	p.cmd.Env = append(os.Environ(), append(env, envDir+"="+inside)...)
 	p.cmd.Stderr, p.cmd.ExtraFiles = os.Stderr, files
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
-	if os.Getuid() != 0 {
-		// A user namespace gives what the others need.
-		p.cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		p.cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		p.cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
+	p.cmd.SysProcAttr = namespaces()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("these tests need root, or user namespaces for everybody: %v", err)
 	}
@@ -136,6 +133,18 @@ func begin(t *testing.T, dir string, l launch.Launch, files []*os.File, env ...s
 	})
 	p.until("launch.json is gone", func() bool { return !exists(p.path(launch.File)) })
 	return p
+}
+
+// namespaces are where a first process can harm nobody.
+func namespaces() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		// A user namespace gives what the others need.
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return attr
 }
 
 func (p *process) path(name string) string { return filepath.Join(p.dir, name) }

@@ -61,6 +61,11 @@ const (
 	kindDialed  Kind = 9
 	kindData    Kind = 10
 	kindEnd     Kind = 11
+
+	// Of package ask.
+	KindRequest Kind = 12
+	KindAnswer  Kind = 13
+	KindEntry   Kind = 14
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
@@ -88,6 +93,9 @@ const (
 	maxStart   = 4 << 20
 	maxMessage = 16 << 10
 )
+
+// MaxEntry is the largest payload of an Entry frame, in bytes.
+const MaxEntry = 64 << 10
 
 // maxDial is the largest payload of a Dial or Dialed frame, in bytes.
 const maxDial = 4 << 10
@@ -136,6 +144,8 @@ type Exit struct {
 	Message string `json:"message,omitempty"`
 	// Ahead says that the command was taken by a shell that had started before.
 	Ahead bool `json:"ahead,omitempty"`
+	// TimedOut says that the command was killed because its time was up.
+	TimedOut bool `json:"timedOut,omitempty"`
 }
 
 // Control acts on a running command.
@@ -237,10 +247,12 @@ func largest(kind Kind) int {
 	switch kind {
 	case KindStdout, KindStderr, kindData:
 		return MaxData
-	case KindStart:
+	case KindStart, KindRequest:
 		return maxStart
-	case KindHello, KindExit, KindControl:
+	case KindHello, KindExit, KindControl, KindAnswer:
 		return maxMessage
+	case KindEntry:
+		return MaxEntry
 	case kindDial, kindDialed:
 		return maxDial
 	case KindSpooled:

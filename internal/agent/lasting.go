@@ -1,0 +1,406 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// lasting is the first process of a container that lasts, as package ask describes it.
+type lasting struct {
+	tree    *processTree
+	uid     uint32
+	devNull int
+
+	mu       sync.Mutex
+	commands map[int]*lastingCommand // that run, or have ended and nobody has been told, by pid
+	begun    uint64
+	starting int
+}
+
+// maxEnded is how many commands are kept that have ended while nobody followed them. The oldest go first.
+const maxEnded = 64
+
+// RunLasting is the whole life of that process: it runs commands as uid, for whoever comes to the socket, until it is
+// told to stop. It has to be called on the process's first thread, as Serve has; score may be nil.
+func RunLasting(socket string, uid uint32, score *OOMScore) error {
+	debug.SetGCPercent(50)
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT)); err != nil {
+		return err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+	}
+	listener, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	l := &lasting{tree: newProcessTree(score), uid: uid, devNull: null, commands: map[int]*lastingCommand{}}
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			conn, err := accept(listener)
+			if err != nil {
+				failed <- err
+				return
+			}
+			go l.serve(conn)
+		}
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// serve is one connection. When it ends, nothing else does.
+func (l *lasting) serve(conn socketConn) {
+	defer conn.Close()
+	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}) != nil {
+		return
+	}
+	mux, err := yamux.Server(wire.Coalesce(conn, 0), wire.Mux(maxCommands), nil)
+	if err != nil {
+		return
+	}
+	defer mux.Close()
+	for {
+		stream, err := mux.AcceptStream()
+		if err != nil {
+			return
+		}
+		go func() {
+			if err := l.answer(stream); err != nil {
+				_ = stream.Reset()
+				return
+			}
+			_ = stream.Close()
+		}()
+	}
+}
+
+// answer does what one stream asks for. An error breaks the stream off.
+func (l *lasting) answer(stream *yamux.Stream) error {
+	var r ask.Request
+	if err := wire.ReadMessage(stream, wire.KindRequest, &r); err != nil {
+		return err
+	}
+	switch r.Do {
+	case ask.Begin:
+		return l.begin(stream, r)
+	case ask.List:
+		return l.list(stream)
+	}
+	c := l.find(r)
+	if c == nil {
+		return reply(stream, ask.Answer{Fault: ask.FaultMissing})
+	}
+	if r.Do == ask.Follow {
+		return l.follow(stream, c, c.out.join())
+	}
+	err := l.act(stream, c, r)
+	if errors.Is(err, errBroken) {
+		return err
+	}
+	return reply(stream, fault(r.Do, c, err))
+}
+
+func reply(stream io.Writer, a ask.Answer) error {
+	a.Message = cutText(a.Message)
+	return wire.WriteMessage(stream, wire.KindAnswer, a)
+}
+
+func fault(verb ask.Verb, c *lastingCommand, err error) ask.Answer {
+	answer := ask.Answer{PID: c.root.pid}
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoInput):
+		answer.Fault = ask.FaultInput
+	case verb == ask.Resize && !c.terminal:
+		answer.Fault = ask.FaultTerminal
+	default:
+		answer.Fault, answer.Message = wire.FaultAgent, err.Error()
+	}
+	return answer
+}
+
+// errBroken says that who asked has gone.
+var errBroken = errors.New("the stream is broken")
+
+// act does something to a command that runs.
+func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r ask.Request) error {
+	switch r.Do {
+	case ask.Input:
+		if r.Length < 0 || r.Length > ask.MaxInput {
+			return errBroken
+		}
+		data := make([]byte, r.Length)
+		if _, err := io.ReadFull(stream, data); err != nil {
+			return errBroken
+		}
+		return c.feed(data, leaving(stream))
+	case ask.CloseInput:
+		return c.endInput(leaving(stream))
+	case ask.Resize:
+		return c.resize(r.Size)
+	case ask.Signal:
+		c.tree.signal(c.root, unix.Signal(r.Signal), true)
+		return nil
+	}
+	return errBroken
+}
+
+// leaving returns what is closed when the other end has left a stream on which nothing more is to come.
+func leaving(stream io.Reader) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, onlyReader{stream})
+	}()
+	return gone
+}
+
+// find returns the command that is meant: the newest one of a tag, and rather one that runs.
+func (l *lasting) find(r ask.Request) (found *lastingCommand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Tag == "" {
+		found = l.commands[r.PID]
+	} else {
+		for _, c := range l.commands {
+			if c.tag == r.Tag && (found == nil || c.runs() && !found.runs() || c.runs() == found.runs() && c.began > found.began) {
+				found = c
+			}
+		}
+	}
+	if found != nil && r.Do != ask.Follow && !found.runs() {
+		return nil
+	}
+	return found
+}
+
+func (c *lastingCommand) runs() bool {
+	select {
+	case <-c.root.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// begin starts a command, and has who asked follow it.
+func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
+	if r.Run == nil || len(r.Tag) > ask.MaxTag || len(r.Run.Note) > ask.MaxNote {
+		return errBroken
+	}
+	if !l.enter() {
+		return reply(stream, ask.Answer{Fault: ask.FaultMany})
+	}
+	c, exit := l.start(r)
+	if c == nil {
+		l.enterDone(nil)
+		return reply(stream, ask.Answer{Fault: exit.Fault, Message: exit.Message})
+	}
+	f := c.out.join() // before anything is printed, and before anybody can find it
+	l.enterDone(c)
+	go func() {
+		c.run(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
+		l.trim()
+	}()
+	return l.follow(stream, c, f)
+}
+
+// enter takes a place for one more command; enterDone gives it back, or to the command.
+func (l *lasting) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	running := l.starting
+	for _, c := range l.commands {
+		if c.runs() {
+			running++
+		}
+	}
+	if running >= ask.MaxCommands {
+		return false
+	}
+	l.starting++
+	return true
+}
+
+func (l *lasting) enterDone(c *lastingCommand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting--
+	if c != nil {
+		l.begun++
+		c.began = l.begun
+		l.commands[c.root.pid] = c // an ended one of that number is nobody's any more
+	}
+}
+
+func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
+	p, exit := prepare(r.Run.Command, l.uid)
+	if exit.Fault != wire.FaultNone {
+		return nil, exit
+	}
+	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
+	if r.Run.Terminal {
+		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid) }
+	}
+	files, err := open()
+	if err != nil {
+		return nil, startFault(r.Run.Command, err)
+	}
+	p.Files, p.Terminal, p.GiveOrphans = files.child[:], files.terminal != nil, true
+	root, err := l.tree.start(p)
+	files.closeChildEnds()
+	if err != nil {
+		files.close()
+		return nil, startFault(r.Run.Command, err)
+	}
+	c := &lastingCommand{
+		tree: l.tree, root: root, tag: r.Tag, note: r.Run.Note, terminal: r.Run.Terminal,
+		out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
+	}
+	c.input <- struct{}{}
+	return c, exit
+}
+
+// trim forgets the oldest commands that have ended, if there are too many.
+func (l *lasting) trim() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ended []*lastingCommand
+	for _, c := range l.commands {
+		if !c.runs() {
+			ended = append(ended, c)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *lastingCommand) int { return int(int64(a.began) - int64(b.began)) })
+	for len(ended) > maxEnded {
+		delete(l.commands, ended[0].root.pid)
+		ended = ended[1:]
+	}
+}
+
+// told forgets a command of whose end somebody has been told.
+func (l *lasting) told(c *lastingCommand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.commands[c.root.pid] == c {
+		delete(l.commands, c.root.pid)
+	}
+}
+
+// list tells of the commands that run, by pid.
+func (l *lasting) list(stream io.Writer) error {
+	l.mu.Lock()
+	var entries []ask.Entry
+	for _, c := range l.commands {
+		if c.runs() {
+			entries = append(entries, c.entry())
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(entries, func(a, b ask.Entry) int { return a.PID - b.PID })
+	if err := reply(stream, ask.Answer{}); err != nil {
+		return err
+	}
+	for _, e := range append(entries, ask.Entry{}) {
+		if err := wire.WriteMessage(stream, wire.KindEntry, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow tells what a command prints, to its end, or until the other end leaves.
+func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) error {
+	if f == nil {
+		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d follow it already", maxFollowers)})
+	}
+	var unsent []piece
+	left := make(chan struct{})
+	gone := leaving(stream)
+	go func() {
+		select {
+		case <-gone:
+			f.stop()
+		case <-left:
+		}
+	}()
+	defer func() {
+		close(left)
+		f.leave(unsent)
+	}()
+	if err := reply(stream, ask.Answer{PID: c.root.pid}); err != nil {
+		return err
+	}
+	for {
+		n, more := f.next()
+		if !more {
+			return errBroken
+		}
+		var err error
+		if unsent, err = tell(stream, n); err != nil {
+			return err
+		}
+		switch {
+		case n.cut:
+			return reply(stream, ask.Answer{Fault: ask.FaultCut})
+		case n.exit != nil:
+			if err := wire.WriteMessage(stream, wire.KindExit, *n.exit); err != nil {
+				return err
+			}
+			l.told(c)
+			return nil
+		}
+	}
+}
+
+// tell sends output, and returns what it could not send.
+func tell(stream io.Writer, n news) (unsent []piece, err error) {
+	if n.lost > 0 {
+		if err := reply(stream, ask.Answer{Lost: n.lost}); err != nil {
+			return n.pieces, err
+		}
+	}
+	frame := make([]byte, 0, wire.HeaderSize+keptPiece)
+	for i := 0; i < len(n.pieces); {
+		// Small ones go together.
+		kind, first := n.pieces[i].kind, i
+		frame = append(frame[:0], 0, 0, 0, 0)
+		for ; i < len(n.pieces) && n.pieces[i].kind == kind && (i == first || len(frame)+len(n.pieces[i].data) <= wire.MaxData); i++ {
+			frame = append(frame, n.pieces[i].data...)
+		}
+		h := wire.Header(kind, len(frame)-wire.HeaderSize)
+		copy(frame, h[:])
+		if _, err := stream.Write(frame); err != nil {
+			return n.pieces[first:], err
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,441 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// envSocket is where a first process under test listens that has commands.
+const envSocket = "TEST_LASTING_SOCKET"
+
+// lastingUnderTest is such a first process, and a connection to it.
+type lastingUnderTest struct {
+	t      *testing.T
+	socket string
+	cmd    *exec.Cmd
+	mux    *yamux.Session
+}
+
+func beginLasting(t *testing.T) *lastingUnderTest {
+	t.Helper()
+	dir := t.TempDir()
+	l := &lastingUnderTest{t: t, socket: filepath.Join(dir, "s")}
+	l.cmd = exec.Command("/proc/self/exe")
+	l.cmd.Env = append(os.Environ(), envDir+"="+dir, envSocket+"="+l.socket)
+	l.cmd.Stderr = os.Stderr
+	l.cmd.SysProcAttr = namespaces()
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = l.cmd.Process.Kill()
+		_ = l.cmd.Wait()
+	})
+	l.connect()
+	return l
+}
+
+// connect is what a service does that has just come.
+func (l *lastingUnderTest) connect() {
+	l.t.Helper()
+	conn, err := dialLasting(l.socket)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = conn.Close() })
+	var hello wire.Hello
+	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil || hello.Version != ask.Version {
+		l.t.Fatalf("%+v, %v", hello, err)
+	}
+	if l.mux, err = yamux.Client(conn, wire.Mux(0), nil); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// ask opens a stream for a request and returns the answer.
+func (l *lastingUnderTest) ask(r ask.Request, input ...byte) (*yamux.Stream, ask.Answer) {
+	l.t.Helper()
+	stream, err := l.mux.OpenStream(context.Background())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = stream.Reset() })
+	_ = stream.SetDeadline(time.Now().Add(timeout))
+	r.Length = len(input)
+	if err := wire.WriteMessage(stream, wire.KindRequest, r); err != nil {
+		l.t.Fatal(err)
+	}
+	if _, err := stream.Write(input); err != nil {
+		l.t.Fatal(err)
+	}
+	var answer ask.Answer
+	if err := wire.ReadMessage(stream, wire.KindAnswer, &answer); err != nil {
+		l.t.Fatalf("%s: %v", r.Do, err)
+	}
+	return stream, answer
+}
+
+func shellRun(text string) *ask.Run {
+	r := &ask.Run{}
+	r.Args, r.Cwd = []string{"sh", "-c", text}, "/"
+	r.Env = []string{"PATH=/usr/bin:/bin"}
+	return r
+}
+
+// start starts a shell command and returns who follows it.
+func (l *lastingUnderTest) start(text string, change ...func(*ask.Request)) (*yamux.Stream, int) {
+	l.t.Helper()
+	r := ask.Request{Do: ask.Begin, Run: shellRun(text)}
+	for _, c := range change {
+		c(&r)
+	}
+	stream, answer := l.ask(r)
+	if answer.Fault != "" || answer.PID <= 1 {
+		l.t.Fatalf("%s: %+v", text, answer)
+	}
+	return stream, answer.PID
+}
+
+// rest reads what a stream tells, to its end.
+func rest(t *testing.T, stream io.Reader) string {
+	t.Helper()
+	text, err := told(stream, "")
+	if err != nil {
+		t.Fatalf("%q, then %v", text, err)
+	}
+	return text
+}
+
+// told reads until all has been told, or a text has.
+func told(stream io.Reader, until string) (string, error) {
+	var text strings.Builder
+	for until == "" || !strings.Contains(text.String(), until) {
+		kind, length, err := wire.ReadHeader(stream)
+		if err != nil {
+			return text.String(), err
+		}
+		switch kind {
+		case wire.KindStdout, wire.KindStderr:
+			data := make([]byte, length)
+			if _, err := io.ReadFull(stream, data); err != nil {
+				return text.String(), err
+			}
+			if kind == wire.KindStderr {
+				fmt.Fprintf(&text, "(%s)", data)
+			} else {
+				text.Write(data)
+			}
+		case wire.KindExit:
+			var exit wire.Exit
+			if err := wire.DecodeMessage(stream, length, &exit); err != nil {
+				return text.String(), err
+			}
+			fmt.Fprintf(&text, "[%d %d %v]", exit.Code, exit.Signal, exit.TimedOut)
+			return text.String(), nil
+		default:
+			var answer ask.Answer
+			if err := wire.DecodeMessage(stream, length, &answer); err != nil {
+				return text.String(), err
+			}
+			if answer.Lost > 0 {
+				fmt.Fprintf(&text, "<%d lost>", answer.Lost)
+				continue
+			}
+			fmt.Fprintf(&text, "<%s>", answer.Fault)
+			return text.String(), nil
+		}
+	}
+	return text.String(), nil
+}
+
+func (l *lastingUnderTest) list() (entries []ask.Entry) {
+	l.t.Helper()
+	stream, _ := l.ask(ask.Request{Do: ask.List})
+	for {
+		var e ask.Entry
+		if err := wire.ReadMessage(stream, wire.KindEntry, &e); err != nil {
+			l.t.Fatal(err)
+		}
+		if e.PID == 0 {
+			return entries
+		}
+		entries = append(entries, e)
+	}
+}
+
+func TestLastingCommands(t *testing.T) {
+	l := beginLasting(t)
+	for text, want := range map[string]string{
+		"echo a; echo b >&2; sleep 0.01; exit 3": "a\n(b\n)[3 0 false]",
+		"kill -9 $$":                             "[0 9 false]",
+		"cat":                                    "[0 0 false]",
+	} {
+		stream, _ := l.start(text)
+		if got := rest(t, stream); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	for _, c := range []struct {
+		run  *ask.Run
+		want wire.Fault
+	}{
+		{&ask.Run{Command: launch.Command{Process: specs.Process{Args: []string{"nothing-like-it"}, Cwd: "/"}}}, wire.FaultCommand},
+		{&ask.Run{Command: launch.Command{Process: specs.Process{Args: []string{"true"}, Cwd: "/nowhere"}}}, wire.FaultCwd},
+	} {
+		if _, answer := l.ask(ask.Request{Do: ask.Begin, Run: c.run}); answer.Fault != c.want {
+			t.Errorf("%v: %+v, want %s", c.run.Args, answer, c.want)
+		}
+	}
+	if left := l.list(); len(left) != 0 {
+		t.Errorf("%+v are left", left)
+	}
+}
+
+// What is printed while nobody follows is there for the next one, with how it ended, and a lost connection ends nothing.
+func TestLastingOverALostConnection(t *testing.T) {
+	l := beginLasting(t)
+	stream, pid := l.start("echo begun; while ! [ -e "+l.socket+".go ]; do sleep 0.01; done; echo over; exit 4", func(r *ask.Request) { r.Tag = "t" })
+	if got, err := told(stream, "begun"); err != nil {
+		t.Fatal(got, err)
+	}
+	_ = l.mux.Close()
+	if err := os.WriteFile(l.socket+".go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.connect()
+	eventually(t, func() bool { return len(l.list()) == 0 })
+	stream, answer := l.ask(ask.Request{Do: ask.Follow, Tag: "t"})
+	if got := rest(t, stream); answer.PID != pid || got != "over\n[4 0 false]" {
+		t.Errorf("%+v: %q", answer, got)
+	}
+	if _, answer := l.ask(ask.Request{Do: ask.Follow, PID: pid}); answer.Fault != ask.FaultMissing {
+		t.Errorf("what has been told is there still: %+v", answer)
+	}
+}
+
+func eventually(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(timeout); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come to that")
+		}
+	}
+}
+
+func TestLastingFollowers(t *testing.T) {
+	l := beginLasting(t)
+	first, pid := l.start("read a; echo $a; read b; echo $b", func(r *ask.Request) { r.Run.Stdin, r.Run.Note = true, json.RawMessage(`{"x":1}`) })
+	want := []ask.Entry{{PID: pid, Note: json.RawMessage(`{"x":1}`)}}
+	if got := l.list(); !slices.EqualFunc(got, want, func(a, b ask.Entry) bool { return a.PID == b.PID && string(a.Note) == string(b.Note) }) {
+		t.Errorf("%+v", got)
+	}
+	input := func(text string) {
+		t.Helper()
+		if _, answer := l.ask(ask.Request{Do: ask.Input, PID: pid}, []byte(text)...); answer.Fault != "" {
+			t.Fatalf("%q: %+v", text, answer)
+		}
+	}
+	input("one\n")
+	if got, err := told(first, "one\n"); err != nil {
+		t.Fatal(got, err)
+	}
+	second, _ := l.ask(ask.Request{Do: ask.Follow, PID: pid})
+	input("two\n")
+	for i, stream := range []io.Reader{first, second} {
+		if got := rest(t, stream); got != "two\n[0 0 false]" {
+			t.Errorf("follower %d: %q", i, got)
+		}
+	}
+}
+
+func TestLastingInput(t *testing.T) {
+	l := beginLasting(t)
+	stream, pid := l.start("cat; echo end", func(r *ask.Request) { r.Run.Stdin = true })
+	for _, r := range []ask.Request{{Do: ask.Input}, {Do: ask.CloseInput}} {
+		r.PID = pid
+		var text []byte
+		if r.Do == ask.Input {
+			text = []byte("text ")
+		}
+		if _, answer := l.ask(r, text...); answer.Fault != "" {
+			t.Errorf("%s: %+v", r.Do, answer)
+		}
+	}
+	if got := rest(t, stream); got != "text end\n[0 0 false]" {
+		t.Errorf("%q", got)
+	}
+	stream, pid = l.start("exec sleep 7921")
+	for verb, want := range map[ask.Verb]wire.Fault{ask.Input: ask.FaultInput, ask.CloseInput: ask.FaultInput, ask.Resize: ask.FaultTerminal} {
+		if _, answer := l.ask(ask.Request{Do: verb, PID: pid}); answer.Fault != want {
+			t.Errorf("%s without: %+v", verb, answer)
+		}
+	}
+	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: int(unix.SIGTERM)}); answer.Fault != "" {
+		t.Errorf("%+v", answer)
+	}
+	if got := rest(t, stream); got != "[0 15 false]" {
+		t.Errorf("%q", got)
+	}
+	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: 9}); answer.Fault != ask.FaultMissing {
+		t.Errorf("of one that has ended: %+v", answer)
+	}
+}
+
+// Input that a command does not read waits for nobody who has left, nor for a command that has ended.
+func TestLastingInputThatIsNotRead(t *testing.T) {
+	l := beginLasting(t)
+	_, pid := l.start("exec sleep 7922", func(r *ask.Request) { r.Run.Stdin = true })
+	full := make([]byte, ask.MaxInput)
+	waits := func() *yamux.Stream {
+		stream, err := l.mux.OpenStream(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.Input, PID: pid, Length: len(full)})
+		if _, err2 := stream.Write(full); errors.Join(err, err2) != nil {
+			t.Fatal(err, err2)
+		}
+		return stream
+	}
+	_ = waits().Reset()
+	second := waits()
+	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: 9}); answer.Fault != "" {
+		t.Fatalf("%+v", answer)
+	}
+	var answer ask.Answer
+	_ = second.SetDeadline(time.Now().Add(timeout))
+	if err := wire.ReadMessage(second, wire.KindAnswer, &answer); err != nil || answer.Fault == "" {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}
+
+func TestLastingTerminal(t *testing.T) {
+	l := beginLasting(t)
+	stream, pid := l.start(`stty size; read x; stty size`, func(r *ask.Request) {
+		r.Run.Terminal, r.Run.ConsoleSize = true, &specs.Box{Height: 20, Width: 70}
+	})
+	if got, err := told(stream, "20 70"); err != nil {
+		t.Fatal(got, err)
+	}
+	if _, answer := l.ask(ask.Request{Do: ask.Resize, PID: pid, Size: &specs.Box{Height: 30, Width: 90}}); answer.Fault != "" {
+		t.Fatalf("%+v", answer)
+	}
+	if _, answer := l.ask(ask.Request{Do: ask.Input, PID: pid}, []byte("x\n")...); answer.Fault != "" {
+		t.Fatalf("%+v", answer)
+	}
+	if got := rest(t, stream); !strings.Contains(got, "30 90") || !strings.HasSuffix(got, "[0 0 false]") {
+		t.Errorf("%q", got)
+	}
+}
+
+// What a command leaves behind goes on, also when it prints.
+func TestLastingLeftBehind(t *testing.T) {
+	l := beginLasting(t)
+	mark := l.socket + ".mark"
+	stream, _ := l.start("nohup sh -c 'while ! [ -e " + mark + ".go ]; do sleep 0.01; done; yes | head -c 300000; touch " + mark + "' & echo over")
+	if got := rest(t, stream); got != "over\n[0 0 false]" {
+		t.Errorf("%q", got)
+	}
+	if err := os.WriteFile(mark+".go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { _, err := os.Stat(mark); return err == nil })
+}
+
+// A command's time is that of all that it started, but for what has made itself independent.
+func TestLastingTimeout(t *testing.T) {
+	l := beginLasting(t)
+	stream, _ := l.start("sleep 7923 & (sleep 7924; true) | cat & setsid sh -c 'sleep 7925 & exec sleep 7926' & wait", func(r *ask.Request) { r.Run.TimeoutMs = 200 })
+	if got := rest(t, stream); got != "[0 9 true]" {
+		t.Errorf("%q", got)
+	}
+	eventually(t, func() bool {
+		stream, _ := l.start("ps -eo args | grep -c '[s]leep 792[3-6]'")
+		return rest(t, stream) == "0\n[1 0 false]"
+	})
+}
+
+// One who follows and takes nothing is cut off, and the others get all.
+func TestFollowersOfWhomOneIsStuck(t *testing.T) {
+	fs := newFollowers()
+	fs.patience = 10 * time.Millisecond
+	stuck, reads := fs.join(), fs.join()
+	sum := make(chan int)
+	go func() {
+		total := 0
+		for {
+			n, more := reads.next()
+			for _, p := range n.pieces {
+				total += len(p.data)
+			}
+			if n.exit != nil || n.cut || !more {
+				sum <- total
+				return
+			}
+		}
+	}()
+	const pieces, size = 100, 64 << 10
+	for range pieces {
+		fs.write(wire.KindStdout, make([]byte, size))
+	}
+	fs.end(wire.Exit{})
+	if got := <-sum; got != pieces*size {
+		t.Errorf("%d bytes of %d", got, pieces*size)
+	}
+	if n, _ := stuck.next(); !n.cut {
+		t.Errorf("%d pieces, and not cut off", len(n.pieces))
+	}
+}
+
+func TestWhatIsKeptForNobody(t *testing.T) {
+	fs := newFollowers()
+	for i := range 3 * maxWaiting / 10 {
+		fs.write(wire.KindStdout, fmt.Appendf(nil, "%09d\n", i))
+	}
+	f := fs.join()
+	total, lost := 0, int64(0)
+	for total+int(lost) < 3*maxWaiting/10*10 {
+		n, _ := f.next()
+		lost += n.lost
+		for _, p := range n.pieces {
+			total += len(p.data)
+		}
+	}
+	if total < maxWaiting*9/10 || total > maxWaiting {
+		t.Errorf("%d bytes are kept", total)
+	}
+	// What the last one has not been told is kept.
+	fs.write(wire.KindStderr, []byte("a"))
+	n, _ := f.next()
+	fs.write(wire.KindStderr, []byte("b"))
+	f.leave(n.pieces)
+	fs.write(wire.KindStderr, []byte("c"))
+	n, _ = fs.join().next()
+	got := ""
+	for _, p := range n.pieces {
+		got += string(p.data)
+	}
+	if got != "abc" || n.lost != 0 {
+		t.Errorf("%q, %d lost", got, n.lost)
+	}
+}

@@ -1,0 +1,236 @@
+//go:build linux
+
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// lastingCommand is a command that goes on whoever follows it. What it starts and leaves behind goes on, too.
+type lastingCommand struct {
+	tree     *processTree
+	root     *rootProcess
+	tag      string
+	note     json.RawMessage
+	terminal bool
+	began    uint64 // counts the commands of a container
+	out      *followers
+	timedOut atomic.Bool
+
+	input  chan struct{} // has one while nobody writes
+	pipes  *pipes
+	closed bool // the input was; by who has input's one
+}
+
+// run carries the command to its end, and what it left behind to that of its output.
+func (c *lastingCommand) run(timeout time.Duration) {
+	if timeout > 0 {
+		timer := time.AfterFunc(timeout, func() {
+			c.timedOut.Store(true)
+			c.tree.killSession(c.root)
+		})
+		defer timer.Stop()
+	}
+	var outputs sync.WaitGroup
+	for i, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
+		if o := c.pipes.outputs[i]; o != nil {
+			outputs.Go(func() { c.copy(o, kind) })
+		}
+	}
+	<-c.root.exited
+	// Others may still have the pipes, and be there for long: what has been printed by now is the command's.
+	c.pipes.stopWaiting()
+	outputs.Wait()
+	exit := wire.Exit{TimedOut: c.timedOut.Load()}
+	if c.root.status.Signaled() {
+		exit.Signal = int(c.root.status.Signal())
+	} else {
+		exit.Code = c.root.status.ExitStatus()
+	}
+	c.out.end(exit)
+	c.stopInput()
+	c.drain()
+}
+
+func (c *lastingCommand) copy(from *output, kind wire.Kind) {
+	buffer := make([]byte, 8<<10)
+	for seen := 0; ; {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			c.out.write(kind, bytes.Clone(buffer[:n]))
+		}
+		if err != nil {
+			return
+		}
+		seen += n
+		if n == len(buffer) && n < bulkThreshold && seen >= bulkThreshold && !c.terminal {
+			buffer = make([]byte, bulkThreshold)
+			if from.readInBulk() != nil {
+				return
+			}
+		}
+	}
+}
+
+// stopInput has nobody write any more.
+func (c *lastingCommand) stopInput() {
+	if c.pipes.stdin == nil {
+		return
+	}
+	_ = c.pipes.stdin.SetWriteDeadline(time.Unix(1, 0))
+	<-c.input
+	c.closed = true
+	_ = c.pipes.stdin.Close()
+	c.input <- struct{}{}
+}
+
+// drain reads what those print who were left behind, as they would end otherwise when they print (pipe(7)).
+func (c *lastingCommand) drain() {
+	if c.terminal {
+		c.pipes.close() // which tells them by itself
+		return
+	}
+	for _, o := range c.pipes.outputs {
+		if o.file != nil { // read to its end
+			_ = o.file.Close()
+			continue
+		}
+		go func() {
+			rest := os.NewFile(uintptr(o.bulk), "pipe")
+			_, _ = io.Copy(onlyWriter{io.Discard}, onlyReader{rest})
+			_ = rest.Close()
+		}()
+	}
+}
+
+// errNoInput says that a command takes no input.
+var errNoInput = errors.New("it takes no input")
+
+// feed writes to the command's input, after those who came before, until gone is closed.
+func (c *lastingCommand) feed(data []byte, gone <-chan struct{}) error {
+	return c.withInput(gone, func() error {
+		written, watched := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(watched)
+			select {
+			case <-gone:
+				_ = c.pipes.stdin.SetWriteDeadline(time.Unix(1, 0))
+			case <-written:
+			}
+		}()
+		_, err := c.pipes.stdin.Write(data)
+		close(written)
+		<-watched
+		return err
+	})
+}
+
+// endInput tells the command that nothing more comes.
+func (c *lastingCommand) endInput(gone <-chan struct{}) error {
+	return c.withInput(gone, func() error {
+		c.pipes.endStdin()
+		c.closed = !c.terminal // where more may come
+		return nil
+	})
+}
+
+func (c *lastingCommand) withInput(gone <-chan struct{}, do func() error) error {
+	if c.pipes.stdin == nil {
+		return errNoInput
+	}
+	select {
+	case <-c.input:
+	case <-gone:
+		return os.ErrDeadlineExceeded
+	}
+	defer func() { c.input <- struct{}{} }()
+	if c.closed {
+		return errNoInput
+	}
+	_ = c.pipes.stdin.SetWriteDeadline(time.Time{})
+	select {
+	case <-c.root.exited: // stopInput may have set the deadline already, and not again
+		return errNoInput
+	default:
+	}
+	err := do()
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) { // the command has closed it
+		return errNoInput
+	}
+	return err
+}
+
+func (c *lastingCommand) resize(size *specs.Box) error {
+	if !c.terminal {
+		return errors.New("it has no terminal")
+	}
+	return resize(c.pipes.terminal, size)
+}
+
+func (c *lastingCommand) entry() ask.Entry {
+	return ask.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
+}
+
+// killSession kills a root with what is below it, and with all of its session, until nothing of that is left. What has
+// made itself independent, with a session of its own below another parent, goes on.
+func (t *processTree) killSession(root *rootProcess) {
+	for deadline := time.Now().Add(cleanupLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		t.mu.Lock()
+		if now := t.roots[root.pid]; now != nil && now != root {
+			t.mu.Unlock()
+			return // the number is another's, so nothing is left
+		}
+		pids := session(root.pid)
+		if t.roots[root.pid] == root {
+			pids = append(append(pids, root.pid), descendants(root.pid)...)
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		t.mu.Unlock()
+		if len(pids) == 0 {
+			return
+		}
+	}
+}
+
+// session lists the processes of a session that have not ended. While there are some, its number is no other's.
+func session(id int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		// The name before may have anything in it: pid (name) state ppid pgrp session.
+		_, rest, _ := strings.Cut(string(stat[max(strings.LastIndexByte(string(stat), ')'), 0):]), " ")
+		fields := strings.Fields(rest)
+		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(id) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
