@@ -46,10 +46,10 @@ func (e *Executor) hasten(c *container) {
 }
 
 func (e *Executor) takeOver(c *container) {
-	if c.paused {
+	if c.paused && c.spec.Lasting == "" { // which is paused till it is resumed
 		e.wake(c)
 	}
-	if c.spec.Process.ID != "" {
+	if c.spec.Process.ID != "" || c.spec.Lasting != "" {
 		e.rebind(c)
 	} else {
 		e.prepare(c, &e.cfg.Log)

@@ -120,7 +120,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 		return nil, err
 	}
 	spool := ""
-	if c.spec.Process.ID == "" {
+	if c.spec.hasSpool() {
 		var err error
 		if spool, err = makeSpool(c.spec); err != nil {
 			return nil, err

@@ -39,7 +39,8 @@ type container struct {
 	err        error
 	// addr is valid while Networks knows the container, gateway when it was made here.
 	addr, gateway netip.Addr
-	ports         forwarder // of a process's
+	ports         forwarder // of a process's, or one that lasts
+	asks          forwarder // of one that lasts: package ask
 
 	// Under Executor.mu.
 	users    int

@@ -142,6 +142,7 @@ func (e *Executor) Shutdown() {
 	}
 	for _, c := range e.processes {
 		e.work.Go(c.ports.close)
+		e.work.Go(c.asks.close)
 	}
 	e.adoptNext()
 	e.mu.Unlock()

@@ -63,6 +63,9 @@ func (c canonical) spec(s Spec) canonical {
 	for _, l := range s.Links {
 		c = c.text(l.Target).id(l.ID)
 	}
+	if s.Lasting != "" { // others are as they were before there was any
+		c = c.text(s.Lasting)
+	}
 	return c
 }
 

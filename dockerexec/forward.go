@@ -56,26 +56,31 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 	if c == nil {
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
-	mux, err := c.ports.open(ctx, func() (mux *yamux.Session, err error) {
-		done, err := e.pauses.use(e.ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		defer done()
-		err = startAgent(e.ctx, e.docker, id, "forward", func(ctx context.Context, conn *execConn) (err error) {
-			mux, err = greetAgent(ctx, conn, wire.ForwardVersion)
-			return err
-		})
-		if errors.Is(err, context.DeadlineExceeded) {
-			// It may be one that a tenant has stopped on its way, for which Docker would wait for ever.
-			err = errors.Join(err, giveUpExecs(id))
-		}
-		return mux, err
-	})
+	mux, err := e.agentOf(ctx, c, &c.ports, "forward", wire.ForwardVersion)
 	if err != nil {
 		return nil, dockerd.Explain(e.docker, err)
 	}
 	return dial(ctx, mux, port)
+}
+
+// agentOf has an agent of a mode in a container that needs nobody, and returns its session.
+func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
+	return f.open(ctx, func() (mux *yamux.Session, err error) {
+		done, err := e.pauses.use(e.ctx, c.id)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		err = startAgent(e.ctx, e.docker, c.id, mode, func(ctx context.Context, conn *execConn) (err error) {
+			mux, err = greetAgent(ctx, conn, version)
+			return err
+		})
+		if errors.Is(err, context.DeadlineExceeded) {
+			// It may be one that a tenant has stopped on its way, for which Docker would wait for ever.
+			err = errors.Join(err, giveUpExecs(c.id))
+		}
+		return mux, err
+	})
 }
 
 // dial asks the agent for a connection. One that does not answer is given up: the next connection has another.

@@ -8,6 +8,7 @@ import (
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
@@ -85,16 +86,25 @@ func (s Spec) mode() string {
 	if s.Process.ID != "" {
 		return "process"
 	}
+	if s.Lasting != "" {
+		return "lasting"
+	}
 	return "init"
 }
 
-// exchange is what the first program and the service share: a spool, or a process's folder.
-func (s Spec) exchange(spoolFile string) mount.Mount {
-	if s.Process.ID != "" {
-		return bind(Mount{Source: s.Process.Dir, Target: launch.Dir})
+// exchange is what the first program and the service share: a spool, or a process's folder; nothing where it lasts.
+func (s Spec) exchange(spoolFile string) []mount.Mount {
+	switch {
+	case s.Process.ID != "":
+		return []mount.Mount{bind(Mount{Source: s.Process.Dir, Target: launch.Dir})}
+	case s.Lasting != "":
+		return nil
 	}
-	return bind(Mount{Source: spoolFile, Target: wire.SpoolPath})
+	return []mount.Mount{bind(Mount{Source: spoolFile, Target: wire.SpoolPath})}
 }
+
+// hasSpool reports whether large outputs pass through a file.
+func (s Spec) hasSpool() bool { return s.Process.ID == "" && s.Lasting == "" }
 
 // wiring is how a container is connected; empty for one without a network.
 type wiring struct{ network, gateway, resolvConf string }
@@ -126,11 +136,10 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
 			"/run":     tmpfs(p.Limits.Run, "755,noexec"),
 		},
-		Mounts: []mount.Mount{
-			bind(Mount{Source: p.Agent, Target: agentPath, ReadOnly: true}),
-			s.exchange(spoolFile),
-			s.tmpVolume(),
-		},
+		Mounts: slices.Concat([]mount.Mount{bind(Mount{Source: p.Agent, Target: agentPath, ReadOnly: true})}, s.exchange(spoolFile), []mount.Mount{s.tmpVolume()}),
+	}
+	if s.Lasting != "" {
+		host.Tmpfs[ask.SocketDir] = fmt.Sprintf("%s,uid=%d,gid=%d", tmpfs(socketDirSize, "700,noexec"), creds.Agent(s.UID), s.GID)
 	}
 	for _, own := range []Mount{{Source: p.Bundle, Target: p.BundleAt}, {Source: s.Passwd, Target: "/etc/passwd"}, {Source: s.Group, Target: "/etc/group"}} {
 		if own.Source != "" {
@@ -156,6 +165,9 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 	}
 	return host
 }
+
+// socketDirSize bounds the agent's own folder, in bytes. There is a socket in it.
+const socketDirSize = 64 << 10
 
 // ulimits are those that Docker would otherwise hand down from itself. The number of processes is not one of
 // them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each.

@@ -196,7 +196,7 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	for _, c := range e.all() {
 		switch {
 		case c.spec.Egress.Profile != profile:
-		case c.spec.Process.ID != "":
+		case c.spec.Process.ID != "" || c.spec.Lasting != "":
 			processes = append(processes, c.id)
 		case c.isReady() && e.drop(c):
 			on = append(on, c)

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -31,10 +32,15 @@ type Process struct {
 
 // StartProcess makes the Spec's container and lets its command begin once the mounts are what they
 // should be and the network is open. After an error nothing is left of it.
-func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContainer, err error) {
+func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContainer, error) {
+	return e.startAlone(ctx, spec, "process")
+}
+
+// startAlone starts a container that needs nobody: that of a process, or one that lasts. noun is what it is called.
+func (e *Executor) startAlone(ctx context.Context, spec Spec, noun string) (_ ProcessContainer, err error) {
 	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User})
 	if err != nil {
-		return ProcessContainer{}, fmt.Errorf("cannot start the process: %w", err)
+		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
 	}
 	defer done()
 	c := &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{}), since: time.Now()}
@@ -45,7 +51,7 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 				delete(e.processes, c.id)
 			}
 			e.mu.Unlock()
-			err = errors.Join(fmt.Errorf("cannot start the process: %s", spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error())), e.dispose(c))
+			err = errors.Join(fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error())), e.dispose(c))
 		}
 	}()
 	e.mu.Lock()
@@ -70,7 +76,7 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (_ ProcessContai
 	return e.InspectProcess(ctx, c.id)
 }
 
-// launch lets the command of a process's container begin.
+// launch lets the command of a process's container begin, or waits for one that lasts to take commands.
 func (e *Executor) launch(ctx context.Context, c *container) error {
 	ctx = e.attend(ctx, c)
 	defer func() {
@@ -87,13 +93,17 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 	if err == nil {
 		err = e.verify(c, func(targets []string) ([]string, error) { return e.accessTimesByExec(ctx, c, targets) })
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case c.spec.Lasting != "":
+		_, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+	default:
 		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
 		err = e.listening(ctx, c)
 	}
 	if err != nil && e.isLost(ctx, c) {
 		return fmt.Errorf("%w (%v)", errLost, err)
-	} else if err != nil {
+	} else if err != nil || c.spec.Lasting != "" {
 		return err
 	}
 	if err := e.docker.ContainerKill(ctx, c.id, "USR1"); err != nil {

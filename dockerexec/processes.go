@@ -64,11 +64,16 @@ func processSpec(labels map[string]string) (Spec, error) {
 
 // Processes lists the containers of this instance's processes, running or ended.
 func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
+	return e.listAlone(ctx, labelProcess)
+}
+
+// listAlone lists this instance's containers that have a label.
+func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
 	listed, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		All: true,
 		Filters: filters.NewArgs(
 			filters.Arg("label", labelInstance+"="+e.cfg.Instance),
-			filters.Arg("label", labelProcess),
+			filters.Arg("label", label),
 		),
 	})
 	if err != nil {
@@ -91,7 +96,7 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 	return slices.DeleteFunc(all, func(p ProcessContainer) bool { return p.ID == "" }), nil
 }
 
-// considerProcess registers the container of a process that was started by an earlier service.
+// considerProcess registers the container of a process, or one that lasts, that was started by an earlier service.
 func (e *Executor) considerProcess(found containertypes.Summary) (adopted *container) {
 	spec, err := processSpec(found.Labels)
 	e.mu.Lock()
@@ -118,7 +123,7 @@ func (e *Executor) rebind(c *container) {
 	}
 }
 
-// processEnded gives back what the container of a process had besides itself.
+// processEnded gives back what the container of a process, or one that lasts, had besides itself.
 func (e *Executor) processEnded(id string) {
 	e.mu.Lock()
 	c := e.processes[id]
@@ -132,6 +137,7 @@ func (e *Executor) processEnded(id string) {
 		e.cfg.Mounts.Release(c.spec)
 	}
 	e.work.Go(c.ports.close)
+	e.work.Go(c.asks.close)
 	e.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 		defer cancel()

@@ -61,6 +61,9 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 					e.processEnded(m.Actor.ID)
 					processes.Ended(process)
 				}
+				if m.Actor.Attributes[labelLasting] != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
+					e.processEnded(m.Actor.ID)
+				}
 			}
 		case err := <-failed:
 			e.cfg.ImagesChanged() // whatever changes now goes unseen
@@ -121,7 +124,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			continue
 		}
 		var c *container
-		if found.Labels[labelProcess] != "" {
+		if found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "" {
 			c = e.considerProcess(found)
 		} else {
 			c = e.consider(found, platform)

@@ -143,7 +143,10 @@ func (s *scriptedEngine) routes() http.Handler {
 	mux.HandleFunc("POST /v1.41/containers/create", s.create)
 	mux.HandleFunc("GET /v1.41/containers/{id}/json", func(w http.ResponseWriter, r *http.Request) {
 		if _, there := s.container(w, r); there {
-			answer(w, map[string]any{"Id": r.PathValue("id"), "State": map[string]any{"Running": true}})
+			s.mu.Lock()
+			labels := s.containers[r.PathValue("id")].Labels
+			s.mu.Unlock()
+			answer(w, map[string]any{"Id": r.PathValue("id"), "State": map[string]any{"Running": true}, "Config": map[string]any{"Labels": labels}})
 		}
 	})
 	mux.HandleFunc("POST /v1.41/containers/{id}/wait", func(w http.ResponseWriter, r *http.Request) {

@@ -46,6 +46,8 @@ type Spec struct {
 	Egress Egress `json:"egress"`
 	// Process makes the container a durable process's.
 	Process Process `json:"process"`
+	// Lasting makes the container one that lasts, of the sandbox with that id.
+	Lasting string `json:"lasting,omitempty"`
 }
 
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
@@ -196,6 +198,7 @@ const (
 	labelSpec        = "run.daycare.sandbox.spec"
 	labelGateway     = "run.daycare.sandbox.gateway" // only on those: what it was made with
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
+	labelLasting     = "run.daycare.sandbox.lasting" // only on those that last
 )
 
 // InstanceLabels mark what belongs to a service: what has them alone is removed by its Executor.
@@ -219,6 +222,9 @@ func (s Spec) labels() map[string]string {
 	labels[labelSpec] = s.text()
 	if s.Process.ID != "" {
 		labels[labelProcess] = s.Process.ID
+	}
+	if s.Lasting != "" {
+		labels[labelLasting] = s.Lasting
 	}
 	return labels
 }
@@ -271,6 +277,9 @@ func (s Spec) Runtime() string {
 func (s Spec) ContainerName() string {
 	if s.Process.ID != "" {
 		return "daycare-process-" + s.Process.ID
+	}
+	if s.Lasting != "" {
+		return "daycare-lasting-" + s.Lasting
 	}
 	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
 }

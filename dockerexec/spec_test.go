@@ -183,7 +183,11 @@ func TestContainerNames(t *testing.T) {
 	if name := s.ContainerName(); name != "daycare-process-p-1" {
 		t.Error(name)
 	}
-	s.Process = Process{}
+	s.Process, s.Lasting = Process{}, "s1"
+	if name := s.ContainerName(); name != "daycare-lasting-s1" {
+		t.Error(name)
+	}
+	s.Lasting = ""
 	if name, want := s.ContainerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
 		t.Errorf("%s, want %s", name, want)
 	}

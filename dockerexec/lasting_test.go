@@ -1,0 +1,120 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// One that lasts differs in what its first program does, and in that program's own folder.
+func TestLastingOfASpec(t *testing.T) {
+	s := fullSpec()
+	s.Process, s.Lasting = Process{}, "s1"
+	host := s.hostConfig("", Prepared{}, wiring{})
+	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{agentPath, "lasting"}) {
+		t.Errorf("%q", got)
+	}
+	if got, want := host.Tmpfs[ask.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == wire.SpoolPath }) {
+		t.Error("it has a spool, which nobody reads")
+	}
+	if host.RestartPolicy.Name != "no" || !strings.Contains(s.text(), `"lasting":"s1"`) {
+		t.Errorf("%+v, %s", host.RestartPolicy, s.text())
+	}
+}
+
+// answers is an agent that answers each request with its number.
+func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
+	return func(_ string, conn attachStream) {
+		defer conn.Close()
+		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}); err != nil {
+			return
+		}
+		mux, err := yamux.Server(conn, wire.Mux(100), nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer mux.Close()
+		for {
+			stream, err := mux.AcceptStream()
+			if err != nil {
+				return
+			}
+			var r ask.Request
+			if err := wire.ReadMessage(stream, wire.KindRequest, &r); err == nil {
+				_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: int(count.Add(1))})
+			}
+			_ = stream.Close()
+		}
+	}
+}
+
+// It is there for the next service, whatever the settings are by then, and until it is removed.
+func TestAContainerThatLasts(t *testing.T) { synctest.Test(t, aContainerThatLasts) }
+
+func aContainerThatLasts(t *testing.T) {
+	engine := newScriptedEngine(t)
+	var count atomic.Int64
+	engine.attach = answers(t, &count)
+	begin := func(platform Platform) *Executor {
+		e := engine.executor()
+		e.cfg.Platform = func(context.Context) (Platform, error) { return platform, nil }
+		return e
+	}
+	first := begin(engine.platform())
+	spec := engine.spec("alice")
+	spec.Lasting = "s1"
+	made, err := first.StartLasting(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := func(e *Executor) (string, error) {
+		stream, err := e.AskLasting(t.Context(), made.ID)
+		if err != nil {
+			return "", err
+		}
+		defer stream.Close()
+		var a ask.Answer
+		err = errors.Join(stream.SetDeadline(time.Now().Add(time.Minute)), wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.List}))
+		err = errors.Join(err, wire.ReadMessage(stream, wire.KindAnswer, &a))
+		return fmt.Sprint(a), err
+	}
+	if _, err := asks(first); err != nil {
+		t.Fatal(err)
+	}
+	first.Shutdown()
+	changed := engine.platform()
+	changed.ImageID = "sha256:another"
+	second := begin(changed)
+	defer second.Shutdown()
+	second.Start(t.Context(), noProcesses{})
+	found, err := second.Lasting(t.Context())
+	if err != nil || len(found) != 1 || found[0].ID != made.ID || found[0].Spec.Lasting != "s1" {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if _, err := asks(second); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.RemoveProcess(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asks(second); !cerrdefs.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+}
