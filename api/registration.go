@@ -12,7 +12,7 @@ func registration(r types.Registration) sandbox.Registration {
 	p := r.Permissions
 	out := sandbox.Registration{
 		UserID: r.UserID, WorkingDir: p.WorkingDir, WriteDirs: p.WriteDirs, ReadDirs: p.ReadDirs,
-		Network: p.Network, Events: p.Events, AppID: p.AppID, SkillsDir: r.SkillsDir,
+		Network: p.Network, Events: p.Events, AppID: p.AppID, SkillsDir: r.SkillsDir, Warm: r.Warm,
 	}
 	for _, m := range r.Mounts {
 		out.Mounts = append(out.Mounts, sandbox.MountRequest(m))

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -39,6 +40,8 @@ func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec
 	f.seen[spec.Fingerprint()] = !f.forgetful
 	return dockerexec.Result{Cold: cold}, nil
 }
+
+func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerexec.Spec, error)) {}
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 

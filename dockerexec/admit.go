@@ -12,7 +12,7 @@ import (
 // turn lasts until done is called.
 func (e *Executor) admit(c *container) (done func(), err error) {
 	account := quota.Account{User: c.spec.User, Token: c.token}
-	done, err = e.cfg.Quotas.Turn(c.wanted, account)
+	done, err = e.cfg.Quotas.SpareTurn(c.wanted, account, c.called)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type container struct {
 
 	wanted   context.Context // ends when nobody waits for it before it has begun to be made
 	unwanted context.CancelCauseFunc
+	called   chan struct{} // closed when a call wants it, under Executor.mu
 	give     func()        // gives its place back; nil until it has one
 	gone     chan struct{} // closed when nothing is left of it
 
@@ -94,6 +95,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 		return nil, false, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, c.users, cerrdefs.ErrResourceExhausted)
 	}
 	c.users++
+	c.call()
 	e.hasten(c)
 	e.mu.Unlock()
 	select {
@@ -112,7 +114,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 // add registers a container to be; e.mu is held.
 func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
 	now := time.Now()
-	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), since: now, lastUsed: now}
+	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
 	c.wanted, c.unwanted = context.WithCancelCause(e.ctx)
 	e.containers[fingerprint] = c
 	return c

@@ -81,6 +81,9 @@ type Executor struct {
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	queue      []*container          // those that are to be adopted
 	adopting   int                   // how many are, besides those that calls wait for
+
+	warming      map[string]int // by user, the containers on their way that were asked for by Warm
+	warmingTotal int
 }
 
 // New makes an Executor on a Docker daemon, which need not be up. It closes the client at Shutdown.
@@ -88,7 +91,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, idleChanged: make(chan struct{}, 1),
+		preparing: map[string]*container{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
 	e.idleTimeout.Store(int64(cfg.IdleTimeout))
 	e.SetAhead(cfg.Ahead)

@@ -13,6 +13,9 @@ type Registration struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// SkillsDir is the host's directory that calls see, read-only, as /shared/skills; empty for none.
 	SkillsDir string `json:"skillsDir,omitempty"`
+	// Warm are the tags of a call that will come, as in Exec.Permissions without @network, whose container is made in the
+	// background; nil for none, and empty for a call without grants.
+	Warm []string `json:"warm,omitzero"`
 }
 
 // Permissions are what a sandbox holds, and a call may be granted. Paths are container paths, or host

@@ -11,7 +11,8 @@ type Ledger struct {
 	mu      sync.Mutex
 	limits  Limits
 	used    map[holder]*[resources]int
-	waiting line
+	waiting line // for turns, by calls
+	spare   line // for turns that no call waits for
 	rates   map[holder]*rate.Limiter
 	sweepAt int // how many rates there are when idle ones are forgotten
 }
@@ -149,7 +150,7 @@ func (l *Ledger) bound(a Account, scope Scope, r Resource) (bound int, setting s
 type Stats struct {
 	// InUse is what all have together, by resource.
 	InUse [resources]int
-	// Waiting is how many cold starts wait for their turn.
+	// Waiting is how many cold starts that calls wait for have yet to get their turn.
 	Waiting int
 }
 
@@ -162,4 +163,12 @@ func (l *Ledger) Stats() Stats {
 		s.InUse = *used
 	}
 	return s
+}
+
+// total is how many of a resource all have together; the lock is held.
+func (l *Ledger) total(r Resource) int {
+	if used := l.used[holder{scope: Total}]; used != nil {
+		return used[r]
+	}
+	return 0
 }

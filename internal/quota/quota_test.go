@@ -197,6 +197,95 @@ func TestATokensTurns(t *testing.T) {
 	<-waiting
 }
 
+// TestSpareTurns has two wait for nobody: they come when no other has a turn or waits for one, one at a time.
+func TestSpareTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{PerUser: Bounds{ColdStarts: 1}, Total: Bounds{ColdStarts: 2}})
+		turns := make(chan string, 9)
+		end := map[string]func(){}
+		ask := func(user string, turn func() (func(), error)) {
+			go func() {
+				done, err := turn()
+				if err != nil {
+					t.Error(err)
+				}
+				end[user] = done
+				turns <- user
+			}()
+			synctest.Wait()
+		}
+		call := func(user string) { ask(user, func() (func(), error) { return l.Turn(t.Context(), by(user, "")) }) }
+		spare := func(user string, wanted <-chan struct{}) {
+			ask(user, func() (func(), error) { return l.SpareTurn(t.Context(), by(user, ""), wanted) })
+		}
+		has := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			got := ""
+			for len(turns) > 0 {
+				got += <-turns + " "
+			}
+			if got != want {
+				t.Errorf("got turns: %q, want %q", got, want)
+			}
+		}
+		call("alice")
+		wanted := make(chan struct{})
+		spare("bob", nil)
+		spare("carol", wanted)
+		spare("dave", nil)
+		has("alice ")
+		if n := l.Stats().Waiting; n != 0 {
+			t.Errorf("calls wait for %d", n)
+		}
+		close(wanted) // a call comes for it
+		has("carol ")
+		call("erin")
+		end["alice"]()
+		has("erin ")
+		end["carol"]()
+		has("")
+		end["erin"]()
+		has("bob ")
+		call("frank") // a spare turn leaves the others to calls
+		has("frank ")
+		end["bob"]()
+		has("")
+		end["frank"]()
+		has("dave ")
+		end["dave"]()
+		if len(l.used) != 0 || len(l.spare.users) != 0 || len(l.waiting.users) != 0 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
+// Who does not wait for a spare turn any more gets none, also when a call has come for it.
+func TestSpareTurnsThatNobodyWaitsFor(t *testing.T) {
+	l := New(Limits{Total: Bounds{ColdStarts: 1}})
+	done, err := l.Turn(t.Context(), by("alice", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := make(chan struct{})
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("gone")
+		cancel(why)
+		if _, err := l.SpareTurn(ctx, by("bob", ""), wanted); !errors.Is(err, why) {
+			t.Error(err)
+		}
+		if wanted != nil {
+			close(wanted)
+			wanted = nil
+		}
+	}
+	done()
+	if len(l.used) != 0 || l.spare.length()+l.waiting.length() != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{PerUser: Bounds{RequestsPerSecond: 10}, PerToken: Bounds{RequestsPerSecond: 20}})

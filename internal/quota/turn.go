@@ -53,21 +53,42 @@ func (w *line) remove(n *waiter) bool {
 // Turn waits until a container may be made for an account: the users that wait have their turns one after the
 // other, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
 func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
+	now := make(chan struct{})
+	close(now)
+	return l.SpareTurn(ctx, a, now)
+}
+
+// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or waits for one. When
+// wanted is closed somebody waits after all, and from then on it is a turn like any other.
+func (l *Ledger) SpareTurn(ctx context.Context, a Account, wanted <-chan struct{}) (done func(), err error) {
 	if l == nil {
 		return func() {}, context.Cause(ctx)
 	}
 	n := &waiter{account: a, turn: make(chan func(), 1)}
+	in := &l.spare
+	select {
+	case <-wanted:
+		in, wanted = &l.waiting, nil
+	default:
+	}
 	l.mu.Lock()
-	l.waiting.add(n)
+	in.add(n)
 	l.dispatch()
 	l.mu.Unlock()
 	select {
 	case done = <-n.turn:
 		return done, nil
+	case <-wanted:
+		l.hurry(n)
+		select {
+		case done = <-n.turn:
+			return done, nil
+		case <-ctx.Done():
+		}
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	waited := l.waiting.remove(n)
+	waited := l.waiting.remove(n) || l.spare.remove(n)
 	l.mu.Unlock()
 	if !waited { // the turn came at the same time
 		done = <-n.turn
@@ -76,21 +97,43 @@ func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 	return nil, context.Cause(ctx)
 }
 
-// dispatch gives turns to those who may have one; the lock is held.
-func (l *Ledger) dispatch() {
-	for n := l.next(); n != nil; n = l.next() {
-		l.waiting.remove(n)
-		if user := n.account.User; len(l.waiting.of[user]) > 0 {
-			l.waiting.users = append(slices.DeleteFunc(l.waiting.users, func(u string) bool { return u == user }), user)
-		}
-		n.turn <- l.hold(n.account, ColdStarts, 1)
+// hurry has a waiter wait among those that calls wait for.
+func (l *Ledger) hurry(n *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spare.remove(n) { // or its turn has come
+		l.waiting.add(n)
+		l.dispatch()
 	}
 }
 
-// next is the first waiter, in the order of turns, whom no bound keeps; the lock is held.
-func (l *Ledger) next() *waiter {
-	for _, user := range l.waiting.users {
-		for _, n := range l.waiting.of[user] {
+// dispatch gives turns to those who may have one; the lock is held.
+func (l *Ledger) dispatch() {
+	for l.give(&l.waiting) {
+	}
+	if l.waiting.length() == 0 && l.total(ColdStarts) == 0 {
+		l.give(&l.spare)
+	}
+}
+
+// give gives the next in a line a turn, if there is one who may have it; the lock is held.
+func (l *Ledger) give(in *line) bool {
+	n := l.next(in)
+	if n == nil {
+		return false
+	}
+	in.remove(n)
+	if user := n.account.User; len(in.of[user]) > 0 {
+		in.users = append(slices.DeleteFunc(in.users, func(u string) bool { return u == user }), user)
+	}
+	n.turn <- l.hold(n.account, ColdStarts, 1)
+	return true
+}
+
+// next is the first in a line, in the order of turns, whom no bound keeps; the lock is held.
+func (l *Ledger) next(in *line) *waiter {
+	for _, user := range in.users {
+		for _, n := range in.of[user] {
 			full := l.full(n.account, ColdStarts, 1)
 			if full == nil {
 				return n

@@ -26,6 +26,8 @@ type fakeExecutor struct {
 	run func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	// runIn is run for who looks at the call's context.
 	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
+	// warmed are the Specs that Warm was told.
+	warmed []dockerexec.Spec
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
@@ -41,6 +43,14 @@ func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerex
 
 func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
 	return "", nil, errors.New("no /tmp here")
+}
+
+func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
+	spec, err := plan(f.t.Context())
+	if err != nil || spec.User != user {
+		f.t.Errorf("a container for %q: %+v, %v", user, spec, err)
+	}
+	f.warmed = append(f.warmed, spec)
 }
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }

@@ -58,6 +58,7 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
+	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
 }
 
@@ -109,18 +110,29 @@ type Registration struct {
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
+	// Warm are the tags of a call that will come, whose container is made in the background; nil for none, and empty
+	// for a call without grants. It is no part of the Sandbox.
+	Warm []string
 }
 
-// Put registers or replaces a sandbox. Nothing is started.
-func (s *Service) Put(id string, r Registration) (_ Sandbox, created bool, _ error) {
-	box, err := s.parseRegistration(id, r)
-	if err != nil {
+// Put registers or replaces a sandbox. It waits for nothing that is started.
+func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err error) {
+	if box, err = s.parseRegistration(id, r); err != nil {
 		return Sandbox{}, false, err
 	}
 	if err := s.mayHold(box); err != nil {
 		return Sandbox{}, false, err
 	}
-	return s.registry.Put(box, time.Now().UTC())
+	if r.Warm != nil {
+		if err := s.checkWarm(box, r.Warm); err != nil {
+			return Sandbox{}, false, err
+		}
+	}
+	box, created, err = s.registry.Put(box, time.Now().UTC())
+	if err == nil && r.Warm != nil {
+		s.warm(box, r.Warm)
+	}
+	return box, created, err
 }
 
 // Get finds a sandbox.

@@ -7,6 +7,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Executor implements sandbox.Executor. A command calls RunFunc, or ends at once without it.
@@ -15,6 +16,8 @@ type Executor struct {
 	// TmpFunc returns the directory of a user's /tmp; without it there is none.
 	TmpFunc func() (string, error)
 	List    []dockerexec.Container
+	// WarmFunc is told the container that a registration wants, or why it has none.
+	WarmFunc func(dockerexec.Spec, error)
 }
 
 // Run implements sandbox.Executor.
@@ -30,6 +33,13 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 
 // Containers implements sandbox.Executor.
 func (e Executor) Containers() []dockerexec.Container { return e.List }
+
+// Warm implements sandbox.Executor.
+func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
+	if e.WarmFunc != nil {
+		e.WarmFunc(plan(context.Background()))
+	}
+}
 
 // Tmp implements sandbox.Executor.
 func (e Executor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {

@@ -35,7 +35,10 @@ export class Sandbox {
         this.#path = sandboxPath(registered.id);
     }
 
-    /** Registers a sandbox, or replaces what is registered under its id; doing it again changes nothing. Nothing is started. */
+    /**
+     * Registers a sandbox, or replaces what is registered under its id; doing it again changes nothing. With `warm`,
+     * the `permissions` of a call that will come, the container of that call is made in the background.
+     */
     static async open(client: Client, args: OpenArgs): Promise<Sandbox> {
         const { options, body } = split(args);
         const { id, ...registration } = body;

@@ -1,0 +1,70 @@
+package dockerexec
+
+import (
+	"context"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// maxWarming is how many containers may be on their way that no call has asked for: for a user, and for all.
+const (
+	maxWarming      = 16
+	maxWarmingTotal = 500
+)
+
+// Warm has the container of a user's Spec made, if there is none, for a call that will come. It waits for nothing, not
+// even for the Spec: plan is called in the background. The container is made when no call waits for another, and is
+// one of those that calls wait for once a call comes. Where too many are on their way, it is left to the call. token is
+// that by which it was asked for.
+func (e *Executor) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
+	log := &e.cfg.Log
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	if e.warming[user] >= maxWarming || e.warmingTotal >= maxWarmingTotal {
+		log.Info().Str("user", user).Msg("no container is made for calls to come: too many are on their way")
+		return
+	}
+	e.countWarming(user, 1)
+	e.work.Go(func() {
+		defer func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.countWarming(user, -1)
+		}()
+		spec, err := plan(e.ctx)
+		if err != nil {
+			log.Warn().Err(err).Str("user", user).Msg("no container is made for calls to come")
+			return
+		}
+		fingerprint := spec.Fingerprint()
+		e.mu.Lock()
+		if e.closed || e.containers[fingerprint] != nil {
+			e.mu.Unlock()
+			return
+		}
+		c := e.add(spec, fingerprint)
+		c.token = token
+		e.mu.Unlock()
+		e.make(c, log)
+	})
+}
+
+// countWarming counts containers on their way; e.mu is held.
+func (e *Executor) countWarming(user string, more int) {
+	e.warmingTotal += more
+	if e.warming[user] += more; e.warming[user] == 0 {
+		delete(e.warming, user)
+	}
+}
+
+// call says that a call wants a container; Executor.mu is held.
+func (c *container) call() {
+	select {
+	case <-c.called:
+	default:
+		close(c.called)
+	}
+}

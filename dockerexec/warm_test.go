@@ -1,0 +1,96 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// planned is a plan that comes to this Spec.
+func planned(spec Spec) func(context.Context) (Spec, error) {
+	return func(context.Context) (Spec, error) { return spec, nil }
+}
+
+// TestWarmIsThereBeforeTheCall has a container made that the next call finds, and none a second time.
+func TestWarmIsThereBeforeTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		defer e.Shutdown()
+		e.Warm("bob", quota.Token{}, func(context.Context) (Spec, error) { return Spec{}, errors.New("no home") })
+		for range 2 {
+			e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
+			synctest.Wait()
+		}
+		if list := e.Containers(); len(list) != 1 || list[0].State != "idle" || list[0].User != "alice" {
+			t.Fatalf("%+v", list)
+		}
+		result, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+		if err != nil || result.Cold || engine.made != 1 {
+			t.Errorf("%+v, %v, %d were made", result, err, engine.made)
+		}
+		if len(e.warming) != 0 || e.warmingTotal != 0 {
+			t.Errorf("still on their way: %v", e.warming)
+		}
+	})
+}
+
+// TestCallsGoBeforeWarm has containers asked for that nobody wants yet, then calls: for another, and for the last of them.
+func TestCallsGoBeforeWarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.execTakes = time.Second
+		e := engine.executor()
+		defer e.Shutdown()
+		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
+		for i := range 4 {
+			e.Warm(fmt.Sprint("warm-", i), quota.Token{}, planned(engine.spec(fmt.Sprint("warm-", i))))
+			synctest.Wait()
+		}
+		for _, user := range []string{"called", "warm-3"} {
+			go func() {
+				if _, err := e.Run(t.Context(), engine.spec(user), aCommand, discard); err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		if got := fmt.Sprint(engine.began); got != "[warm-0 called warm-3 warm-1 warm-2]" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestWarmIsBounded has one user ask for too many.
+func TestWarmIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
+		done, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 * maxWarming {
+			spec := engine.spec("alice")
+			spec.Passwd = fmt.Sprint(i)
+			e.Warm("alice", quota.Token{}, planned(spec))
+		}
+		e.Warm("bob", quota.Token{}, planned(engine.spec("bob")))
+		synctest.Wait()
+		if len(e.containers) != maxWarming+1 || e.warming["bob"] != 1 {
+			t.Errorf("%d wait to be made, for %v", len(e.containers), e.warming)
+		}
+		e.Shutdown()
+		done()
+		if engine.made != 0 || len(e.containers)+e.warmingTotal != 0 {
+			t.Errorf("%d were made, %d wait", engine.made, len(e.containers))
+		}
+	})
+}

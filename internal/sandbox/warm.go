@@ -1,0 +1,38 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// checkWarm refuses tags that a call to the sandbox would be refused, and those that do not say all of a container: one
+// with a network belongs to the names of its call, too.
+func (s *Service) checkWarm(box Sandbox, tags []string) error {
+	c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
+	if err != nil {
+		return err
+	}
+	decision, err := s.resolver.decide(c)
+	if err != nil {
+		return fmt.Errorf("warm: %w", err)
+	}
+	if decision.Network {
+		return errs.Invalid("warm: a container with a network belongs to the names that its call allows, which tags do not say: leave @network out, or have an exec of `true` with these names make the container")
+	}
+	return nil
+}
+
+// warm has the container made of a call with these tags.
+func (s *Service) warm(box Sandbox, tags []string) {
+	s.executor.Warm(box.User.id, s.token, func(ctx context.Context) (dockerexec.Spec, error) {
+		c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
+		if err != nil {
+			return dockerexec.Spec{}, err
+		}
+		p, err := s.resolver.plan(ctx, c, false)
+		return p.spec, err
+	})
+}
