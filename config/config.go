@@ -56,8 +56,8 @@ type Config struct {
 	// Quotas bound users, tokens and all together.
 	Quotas Quotas `json:"quotas" envPrefix:"QUOTAS_"`
 
-	// IdleTimeout is how long a container stays after its last call. At least 1s. Default 15m.
-	IdleTimeout Duration `json:"idleTimeout" env:"IDLE_TIMEOUT" reload:"live"`
+	// Idle says what becomes of containers in which nothing runs.
+	Idle Idle `json:"idle" envPrefix:"IDLE_"`
 
 	// Exec bounds each command.
 	Exec Exec `json:"exec" envPrefix:"EXEC_"`
@@ -266,14 +266,14 @@ func Default() Config {
 			MaxDomains:          256,
 			DecisionLog:         10_000,
 		},
-		UsersDir:    "/data/users",
-		DataDir:     "/var/lib/daycare-sandbox",
-		Listen:      "/run/daycare-sandbox/sandboxd.sock",
-		TCP:         TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
-		HomeOwner:   Owners{UID: 200_000, Last: 299_999},
-		Limits:      Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
-		Quotas:      defaultQuotas(),
-		IdleTimeout: Duration(15 * time.Minute),
+		UsersDir:  "/data/users",
+		DataDir:   "/var/lib/daycare-sandbox",
+		Listen:    "/run/daycare-sandbox/sandboxd.sock",
+		TCP:       TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
+		HomeOwner: Owners{UID: 200_000, Last: 299_999},
+		Limits:    Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
+		Quotas:    defaultQuotas(),
+		Idle:      Idle{FreezeAfter: Duration(30 * time.Second), RemoveAfter: Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: 512 * mi},
 		Exec: Exec{
 			DefaultTimeout:     30_000,
 			MaxTimeout:         300_000,

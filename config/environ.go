@@ -26,13 +26,23 @@ const emptyText = "\x00"
 // the variables that set nothing.
 func override(c *Config, environ map[string]string) (map[string]string, strictjson.Faults) {
 	key := map[string]string{}
+	present := map[string]string{} // of former variables
 	for _, f := range settings(c) {
 		key[f.variable] = f.key
+		if f.former != "" {
+			present[variableOf(f.former)] = f.variable
+		}
 	}
 	var wrong strictjson.Faults
 	given, set := map[string]string{}, map[string]string{}
 	for _, variable := range slices.Sorted(maps.Keys(environ)) {
+		now := present[variable]
+		_, both := environ[now]
 		switch _, known := key[variable]; {
+		case now != "" && both:
+			wrong.Add(strictjson.Path("", variable), "is %s now, which is set, too", now)
+		case now != "":
+			given[now], set[key[now]] = cmp.Or(environ[variable], emptyText), variable
 		case known:
 			given[variable], set[key[variable]] = cmp.Or(environ[variable], emptyText), variable
 		case strings.HasPrefix(variable, prefix):

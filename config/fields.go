@@ -2,6 +2,8 @@ package config
 
 import (
 	"reflect"
+	"regexp"
+	"strings"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
@@ -13,6 +15,7 @@ type faults struct{ strictjson.Faults }
 type field struct {
 	key      string // path in settings.json
 	variable string // name in the environment
+	former   string // key that it had in former versions, which still sets it; empty for none
 	live     bool   // takes effect without a restart
 	value    reflect.Value
 }
@@ -29,9 +32,28 @@ func fields(section reflect.Value, key, variable string) (list []field) {
 			list = append(list, fields(value, inner, variable+tag.Get("envPrefix"))...)
 			continue
 		}
-		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("reload") == "live", value})
+		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("former"), tag.Get("reload") == "live", value})
 	}
 	return list
+}
+
+// formerKeys are the keys that settings had in former versions, and those that they have now.
+func formerKeys() map[string]string {
+	former := map[string]string{}
+	for _, f := range settings(&Config{}) {
+		if f.former != "" {
+			former[f.former] = f.key
+		}
+	}
+	return former
+}
+
+// capitals begin the words of a key.
+var capitals = regexp.MustCompile(`[A-Z]`)
+
+// variableOf is the name of the variable that sets a key.
+func variableOf(key string) string {
+	return prefix + strings.ToUpper(capitals.ReplaceAllString(strings.ReplaceAll(key, ".", "_"), "_$0"))
 }
 
 // settings lists every setting of c.

@@ -16,7 +16,7 @@ func FuzzLoad(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(example, "", "")
-	f.Add([]byte(`{"limits":{"memory":"1Gi","cpus":1e3,"shm":65536},"idleTimeout":"1h"}`), "LIMITS_PIDS", "128")
+	f.Add([]byte(`{"limits":{"memory":"1Gi","cpus":1e3,"shm":65536},"idle":{"removeAfter":"1h"}}`), "LIMITS_PIDS", "128")
 	f.Add([]byte(`{"docker":{"capAdd":[1,"x",null],"capAdd":[]},"x":{"y":[`), "DOCKER_CAP_DROP", "")
 	f.Add([]byte(`{"docker":{"isolatedDnsServers":["tls://a.b:853","[::1]:53"]}}`), "HOME_OWNER", "1:1")
 	f.Add([]byte(`{"egress":{"name":"d","subnets":["10.0.0.0/8","192.168.0.0/23"],"extraPorts":[22,5432]}}`), "EGRESS_EXTRA_PORTS", "22, 23")

@@ -72,7 +72,7 @@ func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	c := Default()
 	var wrong strictjson.Faults
 	if data != nil {
-		wrong = strictjson.Decode(jsonc.ToJSON(data), &c, strictjson.Options{Root: "the whole file", Moved: moved})
+		wrong = strictjson.Decode(jsonc.ToJSON(data), &c, strictjson.Options{Root: "the whole file", Moved: moved, Former: formerKeys()})
 	}
 	refused := map[string]bool{}
 	for _, f := range wrong {

@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, Calls: 400, RequestsPerSecond: 2000},
 			Total:    config.TotalQuota{Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
-		IdleTimeout: config.Duration(15 * time.Minute),
+		Idle: config.Idle{FreezeAfter: config.Duration(30 * time.Second), RemoveAfter: config.Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: gi / 2},
 		Exec: config.Exec{
 			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000, Ahead: 1,
 		},
@@ -120,7 +120,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17}, Calls: 19, RequestsPerSecond: 18},
 			Total:    config.TotalQuota{Containers: 21, ColdStarts: 22, Commands: 23, DetachedExecs: 24, Processes: 25, ExposedPorts: 26, Sandboxes: 27},
 		},
-		IdleTimeout: config.Duration(90 * time.Second), ShutdownGrace: 5,
+		Idle: config.Idle{FreezeAfter: config.Duration(2 * time.Second), RemoveAfter: config.Duration(90 * time.Second), MaxContainers: 31}, ShutdownGrace: 5,
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
@@ -157,7 +157,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"perToken": {"containers": 11, "coldStarts": 12, "commands": 13, "detachedExecs": 14, "processes": 15, "exposedPorts": 16, "sandboxes": 17, "calls": 19, "requestsPerSecond": 18},
 			"total": {"containers": 21, "coldStarts": 22, "commands": 23, "detachedExecs": 24, "processes": 25, "exposedPorts": 26, "sandboxes": 27}
 		},
-		"idleTimeout": "90s",
+		"idle": {"freezeAfter": "2s", "removeAfter": "90s", "maxContainers": 31, "minFreeMemory": 0},
 		"shutdownGraceMs": 5,
 		"exec": {
 			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0, "ahead": 0
@@ -218,7 +218,10 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_LIMITS_TMP":                              "65536",
 		"SANDBOXD_LIMITS_RUN":                              "2Mi",
 		"SANDBOXD_LIMITS_VAR_TMP":                          "3Ti",
-		"SANDBOXD_IDLE_TIMEOUT":                            "1m30s",
+		"SANDBOXD_IDLE_FREEZE_AFTER":                       "2s",
+		"SANDBOXD_IDLE_REMOVE_AFTER":                       "1m30s",
+		"SANDBOXD_IDLE_MAX_CONTAINERS":                     "31",
+		"SANDBOXD_IDLE_MIN_FREE_MEMORY":                    "0",
 		"SANDBOXD_SHUTDOWN_GRACE_MS":                       "5",
 		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS":                 "1",
 		"SANDBOXD_EXEC_MAX_TIMEOUT_MS":                     "2",
@@ -272,6 +275,36 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, load(t, "testdata/daycare.json", environ)); diff != "" {
 		t.Errorf("from the environment:\n%s", diff)
+	}
+}
+
+// A setting may be given by the name that it had in a former version, but not by both.
+func TestFormerNames(t *testing.T) {
+	want := config.Default()
+	want.Idle.RemoveAfter = config.Duration(time.Minute)
+	former := map[string]string{"SANDBOXD_IDLE_TIMEOUT": "1m"}
+	for name, got := range map[string]config.Config{
+		"file":        load(t, settings(t, `{"idleTimeout":"1m"}`), nil),
+		"environment": load(t, settings(t, `{"idle":{"removeAfter":"2m"}}`), former),
+	} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	for text, says := range map[string]string{
+		`{"idleTimeout":"1m","idle":{"removeAfter":"2m"}}`: "idle.removeAfter: it is there by its former name, too",
+		`{"idle":{"removeAfter":"2m"},"idleTimeout":"1m"}`: "idleTimeout: it is idle.removeAfter now, which is there, too",
+		`{"idleTimeout":"1m","idleTimeout":"2m"}`:          "idleTimeout: is given more than once",
+		`{"idleTimeout":"1ms"}`:                            `idle.removeAfter: "1ms" is less than 1s`,
+		`{"idleTimeout":5}`:                                "idleTimeout: want a duration",
+	} {
+		if _, err := config.Load(settings(t, text), nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	former["SANDBOXD_IDLE_REMOVE_AFTER"] = "2m"
+	if _, err := config.Load("", former); err == nil || !strings.Contains(err.Error(), "SANDBOXD_IDLE_TIMEOUT: is SANDBOXD_IDLE_REMOVE_AFTER now, which is set, too") {
+		t.Errorf("both: %v", err)
 	}
 }
 

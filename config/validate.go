@@ -66,9 +66,7 @@ func (c Config) check() faults {
 	}
 	c.Limits.check(&f)
 	c.Quotas.check(&f)
-	if c.IdleTimeout < Duration(time.Second) {
-		f.Add("idleTimeout", "%q is less than 1s", c.IdleTimeout)
-	}
+	c.Idle.check(&f)
 	f.between("shutdownGraceMs", int64(c.ShutdownGrace), 0, 600_000)
 	c.Exec.check(&f)
 	c.Processes.check(&f)

@@ -102,8 +102,12 @@ func TestValidate(t *testing.T) {
 		{"limits smallest", func(c *config.Config) {
 			c.Limits = config.Limits{CPUs: 0.01, Memory: 64 << 20, PIDs: 128, OpenFiles: 1024, Shm: 65536, Tmp: 65536, Run: 65536, VarTmp: 65536}
 		}, nil},
-		{"idle timeout", func(c *config.Config) { c.IdleTimeout = config.Duration(999 * time.Millisecond) },
-			[]string{`idleTimeout: "999ms" is less than 1s`}},
+		{"idle", func(c *config.Config) {
+			c.Idle = config.Idle{FreezeAfter: config.Duration(999 * time.Millisecond), RemoveAfter: config.Duration(999 * time.Millisecond)}
+		}, []string{
+			`idle.freezeAfter: "999ms" is less than 1s, and not 0s, which is never`, `idle.removeAfter: "999ms" is less than 1s`,
+			`idle.maxContainers: 0 is not from 1 to 1000000`,
+		}},
 		{"shutdown grace", func(c *config.Config) { c.ShutdownGrace = 600_001 },
 			[]string{`shutdownGraceMs: 600001 is not from 0 to 600000`}},
 		{"timeouts", func(c *config.Config) { c.Exec.DefaultTimeout, c.Exec.KillGrace = 300_001, -1 }, []string{

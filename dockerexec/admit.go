@@ -85,7 +85,7 @@ func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 		}
 	}
 	for _, c := range e.containers {
-		if !c.isReady() || c.users > 0 || !c.counts(full) {
+		if !c.isSettled() || c.users > 0 || !c.counts(full) {
 			continue
 		}
 		if oldest == nil || has[c.spec.User] > has[oldest.spec.User] ||

@@ -3,7 +3,8 @@ package dockerexec
 import "slices"
 
 // After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, a few are
-// taken over at a time, and one that a call waits for does not queue any more.
+// taken over at a time, and one that a call waits for does not queue any more. One that was found paused sleeps until then:
+// nothing runs in it.
 
 // adoptionsAtOnce is how many containers are taken over at a time without a call that waits for them.
 const adoptionsAtOnce = 4
@@ -12,7 +13,11 @@ const adoptionsAtOnce = 4
 func (e *Executor) adopt(found []*container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.queue = append(e.queue, found...)
+	for _, c := range found {
+		if !c.sleeps() {
+			e.queue = append(e.queue, c)
+		}
+	}
 	e.adoptNext()
 }
 
@@ -37,8 +42,13 @@ func (e *Executor) adoptNext() {
 	}
 }
 
-// hasten takes a container over now if it queues; e.mu is held.
+// hasten takes a container over now if it queues or sleeps; e.mu is held.
 func (e *Executor) hasten(c *container) {
+	if c.sleeps() {
+		c.frozen = false
+		e.freezes.Thawed++
+		e.work.Go(func() { e.takeOver(c) })
+	}
 	if i := slices.Index(e.queue, c); i >= 0 {
 		e.queue = slices.Delete(e.queue, i, i+1)
 		e.work.Go(func() { e.takeOver(c) })
@@ -56,14 +66,15 @@ func (e *Executor) takeOver(c *container) {
 	}
 }
 
-// wake lets a container go on that was paused when an earlier service ended.
+// wake lets a container go on that was found paused.
 func (e *Executor) wake(c *container) {
-	done, err := e.pauses.use(e.ctx, c.id)
+	done, err := e.pauses.use(e.ctx, e.docker, c.id)
 	if err != nil {
+		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("taking over a container")
 		return
 	}
-	defer done()
-	if err := unpause(e.ctx, e.docker, c.id); err != nil {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("taking over a container")
-	}
+	done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.paused = false
 }

@@ -41,7 +41,7 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 		}
 	}
 	attending := e.attend(ctx, c)
-	done, err := e.pauses.use(attending, c.id)
+	done, err := e.pauses.use(attending, e.docker, c.id)
 	if err != nil {
 		return err
 	}

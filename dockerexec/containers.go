@@ -30,7 +30,7 @@ type container struct {
 	ready      chan struct{} // closed when id, spool and session, or err, are set
 	isPrepared bool          // Config.Mounts is to release it
 
-	paused bool // it was found so
+	paused bool // it was found so, and has not been woken
 
 	prepared   Prepared // by Config.Mounts
 	prepareErr error
@@ -45,7 +45,8 @@ type container struct {
 
 	// Under Executor.mu.
 	users    int
-	running  int // commands that have been handed to the agent, and are not known to have ended
+	frozen   bool // Docker has paused it, or is about to, until it is used
+	running  int  // commands that have been handed to the agent, and are not known to have ended
 	lastUsed time.Time
 	since    time.Time
 	begun    bool                    // it is being made, or there
@@ -64,6 +65,12 @@ func (c *container) isReady() bool {
 		return false
 	}
 }
+
+// isSettled reports whether a container is there and nobody makes it ready: it is so, or sleeps as it was found. e.mu is held.
+func (c *container) isSettled() bool { return c.isReady() || c.sleeps() }
+
+// sleeps reports whether a container was found paused and is left so until it is used; e.mu is held.
+func (c *container) sleeps() bool { return c.paused && c.frozen }
 
 // maxCommands is how many commands may run, or wait to run, in one container: fewer than an agent
 // takes, so that none is refused there.
@@ -104,9 +111,13 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 		e.release(c)
 		return nil, false, context.Cause(ctx)
 	}
-	if c.err != nil {
+	err := c.err
+	if err == nil {
+		err = e.thaw(ctx, c)
+	}
+	if err != nil {
 		e.release(c)
-		return nil, false, c.err
+		return nil, false, err
 	}
 	return c, cold, nil
 }
@@ -164,9 +175,14 @@ func (e *Executor) forget(c *container) {
 func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
+	sleeps := c != nil && c.sleeps()
 	e.mu.Unlock()
 	if c == nil {
 		e.expelProcess(fingerprint)
+		return
+	}
+	if sleeps {
+		e.forget(c)
 		return
 	}
 	select {
@@ -198,7 +214,7 @@ func (e *Executor) retire(match func(*container) bool) {
 	e.mu.Lock()
 	var unused []*container
 	for _, c := range e.containers {
-		if !c.isReady() || !match(c) {
+		if !c.isSettled() || !match(c) {
 			continue // what is still being made has someone who waits for it
 		}
 		c.retired = true
@@ -213,25 +229,6 @@ func (e *Executor) retire(match func(*container) bool) {
 	}
 }
 
-// reapIdle removes what nobody has used for the idle time.
-func (e *Executor) reapIdle() {
-	idle := func() time.Duration { return time.Duration(e.idleTimeout.Load()) }
-	interval := func() time.Duration { return min(max(idle()/4, 100*time.Millisecond), time.Minute) }
-	ticker := time.NewTicker(interval())
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			limit := time.Now().Add(-idle())
-			e.retire(func(c *container) bool { return c.users == 0 && c.lastUsed.Before(limit) })
-		case <-e.idleChanged:
-			ticker.Reset(interval())
-		case <-e.ctx.Done():
-			return
-		}
-	}
-}
-
 // Container is what there is to say about a warm container.
 type Container struct {
 	Name        string
@@ -239,7 +236,7 @@ type Container struct {
 	User        string
 	Fingerprint Fingerprint
 	Runtime     string
-	State       string // starting, idle or busy
+	State       string // starting, idle, frozen or busy
 	Commands    int    // that run in it now
 	Since       time.Time
 	LastUsed    time.Time
@@ -256,10 +253,13 @@ func (e *Executor) Containers() []Container {
 			Runtime: c.spec.Runtime(), State: "starting",
 			Commands: c.users, Since: c.since, LastUsed: c.lastUsed,
 		}
-		if c.isReady() {
+		if c.isSettled() {
 			shown.ID, shown.State = c.id, "idle"
-			if c.users > 0 {
+			switch {
+			case c.users > 0:
 				shown.State = "busy"
+			case c.frozen:
+				shown.State = "frozen"
 			}
 		}
 		list = append(list, shown)

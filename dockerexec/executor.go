@@ -21,8 +21,8 @@ type Config struct {
 	Instance string
 	// DataDir is the Platform.DataDir of the same.
 	DataDir string
-	// IdleTimeout is after how long without a command a container is removed, until SetIdleTimeout.
-	IdleTimeout time.Duration
+	// Idle says what becomes of containers in which nothing runs, until SetIdle.
+	Idle Idle
 	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
 	Ahead bool
 	// Platform is the present platform; containers of any other are stale. It may ask Docker.
@@ -61,8 +61,8 @@ type Executor struct {
 
 	forsakenGone atomic.Bool // what was made under a lost id is
 
-	idleTimeout atomic.Int64  // nanoseconds
-	idleChanged chan struct{} // has one when idleTimeout was set
+	idle        atomic.Pointer[Idle]
+	idleChanged chan struct{} // has one when idle was set
 
 	ahead atomic.Bool // Config.Ahead
 
@@ -81,6 +81,7 @@ type Executor struct {
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	queue      []*container          // those that are to be adopted
 	adopting   int                   // how many are, besides those that calls wait for
+	freezes    FreezeStats
 
 	warming      map[string]int // by user, the containers on their way that were asked for by Warm
 	warmingTotal int
@@ -93,33 +94,24 @@ func New(docker *client.Client, cfg Config) *Executor {
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
 		preparing: map[string]*container{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
-	e.idleTimeout.Store(int64(cfg.IdleTimeout))
+	e.idle.Store(&cfg.Idle)
 	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())
 	return e
-}
-
-// SetIdleTimeout changes after how long without a command a container is removed, for those that there are, too.
-func (e *Executor) SetIdleTimeout(d time.Duration) {
-	e.idleTimeout.Store(int64(d))
-	select {
-	case e.idleChanged <- struct{}{}:
-	default: // the reaper has yet to see the last one
-	}
 }
 
 // SetAhead changes whether shells wait for commands. One that waits already does till the next command.
 func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows
-// Docker's events and removes idle containers, until Shutdown. A daemon that is down is waited for
+// Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.
 func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
 	if err := e.reconcile(ctx, processes.Lost); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
 	e.work.Go(func() { e.follow(processes) })
-	e.work.Go(e.reapIdle)
+	e.work.Go(e.tendIdle)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)
 }

@@ -66,7 +66,7 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 // agentOf has an agent of a mode in a container that needs nobody, and returns its session.
 func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
-		done, err := e.pauses.use(e.ctx, c.id)
+		done, err := e.pauses.use(e.ctx, e.docker, c.id)
 		if err != nil {
 			return nil, err
 		}

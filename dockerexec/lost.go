@@ -61,7 +61,8 @@ func (e *Executor) attended(c *container) {
 	}
 }
 
-// loseMissing ends the making ready of those that Docker's list, made after ids was, does not have running.
+// loseMissing gives up those that Docker's list, made after ids was, does not have running: they are being made ready,
+// or sleep.
 func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	alive := map[string]bool{}
 	for _, found := range listed {
@@ -71,11 +72,9 @@ func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 			alive[found.ID] = true
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, id := range ids {
 		if !alive[id] {
-			e.lost(id)
+			e.ended(id)
 		}
 	}
 }

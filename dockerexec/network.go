@@ -198,14 +198,16 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 		case c.spec.Egress.Profile != profile:
 		case c.spec.Process.ID != "" || c.spec.Lasting != "":
 			processes = append(processes, c.id)
-		case c.isReady() && e.drop(c):
+		case c.isSettled() && e.drop(c):
 			on = append(on, c)
 		}
 	}
 	e.mu.Unlock()
 	var faults []error
 	for _, c := range on {
-		c.sess.close()
+		if c.sess != nil {
+			c.sess.close()
+		}
 		faults = append(faults, e.dispose(c))
 		e.left(c)
 	}

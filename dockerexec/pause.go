@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -27,10 +28,12 @@ type pauses struct {
 	of map[string]*pausing // by the container's id, while there are users or holders, or it was paused lately
 }
 
-// pausing is one container. It is either used or held, each by any number.
+// pausing is one container. It is either used or held, each by any number. Held by nobody, it may be frozen: paused until
+// somebody uses it.
 type pausing struct {
 	// Under pauses.mu.
 	users, holders int
+	frozen         bool
 	changed        chan struct{} // closed, and made anew, when one of them leaves
 	surplus        time.Duration // how much longer it was paused than it has run since, at a time
 	at             time.Time
@@ -40,13 +43,68 @@ type pausing struct {
 	paused bool       // under call
 }
 
-// use keeps a container from being paused until done is called. It waits while one is.
-func (p *pauses) use(ctx context.Context, id string) (done func(), err error) {
-	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) bool { return c.holders == 0 })
+// use keeps a container from being paused until done is called, and thaws one that is frozen. It waits while one is held.
+// One that cannot be thawed has been ended.
+func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (done func(), err error) {
+	c, done, err := p.occupy(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return sync.OnceFunc(func() { p.leave(c, &c.users) }), nil
+	c.call.Lock()
+	defer c.call.Unlock()
+	if c.paused {
+		c.paused = false
+		err = unpause(context.WithoutCancel(ctx), docker, id)
+	}
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return done, nil
+}
+
+// occupy is use for who wakes a frozen one himself.
+func (p *pauses) occupy(ctx context.Context, id string) (c *pausing, done func(), err error) {
+	c, err = p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) bool {
+		c.frozen = false // so the last who holds it wakes it
+		return c.holders == 0
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, sync.OnceFunc(func() { p.leave(c, &c.users) }), nil
+}
+
+// freeze pauses a container until somebody uses it, if it is still to be when nobody does.
+func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, still func() bool) (frozen bool, err error) {
+	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) bool { return c.users == 0 })
+	if err != nil {
+		return false, err
+	}
+	c.call.Lock()
+	if frozen = still(); frozen && !c.paused {
+		err = pause(ctx, docker, id)
+		c.paused = err == nil
+	}
+	if frozen = frozen && err == nil; frozen {
+		p.mu.Lock()
+		c.frozen = true
+		p.mu.Unlock()
+	}
+	c.call.Unlock()
+	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may yet do it
+}
+
+// found says that a container was found paused: it is frozen.
+func (p *pauses) found(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string]*pausing{}
+	}
+	if p.of[id] == nil {
+		p.of[id] = &pausing{frozen: true, paused: true, changed: make(chan struct{})}
+	}
 }
 
 // hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
@@ -57,13 +115,16 @@ func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (re
 		return nil, err
 	}
 	c.call.Lock()
-	if !c.paused {
+	p.mu.Lock()
+	long := c.frozen // so somebody at Docker may have woken it
+	p.mu.Unlock()
+	if !c.paused || long {
 		if err = pause(ctx, docker, id); err == nil {
 			c.paused = true
 		}
 	}
 	c.call.Unlock()
-	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c) })
+	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c, err != nil) })
 	if err != nil {
 		_ = resume()                                                        // Docker may yet do it
 		return nil, fmt.Errorf("cannot pause container %.12s: %v", id, err) // its class would be taken for the other container's
@@ -71,14 +132,15 @@ func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (re
 	return resume, nil
 }
 
-// resume lets a container go on if nobody else holds it.
-func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing) (err error) {
+// resume lets a container go on if nobody else holds it and it is not frozen. doubtful says that it may be paused although
+// that has failed.
+func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing, doubtful bool) (err error) {
 	c.call.Lock()
 	defer c.call.Unlock()
 	p.mu.Lock()
-	last := c.holders == 1 // whoever comes now waits for the call, and pauses it again
+	last := c.holders == 1 && !c.frozen // whoever comes now waits for the call, and pauses it again
 	p.mu.Unlock()
-	if last {
+	if last && (c.paused || doubtful) {
 		c.paused = false
 		err = unpause(context.WithoutCancel(ctx), docker, id)
 	}
@@ -119,7 +181,7 @@ func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int
 func (c *pausing) count(now time.Time) (rested <-chan time.Time) {
 	passed := now.Sub(c.at)
 	c.at = now
-	if c.holders > 0 {
+	if c.holders > 0 && !c.frozen { // else nobody would run
 		c.surplus += passed
 	} else {
 		c.surplus = max(c.surplus-passed, 0)
@@ -138,7 +200,7 @@ func (p *pauses) leave(c *pausing, count *int) {
 	c.count(now)
 	*count--
 	maps.DeleteFunc(p.of, func(_ string, c *pausing) bool {
-		return c.users+c.holders == 0 && now.Sub(c.at) >= c.surplus
+		return c.users+c.holders == 0 && !c.frozen && now.Sub(c.at) >= c.surplus
 	})
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -67,7 +67,7 @@ func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
 		}
 		used := false
 		go func() {
-			done, _ := p.use(t.Context(), "c")
+			done, _ := p.use(t.Context(), docker, "c")
 			used = true
 			time.Sleep(time.Minute)
 			done()
@@ -90,12 +90,12 @@ func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
 		}
 		waiting, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.use(waiting, "c"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.use(waiting, docker, "c"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("used while it is held: %v", err)
 		}
 		_ = third()
 		time.Sleep(time.Minute)
-		if done, err := p.use(t.Context(), "another"); err == nil {
+		if done, err := p.use(t.Context(), docker, "another"); err == nil {
 			done()
 		}
 		if len(p.of) != 0 {
@@ -127,7 +127,7 @@ func TestHoldersThatTakeTurns(t *testing.T) {
 		}
 		time.Sleep(2500 * time.Millisecond)
 		begun := time.Now()
-		done, err := p.use(ctx, "c")
+		done, err := p.use(ctx, docker, "c")
 		if took := time.Since(begun); err != nil || took > 5*time.Second {
 			t.Fatalf("used after %v: %v", took, err)
 		}
@@ -146,6 +146,79 @@ func TestHoldersThatTakeTurns(t *testing.T) {
 			t.Errorf("it may go on for %d of %d", free, samples)
 		}
 		time.Sleep(time.Minute) // until they have ended
+	})
+}
+
+// A frozen container stays paused for those who hold it, who take nothing from it by that, and goes on for who uses it.
+func TestAFrozenContainerIsHeldAndUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pauses
+		engine := &pausable{quick: true}
+		docker := engine.client(t)
+		did := func(want string) {
+			t.Helper()
+			if got := strings.Join(engine.did, " "); got != want {
+				t.Errorf("Docker did %q, not %q", got, want)
+			}
+		}
+		always := func() bool { return true }
+		if frozen, err := p.freeze(t.Context(), docker, "c", func() bool { return false }); frozen || err != nil {
+			t.Errorf("frozen although it is used by now: %v, %v", frozen, err)
+		}
+		did("")
+		if frozen, err := p.freeze(t.Context(), docker, "c", always); !frozen || err != nil {
+			t.Fatalf("%v, %v", frozen, err)
+		}
+		did("pause")
+		for range 10 { // more than maxPaused in all
+			resume, err := p.hold(t.Context(), docker, "c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if err := resume(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if strings.Contains(strings.Join(engine.did, " "), "unpause") {
+			t.Errorf("it was woken: %q", engine.did)
+		}
+		engine.did = nil
+		begun := time.Now()
+		done, err := p.use(t.Context(), docker, "c")
+		if err != nil || time.Since(begun) != 0 {
+			t.Fatalf("after %v: %v", time.Since(begun), err)
+		}
+		did("unpause")
+		done()
+
+		// Frozen while it is held, and wanted meanwhile: whoever holds it last lets it go on.
+		engine.did = nil
+		resume, err := p.hold(t.Context(), docker, "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if frozen, err := p.freeze(t.Context(), docker, "c", always); !frozen || err != nil {
+			t.Fatalf("%v, %v", frozen, err)
+		}
+		giving, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.use(giving, docker, "c"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("used while it is held: %v", err)
+		}
+		_ = resume()
+		did("pause unpause")
+		p.found("found")
+		if done, err := p.use(t.Context(), docker, "found"); err == nil {
+			done()
+		}
+		time.Sleep(time.Minute)
+		if done, err := p.use(t.Context(), docker, "another"); err == nil {
+			done()
+		}
+		if len(p.of) != 0 {
+			t.Errorf("left: %v", p.of)
+		}
 	})
 }
 

@@ -84,7 +84,7 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 		defer e.mu.Unlock()
 		e.attended(c)
 	}()
-	done, err := e.pauses.use(ctx, c.id)
+	done, err := e.pauses.use(ctx, e.docker, c.id)
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,9 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 		return nil
 	}
 	c := &container{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused}
+	if c.paused {
+		e.pauses.found(c.id)
+	}
 	e.processes[found.ID] = c
 	return c
 }

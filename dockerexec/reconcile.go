@@ -81,7 +81,7 @@ func (e *Executor) ended(id string) {
 	e.lost(id)
 	var gone *container
 	for _, c := range e.containers {
-		if c.isReady() && c.id == id {
+		if c.isSettled() && c.id == id {
 			gone = c
 		}
 	}
@@ -107,7 +107,12 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 		e.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
 	}
 	e.mu.Lock()
-	preparing := slices.Collect(maps.Keys(e.preparing))
+	unheard := slices.Collect(maps.Keys(e.preparing))
+	for _, c := range e.containers {
+		if c.sleeps() {
+			unheard = append(unheard, c.id)
+		}
+	}
 	e.mu.Unlock()
 	listed, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		All:     true,
@@ -116,7 +121,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	if err != nil {
 		return dockerd.Explain(e.docker, err)
 	}
-	e.loseMissing(preparing, listed)
+	e.loseMissing(unheard, listed)
 	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
@@ -161,6 +166,9 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused
+		if adopted.frozen = adopted.paused; adopted.frozen {
+			e.pauses.found(found.ID)
+		}
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 	}
 	e.mu.Unlock()

@@ -31,7 +31,7 @@ func (e *Executor) remove(id, spool string) error {
 func (e *Executor) removeContainer(id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
-	done, err := e.pauses.use(ctx, id)
+	_, done, err := e.pauses.occupy(ctx, id)
 	if err != nil {
 		return fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
 	}
@@ -83,7 +83,7 @@ func end(ctx context.Context, docker *client.Client, id string) bool {
 
 // signal is sendSignal for a container that others may hold paused.
 func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
-	done, err := e.pauses.use(ctx, id)
+	done, err := e.pauses.use(ctx, e.docker, id)
 	if err != nil {
 		return err
 	}

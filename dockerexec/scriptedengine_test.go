@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -32,12 +33,17 @@ type scriptedEngine struct {
 	breaks bool                                // sessions break when a command has come
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
+	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
+	pauseTakes   time.Duration
+	neverResumes bool
 	// execTakes is how long an exec takes to be created.
 	execTakes time.Duration
 
 	mu         sync.Mutex
 	containers map[string]containertypes.Summary
 	gone       map[string]chan struct{}
+	paused     map[string]chan struct{} // closed when it goes on
+	pauses     []string                 // what was paused and resumed, as "pause <user>"
 	made       int
 	listeners  []chan events.Message
 	execs      int // that are being created
@@ -46,8 +52,10 @@ type scriptedEngine struct {
 }
 
 func newScriptedEngine(t *testing.T) *scriptedEngine {
-	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}}
-	s.attach = func(_ string, conn attachStream) { s.obey(conn) }
+	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}, paused: map[string]chan struct{}{}}
+	s.attach = func(id string, conn attachStream) {
+		s.obey(attachStream{pausableConn{conn.Conn, func() { s.awake(id) }}})
+	}
 	return s
 }
 
@@ -67,7 +75,7 @@ func (s *scriptedEngine) executor() *Executor {
 		s.t.Fatal(err)
 	}
 	return New(docker, Config{
-		Instance: "test", DataDir: "/data", IdleTimeout: time.Hour, Mounts: &preparerLog{},
+		Instance: "test", DataDir: "/data", Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
 		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
 		ImagesChanged: func() {}, Log: zerolog.Nop(),
 	})
@@ -144,9 +152,11 @@ func (s *scriptedEngine) routes() http.Handler {
 	mux.HandleFunc("GET /v1.41/containers/{id}/json", func(w http.ResponseWriter, r *http.Request) {
 		if _, there := s.container(w, r); there {
 			s.mu.Lock()
-			labels := s.containers[r.PathValue("id")].Labels
+			labels, paused := s.containers[r.PathValue("id")].Labels, s.paused[r.PathValue("id")] != nil
 			s.mu.Unlock()
-			answer(w, map[string]any{"Id": r.PathValue("id"), "State": map[string]any{"Running": true}, "Config": map[string]any{"Labels": labels}})
+			answer(w, map[string]any{
+				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused}, "Config": map[string]any{"Labels": labels},
+			})
 		}
 	})
 	mux.HandleFunc("POST /v1.41/containers/{id}/wait", func(w http.ResponseWriter, r *http.Request) {
@@ -177,6 +187,8 @@ func (s *scriptedEngine) routes() http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST /v1.41/containers/{id}/pause", s.pause)
+	mux.HandleFunc("POST /v1.41/containers/{id}/unpause", s.pause)
 	mux.HandleFunc("POST /v1.41/containers/{id}/exec", s.exec)
 	mux.HandleFunc("POST /v1.41/exec/{id}/start", s.startExec)
 	mux.HandleFunc("GET /v1.41/events", s.follow)
@@ -221,6 +233,73 @@ func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 	id := s.add(asked.Labels, spool)
 	w.WriteHeader(http.StatusCreated)
 	answer(w, map[string]string{"Id": id})
+}
+
+// sleeps has a container that an earlier service froze.
+func (s *scriptedEngine) sleeps(user string) (id string) {
+	id = s.has(user)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setPaused(id, true)
+	return id
+}
+
+// setPaused pauses a container or has it go on; s.mu is held.
+func (s *scriptedEngine) setPaused(id string, paused bool) {
+	c := s.containers[id]
+	if c.State = containertypes.StateRunning; paused {
+		c.State, s.paused[id] = containertypes.StatePaused, make(chan struct{})
+	} else {
+		close(s.paused[id])
+		delete(s.paused, id)
+	}
+	s.containers[id] = c
+}
+
+// awake returns when a container is not paused.
+func (s *scriptedEngine) awake(id string) {
+	s.mu.Lock()
+	resumed, gone := s.paused[id], s.gone[id]
+	s.mu.Unlock()
+	if resumed != nil {
+		select {
+		case <-resumed:
+		case <-gone:
+		case <-s.t.Context().Done():
+		}
+	}
+}
+
+// pause answers both requests, as Docker 20.10 does.
+func (s *scriptedEngine) pause(w http.ResponseWriter, r *http.Request) {
+	id, what := r.PathValue("id"), path.Base(r.URL.Path)
+	if _, there := s.container(w, r); !there {
+		return
+	}
+	time.Sleep(s.pauseTakes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pausing := what == "pause"
+	if pausing == (s.paused[id] != nil) || !pausing && s.neverResumes {
+		w.WriteHeader(http.StatusInternalServerError)
+		answer(w, map[string]string{"message": "cannot " + what})
+		return
+	}
+	s.setPaused(id, pausing)
+	s.pauses = append(s.pauses, what+" "+s.containers[id].Labels[labelUser])
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// pausableConn is a connection to a program that does nothing while it is paused.
+type pausableConn struct {
+	net.Conn
+	awake func()
+}
+
+func (p pausableConn) Read(into []byte) (int, error) {
+	n, err := p.Conn.Read(into)
+	p.awake()
+	return n, err
 }
 
 func (s *scriptedEngine) exec(w http.ResponseWriter, r *http.Request) {

@@ -74,7 +74,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 	return found.Mountpoint, func() { e.release(c) }, nil
 }
 
-// hold takes a container that is ready and has the Spec's /tmp; nil when there is none.
+// hold takes a container that is there and has the Spec's /tmp; nil when there is none.
 func (e *Executor) hold(spec Spec) *container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,7 +82,7 @@ func (e *Executor) hold(spec Spec) *container {
 		return nil
 	}
 	for _, c := range e.containers {
-		if c.isReady() && c.spec.User == spec.User && c.spec.tmpName() == spec.tmpName() {
+		if c.isSettled() && c.spec.User == spec.User && c.spec.tmpName() == spec.tmpName() {
 			c.users++
 			return c
 		}

@@ -445,7 +445,7 @@ func TestEgressAddressReuse(t *testing.T) {
 		if out := l.reach(t, "reuse", hello("http://"+first), second); !out.Failed {
 			t.Errorf("%q", out.Stdout)
 		}
-	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 
 // What an operator opens beside HTTP and HTTPS is open at the allowed names alone.

@@ -166,7 +166,7 @@ func TestAShellThatWaits(t *testing.T) {
 				return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "ahead.1.so")
 			})
 		}
-		l.environ = append(l.environ, "SANDBOXD_EXEC_AHEAD=0", "SANDBOXD_IDLE_TIMEOUT=2s")
+		l.environ = append(l.environ, "SANDBOXD_EXEC_AHEAD=0", "SANDBOXD_IDLE_REMOVE_AFTER=2s")
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}

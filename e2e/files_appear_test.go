@@ -238,7 +238,7 @@ func TestMasksLeaveNothing(t *testing.T) {
 		if got := holds(l.at("trace", ".gnupg/key")); got != secret {
 			t.Errorf("what was hidden: %q", got)
 		}
-	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 
 // The same when the service was killed meanwhile: the next one clears up.
@@ -250,7 +250,7 @@ func TestMasksOfAKilledServiceLeaveNothing(t *testing.T) {
 			l.bash(t, "trace", grants, "true")
 		}
 		l.stop(syscall.SIGKILL)
-		l.environ = append(l.environ, "SANDBOXD_IDLE_TIMEOUT=1s")
+		l.environ = append(l.environ, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}

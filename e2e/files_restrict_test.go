@@ -251,7 +251,7 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 		eventually(t, "nothing is left", func() bool {
 			return len(l.containers(t)) == 0 && slices.Equal(below(t, l.home("give-trace")), before)
 		})
-	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 
 // A process gives up what it says, also when it is started again.

@@ -41,9 +41,16 @@ func (l *lab) dropIdle(user string) {
 	list, _ := l.client.Containers(context.Background()) // without a service its lab is being removed
 	for _, c := range list {
 		if c.UserID == user && c.Commands == 0 {
-			_ = l.engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
+			l.removeByForce(c.ID)
 		}
 	}
+}
+
+// removeByForce removes a container as `docker rm -f` does. One that is frozen goes on first: Docker takes a long while to
+// remove it, and leaves its shim.
+func (l *lab) removeByForce(id string) {
+	_ = l.engine.ContainerUnpause(context.Background(), id)
+	_ = l.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
 // ownerIn is who owns what a scenario makes in a directory: whoever owns that, or ownerUID where it is root's.
@@ -154,7 +161,7 @@ func kindOf(err error) types.Kind {
 func (l *lab) cool(t *testing.T, user string) {
 	t.Helper()
 	for _, found := range l.containersOf(t, user) {
-		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true})
+		l.removeByForce(found.ID)
 	}
 	eventually(t, "the service knows that "+user+" has no container", func() bool { return l.warm(user) == 0 && len(l.containersOf(t, user)) == 0 })
 }

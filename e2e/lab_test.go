@@ -61,7 +61,7 @@ type lab struct {
 	firstPort int      // of exposePorts
 }
 
-// newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_TIMEOUT=1s.
+// newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_REMOVE_AFTER=1s.
 func newLab(t *testing.T, runtime string, settings ...string) *lab {
 	t.Helper()
 	return newLabIn(t, machine, runtime, settings...)
@@ -213,7 +213,7 @@ func (l *lab) remove() {
 func (l *lab) sweep() {
 	left, _ := l.listContainers() // what is left then, the next run removes
 	for _, found := range left {
-		_ = l.engine.ContainerRemove(context.Background(), found.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		l.removeByForce(found.ID)
 	}
 	l.removeNetworks()
 	for _, name := range l.volumes() {

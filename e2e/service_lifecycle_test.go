@@ -135,7 +135,7 @@ func TestOthersContainersAreLeftAlone(t *testing.T) {
 }
 
 func TestIdleContainersGo(t *testing.T) {
-	l := newLab(t, "runsc", "SANDBOXD_IDLE_TIMEOUT=1s")
+	l := newLab(t, "runsc", "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 	l.register(t, "idle")
 	l.sh(t, "idle", "sleep 2; true") // longer than the idle time: in use is not idle
 	eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
@@ -39,7 +38,7 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 					return err == nil
 				})
 				time.Sleep(time.Duration(round) * 20 * time.Millisecond)
-				_ = l.engine.ContainerRemove(context.Background(), mine, container.RemoveOptions{Force: true})
+				l.removeByForce(mine)
 			})
 			if err := l.start(); err != nil {
 				t.Fatal(err)
@@ -102,7 +101,7 @@ func (l *lab) disturb() {
 	ctx, id := context.Background(), list[rand.IntN(len(list))].ID
 	switch rand.IntN(3) {
 	case 0:
-		_ = l.engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true})
+		l.removeByForce(id)
 	case 1:
 		_ = l.engine.ContainerKill(ctx, id, "KILL")
 	default:
@@ -123,7 +122,7 @@ func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 		}
 		eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
 		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
-	}, "SANDBOXD_IDLE_TIMEOUT=1s")
+	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 
 // After a restart with many containers a call waits for its own, and all are taken over.

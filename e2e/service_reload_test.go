@@ -139,7 +139,7 @@ func TestReloadOfAnUnknownRuntime(t *testing.T) {
 	if got := l.sh(t, "steady", "uname -r"); !strings.Contains(got, "gvisor") {
 		t.Errorf("it runs in %s", got)
 	}
-	write(`{"listen":"SOCKET","idleTimeout":"1s"}`)
+	write(`{"listen":"SOCKET","idle":{"removeAfter":"1s"}}`)
 	l.reload(t)
 	eventually(t, "its container is idle for too long now", func() bool { return len(l.containers(t)) == 0 })
 }

@@ -35,7 +35,10 @@ remove_containers() {
 	[ -r "$DATA/instance" ] || return 0
 	instance=$(cat "$DATA/instance")
 	containers=$(docker ps -aq --filter "label=run.daycare.sandbox.instance=$instance" "$@")
-	[ -z "$containers" ] || xargs docker rm -f <<<"$containers" >/dev/null
+	[ -n "$containers" ] || return 0
+	# One that is frozen goes on first: Docker cannot end it.
+	xargs -n 1 docker unpause <<<"$containers" >/dev/null 2>&1 || true
+	xargs docker rm -f <<<"$containers" >/dev/null
 }
 
 stop() {

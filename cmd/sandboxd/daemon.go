@@ -165,7 +165,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.executor = dockerexec.New(d.docker, dockerexec.Config{
 		Instance:      d.host.instance,
 		DataDir:       cfg.DataDir,
-		IdleTimeout:   time.Duration(cfg.IdleTimeout),
+		Idle:          idle(cfg),
 		Ahead:         cfg.Exec.Ahead > 0,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,

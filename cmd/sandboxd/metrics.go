@@ -20,7 +20,7 @@ import (
 func metricsHandler(d *daemon) http.Handler {
 	state := &stateCollector{
 		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
-		containers: d.executor.Containers, processes: d.processes.Stats, quotas: d.quotas.Stats,
+		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats,
 	}
 	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
 }
@@ -54,7 +54,11 @@ var (
 	crowded = prometheus.NewDesc("sandboxd_api_connections_refused_total",
 		"Connections to the API that were refused because their caller's share was used up, with a request on each.", nil, nil)
 	warmed = prometheus.NewDesc("sandboxd_containers",
-		"Containers for execs, by state (starting, idle, busy) and runtime.", []string{"state", "runtime"}, nil)
+		"Containers for execs, by state (starting, idle, frozen, busy) and runtime.", []string{"state", "runtime"}, nil)
+	froze = prometheus.NewDesc("sandboxd_container_freezes_total",
+		"Times that an idle container was frozen.", nil, nil)
+	thawed = prometheus.NewDesc("sandboxd_container_thaws_total",
+		"Times that a frozen container was thawed for a call.", nil, nil)
 	processed = prometheus.NewDesc("sandboxd_processes",
 		"Durable processes by status, those that have ended included.", []string{"status"}, nil)
 	restarted = prometheus.NewDesc("sandboxd_process_restarts_total",
@@ -74,13 +78,14 @@ type stateCollector struct {
 	budgets    func() map[string]budget.Stats
 	api        func() budget.Stats
 	containers func() []dockerexec.Container
+	freezes    func() dockerexec.FreezeStats
 	processes  func() process.Stats
 	quotas     func() quota.Stats
 }
 
 // Describe implements prometheus.Collector.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, processed, restarted, inUse, queued, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, built} {
 		to <- desc
 	}
 }
@@ -117,6 +122,9 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	for kind, n := range containers {
 		gauge(warmed, n, kind.state, kind.runtime)
 	}
+	f := c.freezes()
+	counter(froze, f.Frozen)
+	counter(thawed, f.Thawed)
 	p := c.processes()
 	for status, n := range p.ByStatus {
 		gauge(processed, n, string(status))

@@ -42,9 +42,10 @@ func busy() (*metrics, *prometheus.Registry) {
 		api: func() budget.Stats { return budget.Stats{Used: 3, Refused: 2} },
 		containers: func() []dockerexec.Container {
 			return []dockerexec.Container{
-				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"},
+				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},
 			}
 		},
+		freezes: func() dockerexec.FreezeStats { return dockerexec.FreezeStats{Frozen: 8, Thawed: 6} },
 		processes: func() process.Stats {
 			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
 		},
@@ -78,7 +79,10 @@ func TestMetrics(t *testing.T) {
 	want := `
 sandboxd_api_connections 3
 sandboxd_api_connections_refused_total 2
+sandboxd_container_freezes_total 8
+sandboxd_container_thaws_total 6
 sandboxd_containers{runtime="runsc",state="busy"} 2
+sandboxd_containers{runtime="runsc",state="frozen"} 1
 sandboxd_containers{runtime="runsc",state="idle"} 1
 sandboxd_egress_budget_limit{budget="descriptors"} 100
 sandboxd_egress_budget_refused_total{budget="descriptors"} 9

@@ -122,7 +122,7 @@ func (d *daemon) apply(r reading) error {
 	d.quotas.Use(quotas(next))
 	d.rootfs.Use(rootfsSettings(next))
 	d.resolver.Use(d.callSettings(next, r.rules))
-	d.executor.SetIdleTimeout(time.Duration(next.IdleTimeout))
+	d.executor.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.processes.SetBounds(processBounds(next))
 	d.ports.SetRange(exposable(next))

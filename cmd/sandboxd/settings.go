@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -85,6 +86,14 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 			Run:       int64(cfg.Limits.Run),
 			VarTmp:    int64(cfg.Limits.VarTmp),
 		},
+	}
+}
+
+// idle returns what the settings say about containers in which nothing runs.
+func idle(cfg config.Config) dockerexec.Idle {
+	return dockerexec.Idle{
+		FreezeAfter: time.Duration(cfg.Idle.FreezeAfter), RemoveAfter: time.Duration(cfg.Idle.RemoveAfter),
+		MaxContainers: int(cfg.Idle.MaxContainers), MinFreeMemory: int64(cfg.Idle.MinFreeMemory),
 	}
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	Secret bool
 	// Moved are fields of former versions, and those that have taken their place.
 	Moved map[string]string
+	// Former are names that fields have had, and those that they have now: either sets the field, but not both.
+	Former map[string]string
 }
 
 // mostFaults is how many faults are told; after them the rest goes unread.
@@ -42,9 +44,9 @@ func Decode(text []byte, into any, how Options) Faults {
 	d := &decoder{
 		// Names that come twice are faults with a field of their own, not errors of syntax.
 		in:  jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)),
-		how: how,
+		how: how, root: reflect.ValueOf(into).Elem(), given: map[string]bool{},
 	}
-	err := d.value(reflect.ValueOf(into).Elem(), "")
+	err := d.value(d.root, "")
 	if err == nil {
 		d.at = ""
 		end := d.in.InputOffset()
@@ -64,7 +66,9 @@ func Decode(text []byte, into any, how Options) Faults {
 type decoder struct {
 	in     *jsontext.Decoder
 	how    Options
-	at     string // the field that was begun last
+	root   reflect.Value
+	at     string          // the field that was begun last
+	given  map[string]bool // of fields with former names, those that are set
 	faults Faults
 }
 
@@ -148,19 +152,47 @@ func (d *decoder) list(v reflect.Value, field string) error {
 func (d *decoder) object(v reflect.Value, field string) error {
 	members := membersOf(v.Type())
 	return d.members(field, func(name string, again bool) (reflect.Value, error) {
+		full := Path(field, name)
 		if index, ok := members.index[name]; ok {
+			if d.isTwice(full, again) {
+				return reflect.Value{}, d.refuse(Unknown, full, "it is there by its former name, too")
+			}
 			return v.FieldByIndex(index), nil
+		}
+		if now := d.how.Former[full]; now != "" {
+			if d.isTwice(now, again) {
+				return reflect.Value{}, d.refuse(Unknown, full, "it is %s now, which is there, too", now)
+			}
+			return d.root.FieldByIndex(indexOf(d.root.Type(), now)), nil
 		}
 		if again {
 			return reflect.Value{}, nil
 		}
-		full := Path(field, name)
 		hint := Nearest(name, members.names)
 		if now := d.how.Moved[full]; now != "" {
 			hint = ": it is " + now + " now"
 		}
 		return reflect.Value{}, d.refuse(Unknown, full, "unknown key%s", hint)
 	})
+}
+
+// isTwice notes that a field is there, by one of its names, and reports whether it was before by the other.
+func (d *decoder) isTwice(field string, again bool) bool {
+	if len(d.how.Former) == 0 {
+		return false
+	}
+	before := d.given[field]
+	d.given[field] = true
+	return before && !again
+}
+
+// indexOf finds a field of structs in structs by its path.
+func indexOf(t reflect.Type, path string) (index []int) {
+	for name := range strings.SplitSeq(path, ".") {
+		inner := membersOf(t).index[name]
+		index, t = append(index, inner...), t.FieldByIndex(inner).Type
+	}
+	return index
 }
 
 // dictionary reads a map, whose keys are the writer's own.

@@ -306,6 +306,7 @@ func Mux(incoming uint32) *yamux.Config {
 	cfg.ReadBufSize = 32 << 10
 	cfg.ConnectionWriteTimeout = 20 * time.Second
 	cfg.EnableKeepAlive = false
+	cfg.MeasureRTTInterval = 10 * 365 * 24 * time.Hour // once, at the start: a frozen agent does not answer
 	cfg.LogOutput = io.Discard
 	return cfg
 }

@@ -1,0 +1,204 @@
+package dockerexec
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes no processor time, and
+// the next call has it go on. It is removed after a longer while, or when there are too many or the host has little memory left.
+
+// Idle says what becomes of containers in which nothing runs. Those of durable processes are not among them.
+type Idle struct {
+	// FreezeAfter is after how long one is frozen; 0 is never.
+	FreezeAfter time.Duration
+	// RemoveAfter is after how long it is removed.
+	RemoveAfter time.Duration
+	// MaxContainers is how many there may be; 0 does not bound. Those that were used longest ago go first.
+	MaxContainers int
+	// MinFreeMemory is how much of the host's memory has to be free, in bytes, or they go, too; 0 is nothing.
+	MinFreeMemory int64
+}
+
+// FreezeStats counts what happened to containers since New.
+type FreezeStats struct{ Frozen, Thawed uint64 }
+
+// SetIdle changes what becomes of idle containers, for those that there are, too.
+func (e *Executor) SetIdle(idle Idle) {
+	e.idle.Store(&idle)
+	select {
+	case e.idleChanged <- struct{}{}:
+	default: // tend has yet to see the last one
+	}
+}
+
+// interval is how often idle containers are looked at.
+func (i Idle) interval() time.Duration {
+	shortest := min(i.RemoveAfter, 20*time.Second)
+	if i.FreezeAfter > 0 {
+		shortest = min(shortest, i.FreezeAfter)
+	}
+	return max(shortest/4, 50*time.Millisecond)
+}
+
+// tendIdle freezes and removes idle containers, until Shutdown.
+func (e *Executor) tendIdle() {
+	ticker := time.NewTicker(e.idle.Load().interval())
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			idle, now := *e.idle.Load(), time.Now()
+			e.retire(func(c *container) bool { return c.users == 0 && c.lastUsed.Before(now.Add(-idle.RemoveAfter)) })
+			e.removeExcess(idle)
+			if idle.FreezeAfter > 0 {
+				e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
+			}
+		case <-e.idleChanged:
+			ticker.Reset(e.idle.Load().interval())
+		case <-e.ctx.Done():
+			return
+		}
+	}
+}
+
+// removeExcess removes the containers that were used longest ago, while there are more than may be or the host has too
+// little memory. Each has gone before the next does.
+func (e *Executor) removeExcess(idle Idle) {
+	for e.ctx.Err() == nil {
+		e.mu.Lock()
+		unused := e.unused()
+		why := ""
+		switch {
+		case len(unused) == 0:
+		case idle.MaxContainers > 0 && len(unused) > idle.MaxContainers:
+			why = "there are more than idle.maxContainers"
+		case idle.MinFreeMemory > 0 && availableMemory() < idle.MinFreeMemory:
+			why = "the host has less memory left than idle.minFreeMemory"
+		}
+		if why == "" {
+			e.mu.Unlock()
+			return
+		}
+		c := unused[0]
+		e.drop(c)
+		e.mu.Unlock()
+		e.cfg.Log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Str("why", why).Msg("removing container: idle")
+		e.discard(c)
+		select {
+		case <-c.gone:
+		case <-e.ctx.Done():
+		}
+	}
+}
+
+// unused are the containers that nobody uses, the one that was used longest ago first; e.mu is held.
+func (e *Executor) unused() (unused []*container) {
+	for _, c := range e.containers {
+		if c.isSettled() && c.users == 0 {
+			unused = append(unused, c)
+		}
+	}
+	slices.SortFunc(unused, func(a, b *container) int { return a.lastUsed.Compare(b.lastUsed) })
+	return unused
+}
+
+// availableMemory is what the host could give to programs without swapping, in bytes. Where that cannot be known it is
+// no reason to remove anything.
+func availableMemory() int64 {
+	const unknown = 1 << 62
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return unknown
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if rest, is := strings.CutPrefix(lines.Text(), "MemAvailable:"); is {
+			if kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64); err == nil {
+				return kib << 10
+			}
+		}
+	}
+	return unknown
+}
+
+// freezesAtOnce is how many containers are being frozen at a time.
+const freezesAtOnce = 2
+
+// freezeUnused freezes containers that nobody uses. It blocks until that is done.
+func (e *Executor) freezeUnused(match func(*container) bool) {
+	e.mu.Lock()
+	var chosen []*container
+	for _, c := range e.unused() {
+		if !c.frozen && c.running == 0 && match(c) {
+			c.frozen = true // so a call that comes from now on thaws it
+			chosen = append(chosen, c)
+		}
+	}
+	e.mu.Unlock()
+	var freezing errgroup.Group
+	freezing.SetLimit(freezesAtOnce)
+	for _, c := range chosen {
+		freezing.Go(func() error { e.freeze(c); return nil })
+	}
+	_ = freezing.Wait()
+}
+
+// freeze freezes a container if still nobody uses it.
+func (e *Executor) freeze(c *container) {
+	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
+	})
+	if err != nil && e.ctx.Err() == nil {
+		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot freeze a container; it goes on")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if frozen {
+		e.freezes.Frozen++
+		return
+	}
+	c.frozen, c.lastUsed = false, time.Now() // to be tried again as late
+}
+
+// thaw lets a container go on that is frozen. The caller is one of its users. The error is errLost where it cannot go on.
+func (e *Executor) thaw(ctx context.Context, c *container) error {
+	e.mu.Lock()
+	frozen := c.frozen
+	e.mu.Unlock()
+	if !frozen {
+		return nil
+	}
+	done, err := e.pauses.use(ctx, e.docker, c.id)
+	if err == nil {
+		done()
+	}
+	e.mu.Lock()
+	if c.frozen { // also where ctx has ended: whoever holds it lets it go on
+		c.frozen = false
+		e.freezes.Thawed++
+	}
+	e.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		e.forget(c)
+		return fmt.Errorf("%w (%v)", errLost, err)
+	}
+	return err
+}
+
+// Freezes counts the containers that were frozen and thawed.
+func (e *Executor) Freezes() FreezeStats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.freezes
+}

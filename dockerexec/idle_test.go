@@ -1,0 +1,209 @@
+package dockerexec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// freezing is an executor on an engine that freezes after half a minute.
+func (s *scriptedEngine) freezing() *Executor {
+	e := s.executor()
+	e.SetIdle(Idle{FreezeAfter: 30 * time.Second, RemoveAfter: time.Hour})
+	e.Start(s.t.Context(), noProcesses{})
+	return e
+}
+
+// states are those of all containers, by user.
+func (e *Executor) states() string {
+	var list []string
+	for _, c := range e.Containers() {
+		list = append(list, c.User+" "+c.State)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+func (s *scriptedEngine) run(t *testing.T, e *Executor, user string) {
+	t.Helper()
+	if _, err := e.Run(t.Context(), s.spec(user), aCommand, discard); err != nil {
+		t.Fatalf("%s: %v", user, err)
+	}
+}
+
+func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.freezing()
+		defer e.Shutdown()
+		for round := range 3 {
+			begun := time.Now()
+			engine.run(t, e, "alice")
+			if took := time.Since(begun); took != 0 || e.states() != "alice idle" {
+				t.Errorf("round %d: after %v: %s", round, took, e.states())
+			}
+			time.Sleep(20 * time.Second)
+			if e.states() != "alice idle" {
+				t.Errorf("round %d: too early: %s", round, e.states())
+			}
+			time.Sleep(20 * time.Second)
+			if e.states() != "alice frozen" {
+				t.Errorf("round %d: %s", round, e.states())
+			}
+		}
+		if got := e.Freezes(); engine.made != 1 || got != (FreezeStats{Frozen: 3, Thawed: 2}) || len(engine.pauses) != 5 {
+			t.Errorf("%d containers, %+v, %v", engine.made, got, engine.pauses)
+		}
+		e.SetIdle(Idle{RemoveAfter: 10 * time.Minute})
+		time.Sleep(9 * time.Minute)
+		if e.states() != "alice frozen" {
+			t.Errorf("before its time: %s", e.states())
+		}
+		time.Sleep(2 * time.Minute)
+		if e.states() != "" || len(engine.containers) != 0 || engine.spools() != "" {
+			t.Errorf("after its time: %s, %s", e.states(), engine.spools())
+		}
+	})
+}
+
+// One that is used is not frozen, and a call that comes while it is being frozen is served.
+func TestACallDuringTheFreeze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.pauseTakes = time.Second
+		e := engine.freezing()
+		defer e.Shutdown()
+		c, _, err := e.acquire(t.Context(), engine.spec("alice"), aCommand.Token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if e.states() != "alice busy" || len(engine.pauses) != 0 {
+			t.Errorf("%s: %v", e.states(), engine.pauses)
+		}
+		e.release(c)
+		for e.states() != "alice frozen" {
+			time.Sleep(10 * time.Millisecond)
+		}
+		begun := time.Now()
+		for range 3 {
+			engine.run(t, e, "alice")
+		}
+		if took := time.Since(begun); took > 2*time.Second || engine.made != 1 {
+			t.Errorf("after %v in %d containers", took, engine.made)
+		}
+	})
+}
+
+// One that cannot go on is ended, and the call gets another.
+func TestAContainerThatStaysFrozen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.freezing()
+		defer e.Shutdown()
+		engine.run(t, e, "alice")
+		time.Sleep(time.Minute)
+		engine.neverResumes = true
+		engine.run(t, e, "alice")
+		if engine.made != 2 {
+			t.Errorf("in %d containers", engine.made)
+		}
+	})
+}
+
+// After a restart a frozen container sleeps until it is used, however many there are.
+func TestFrozenContainersSleepOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const users = 40
+		engine := newScriptedEngine(t)
+		var ids []string
+		for i := range users {
+			ids = append(ids, engine.sleeps(fmt.Sprintf("user-%02d", i)))
+		}
+		e := engine.freezing()
+		time.Sleep(10 * time.Minute)
+		if len(engine.began) != 0 || len(engine.pauses) != 0 || strings.Count(e.states(), "frozen") != users {
+			t.Errorf("%d were taken over: %v, %s", len(engine.began), engine.pauses, e.states())
+		}
+		engine.run(t, e, "user-07")
+		if got := strings.Join(append(engine.pauses, engine.began...), ", "); got != "unpause user-07, user-07" || engine.made != users {
+			t.Errorf("%s, of %d", got, engine.made)
+		}
+		// What goes behind our back is known, and what is to go does.
+		engine.lose(ids[1], true)
+		e.Expel(engine.spec("user-02").Fingerprint())
+		synctest.Wait()
+		if left := len(e.Containers()); left != users-2 || len(engine.containers) != users-2 {
+			t.Errorf("%d are left of %d", left, len(engine.containers))
+		}
+		engine.lose(ids[3], false)
+		if err := e.Reconcile(t.Context()); err != nil || len(e.Containers()) != users-3 {
+			t.Errorf("%d are left: %v", len(e.Containers()), err)
+		}
+		for _, user := range []string{"user-01", "user-02", "user-03"} {
+			engine.run(t, e, user)
+		}
+		e.Shutdown()
+		if left := len(engine.containers); left != users {
+			t.Errorf("the next service finds %d", left)
+		}
+	})
+}
+
+// Those that were used longest ago make room.
+func TestTooManyIdleContainers(t *testing.T) {
+	for name, idle := range map[string]Idle{
+		"many":      {RemoveAfter: time.Hour, MaxContainers: 3},
+		"no memory": {RemoveAfter: time.Hour, MinFreeMemory: 1 << 61},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				e := engine.freezing()
+				defer e.Shutdown()
+				for _, user := range []string{"a", "b", "c", "d", "e"} {
+					engine.run(t, e, user)
+					time.Sleep(time.Second)
+				}
+				engine.run(t, e, "a")
+				busy, _, err := e.acquire(t.Context(), engine.spec("b"), aCommand.Token)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer e.release(busy)
+				e.SetIdle(idle)
+				time.Sleep(time.Minute)
+				want := "a idle, b busy, d idle, e idle"
+				if idle.MinFreeMemory > 0 {
+					want = "b busy"
+				}
+				if e.states() != want {
+					t.Errorf("%s, not %s", e.states(), want)
+				}
+			})
+		})
+	}
+	if n := availableMemory(); n < 1<<20 || n > 1<<50 {
+		t.Errorf("the host has %d bytes", n)
+	}
+}
+
+// A start for which writers are to be paused does not wait for those that are frozen, nor wake them.
+func TestAFrozenWriterIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		id := engine.sleeps("alice")
+		e := engine.freezing()
+		defer e.Shutdown()
+		resume, err := e.pauses.hold(t.Context(), e.docker, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := resume(); err != nil || len(engine.pauses) != 0 {
+			t.Errorf("%v: %v", engine.pauses, err)
+		}
+	})
+}
