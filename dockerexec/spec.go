@@ -3,7 +3,7 @@
 // what is idle or stale.
 //
 // spec.go says what a container is; hostconfig.go is the one place that says it to Docker. executor.go takes calls;
-// containers.go keeps the containers, container.go makes one and remove.go removes it; session.go is the agent in it,
+// containers.go keeps the containers, container.go makes one, idle.go freezes it and remove.go removes it; session.go is the agent in it,
 // and running.go a command there. reconcile.go compares with what Docker has. process.go starts and ends durable
 // processes, processes.go finds them, and forward.go reaches their ports. The other files are named for what they have.
 package dockerexec

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/dockerd"
+)
+
+const freezesSoon = "SANDBOXD_IDLE_FREEZE_AFTER=1s"
+
+// state is that of a user's containers, which is one.
+func (l *lab) state(t *testing.T, user string) (states string) {
+	t.Helper()
+	list, err := l.client.Containers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list {
+		if c.UserID == user {
+			states += c.State
+		}
+	}
+	return states
+}
+
+// frozen waits until a user's container is frozen, also as Docker sees it, and returns its id.
+func (l *lab) frozen(t *testing.T, user string) (id string) {
+	t.Helper()
+	eventually(t, "the container of "+user+" is frozen", func() bool {
+		if l.state(t, user) != "frozen" {
+			return false
+		}
+		id = l.containerOf(t, user).ID
+		found, err := l.engine.ContainerInspect(t.Context(), id)
+		return err == nil && found.State.Paused
+	})
+	return id
+}
+
+// warmly runs a command that needs no new container.
+func (l *lab) warmly(t *testing.T, user string) {
+	t.Helper()
+	begun := time.Now()
+	out := l.run(t, user, types.Exec{Command: "echo there"})
+	t.Logf("a frozen user's call took %v", time.Since(begun))
+	if out.Stdout != "there\n" || out.Cold {
+		t.Errorf("%+v", out)
+	}
+}
+
+// An idle container is frozen, and nobody needs to know: calls thaw it, others of the user's start, and durable processes
+// go on.
+func TestAnIdleContainerIsFrozen(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "cold"
+		l.register(t, user)
+		process := l.startProcess(t, user, types.StartProcess{Command: "while :; do date +%s%N > /tmp/beat; sleep 0.1; done"})
+		l.sh(t, user, "echo kept > /home/file")
+		id := l.frozen(t, user)
+		if got := l.sh(t, user, "cat /home/file"); got != "kept" {
+			t.Errorf("%q", got)
+		}
+		for range 3 {
+			if again := l.frozen(t, user); again != id {
+				t.Errorf("it is another container")
+			}
+			l.warmly(t, user)
+		}
+		l.frozen(t, user)
+		// Its mount points are in the home, so that whoever could change them is paused while it starts.
+		if out := l.run(t, user, differently(1, "echo beside")); out.Stdout != "beside\n" {
+			t.Errorf("%+v", out)
+		}
+		before := l.sh(t, user, "cat /tmp/beat")
+		eventually(t, "the process goes on", func() bool { return l.sh(t, user, "cat /tmp/beat") != before })
+		if got := l.process(t, user, process.ID); got.RestartCount != 0 || got.Status != types.ProcessRunning {
+			t.Errorf("%+v", got)
+		}
+		lasts := make(chan types.Output)
+		go func() { lasts <- l.run(t, user, types.Exec{Command: "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done"}) }()
+		if out := <-lasts; out.Failed || out.DurationMs > 30_000 {
+			t.Errorf("a command that takes longer than an idle container runs: %+v", out)
+		}
+	}, freezesSoon)
+}
+
+// A frozen container is there for the next service, which leaves it frozen until it is used.
+func TestAFrozenContainerOutlivesTheService(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "slept"
+		l.register(t, user)
+		l.sh(t, user, "true")
+		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			id := l.frozen(t, user)
+			l.stop(signal)
+			if err := l.start(); err != nil {
+				t.Fatal(err)
+			}
+			if again := l.frozen(t, user); again != id {
+				t.Errorf("after %v it is another one", signal)
+			}
+			l.warmly(t, user)
+		}
+		// Killed at any time around the freeze.
+		for i := range 6 {
+			l.sh(t, user, "true")
+			time.Sleep(1200*time.Millisecond + time.Duration(i)*50*time.Millisecond)
+			l.stop(syscall.SIGKILL)
+			if err := l.start(); err != nil {
+				t.Fatal(err)
+			}
+			if out := l.run(t, user, types.Exec{Command: "echo there"}); out.Stdout != "there\n" {
+				t.Errorf("%d: %+v", i, out)
+			}
+		}
+	}, freezesSoon)
+}
+
+// What is done to a frozen container at Docker costs at most that container.
+func TestAFrozenContainerBehindOurBack(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "behind"
+		l.register(t, user)
+		for what, do := range map[string]func(id string) error{
+			"unpaused": func(id string) error { return l.engine.ContainerUnpause(t.Context(), id) },
+			"killed":   func(id string) error { return l.engine.ContainerKill(t.Context(), id, "KILL") },
+			"removed": func(id string) error {
+				l.removeByForce(id)
+				return nil
+			},
+			"restarted": func(id string) error { return l.engine.ContainerRestart(t.Context(), id, container.StopOptions{}) },
+		} {
+			l.sh(t, user, "true")
+			id := l.frozen(t, user)
+			if err := do(id); err != nil {
+				t.Logf("%s: %v", what, err)
+			}
+			begun := time.Now()
+			out, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
+			if kind := kindOf(err); err != nil && kind != types.Engine || err == nil && out.Stdout != "there\n" {
+				t.Errorf("%s: %+v, %v", what, out, err)
+			}
+			if took := time.Since(begun); took > 30*time.Second {
+				t.Errorf("%s: the call took %v: %v", what, took, err)
+			}
+			l.sh(t, user, "true")
+		}
+	}, freezesSoon)
+}
+
+// Frozen containers go in their time, whole, those that were used longest ago first.
+func TestFrozenContainersAreRemoved(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		var ids []string
+		for i := range 3 {
+			user := fmt.Sprintf("old-%d", i)
+			l.register(t, user)
+			l.sh(t, user, "true")
+			ids = append(ids, l.frozen(t, user))
+		}
+		eventuallyWithin(t, 15*time.Second, "the first has gone", func() bool { return len(l.containers(t)) == 2 })
+		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := dockerd.ShimOf(ids[0]); return err != nil })
+		if l.state(t, "old-0")+l.state(t, "old-2") != "frozen" {
+			t.Errorf("another went: %q, %q", l.state(t, "old-0"), l.state(t, "old-2"))
+		}
+	}, freezesSoon, "SANDBOXD_IDLE_MAX_CONTAINERS=2")
+}
