@@ -119,6 +119,21 @@ func (o *Outfit) Accounts(uid, gid uint32) (Accounts, error) {
 	return made, err
 }
 
+// AccountsAt gives a user and a group the name AccountName, whatever the image calls them, and the user a home.
+func (o *Outfit) AccountsAt(uid, gid uint32, home string) (made Accounts, err error) {
+	shell := "/bin/sh"
+	if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
+		shell = root[6]
+	}
+	// Who looks for an id, or a name, takes the first line that has it.
+	line := fmt.Appendf(nil, "%s:x:%d:%d::%s:%s\n", AccountName, uid, gid, home, shell)
+	if made.Passwd, err = o.keep("passwd", append(line, o.original.Passwd...)); err != nil {
+		return Accounts{}, err
+	}
+	made.Group, err = o.keep("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+	return made, err
+}
+
 // account finds the line of an id, which is the third field in both files.
 func account(file []byte, id uint32) (fields []string, ok bool) {
 	for line := range strings.Lines(string(file)) {

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -53,6 +54,7 @@ type daemon struct {
 	ports     *process.Listeners
 	processes *process.Manager
 	service   *sandbox.Service
+	lasting   *lasting.Sandboxes
 
 	closers []func() // called by close, the last one first
 
@@ -206,5 +208,11 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.service = sandbox.New(d.resolver, d.executor, d.processes)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
-	return nil
+	d.lasting, err = lasting.Open(lasting.Config{
+		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: trash, Log: d.log,
+	})
+	if err == nil {
+		d.onClose(d.lasting.Shutdown)
+	}
+	return err
 }

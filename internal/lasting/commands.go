@@ -1,0 +1,281 @@
+package lasting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Command is what to run.
+type Command struct {
+	// Argv is a program, which is looked for in PATH, and its arguments.
+	Argv []string
+	// Env is added to the sandbox's.
+	Env map[string]string
+	// Cwd is relative to sandbox.LastingHome, or absolute.
+	Cwd string
+	// User is "user", which is also meant by nothing.
+	User string
+	// Terminal is the size of a terminal; nil is none.
+	Terminal *specs.Box
+	// Stdin says that there will be input; without it stdin is /dev/null. With a terminal there always may be.
+	Stdin bool
+	Tag   string
+	// Timeout is after how long the command is killed with all that is below it; 0 is never.
+	Timeout time.Duration
+}
+
+// Selector says which command: by its pid or its tag. A tag means the newest one that has it.
+type Selector struct {
+	PID int
+	Tag string
+}
+
+// Running is a command that runs.
+type Running struct {
+	PID  int
+	Tag  string
+	Argv []string
+	// Env is the command's own, if that is not too large.
+	Env      map[string]string
+	Cwd      string
+	Terminal bool
+}
+
+// note is what is told back of a command.
+type note struct {
+	Argv []string          `json:"argv"`
+	Env  map[string]string `json:"env,omitempty"`
+	Cwd  string            `json:"cwd"`
+}
+
+// encode leaves out what is too large.
+func (n note) encode() json.RawMessage {
+	text, err := json.Marshal(n)
+	if err == nil && len(text) > ask.MaxNote {
+		n.Env = nil
+		text, err = json.Marshal(n)
+	}
+	if err != nil || len(text) > ask.MaxNote {
+		return nil
+	}
+	return text
+}
+
+// Start starts a command, and returns who follows it. The command goes on whatever becomes of that one.
+func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
+	switch {
+	case c.User != "" && c.User != "user" && c.User != "root":
+		return nil, errs.Invalid("there is no user %.64q here: it is user", c.User)
+	case c.User == "root":
+		return nil, errs.Denied("commands run as user here, and not as root")
+	case len(c.Tag) > ask.MaxTag:
+		return nil, errs.Invalid("the tag has %d bytes, more than %d", len(c.Tag), ask.MaxTag)
+	case len(c.Argv) == 0:
+		return nil, errs.Invalid("there is no program to run")
+	case c.Timeout < 0:
+		return nil, errs.Invalid("the timeout is negative")
+	}
+	if err := sandbox.CheckCommand(c.Argv, c.Env); err != nil {
+		return nil, err
+	}
+	cwd := c.Cwd
+	if !path.IsAbs(cwd) {
+		cwd = path.Join(sandbox.LastingHome, cwd)
+	}
+	given := map[string]string{}
+	if c.Terminal != nil {
+		given["TERM"] = "xterm-256color"
+	}
+	maps.Copy(given, c.Env)
+	b.entry.mu.Lock()
+	env := sandbox.Join(b.entry.record.Env, given)
+	b.entry.mu.Unlock()
+	run := &ask.Run{
+		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
+		Stdin:   c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd}.encode(),
+	}
+	return b.follow(ctx, ask.Request{Do: ask.Begin, Tag: c.Tag, Run: run})
+}
+
+// Follow follows a command that runs, or has ended while nobody followed it.
+func (b *Sandbox) Follow(ctx context.Context, which Selector) (*Reader, error) {
+	return b.follow(ctx, ask.Request{Do: ask.Follow, PID: which.PID, Tag: which.Tag})
+}
+
+func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
+	done, err := b.service.TakeCommand(b.id)
+	if err != nil {
+		return nil, fmt.Errorf("cannot run or follow the command: %w", err)
+	}
+	stream, answer, err := b.ask(ctx, r, nil)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return newReader(stream, answer.PID, done), nil
+}
+
+// answerLimit is how long the container may take to answer where it has nothing to wait for.
+const answerLimit = 30 * time.Second
+
+// ask sends a request, and returns its stream when that was answered without a fault.
+func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.Stream, answer ask.Answer, err error) {
+	if r.Do != ask.Input {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+		defer cancel()
+	}
+	container, err := b.running(ctx)
+	if err != nil {
+		return nil, answer, err
+	}
+	stream, err := b.of.cfg.Executor.AskLasting(ctx, container)
+	if err != nil {
+		return nil, answer, b.lost(ctx, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = stream.Reset()
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })
+	r.Length = len(input)
+	if err = wire.WriteMessage(stream, wire.KindRequest, r); err == nil && len(input) > 0 {
+		_, err = stream.Write(input)
+	}
+	if err == nil {
+		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
+	}
+	if !stop() {
+		return nil, answer, context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, answer, b.lost(ctx, err)
+	}
+	return stream, answer, faultOf(answer)
+}
+
+var errNoAnswer = fmt.Errorf("the sandbox does not answer: %w", cerrdefs.ErrUnavailable)
+
+// lost is an error of the way to the sandbox's commands.
+func (b *Sandbox) lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if b.Info().State == StateEnded {
+		return errEnded
+	}
+	b.of.cfg.Log.Warn().Err(err).Str("sandbox", b.id).Msg("a call has lost its way into a sandbox")
+	return errLost
+}
+
+// faultOf is what went wrong inside, in words of ours where the container's own would be all there is.
+func faultOf(a ask.Answer) error {
+	message := fmt.Sprintf("%.2000s", a.Message)
+	switch a.Fault {
+	case wire.FaultNone:
+		return nil
+	case wire.FaultCwd:
+		return errs.Invalid("cannot run in cwd %q", message)
+	case wire.FaultCommand:
+		return errs.Invalid("cannot run the command: %q", message)
+	case ask.FaultMissing:
+		return errs.NotFound("there is no such process")
+	case ask.FaultMany:
+		return fmt.Errorf("the sandbox has %d commands that run, or too many that follow one, which is the most: %w", ask.MaxCommands, cerrdefs.ErrResourceExhausted)
+	case ask.FaultTerminal:
+		return errs.Invalid("the process has no terminal")
+	case ask.FaultInput:
+		return errs.Invalid("the process takes no input, or no more")
+	}
+	return fmt.Errorf("the sandbox could not do it: %q", message)
+}
+
+// act does what has no more to tell than that it was done.
+func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input []byte) error {
+	r.PID, r.Tag = which.PID, which.Tag
+	stream, _, err := b.ask(ctx, r, input)
+	if err == nil {
+		_ = stream.Close()
+	}
+	return err
+}
+
+// Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
+func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error {
+	for {
+		piece := data[:min(len(data), ask.MaxInput)]
+		if err := b.act(ctx, which, ask.Request{Do: ask.Input}, piece); err != nil {
+			return err
+		}
+		if data = data[len(piece):]; len(data) == 0 {
+			return nil
+		}
+	}
+}
+
+// CloseInput ends a command's stdin; of a terminal it types the end-of-file character.
+func (b *Sandbox) CloseInput(ctx context.Context, which Selector) error {
+	return b.act(ctx, which, ask.Request{Do: ask.CloseInput}, nil)
+}
+
+// Resize gives a command's terminal another size.
+func (b *Sandbox) Resize(ctx context.Context, which Selector, size specs.Box) error {
+	const most = 1<<16 - 1
+	if size.Height < 1 || size.Width < 1 || size.Height > most || size.Width > most {
+		return errs.Invalid("%d by %d is no size of a terminal", size.Width, size.Height)
+	}
+	return b.act(ctx, which, ask.Request{Do: ask.Resize, Size: &size}, nil)
+}
+
+// Signal sends a signal to a command's process group.
+func (b *Sandbox) Signal(ctx context.Context, which Selector, s syscall.Signal) error {
+	const last = 64
+	if s < 1 || s > last {
+		return errs.Invalid("there is no signal %d", int(s))
+	}
+	return b.act(ctx, which, ask.Request{Do: ask.Signal, Signal: int(s)}, nil)
+}
+
+// Commands lists the commands that run, by pid.
+func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+	defer cancel()
+	stream, _, err := b.ask(ctx, ask.Request{Do: ask.List}, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Reset() //nolint:errcheck // it has said all, or is broken
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	list := []Running{}
+	for len(list) <= ask.MaxCommands {
+		var e ask.Entry
+		if err := wire.ReadMessage(stream, wire.KindEntry, &e); err != nil {
+			return nil, b.lost(ctx, err)
+		}
+		if e.PID == 0 {
+			return list, nil
+		}
+		var n note
+		if len(e.Note) > 0 && json.Unmarshal(e.Note, &n) != nil {
+			n = note{}
+		}
+		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd, Terminal: e.Terminal})
+	}
+	return nil, errors.New("the sandbox names more commands than there can be")
+}

@@ -1,0 +1,117 @@
+package lasting
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+)
+
+// retryAfter is after how long a sandbox that could not be ended or removed is tried again.
+const retryAfter = 10 * time.Second
+
+// rouse has deadlines looked at anew.
+func (s *Sandboxes) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepDeadlines ends sandboxes when their time has come, and removes what is left of those that are gone, until Shutdown.
+func (s *Sandboxes) keepDeadlines() {
+	tried := map[*entry]time.Time{}
+	for s.life.Err() == nil {
+		next := s.endDue(tried)
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.life.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// endDue ends what is due, and returns after how long there is more to do.
+func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
+	const never = time.Hour
+	s.mu.Lock()
+	all := make([]*entry, 0, len(s.all))
+	for _, e := range s.all {
+		all = append(all, e)
+	}
+	maps.DeleteFunc(tried, func(e *entry, _ time.Time) bool { return s.all[e.id] != e })
+	s.mu.Unlock()
+	next := never
+	for _, e := range all {
+		wait, due := s.untilDue(e, time.Now())
+		if again := time.Until(tried[e].Add(retryAfter)); due && again > 0 {
+			wait, due = again, false
+		}
+		if due {
+			tried[e] = time.Now()
+			wait = retryAfter
+			if s.end(e) {
+				delete(tried, e)
+				wait = never
+			}
+		}
+		next = min(next, wait)
+	}
+	return max(next, time.Millisecond)
+}
+
+// untilDue is how long a sandbox has. It waits for nobody who is changing it.
+func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
+	const never = time.Hour
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch r := e.record; {
+	case e.gone:
+		return 0, true
+	case r.Deadline.IsZero() || r.Paused:
+		return never, false
+	case r.Deadline.After(now):
+		return r.Deadline.Sub(now), false
+	}
+	return 0, true
+}
+
+// end ends a sandbox whose time has come, or what is left of one, and reports whether that is done.
+func (s *Sandboxes) end(e *entry) bool {
+	if !e.changing.TryLock() {
+		return false // somebody does so, or makes it
+	}
+	defer e.changing.Unlock()
+	if _, due := s.untilDue(e, time.Now()); !due {
+		return true
+	}
+	e.mu.Lock()
+	id, pauses := e.record.ID, !e.gone && e.record.OnDeadline == Pause && s.state(e) != StateEnded
+	e.mu.Unlock()
+	s.mu.Lock()
+	there := s.all[id] == e
+	s.mu.Unlock()
+	if !there {
+		return true
+	}
+	var err error
+	if pauses {
+		ctx, cancel := context.WithTimeout(s.life, removalLimit)
+		defer cancel()
+		err = (&Sandbox{of: s, entry: e, id: id}).pause(ctx)
+		if cerrdefs.IsUnavailable(err) { // it has ended meanwhile
+			err = nil
+		}
+	} else {
+		err = s.remove(e)
+	}
+	if err != nil && s.life.Err() == nil {
+		s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("cannot end a sandbox whose time has come; trying again")
+	} else if err == nil {
+		s.cfg.Log.Info().Str("sandbox", id).Bool("paused", pauses).Msg("a sandbox's time has come")
+	}
+	return err == nil
+}

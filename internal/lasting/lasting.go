@@ -1,0 +1,202 @@
+// Package lasting has the sandboxes that last: each is a user with a home of its own and one container with one Spec, from
+// Create to Kill or to its deadline. Its commands go on when their call or the service ends, and so does what they leave
+// behind. It belongs to the caller's token by which it was made, and to nobody else it exists.
+//
+// lasting.go finds sandboxes, create.go makes them, and sandbox.go does what is done to one; record.go is what is on disk,
+// and deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask).
+package lasting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Config is what Sandboxes need. All fields must be set.
+type Config struct {
+	// Dir holds the records. It is made.
+	Dir string
+	// Service is that of everyone: it has the users' files and the quotas, and decides what a container is.
+	Service  *sandbox.Service
+	Executor Executor
+	// Trash takes what is left of sandboxes.
+	Trash *hostfs.Trash
+	Log   zerolog.Logger
+}
+
+// Executor has the containers. *dockerexec.Executor is one.
+type Executor interface {
+	StartLasting(context.Context, dockerexec.Spec) (dockerexec.ProcessContainer, error)
+	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
+	LastingRuns(id string) bool
+	AskLasting(ctx context.Context, id string) (ask.Stream, error)
+	PauseLasting(ctx context.Context, id string) error
+	ResumeLasting(ctx context.Context, id string) error
+	RemoveProcess(ctx context.Context, id string) error
+	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
+}
+
+// Sandboxes are those of one service. They are safe for concurrent use.
+type Sandboxes struct {
+	cfg Config
+
+	life   context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	wake   chan struct{} // has one when a deadline has changed
+
+	mu  sync.Mutex
+	all map[string]*entry
+}
+
+// entry is one sandbox.
+type entry struct {
+	id string
+	// changing is held while the sandbox is paused, resumed or removed, and while its record is written.
+	changing sync.Mutex
+
+	mu        sync.Mutex
+	record    record
+	container string // Docker's id; empty while it is not known
+	gone      bool   // for everyone but who removes it
+	give      func() // gives its place back
+}
+
+// Open reads the records. A damaged one is set aside, and its container goes at Start.
+func Open(cfg Config) (*Sandboxes, error) {
+	records, err := readRecords(cfg.Dir, cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
+	}
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}}
+	s.life, s.cancel = context.WithCancel(context.Background())
+	for _, r := range records {
+		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
+		if err != nil {
+			return nil, err
+		}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: !r.Made || r.Removing, give: give}
+	}
+	return s, nil
+}
+
+// Start finds the containers of the sandboxes, removes what is left of those that nobody has, and begins to keep deadlines.
+// The Executor has to have started.
+func (s *Sandboxes) Start(ctx context.Context) {
+	if err := s.find(ctx); err != nil {
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet")
+	}
+	s.work.Go(s.keepDeadlines)
+}
+
+// Shutdown ends neither sandboxes nor their commands.
+func (s *Sandboxes) Shutdown() {
+	s.cancel()
+	s.work.Wait()
+}
+
+func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
+	return s.cfg.Service.Scoped(sandbox.Everyone(), owner)
+}
+
+// find finds the containers, and removes those of which there is no record.
+func (s *Sandboxes) find(ctx context.Context) error {
+	s.mu.Lock()
+	known := len(s.all)
+	s.mu.Unlock()
+	found, err := s.cfg.Executor.Lasting(ctx)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, c := range found {
+		s.mu.Lock()
+		e := s.all[c.Spec.Lasting]
+		s.mu.Unlock()
+		if e == nil {
+			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: there is no record of its sandbox")
+			faults = append(faults, s.cfg.Executor.RemoveProcess(ctx, c.ID))
+			continue
+		}
+		e.mu.Lock()
+		e.container = c.ID
+		paused := e.record.Paused && c.Running
+		e.mu.Unlock()
+		if paused {
+			faults = append(faults, s.cfg.Executor.PauseLasting(ctx, c.ID))
+		}
+	}
+	s.cfg.Log.Info().Int("sandboxes", known).Int("containers", len(found)).Msg("sandboxes that last")
+	return errors.Join(faults...)
+}
+
+// Find finds the sandbox that this owner has made. To others it does not exist.
+func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
+	b, err := s.Any(id)
+	if err != nil || b.owner != owner.Name {
+		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	}
+	b.service = s.service(owner)
+	return b, nil
+}
+
+// Any finds a sandbox, whoever has made it: for callers who are checked by what is in its Note.
+func (s *Sandboxes) Any(id string) (*Sandbox, error) {
+	s.mu.Lock()
+	e := s.all[id]
+	s.mu.Unlock()
+	if e == nil {
+		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone {
+		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	}
+	owner := e.record.Owner
+	return &Sandbox{of: s, entry: e, id: id, owner: owner, service: s.service(quota.Token{Name: owner})}, nil
+}
+
+// List returns an owner's sandboxes, the oldest first.
+func (s *Sandboxes) List(owner quota.Token) []Info {
+	return s.list(func(r record) bool { return r.Owner == owner.Name })
+}
+
+// All returns everybody's sandboxes, the oldest first.
+func (s *Sandboxes) All() []Info { return s.list(func(record) bool { return true }) }
+
+func (s *Sandboxes) list(match func(record) bool) []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []Info{}
+	for _, e := range s.all {
+		e.mu.Lock()
+		if !e.gone && match(e.record) {
+			list = append(list, s.info(e))
+		}
+		e.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b Info) int {
+		if c := a.Started.Compare(b.Started); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list
+}
+
+// errEnded is of a sandbox whose container is lost.
+var errEnded = fmt.Errorf("the sandbox has ended: its container ran out of memory, or the engine was restarted; make another one: %w", cerrdefs.ErrUnavailable)

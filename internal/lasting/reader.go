@@ -1,0 +1,151 @@
+package lasting
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// Event is what a command has printed, or its end.
+type Event struct {
+	// Stream is Stdout for all that comes from a terminal.
+	Stream dockerexec.Stream
+	// Data is valid until the next call of Next.
+	Data []byte
+	// Lost is how many bytes are missing before Data: more than is kept has come while nobody followed.
+	Lost int64
+	// End is nil before the last event, which has nothing else.
+	End *End
+}
+
+// End is how a command has ended.
+type End struct {
+	// Code means nothing when Signal is set.
+	Code     int
+	Signal   syscall.Signal
+	TimedOut bool
+}
+
+// Reader follows one command.
+type Reader struct {
+	pid    int
+	stream ask.Stream
+	events chan Event
+	end    error // valid when events is closed
+	closed chan struct{}
+	leave  func()
+}
+
+var (
+	errLost = fmt.Errorf("the way to the sandbox's processes is lost; the process goes on: connect to it again: %w", cerrdefs.ErrUnavailable)
+	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
+)
+
+func newReader(stream ask.Stream, pid int, done func()) *Reader {
+	r := &Reader{pid: pid, stream: stream, events: make(chan Event), closed: make(chan struct{})}
+	r.leave = sync.OnceFunc(func() {
+		close(r.closed)
+		_ = stream.Reset()
+		done()
+	})
+	go r.read()
+	return r
+}
+
+// PID returns the command's process id in the container.
+func (r *Reader) PID() int { return r.pid }
+
+// Close leaves the command, which goes on.
+func (r *Reader) Close() { r.leave() }
+
+// Next waits for what comes next. After the end it returns io.EOF. When ctx ends it returns ctx's cause, and nothing is
+// lost. An error of class ResourceExhausted says that the reader was too slow; of class Unavailable, that the sandbox is lost or
+// the way there.
+func (r *Reader) Next(ctx context.Context) (Event, error) {
+	select {
+	case e, more := <-r.events:
+		if !more {
+			return Event{}, r.end
+		}
+		return e, nil
+	case <-ctx.Done():
+		return Event{}, context.Cause(ctx)
+	}
+}
+
+// read passes on what comes. Who gets an event is done with the one before, so two buffers are enough.
+func (r *Reader) read() {
+	defer close(r.events)
+	var buffers [2][]byte
+	var lost int64
+	for i := 0; ; i++ {
+		e, err := r.event(&buffers[i%2])
+		if err != nil {
+			r.end = err
+			return
+		}
+		if e.Data == nil && e.End == nil {
+			lost += e.Lost
+			i-- // nobody has got this buffer
+			continue
+		}
+		e.Lost, lost = lost, 0
+		select {
+		case r.events <- e:
+		case <-r.closed:
+			r.end = errLost
+			return
+		}
+		if e.End != nil {
+			r.end = io.EOF
+			return
+		}
+	}
+}
+
+// event reads one frame.
+func (r *Reader) event(buffer *[]byte) (Event, error) {
+	kind, length, err := wire.ReadHeader(r.stream)
+	if err != nil {
+		return Event{}, errLost
+	}
+	switch kind {
+	case wire.KindStdout, wire.KindStderr:
+		if cap(*buffer) < length {
+			*buffer = make([]byte, length)
+		}
+		e := Event{Stream: dockerexec.Stdout, Data: (*buffer)[:length]}
+		if kind == wire.KindStderr {
+			e.Stream = dockerexec.Stderr
+		}
+		if _, err := io.ReadFull(r.stream, e.Data); err != nil {
+			return Event{}, errLost
+		}
+		return e, nil
+	case wire.KindExit:
+		var exit wire.Exit
+		if wire.DecodeMessage(r.stream, length, &exit) != nil {
+			return Event{}, errLost
+		}
+		return Event{End: &End{Code: exit.Code & 0xff, Signal: syscall.Signal(exit.Signal & 0x7f), TimedOut: exit.TimedOut}}, nil
+	case wire.KindAnswer:
+		var a ask.Answer
+		switch err := wire.DecodeMessage(r.stream, length, &a); {
+		case err != nil:
+			return Event{}, errLost
+		case a.Fault == ask.FaultCut:
+			return Event{}, errSlow
+		case a.Fault == wire.FaultNone && a.Lost > 0:
+			return Event{Lost: a.Lost}, nil
+		}
+	}
+	return Event{}, errLost // a container that says anything else is not to be believed
+}

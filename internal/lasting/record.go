@@ -1,0 +1,158 @@
+package lasting
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// recordVersion is the version of a record's form on disk.
+const recordVersion = 1
+
+// record is a sandbox on disk. It may hold secrets, in Env and Note.
+type record struct {
+	Version  int               `json:"version"`
+	ID       string            `json:"id"`
+	Owner    string            `json:"owner"` // a token's name; empty for callers at the socket
+	Template string            `json:"template"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Note     json.RawMessage   `json:"note,omitempty"`
+	// Env is the whole environment of commands but for what is their own.
+	Env     map[string]string `json:"env"`
+	Started time.Time         `json:"started"`
+	// Deadline is zero for none, and Length how long it was when it was set last.
+	Deadline   time.Time     `json:"deadline,omitzero"`
+	Length     time.Duration `json:"lengthNs,omitempty"`
+	OnDeadline OnDeadline    `json:"onDeadline"`
+	AutoResume bool          `json:"autoResume,omitempty"`
+	Paused     bool          `json:"paused,omitempty"`
+	Network    Network       `json:"network"`
+	CPUs       float64       `json:"cpus"`
+	Memory     int64         `json:"memory"`
+	// Made says that the container was made, and Removing that the sandbox is to go: what is left is removed.
+	Made     bool `json:"made"`
+	Removing bool `json:"removing,omitempty"`
+}
+
+// idPattern is what newID gives.
+var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{19}$`)
+
+func (r record) validate() error {
+	switch {
+	case r.Version != recordVersion:
+		return fmt.Errorf("version %d is not known", r.Version)
+	case !idPattern.MatchString(r.ID):
+		return fmt.Errorf("%q is no sandbox's id", r.ID)
+	case r.OnDeadline != Kill && r.OnDeadline != Pause:
+		return fmt.Errorf("there is no end of that number: %d", r.OnDeadline)
+	}
+	return nil
+}
+
+// readRecords reads what is under dir, which it makes. A record that cannot be read is set aside as <name>.damaged.
+func readRecords(dir string, log zerolog.Logger) ([]record, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := durable.Sweep(dir); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var records []record
+	for _, entry := range entries {
+		name := filepath.Join(dir, entry.Name())
+		if !strings.HasSuffix(name, ".json") {
+			continue
+		}
+		r, err := readRecord(name)
+		if err != nil {
+			log.Error().Err(err).Str("file", name).Str("setAside", name+".damaged").Msg("damaged record of a sandbox that lasts; its container is removed, and its files stay")
+			if err := os.Rename(name, name+".damaged"); err != nil {
+				return nil, fmt.Errorf("cannot set a damaged record aside: %w", err)
+			}
+			continue
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+func readRecord(name string) (r record, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return record{}, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return record{}, err
+	}
+	if r.ID+".json" != filepath.Base(name) {
+		return record{}, fmt.Errorf("it is about %q", r.ID)
+	}
+	return r, r.validate()
+}
+
+func (s *Sandboxes) file(id string) string { return filepath.Join(s.cfg.Dir, id+".json") }
+
+func (s *Sandboxes) write(r record) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = durable.WriteFile(s.file(r.ID), text, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot record the sandbox: %w", errs.WithoutPath(err))
+	}
+	return nil
+}
+
+// change changes a sandbox's record, on disk first. entry.changing is held.
+func (s *Sandboxes) change(e *entry, how func(*record)) error {
+	e.mu.Lock()
+	r := e.record
+	e.mu.Unlock()
+	r.Metadata, r.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
+	how(&r)
+	if err := s.write(r); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.record = r
+	e.mu.Unlock()
+	s.rouse()
+	return nil
+}
+
+// forget removes a sandbox's record.
+func (s *Sandboxes) forget(id string) error {
+	err := os.Remove(s.file(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = durable.SyncDir(s.cfg.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove the record of a sandbox: %w", errs.WithoutPath(err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.all[id]; e != nil {
+		delete(s.all, id)
+		e.give()
+	}
+	return nil
+}

@@ -1,0 +1,281 @@
+package lasting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Sandbox is one of them, for one caller.
+type Sandbox struct {
+	of      *Sandboxes
+	entry   *entry
+	id      string
+	owner   string
+	service *sandbox.Service
+}
+
+// State is how a sandbox is.
+type State int
+
+// The states. In StateEnded its container is lost, with its commands and its root filesystem.
+const (
+	StateRunning State = iota
+	StatePaused
+	StateEnded
+)
+
+// Info is what there is to say about a sandbox.
+type Info struct {
+	ID, Template string
+	Metadata     map[string]string
+	Note         json.RawMessage
+	Started      time.Time
+	Deadline     time.Time // zero for none
+	OnDeadline   OnDeadline
+	AutoResume   bool
+	State        State
+	CPUs         float64
+	Memory       int64 // bytes
+	Network      Network
+}
+
+// ID names the sandbox, its user, and the sandbox that is registered for file calls.
+func (b *Sandbox) ID() string { return b.id }
+
+// Info asks nobody.
+func (b *Sandbox) Info() Info {
+	b.entry.mu.Lock()
+	defer b.entry.mu.Unlock()
+	return b.of.info(b.entry)
+}
+
+// info is under entry.mu.
+func (s *Sandboxes) info(e *entry) Info {
+	r := e.record
+	return Info{
+		ID: r.ID, Template: r.Template, Metadata: maps.Clone(r.Metadata), Note: r.Note, Started: r.Started, Deadline: r.Deadline,
+		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
+	}
+}
+
+// state is under entry.mu.
+func (s *Sandboxes) state(e *entry) State {
+	switch {
+	case e.container != "" && !s.cfg.Executor.LastingRuns(e.container):
+		return StateEnded
+	case e.record.Paused:
+		return StatePaused
+	}
+	return StateRunning
+}
+
+// Files does the file calls of the sandbox's user, for the sandbox of this id. The home is /home.
+func (b *Sandbox) Files() *sandbox.Service { return b.service }
+
+// changes has a sandbox that is not gone to itself.
+func (b *Sandbox) changes(do func() error) error {
+	b.entry.changing.Lock()
+	defer b.entry.changing.Unlock()
+	b.entry.mu.Lock()
+	gone := b.entry.gone
+	b.entry.mu.Unlock()
+	if gone {
+		return errs.NotFound("there is no sandbox %.64q", b.id)
+	}
+	return do()
+}
+
+// SetDeadline ends or pauses the sandbox at a time, sooner or later than so far. Zero is never.
+func (b *Sandbox) SetDeadline(at time.Time) error {
+	return b.changes(func() error { return b.setDeadline(at) })
+}
+
+func (b *Sandbox) setDeadline(at time.Time) error {
+	return b.of.change(b.entry, func(r *record) {
+		r.Deadline, r.Length = time.Time{}, 0
+		if !at.IsZero() {
+			r.Deadline, r.Length = at.UTC(), time.Until(at)
+		}
+	})
+}
+
+// Connect resumes the sandbox if it is paused, and moves its deadline to a later time, never to a sooner one.
+func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
+	return b.changes(func() error {
+		b.entry.mu.Lock()
+		r := b.entry.record
+		b.entry.mu.Unlock()
+		if at.IsZero() && !r.Deadline.IsZero() || !r.Deadline.IsZero() && at.After(r.Deadline) {
+			if err := b.setDeadline(at); err != nil {
+				return err
+			}
+		}
+		return b.resume(ctx)
+	})
+}
+
+// Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when it is paused already.
+func (b *Sandbox) Pause(ctx context.Context) error {
+	return b.changes(func() error { return b.pause(ctx) })
+}
+
+func (b *Sandbox) pause(ctx context.Context) error {
+	container, state, err := b.container(ctx)
+	switch {
+	case err != nil:
+		return err
+	case state == StatePaused:
+		return errs.Conflict("sandbox %q is paused already", b.id)
+	case state == StateEnded:
+		return errEnded
+	}
+	// In this order, so that one of which it is said that it is paused does not run after a crash.
+	if err := b.of.change(b.entry, func(r *record) { r.Paused = true }); err != nil {
+		return err
+	}
+	if err := b.of.cfg.Executor.PauseLasting(ctx, container); err != nil {
+		return errors.Join(err, b.of.change(b.entry, func(r *record) { r.Paused = false }))
+	}
+	return nil
+}
+
+// Resume lets what runs in the sandbox go on. One that is not paused is left as it is.
+func (b *Sandbox) Resume(ctx context.Context) error {
+	return b.changes(func() error { return b.resume(ctx) })
+}
+
+func (b *Sandbox) resume(ctx context.Context) error {
+	container, state, err := b.container(ctx)
+	switch {
+	case err != nil:
+		return err
+	case state == StateEnded:
+		return errEnded
+	case state == StateRunning:
+		return nil
+	}
+	if err := b.of.cfg.Executor.ResumeLasting(ctx, container); err != nil {
+		return fmt.Errorf("cannot resume sandbox %q: %w", b.id, err)
+	}
+	return b.of.change(b.entry, func(r *record) {
+		r.Paused = false
+		if r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
+			r.Deadline = time.Now().Add(r.Length).UTC()
+		}
+	})
+}
+
+// container returns Docker's id, which is found where the service could not ask before.
+func (b *Sandbox) container(ctx context.Context) (string, State, error) {
+	look := func() (string, State) {
+		b.entry.mu.Lock()
+		defer b.entry.mu.Unlock()
+		return b.entry.container, b.of.state(b.entry)
+	}
+	id, state := look()
+	if id == "" {
+		if err := b.of.find(ctx); err != nil {
+			return "", state, fmt.Errorf("cannot find the container of sandbox %q: %w", b.id, err)
+		}
+		if id, state = look(); id == "" {
+			return "", StateEnded, nil
+		}
+	}
+	return id, state, nil
+}
+
+// Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class FailedPrecondition if it
+// may not.
+func (b *Sandbox) Touch(ctx context.Context) error {
+	_, err := b.running(ctx)
+	return err
+}
+
+// running returns the container of a sandbox that runs, or does after this.
+func (b *Sandbox) running(ctx context.Context) (string, error) {
+	id, state, err := b.container(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case state == StateEnded:
+		return "", errEnded
+	case state == StateRunning:
+		return id, nil
+	}
+	b.entry.mu.Lock()
+	may := b.entry.record.AutoResume
+	b.entry.mu.Unlock()
+	if !may {
+		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.id, cerrdefs.ErrFailedPrecondition)
+	}
+	return id, b.Resume(ctx)
+}
+
+// Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
+func (b *Sandbox) Dial(ctx context.Context, port int) (dockerexec.PortConn, error) {
+	id, err := b.running(ctx)
+	if err != nil {
+		return dockerexec.PortConn{}, err
+	}
+	return b.of.cfg.Executor.DialProcess(ctx, id, port)
+}
+
+// Kill removes the sandbox with all that it has. When it returns it is gone for callers, also if there is an error; what
+// could not be removed is tried again.
+func (b *Sandbox) Kill(ctx context.Context) error {
+	return b.changes(func() error { return b.of.remove(b.entry) })
+}
+
+// remove removes a sandbox; entry.changing is held.
+func (s *Sandboxes) remove(e *entry) error {
+	e.mu.Lock()
+	e.gone = true
+	r, container := e.record, e.container
+	e.mu.Unlock()
+	if !r.Removing {
+		if err := s.change(e, func(r *record) { r.Removing = true }); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
+	defer cancel()
+	if container == "" && r.Made {
+		if err := s.find(ctx); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		container = e.container
+		e.mu.Unlock()
+	}
+	if container != "" {
+		if err := s.cfg.Executor.RemoveProcess(ctx, container); err != nil {
+			return err
+		}
+	}
+	user, err := sandbox.ParseUserID(r.ID)
+	if err == nil {
+		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)
+	}
+	if err == nil {
+		if err = s.cfg.Service.Delete(r.ID); cerrdefs.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.forget(r.ID)
+}
+
+// removalLimit bounds the removal of one sandbox.
+const removalLimit = time.Minute

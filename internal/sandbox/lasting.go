@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// LastingHome is where HOME points in a sandbox that lasts: a directory of its user's home.
+const LastingHome = "/home/user"
+
+// Lasting is what a sandbox that lasts is to be made of, beside what it has registered.
+type Lasting struct {
+	// CPUs and Memory, in bytes, are at most those of the settings, and 0 is these.
+	CPUs   float64
+	Memory int64
+	// Env is every command's; the later ones win.
+	Env []map[string]string
+	// NoNetwork is no interface at all. Else Allow and Deny are patterns of names, and an empty Allow is nothing.
+	NoNetwork   bool
+	Allow, Deny []string
+}
+
+// PlanLasting returns the Spec of the container of a sandbox that lasts, and its commands' environment. All of its
+// user's home is mounted, with nothing hidden in it: it is the sandbox's own. The root filesystem is the container's.
+func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (dockerexec.Spec, map[string]string, error) {
+	for _, variables := range l.Env {
+		if err := checkVariables("env", variables); err != nil {
+			return dockerexec.Spec{}, nil, err
+		}
+	}
+	c, err := s.call(id, Confinement{Permissions: []string{policy.TagWorkspace}, Home: LastingHome})
+	if err != nil {
+		return dockerexec.Spec{}, nil, err
+	}
+	egress, err := s.lastingEgress(c, l)
+	if err != nil {
+		return dockerexec.Spec{}, nil, err
+	}
+	p, err := s.resolver.plan(ctx, c, false)
+	if err != nil {
+		return dockerexec.Spec{}, nil, err
+	}
+	accounts, err := p.platform.outfit.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
+	if err != nil {
+		return dockerexec.Spec{}, nil, err
+	}
+	spec := p.spec
+	spec.Lasting, spec.Egress, spec.Passwd, spec.Group = id, egress, accounts.Passwd, accounts.Group
+	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
+	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool { return m.Target != policy.Home.String() })
+	spec.Platform.ReadOnlyRoot = false
+	if spec.Platform.Limits, err = l.limits(spec.Platform.Limits); err != nil {
+		return dockerexec.Spec{}, nil, err
+	}
+	env := map[string]string{}
+	who := map[string]string{"USER": images.AccountName, "LOGNAME": images.AccountName}
+	for _, entry := range p.environment(append([]map[string]string{who}, l.Env...)...) {
+		name, value, _ := strings.Cut(entry, "=")
+		env[name] = value
+	}
+	return spec, env, nil
+}
+
+func (l Lasting) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
+	nanoCPUs := int64(l.CPUs * 1e9)
+	switch {
+	case l.CPUs < 0 || l.Memory < 0:
+		return most, errs.Invalid("cpus %v and memory %d are not both positive", l.CPUs, l.Memory)
+	case most.NanoCPUs > 0 && nanoCPUs > most.NanoCPUs:
+		return most, errs.Invalid("%v CPUs are more than a container may have, which is %v (docker.cpus, or what the host has)", l.CPUs, float64(most.NanoCPUs)/1e9)
+	case most.Memory > 0 && l.Memory > most.Memory:
+		return most, errs.Invalid("%d bytes of memory are more than a container may have, which is %d (docker.memory)", l.Memory, most.Memory)
+	}
+	if nanoCPUs > 0 {
+		most.NanoCPUs = nanoCPUs
+	}
+	if l.Memory > 0 {
+		most.Memory = l.Memory
+	}
+	return most, nil
+}
+
+// LastingEgress returns what a sandbox that lasts may reach, as calls may: by the operator's rules.
+func (s *Service) LastingEgress(id string, l Lasting) (dockerexec.Egress, error) {
+	c, err := s.call(id, Confinement{})
+	if err != nil {
+		return dockerexec.Egress{}, err
+	}
+	return s.lastingEgress(c, l)
+}
+
+func (s *Service) lastingEgress(c *call, l Lasting) (dockerexec.Egress, error) {
+	if l.NoNetwork {
+		return dockerexec.Egress{}, nil
+	}
+	if len(l.Allow) == 0 { // a network on which nothing is reached
+		return dockerexec.Egress{Profile: profileIsolated, Domains: []string{}, Denied: []string{}}, nil
+	}
+	asked := *c
+	asked.Confinement = Confinement{AllowedDomains: l.Allow, Restrictions: process.Restrictions{DeniedDomains: l.Deny}}
+	return asked.egress(true)
+}
+
+// CheckCommand refuses what no container could start.
+func CheckCommand(argv []string, env map[string]string) error {
+	return checkCommand(Request{Argv: argv, Env: env})
+}
+
+// removedUsers is where in usersDir what is left of users is put to be removed.
+const removedUsers = ".removed"
+
+// RemoveUser takes away all that a user has on the host. What there is goes in the background. The user's containers have
+// to be gone.
+func (s *Service) RemoveUser(trash *hostfs.Trash, user UserID) error {
+	planner := s.resolver.rootfs
+	beside := filepath.Join(planner.UsersDir(), removedUsers)
+	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("cannot remove the files of user %q: %w", user, errs.WithoutPath(err))
+	}
+	if err := trash.Discard(planner.UserDir(user.id), beside); err != nil {
+		return fmt.Errorf("cannot remove the files of user %q: %w", user, errs.WithoutPath(err))
+	}
+	return nil
+}
+
+// Join is variables of which the later ones win, as a command has them.
+func Join(given ...map[string]string) []string {
+	all := map[string]string{}
+	for _, variables := range given {
+		maps.Copy(all, variables)
+	}
+	return environment(nil, all)
+}
+
+// TakeCommand counts a command that somebody follows, until done is called.
+func (s *Service) TakeCommand(id string) (done func(), err error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
+}
+
+// TakeContainer counts the container of a sandbox that lasts, until done is called. One that is there already is counted
+// also beyond the bound.
+func (s *Service) TakeContainer(id string, there bool) (done func(), err error) {
+	account := quota.Account{User: id, Token: s.token}
+	if there {
+		return s.cfg().Quotas.Hold(account, quota.Containers, 1), nil
+	}
+	return s.cfg().Quotas.Take(account, quota.Containers, 1)
+}
