@@ -5,7 +5,7 @@
 // others find their sandbox; exec.go and attach.go run commands, and tty.go at this terminal; process.go and the
 // files that begin like it have those on durable processes. wrap.go runs a command under a settings file, mcp.go
 // serves a sandbox to an agent, and doctor.go runs the doctor of sandboxd. read.go, ls.go and cp.go
-// are the commands on files, explain.go shows what a call would get, and egress.go with decisions.go what calls
+// are the commands on files, explain.go shows what a call would get, warm.go has its container made, and egress.go with decisions.go what calls
 // reached.
 package main
 

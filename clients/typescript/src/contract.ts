@@ -149,7 +149,8 @@ export interface paths {
         get: operations["getSandbox"];
         /**
          * Register a sandbox, or replace it
-         * @description Idempotent, and durable once it is answered. Nothing is started. A sandbox keeps its user: to
+         * @description Idempotent, and durable once it is answered. No command is started, and a container only in the
+         *     background, where `warm` asks for it. A sandbox keeps its user: to
          *     give its id to another one, delete it first. To a caller for whose users it is not, an id that is
          *     taken is `notFound`.
          */
@@ -827,6 +828,13 @@ export interface components {
             /** @description Further directories of the host. A call sees them, or parts of them, by grant. */
             mounts?: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
+            /**
+             * @description The `permissions` of a call that will come; empty for one without. Its container is made at once in the
+             *     background, where there is none, after those that calls wait for. Tags that the call would be refused
+             *     are refused here, and nothing is registered. `@network` is, too: a container with a network belongs to
+             *     the names of its call as well. It is no part of the sandbox: to ask again, register it again.
+             */
+            warm?: components["schemas"]["Tags"];
         };
         /**
          * @description A directory of the host, below one of the settings' `allowedMountRoots`, that calls read as

@@ -59,6 +59,20 @@ test("a sandbox is registered once, found again, and forgotten", async (t) => {
     assert.equal(await kindOf(again.exec({ command: "true" })), "notFound");
 });
 
+test("a container that is there before the call", async (t) => {
+    const { userId } = await alone(t);
+    const client = connect(t);
+    const open = { id: userId + "-warm", userId };
+    assert.equal(await kindOf(Sandbox.open(client, { ...open, warm: ["@network"] })), "denied");
+    assert.equal(await kindOf(Sandbox.find(client, open.id)), "notFound");
+    const box = await Sandbox.open(client, { ...open, warm: workspace });
+    while (!(await box.explain({ permissions: workspace })).warm) {
+        await new Promise((again) => setTimeout(again, 20));
+    }
+    assert.equal((await box.exec({ command: "true", permissions: workspace })).cold, false);
+    await box.forget();
+});
+
 test("what is refused says so", async (t) => {
     const box = await alone(t);
     const table: [string, () => Promise<unknown>, string, RegExp][] = [

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+func warmCommand(a *app) *cobra.Command {
+	var user string
+	var grants []string
+	cmd := &cobra.Command{
+		Use:   "warm --user USER [--grant TAG]…",
+		Short: "Have the container of the next command made",
+		Long: `warm has the service make the container of a "sandbox exec" with the same grants, in the background, so
+that this finds it there. It comes after those that commands wait for. A container with a network is made by
+the command alone, because it belongs to the names that this may reach. "sandbox ps" shows whether it is there.`,
+		Example: `  sandbox warm --user alice
+  sandbox warm --user alice --grant @workspace`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := a.client()
+			defer c.Close()
+			id, permissions := needs(user, grants)
+			if grants == nil {
+				grants = []string{}
+			}
+			_, err := c.Put(cmd.Context(), id, types.Registration{UserID: user, Permissions: permissions, Warm: grants})
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
+	cmd.Flags().StringArrayVar(&grants, "grant", nil, "what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
+	_ = cmd.MarkFlagRequired("user")
+	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	return cmd
+}
