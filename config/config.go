@@ -59,6 +59,9 @@ type Config struct {
 	// Idle says what becomes of containers in which nothing runs.
 	Idle Idle `json:"idle" envPrefix:"IDLE_"`
 
+	// Pool is what is kept ready for new users.
+	Pool Pool `json:"pool" envPrefix:"POOL_"`
+
 	// Exec bounds each command.
 	Exec Exec `json:"exec" envPrefix:"EXEC_"`
 
@@ -206,6 +209,19 @@ type Exec struct {
 	Ahead int64 `json:"ahead" env:"AHEAD" reload:"live"`
 }
 
+// Pool says how many containers wait for users who are still to come. Each has started, with a home of its own, and
+// takes what an idle container takes.
+type Pool struct {
+	// Size is how many wait for each kind of first call that has come lately, 0 for none. From 0 to 1000. Default 2.
+	Size int64 `json:"size" env:"SIZE" reload:"live"`
+
+	// Max is how many wait in all. From 1 to 1000. Default 8.
+	Max int64 `json:"max" env:"MAX" reload:"live"`
+
+	// MinFreeMemory is what the host has to have left for another one to be made. At least 64Ki. Default 1Gi.
+	MinFreeMemory Size `json:"minFreeMemory" env:"MIN_FREE_MEMORY" reload:"live"`
+}
+
 // Processes bounds durable processes. How many there may be is in Quotas.
 type Processes struct {
 	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
@@ -274,6 +290,7 @@ func Default() Config {
 		Limits:    Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:    defaultQuotas(),
 		Idle:      Idle{FreezeAfter: Duration(30 * time.Second), RemoveAfter: Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: 512 * mi},
+		Pool:      Pool{Size: 2, Max: 8, MinFreeMemory: gi},
 		Exec: Exec{
 			DefaultTimeout:     30_000,
 			MaxTimeout:         300_000,

@@ -50,6 +50,7 @@ func TestDefaults(t *testing.T) {
 			Total:    config.TotalQuota{Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
 		Idle: config.Idle{FreezeAfter: config.Duration(30 * time.Second), RemoveAfter: config.Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: gi / 2},
+		Pool: config.Pool{Size: 2, Max: 8, MinFreeMemory: gi},
 		Exec: config.Exec{
 			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000, Ahead: 1,
 		},
@@ -121,6 +122,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			Total:    config.TotalQuota{Containers: 21, ColdStarts: 22, Commands: 23, DetachedExecs: 24, Processes: 25, ExposedPorts: 26, Sandboxes: 27},
 		},
 		Idle: config.Idle{FreezeAfter: config.Duration(2 * time.Second), RemoveAfter: config.Duration(90 * time.Second), MaxContainers: 31}, ShutdownGrace: 5,
+		Pool: config.Pool{Size: 3, Max: 4, MinFreeMemory: 512 << 20},
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
@@ -159,6 +161,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		},
 		"idle": {"freezeAfter": "2s", "removeAfter": "90s", "maxContainers": 31, "minFreeMemory": 0},
 		"shutdownGraceMs": 5,
+		"pool": {"size": 3, "max": 4, "minFreeMemory": "512Mi"},
 		"exec": {
 			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0, "ahead": 0
 		},
@@ -223,6 +226,9 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_IDLE_MAX_CONTAINERS":                     "31",
 		"SANDBOXD_IDLE_MIN_FREE_MEMORY":                    "0",
 		"SANDBOXD_SHUTDOWN_GRACE_MS":                       "5",
+		"SANDBOXD_POOL_SIZE":                               "3",
+		"SANDBOXD_POOL_MAX":                                "4",
+		"SANDBOXD_POOL_MIN_FREE_MEMORY":                    "512Mi",
 		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS":                 "1",
 		"SANDBOXD_EXEC_MAX_TIMEOUT_MS":                     "2",
 		"SANDBOXD_EXEC_MAX_ATTACHED_TIMEOUT_MS":            "5",

@@ -68,6 +68,7 @@ func (c Config) check() faults {
 	c.Quotas.check(&f)
 	c.Idle.check(&f)
 	f.between("shutdownGraceMs", int64(c.ShutdownGrace), 0, 600_000)
+	c.Pool.check(&f)
 	c.Exec.check(&f)
 	c.Processes.check(&f)
 	f.oneOf("log.level", c.Log.Level, levels...)
@@ -136,6 +137,12 @@ func (e Exec) check(f *faults) {
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
 	f.between("exec.ahead", e.Ahead, 0, 1)
+}
+
+func (p Pool) check(f *faults) {
+	f.between("pool.size", p.Size, 0, 1000)
+	f.between("pool.max", p.Max, 1, 1000)
+	f.atLeast("pool.minFreeMemory", p.MinFreeMemory, minTmpfs)
 }
 
 func (p Processes) check(f *faults) {

@@ -110,6 +110,8 @@ func TestValidate(t *testing.T) {
 		}},
 		{"shutdown grace", func(c *config.Config) { c.ShutdownGrace = 600_001 },
 			[]string{`shutdownGraceMs: 600001 is not from 0 to 600000`}},
+		{"pool", func(c *config.Config) { c.Pool = config.Pool{Size: -1, Max: 1001} },
+			[]string{"pool.size: -1 is not from 0 to 1000", "pool.max: 1001 is not from 1 to 1000", `pool.minFreeMemory: "0" is less than 64Ki`}},
 		{"timeouts", func(c *config.Config) { c.Exec.DefaultTimeout, c.Exec.KillGrace = 300_001, -1 }, []string{
 			`exec.maxTimeoutMs: 300000 is less than exec.defaultTimeoutMs, 300001`,
 			`exec.killGraceMs: -1 is not from 0 to 86400000`,

@@ -88,6 +88,9 @@ func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 		if !c.isSettled() || c.users > 0 || !c.counts(full) {
 			continue
 		}
+		if full.Scope == quota.Total && c.spec.IsPooled() {
+			return c // nobody misses it
+		}
 		if oldest == nil || has[c.spec.User] > has[oldest.spec.User] ||
 			has[c.spec.User] == has[oldest.spec.User] && c.lastUsed.Before(oldest.lastUsed) {
 			oldest = c

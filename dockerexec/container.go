@@ -153,7 +153,7 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 	if found.Config.Labels[labelInstance] != e.cfg.Instance {
 		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
 	}
-	if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
+	if err := e.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
 		return err
 	}
 	return ctx.Err()
@@ -172,9 +172,12 @@ func (e *Executor) dispose(c *container) error {
 	if c.isPrepared {
 		e.cfg.Mounts.Release(c.spec)
 	}
+	if c.pool != "" {
+		faults = append(faults, e.unbind(c.id), e.removePooled(c.pool))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
-	return errors.Join(append(faults, e.removeTmp(ctx, c.spec.tmpName()))...)
+	return errors.Join(append(faults, e.removeTmp(ctx, c.tmpName()))...)
 }
 
 // make makes a container when its turn has come.

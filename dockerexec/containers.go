@@ -29,6 +29,9 @@ type container struct {
 
 	ready      chan struct{} // closed when id, spool and session, or err, are set
 	isPrepared bool          // Config.Mounts is to release it
+	class      string        // of one in the pool: that of the users who may have it
+	pool       string        // the folder of one that is in the pool, or was
+	tmp        string        // the volume of /tmp, where Docker has said which
 
 	paused bool // it was found so, and has not been woken
 
@@ -242,12 +245,15 @@ type Container struct {
 	LastUsed    time.Time
 }
 
-// Containers lists this instance's containers by name.
+// Containers lists this instance's containers by name, without those in the pool, which are nobody's.
 func (e *Executor) Containers() []Container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	list := make([]Container, 0, len(e.containers))
 	for _, c := range e.containers {
+		if c.spec.IsPooled() {
+			continue
+		}
 		shown := Container{
 			Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,
 			Runtime: c.spec.Runtime(), State: "starting",

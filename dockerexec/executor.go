@@ -34,6 +34,10 @@ type Config struct {
 	ImagesChanged func()
 	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
 	Quotas *quota.Ledger
+	// PoolDir is the folder of pooled containers' homes, on Docker's host, and GiveHome renames the home of a PoolUser to
+	// be a user's who has none: errors are fs.ErrNotExist when it is not there, and fs.ErrExist when the user has one.
+	PoolDir  string
+	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks Networks
 	Log      zerolog.Logger
@@ -60,6 +64,7 @@ type Executor struct {
 	stop     context.CancelCauseFunc
 
 	forsakenGone atomic.Bool // what was made under a lost id is
+	poolTidied   atomic.Bool // what earlier services have left of the pool is gone
 
 	idle        atomic.Pointer[Idle]
 	idleChanged chan struct{} // has one when idle was set
@@ -85,6 +90,7 @@ type Executor struct {
 
 	warming      map[string]int // by user, the containers on their way that were asked for by Warm
 	warmingTotal int
+	bound        map[string]poolRecord // of the containers that came from the pool, by Docker's id
 }
 
 // New makes an Executor on a Docker daemon, which need not be up. It closes the client at Shutdown.
@@ -92,7 +98,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
+		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
 	e.idle.Store(&cfg.Idle)
 	e.SetAhead(cfg.Ahead)
@@ -107,6 +113,8 @@ func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 // Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.
 func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
+	e.readRecords()
+	e.recoverBound()
 	if err := e.reconcile(ctx, processes.Lost); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
@@ -126,6 +134,9 @@ func (e *Executor) Shutdown() {
 	for _, c := range e.containers {
 		switch {
 		case !c.isReady():
+		case c.spec.IsPooled(): // nobody's, so no use to the next service
+			e.drop(c)
+			e.discard(c)
 		case c.running > 0:
 			e.cfg.Log.Warn().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Int("commands", c.running).
 				Msg("removing the container: its commands are not known to have ended")

@@ -58,7 +58,7 @@ func (e *Executor) tendIdle() {
 		select {
 		case <-ticker.C:
 			idle, now := *e.idle.Load(), time.Now()
-			e.retire(func(c *container) bool { return c.users == 0 && c.lastUsed.Before(now.Add(-idle.RemoveAfter)) })
+			e.retire(func(c *container) bool { return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter)) })
 			e.removeExcess(idle)
 			if idle.FreezeAfter > 0 {
 				e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
@@ -82,7 +82,7 @@ func (e *Executor) removeExcess(idle Idle) {
 		case len(unused) == 0:
 		case idle.MaxContainers > 0 && len(unused) > idle.MaxContainers:
 			why = "there are more than idle.maxContainers"
-		case idle.MinFreeMemory > 0 && availableMemory() < idle.MinFreeMemory:
+		case idle.MinFreeMemory > 0 && AvailableMemory() < idle.MinFreeMemory:
 			why = "the host has less memory left than idle.minFreeMemory"
 		}
 		if why == "" {
@@ -101,10 +101,10 @@ func (e *Executor) removeExcess(idle Idle) {
 	}
 }
 
-// unused are the containers that nobody uses, the one that was used longest ago first; e.mu is held.
+// unused are the containers of users that nobody uses, the one that was used longest ago first; e.mu is held.
 func (e *Executor) unused() (unused []*container) {
 	for _, c := range e.containers {
-		if c.isSettled() && c.users == 0 {
+		if c.isSettled() && c.users == 0 && !c.spec.IsPooled() {
 			unused = append(unused, c)
 		}
 	}
@@ -112,9 +112,9 @@ func (e *Executor) unused() (unused []*container) {
 	return unused
 }
 
-// availableMemory is what the host could give to programs without swapping, in bytes. Where that cannot be known it is
+// AvailableMemory is what the host could give to programs without swapping, in bytes. Where that cannot be known it is
 // no reason to remove anything.
-func availableMemory() int64 {
+func AvailableMemory() int64 {
 	const unknown = 1 << 62
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

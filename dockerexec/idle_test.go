@@ -186,7 +186,7 @@ func TestTooManyIdleContainers(t *testing.T) {
 			})
 		})
 	}
-	if n := availableMemory(); n < 1<<20 || n > 1<<50 {
+	if n := AvailableMemory(); n < 1<<20 || n > 1<<50 {
 		t.Errorf("the host has %d bytes", n)
 	}
 }

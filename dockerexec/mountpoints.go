@@ -221,7 +221,7 @@ func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (pause
 	pausing.SetLimit(inspectAtOnce)
 	for _, found := range running {
 		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m containertypes.MountPoint) bool {
-			return m.Type == mount.TypeBind && m.RW && s.isChangedBy(m.Source)
+			return m.Type == mount.TypeBind && m.RW && s.isChangedBy(e.placeOf(found.ID, m.Source))
 		}) {
 			continue
 		}

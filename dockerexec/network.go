@@ -54,6 +54,8 @@ type Networks interface {
 	Add(Spec) (netip.Addr, error)
 	// Bind opens the way of a container that has started and in which nothing of a tenant runs yet.
 	Bind(Endpoint) error
+	// Assign gives a container's address, with which nothing could be reached, what another Spec may reach.
+	Assign(addr netip.Addr, from, to Spec) error
 	// Remove ends what the container with that address has going.
 	Remove(profile string, addr netip.Addr)
 }

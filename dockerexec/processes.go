@@ -104,7 +104,7 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	if err != nil || !runs(found) || e.processes[found.ID] != nil || e.closed {
 		return nil
 	}
-	c := &container{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused}
+	c := &container{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused, tmp: tmpOf(found.Mounts)}
 	if c.paused {
 		e.pauses.found(c.id)
 	}
@@ -144,7 +144,7 @@ func (e *Executor) processEnded(id string) {
 	e.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 		defer cancel()
-		if err := e.removeTmp(ctx, c.spec.tmpName()); err != nil {
+		if err := e.removeTmp(ctx, c.tmpName()); err != nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot remove a volume")
 		}
 	})

@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"context"
 	"maps"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -146,6 +147,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	}
 	e.readmit(ctx, adopted)
 	e.adopt(adopted)
+	e.tidyPool(listed)
 	seen()
 	e.retire(func(c *container) bool { return !c.spec.Platform.equal(platform) })
 	return e.removeUnusedTmp(ctx)
@@ -159,10 +161,16 @@ func runs(found containertypes.Summary) bool {
 // consider puts a container that is not in the map into it, for the caller to adopt, or has it removed.
 func (e *Executor) consider(found containertypes.Summary, platform Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
-	usable := err == nil && runs(found) && spec.Platform.equal(platform)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
 	known := e.containers[fingerprint] != nil || e.closed
+	record, bound := e.bound[found.ID]
+	if bound {
+		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
+		known = known || e.containers[fingerprint] != nil
+	}
+	tmp := tmpOf(found.Mounts)
+	usable := err == nil && runs(found) && spec.Platform.equal(platform) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused
@@ -170,6 +178,12 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 			e.pauses.found(found.ID)
 		}
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
+		if bound {
+			adopted.pool = filepath.Join(e.cfg.PoolDir, filepath.Base(record.Pooled))
+			if !slices.Contains(found.Names, "/"+spec.ContainerName()) {
+				e.work.Go(func() { e.rename(adopted) })
+			}
+		}
 	}
 	e.mu.Unlock()
 	if known || usable {
@@ -178,7 +192,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
 	e.work.Go(func() { // a call that wants its name waits for it
-		if err := e.remove(found.ID, spoolOf(found.Mounts)); err != nil {
+		if err := e.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
 		}
 	})

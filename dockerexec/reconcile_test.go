@@ -32,7 +32,8 @@ func (g *preparerLog) Prepare(s Spec) (Prepared, error) {
 	g.note("prepare " + s.User)
 	return Prepared{}, nil
 }
-func (g *preparerLog) Release(s Spec) { g.note("release " + s.User) }
+func (g *preparerLog) Release(s Spec)             { g.note("release " + s.User) }
+func (g *preparerLog) Rebind(from, to Spec) error { g.note("rebind " + from.User); return nil }
 
 // fakeEngine answers what a test has answers for, by the end of the path, and with an error all else.
 func fakeEngine(t *testing.T, answers map[string]any) *client.Client {

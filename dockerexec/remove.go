@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +27,11 @@ const signalLimit = 4 * time.Second
 // gone already. It blocks until Docker has done it.
 func (e *Executor) remove(id, spool string) error {
 	return errors.Join(e.removeContainer(id), removeSpool(spool))
+}
+
+// removeFound is remove for a container that Docker has told of, with all that it had in the pool.
+func (e *Executor) removeFound(id, spool string) error {
+	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
 func (e *Executor) removeContainer(id string) error {

@@ -116,6 +116,19 @@ type Pin struct {
 	Target string `json:"target"`
 }
 
+// home is which directory the tenant's home is; zero for a Spec without one.
+func (s Spec) home() FileID {
+	for _, m := range s.Mounts {
+		if m.Target == homeTarget {
+			return m.ID
+		}
+	}
+	return FileID{}
+}
+
+// homeTarget is where a container has its tenant's home.
+const homeTarget = "/home"
+
 // FileID tells a file from all others of its host.
 type FileID struct {
 	Dev uint64 `json:"dev"`
@@ -281,5 +294,5 @@ func (s Spec) ContainerName() string {
 	if s.Lasting != "" {
 		return "daycare-lasting-" + s.Lasting
 	}
-	return "daycare-sandbox-" + s.User + "-" + s.Fingerprint().Short()
+	return "daycare-sandbox-" + strings.Replace(s.User, "/", "-", 1) + "-" + s.Fingerprint().Short()
 }

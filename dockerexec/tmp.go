@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/volume"
@@ -19,10 +21,29 @@ import (
 // A user's /tmp is a volume of Docker: a tmpfs that exists from the start of the user's first
 // container to the end of the last, so it is shared, bounded, and empty when nobody uses it.
 
-// tmpName is the volume's name. Another size is another volume: a volume's size is fixed.
+// tmpName is the volume's name. It is that of the home, by which directory that is and not by its name: a container
+// of the pool has both before there is a user. Another size is another volume: a volume's size is fixed.
 func (s Spec) tmpName() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.Platform.Instance, s.Platform.Limits.Tmp))
-	return "daycare-sandbox-" + s.User + "-tmp-" + hex.EncodeToString(sum[:6])
+	whose := "user " + s.User
+	if home := s.home(); home.Since != 0 { // or a later home may have the number of an earlier one
+		whose = fmt.Sprintf("home %d %d %d", home.Dev, home.Ino, home.Since)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp, whose))
+	return "daycare-sandbox-tmp-" + hex.EncodeToString(sum[:16])
+}
+
+// tmpName is the volume that a container has. One that another version of the service has made may have another
+// than its Spec says.
+func (c *container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
+
+// tmpOf finds that of a container that exists; empty when Docker does not say.
+func tmpOf(mounts []containertypes.MountPoint) string {
+	for _, m := range mounts {
+		if m.Type == mount.TypeVolume && m.Destination == "/tmp" {
+			return m.Name
+		}
+	}
+	return ""
 }
 
 // tmpVolume is the mount of /tmp; Docker makes the volume with the container.
@@ -66,7 +87,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 			return "", nil, err
 		}
 	}
-	found, err := e.docker.VolumeInspect(ctx, c.spec.tmpName())
+	found, err := e.docker.VolumeInspect(ctx, c.tmpName())
 	if err != nil {
 		e.release(c)
 		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, dockerd.Explain(e.docker, err))
@@ -82,7 +103,7 @@ func (e *Executor) hold(spec Spec) *container {
 		return nil
 	}
 	for _, c := range e.containers {
-		if c.isSettled() && c.spec.User == spec.User && c.spec.tmpName() == spec.tmpName() {
+		if c.isSettled() && c.spec.User == spec.User && c.tmpName() == spec.tmpName() {
 			c.users++
 			return c
 		}
@@ -116,7 +137,7 @@ func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.all() {
-		if c.spec.tmpName() == name {
+		if c.tmpName() == name {
 			return true
 		}
 	}

@@ -32,6 +32,9 @@ type MountPreparer interface {
 	Prepare(Spec) (Prepared, error)
 	// Release removes what no other container needs.
 	Release(Spec)
+	// Rebind makes what was prepared for one Spec that of another, whose container and directories are the same and have
+	// other names now. Also after an error it is the second one that is to be released.
+	Rebind(from, to Spec) error
 }
 
 // verify makes sure that the container has mounted the files that were meant. Docker takes names,

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,15 +38,14 @@ func TestTmpIsOneForAUser(t *testing.T) {
 		if _, err := l.client.Read(t.Context(), "tmp-b", types.Read{Target: client.Target("/tmp/none")}); kindOf(err) != types.NotFound {
 			t.Errorf("another user reads: %v", err)
 		}
-		l.cool(t, "tmp-a")
-		eventually(t, "the volume is gone", func() bool {
-			for _, name := range l.volumes() {
-				if strings.HasPrefix(name, "daycare-sandbox-tmp-a-") {
-					return false
-				}
+		var volume string
+		for _, m := range l.containerOf(t, "tmp-a").Mounts {
+			if m.Destination == "/tmp" {
+				volume = m.Name
 			}
-			return true
-		})
+		}
+		l.cool(t, "tmp-a")
+		eventually(t, "the volume is gone", func() bool { return volume != "" && !slices.Contains(l.volumes(), volume) })
 		if got := l.bash(t, "tmp-a", none, "ls -A /tmp"); got != "" {
 			t.Errorf("after the last container it has %q", got)
 		}

@@ -111,6 +111,7 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 		"SANDBOXD_EGRESS_NAME=" + l.egress,
 		"SANDBOXD_EGRESS_ASK_METADATA=false", // nothing leaves this machine
 		"PATH=" + os.Getenv("PATH"),
+		"SANDBOXD_POOL_SIZE=" + labPool(),
 		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS=120000", // of a call that others run beside
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, l.withPorts(settings)...)
@@ -120,6 +121,10 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 	}
 	return l, nil
 }
+
+// labPool is how many containers a lab keeps ready for users who come. Each takes half a second of a processor to make, and
+// the suite has hundreds of labs, so it is none but for the scenarios of the pool; SANDBOX_E2E_POOL=2 has all with it.
+func labPool() string { return cmp.Or(os.Getenv("SANDBOX_E2E_POOL"), "0") }
 
 // layLab makes a lab without a sandboxd. Its folder has the name of its networks.
 func layLab(t *testing.T, run string, p *place) (*lab, error) {

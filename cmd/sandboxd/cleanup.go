@@ -209,6 +209,8 @@ func (c *cleanup) files() {
 		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
 	}
 	paths = append(paths, c.ofUsers(".spool-*")...)
+	paths = append(paths, c.ofUsers(filepath.Join("*", ".spool-*"))...)
+	defer c.pool()
 	var trees []string // in which programs could write
 	if c.data {
 		trees = c.ofUsers("processes")
@@ -231,6 +233,14 @@ func (c *cleanup) files() {
 			_ = os.Remove(c.cfg.DataDir)
 		}
 		c.faults = slices.DeleteFunc(c.faults, func(err error) bool { return err == nil })
+	}
+}
+
+// pool removes the homes that no user has got. What is in them is nobody's, and directories alone.
+func (c *cleanup) pool() {
+	dir := filepath.Join(c.cfg.UsersDir, filepath.Dir(dockerexec.PoolUser("x")))
+	if at, err := os.Lstat(dir); err == nil && at.IsDir() {
+		c.remove(dir, func() error { return dockerexec.RemovePool(dir) })
 	}
 }
 

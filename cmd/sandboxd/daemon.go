@@ -53,6 +53,7 @@ type daemon struct {
 	runner    *sandbox.Runner
 	ports     *process.Listeners
 	processes *process.Manager
+	pool      *sandbox.Pool
 	service   *sandbox.Service
 	lasting   *lasting.Sandboxes
 
@@ -171,6 +172,8 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Ahead:         cfg.Exec.Ahead > 0,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,
+		PoolDir:       filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x"))),
+		GiveHome:      d.rootfs.GiveHome,
 		Networks:      d.networks,
 		Quotas:        d.quotas,
 		ImagesChanged: d.platforms.Forget,
@@ -205,7 +208,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	if err := d.openProcesses(cfg); err != nil {
 		return err
 	}
-	d.service = sandbox.New(d.resolver, d.executor, d.processes)
+	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg), d.resolver, d.executor, d.log)
+	d.service = sandbox.New(d.resolver, d.executor, d.processes, d.pool)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
 	d.lasting, err = lasting.Open(lasting.Config{

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -20,7 +21,7 @@ import (
 func metricsHandler(d *daemon) http.Handler {
 	state := &stateCollector{
 		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
-		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats,
+		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats, pool: d.pool.Stats,
 	}
 	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
 }
@@ -67,6 +68,16 @@ var (
 		"What all users have together, by resource (the key in quotas).", []string{"resource"}, nil)
 	queued = prometheus.NewDesc("sandboxd_cold_starts_waiting",
 		"Containers that wait for their turn to be made.", nil, nil)
+	pooled = prometheus.NewDesc("sandboxd_pool_containers",
+		"Containers that wait for a user who is still to come.", nil, nil)
+	pooledKinds = prometheus.NewDesc("sandboxd_pool_classes",
+		"Kinds of first calls for which containers wait.", nil, nil)
+	poolAsked = prometheus.NewDesc("sandboxd_pool_first_calls_total",
+		"First execs of users without a home, by what the pool was for them: hit, or why the container had to be made (empty: none waited; unlike: of a kind for which none do; failed).", []string{"outcome"}, nil)
+	poolRefills = prometheus.NewDesc("sandboxd_pool_refills_total",
+		"Containers that were made for the pool.", nil, nil)
+	poolRefilling = prometheus.NewDesc("sandboxd_pool_refill_seconds_total",
+		"Time that it took to make them.", nil, nil)
 	built = prometheus.NewDesc("sandboxd_build_info",
 		"Which build the service is; always 1.", []string{"version", "revision", "goversion"}, nil)
 )
@@ -81,11 +92,12 @@ type stateCollector struct {
 	freezes    func() dockerexec.FreezeStats
 	processes  func() process.Stats
 	quotas     func() quota.Stats
+	pool       func() sandbox.PoolStats
 }
 
 // Describe implements prometheus.Collector.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, pooled, pooledKinds, poolAsked, poolRefills, poolRefilling, built} {
 		to <- desc
 	}
 }
@@ -137,6 +149,14 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	gauge(queued, q.Waiting)
+	pool := c.pool()
+	gauge(pooled, pool.Ready)
+	gauge(pooledKinds, pool.Classes)
+	for _, outcome := range sandbox.PoolOutcomes {
+		counter(poolAsked, pool.Asked[outcome], string(outcome))
+	}
+	counter(poolRefills, pool.Refills)
+	to <- prometheus.MustNewConstMetric(poolRefilling, prometheus.CounterValue, pool.Refilling.Seconds())
 	b := version.Read()
 	gauge(built, 1, b.Version, b.Revision, b.Go)
 }

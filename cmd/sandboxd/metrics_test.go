@@ -50,6 +50,9 @@ func busy() (*metrics, *prometheus.Registry) {
 			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
 		},
 		quotas: quotas.Stats,
+		pool: func() sandbox.PoolStats {
+			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[sandbox.PoolOutcome]uint64{sandbox.PoolHit: 3}, Refills: 5, Refilling: 2 * time.Second}
+		},
 	}
 	c.exec()
 	c.exec()
@@ -108,6 +111,11 @@ sandboxd_http_request_duration_seconds{route="POST /v1/sandboxes/{id}/exec"} 1
 sandboxd_http_requests_total{code="2xx",route="GET /v1/health"} 1
 sandboxd_http_requests_total{code="403",route="POST /v1/sandboxes/{id}/exec"} 1
 sandboxd_http_requests_total{code="429",route="/"} 1
+sandboxd_pool_classes 1
+sandboxd_pool_containers 2
+sandboxd_pool_first_calls_total{outcome="hit"} 3
+sandboxd_pool_refill_seconds_total 2
+sandboxd_pool_refills_total 5
 sandboxd_process_restarts_total 7
 sandboxd_processes{status="exited"} 1
 sandboxd_processes{status="running"} 2

@@ -124,6 +124,7 @@ func (d *daemon) apply(r reading) error {
 	d.resolver.Use(d.callSettings(next, r.rules))
 	d.executor.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
+	d.pool.Use(poolSettings(next))
 	d.processes.SetBounds(processBounds(next))
 	d.ports.SetRange(exposable(next))
 	d.runner.SetMaxLog(int64(next.Processes.MaxLog))

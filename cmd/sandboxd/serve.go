@@ -26,6 +26,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	d.executor.Start(ctx, d.processes)
 	d.lasting.Start(ctx)
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)() // also while the service waits for commands to end
+	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()
 	metrics := metricsHandler(d)
 	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string) http.Handler {

@@ -37,6 +37,11 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 	}
 }
 
+// poolSettings returns what the settings say about containers for users who are still to come.
+func poolSettings(cfg config.Config) sandbox.PoolConfig {
+	return sandbox.PoolConfig{Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory)}
+}
+
 // ownPlaces are what is the service's, and nobody's to mount.
 func ownPlaces(cfg config.Config) []string {
 	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile}

@@ -55,6 +55,19 @@ func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
 	return ep.addr, s.admit(ep)
 }
 
+// assign puts another Spec's endpoint in the place of one that could reach nothing. Both are filtered, so the container
+// is connected as it has to be.
+func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
+	ep, err := newEndpoint(to)
+	if err != nil {
+		return err
+	}
+	if ep.open || to.Egress.Profile != from.Egress.Profile || len(from.Egress.Domains) > 0 {
+		return fmt.Errorf("what %s may reach cannot become what %s may: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
+	}
+	return s.endpoints.replace(addr, from.ContainerName(), ep)
+}
+
 // admit lets an address be used by a container that is not bound yet. After an error it is free again.
 func (s *stack) admit(ep *endpoint) (err error) {
 	switch {

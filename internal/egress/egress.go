@@ -208,6 +208,15 @@ func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	return s.bind(ep)
 }
 
+// Assign has the container with an address reach what another Spec says, which is filtered. It could reach nothing so far.
+func (e *Egress) Assign(addr netip.Addr, from, to dockerexec.Spec) error {
+	s, err := e.stack(from.Egress.Profile)
+	if err != nil {
+		return err
+	}
+	return s.assign(addr, from, to)
+}
+
 // Remove cuts a container off at once and forgets it. Its address is not used again before nothing of its flows is left,
 // about a millisecond later.
 func (e *Egress) Remove(profile string, addr netip.Addr) {

@@ -104,6 +104,24 @@ func (es *endpoints) register(ep *endpoint) error {
 	return fmt.Errorf("all addresses of %s are in use: %w", es.subnet, errdefs.ErrResourceExhausted)
 }
 
+// replace has an address be another container's than it was, and revokes that.
+func (es *endpoints) replace(addr netip.Addr, container string, ep *endpoint) error {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	old := es.byAddr[addr]
+	if old == nil || old.container != container || old.gone() {
+		return fmt.Errorf("address %s is not that of %s: %w", addr, container, errdefs.ErrFailedPrecondition)
+	}
+	if es.byName[ep.container] != nil {
+		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
+	}
+	ep.addr = addr
+	delete(es.byName, container)
+	es.byAddr[addr], es.byName[ep.container] = ep, ep
+	old.revoke()
+	return nil
+}
+
 // usable reports whether a container may have an address, which is none of the network's own.
 func (es *endpoints) usable(addr netip.Addr) bool {
 	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) && addr != es.subnet.Addr() && addr != es.gateway

@@ -145,7 +145,7 @@ func (p *Planner) makeHome(user string) error {
 	if _, err := users.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := users.Mkdir(user, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := makeUserDir(users, user); err != nil {
 		return err
 	}
 	uid, gid, err := p.allotted.next(cfg.HomeOwners, cfg.UsersDir)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // Owners says who owns the homes that are made: for all of them UID and GID, or, where Last is not 0, for
@@ -62,16 +64,27 @@ func (a *allotted) next(o Owners, usersDir string) (uid, gid uint32, err error) 
 
 // homeOwners are the ids, of users and groups, that homes belong to. Nothing is followed.
 func homeOwners(usersDir string) (map[uint32]bool, error) {
+	taken := map[uint32]bool{}
+	if err := addOwners(taken, usersDir); err != nil {
+		return nil, err
+	}
+	// Those of the pool are homes, too.
+	if err := addOwners(taken, filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x")))); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, err
+	}
+	return taken, nil
+}
+
+func addOwners(taken map[uint32]bool, usersDir string) error {
 	dir, err := os.Open(usersDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	taken := map[uint32]bool{}
 	for _, name := range names {
 		var st unix.Stat_t
 		err := unix.Fstatat(int(dir.Fd()), filepath.Join(name, "home"), &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -79,8 +92,8 @@ func homeOwners(usersDir string) (map[uint32]bool, error) {
 		case err == nil:
 			taken[st.Uid], taken[st.Gid] = true, true
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
-			return nil, &os.PathError{Op: "stat", Path: filepath.Join(usersDir, name, "home"), Err: err}
+			return &os.PathError{Op: "stat", Path: filepath.Join(usersDir, name, "home"), Err: err}
 		}
 	}
-	return taken, nil
+	return nil
 }

@@ -105,6 +105,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err != nil {
 		return Result{}, err
 	}
+	s.pool.bind(ctx, c, s.token)
 	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {
 		return Result{}, err

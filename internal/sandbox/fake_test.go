@@ -85,7 +85,7 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	}
 	executor.t = t
 	root := t.TempDir()
-	s := New(newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root))
+	s := New(newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root), nil)
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
 		t.Fatal(err)
 	}
-	s := New(newResolver(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir))
+	s := New(newResolver(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir), nil)
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,7 @@ type Service struct {
 	resolver  *Resolver
 	executor  Executor
 	processes *process.Manager
+	pool      *Pool // nil for none
 	detached  *attach.Store[Result]
 	loaded    *atomic.Pointer[Loaded] // shared with the Services that Scoped returns
 
@@ -75,10 +76,10 @@ type Service struct {
 	token    quota.Token // by which they come
 }
 
-// New puts a Service together; it owns none of its parts.
-func New(resolver *Resolver, executor Executor, processes *process.Manager) *Service {
+// New puts a Service together; it owns none of its parts. There need be no pool.
+func New(resolver *Resolver, executor Executor, processes *process.Manager, pool *Pool) *Service {
 	s := &Service{
-		resolver: resolver, executor: executor, processes: processes, loaded: &atomic.Pointer[Loaded]{},
+		resolver: resolver, executor: executor, processes: processes, pool: pool, loaded: &atomic.Pointer[Loaded]{},
 		detached: attach.NewStore[Result](attach.Config{Quotas: resolver.cfg().Quotas, Keep: keepDetached}),
 		registry: resolver.registry, scope: Everyone(),
 	}

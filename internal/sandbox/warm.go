@@ -32,6 +32,7 @@ func (s *Service) warm(box Sandbox, tags []string) {
 		if err != nil {
 			return dockerexec.Spec{}, err
 		}
+		s.pool.bind(ctx, c, s.token)
 		p, err := s.resolver.plan(ctx, c, false)
 		return p.spec, err
 	})

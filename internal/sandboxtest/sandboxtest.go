@@ -80,7 +80,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users, cfg.Quotas))
+	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users, cfg.Quotas), nil)
 	t.Cleanup(service.EndDetached)
 	return service
 }

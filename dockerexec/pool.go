@@ -1,0 +1,220 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// A pooled container is one like any other whose user is still to come. Its home lies in a folder of its own, which is
+// root's, and nothing may be reached from it. It runs nothing before it is bound: then its home is renamed to be the
+// user's, and a container with the user's Spec is what there is from then on. It is bound once.
+
+// poolDir is the folder of the pool in usersDir. No user has such a name.
+const poolDir = ".pool"
+
+// PoolUser is the User of a pooled container's Spec: the path of its folder in usersDir.
+func PoolUser(id string) string { return poolDir + "/" + id }
+
+// IsPooled reports whether the Spec is of a container whose user is still to come.
+func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
+
+// boundTo is what a pooled container's Spec becomes with a user's home in place of its own.
+func (s Spec) boundTo(user string, egress Egress) Spec {
+	from := s.SpoolDir
+	to := filepath.Join(filepath.Dir(filepath.Dir(from)), user)
+	moved := func(name string) string {
+		if rest, ok := pathmap.CutDir(name, from); ok {
+			return filepath.Join(to, rest)
+		}
+		return name
+	}
+	s.User, s.SpoolDir, s.Egress = user, to, egress
+	s.Mounts, s.Masks, s.Pins = append([]Mount(nil), s.Mounts...), append([]Mask(nil), s.Masks...), append([]Pin(nil), s.Pins...)
+	for i := range s.Mounts {
+		s.Mounts[i].Source = moved(s.Mounts[i].Source)
+	}
+	for i := range s.Masks {
+		s.Masks[i].Place = moved(s.Masks[i].Place)
+	}
+	for i := range s.Pins {
+		s.Pins[i].Place = moved(s.Pins[i].Place)
+	}
+	return s
+}
+
+// Stock makes a container for the pool: for a user of that class who is still to come. spec's User is a PoolUser. It
+// blocks until the container waits, which is made when no call waits for another; after an error nothing is left of it.
+func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
+	if !spec.IsPooled() || spec.home().Since == 0 {
+		return errors.Join(errors.New("cannot fill the pool: the file system of usersDir does not tell when a directory was made"), e.DropPooled(spec.User))
+	}
+	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, nil)
+	if err != nil {
+		return errors.Join(err, e.DropPooled(spec.User))
+	}
+	defer done()
+	give, err := e.cfg.Quotas.Take(quota.Account{}, quota.Containers, 1)
+	if err != nil {
+		return errors.Join(fmt.Errorf("cannot fill the pool: %w", err), e.DropPooled(spec.User))
+	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		give()
+		return errors.Join(errStopping, e.DropPooled(spec.User))
+	}
+	c := e.add(spec, spec.Fingerprint())
+	c.class, c.pool, c.begun, c.give = class, spec.SpoolDir, true, give
+	e.work.Go(func() { e.prepare(c, e.logOf(ctx)) })
+	e.mu.Unlock()
+	<-c.ready
+	return c.err
+}
+
+// Stocked is how many pooled containers there are of each class, and how many of them wait for a user already.
+func (e *Executor) Stocked() (all map[string]int, ready int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all = map[string]int{}
+	for _, c := range e.containers {
+		if c.spec.IsPooled() {
+			all[c.class]++
+			if c.isReady() {
+				ready++
+			}
+		}
+	}
+	return all, ready
+}
+
+// Trim removes the pooled containers of each class that are more than may be.
+func (e *Executor) Trim(most map[string]int) {
+	kept := map[string]int{}
+	e.retire(func(c *container) bool {
+		if !c.spec.IsPooled() {
+			return false
+		}
+		kept[c.class]++
+		return kept[c.class] > most[c.class]
+	})
+}
+
+// ErrNotStocked says that no container of the class waits for a user.
+var ErrNotStocked = errors.New("no container of this kind waits for a user")
+
+// Bind makes the container of the pool that has waited longest for a user of a class that user's, with its home. The
+// user must not have one. Calls find it by its Spec. After an error the user has no container of the pool, and a
+// home only if it could not be taken back.
+func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egress Egress) error {
+	from, to, err := e.claim(class, a, egress)
+	if err != nil {
+		return err
+	}
+	defer e.work.Done()
+	if from.addr.IsValid() {
+		err = e.cfg.Networks.Assign(from.addr, from.spec, to.spec)
+	}
+	if err == nil {
+		err = e.writeRecord(to.id)
+	}
+	if err == nil {
+		err = e.cfg.GiveHome(from.spec.User, to.spec.User)
+	}
+	if err != nil {
+		e.abandon(from, to)
+		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
+	}
+	err = e.cfg.Mounts.Rebind(from.spec, to.spec)
+	e.mu.Lock()
+	if err != nil {
+		to.err = lostError{err}
+		e.drop(to)
+	}
+	close(to.ready)
+	closed := e.closed
+	e.mu.Unlock()
+	if err != nil {
+		e.discard(to)
+		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
+	}
+	e.attachTo(to)
+	if closed { // the next service's, then
+		to.sess.close()
+	}
+	e.logOf(ctx).Info().Str("user", a.User).Str("container", to.spec.ContainerName()).Str("id", to.id[:12]).Msg("container of the pool bound")
+	return nil
+}
+
+// claim takes a container out of the pool. What it becomes is in its place at once, for calls to wait for.
+func (e *Executor) claim(class string, a quota.Account, egress Egress) (from, to *container, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.containers {
+		if c.spec.IsPooled() && c.class == class && c.isReady() && !c.retired && (from == nil || c.since.Before(from.since)) {
+			from = c
+		}
+	}
+	if from == nil || e.closed {
+		return nil, nil, ErrNotStocked
+	}
+	from.give()
+	give, err := e.cfg.Quotas.Take(a, quota.Containers, 1)
+	if err != nil {
+		from.give = e.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1)
+		return nil, nil, err
+	}
+	spec := from.spec.boundTo(a.User, egress)
+	delete(e.containers, from.fingerprint)
+	from.unwanted(nil)
+	e.work.Add(1)
+	to = e.add(spec, spec.Fingerprint())
+	to.token, to.begun, to.give, to.pool = a.Token, true, give, from.pool
+	to.id, to.spool, to.tmp, to.sess = from.id, from.spool, from.tmp, from.sess
+	to.isPrepared, to.prepared = true, from.prepared
+	to.addr, to.gateway, to.since = from.addr, from.gateway, from.since
+	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: spec}
+	return from, to, nil
+}
+
+// abandon removes a container that could not be bound. Its home is still its own.
+func (e *Executor) abandon(from, to *container) {
+	e.mu.Lock()
+	delete(e.containers, to.fingerprint)
+	from.give, e.leaving[from] = to.give, true
+	to.err = lostError{errLost}
+	close(to.ready)
+	close(to.gone)
+	e.mu.Unlock()
+	e.discard(from)
+}
+
+// attachTo gives a bound container up when its session ends, and has Docker call it by its name.
+func (e *Executor) attachTo(c *container) {
+	e.work.Go(func() {
+		<-c.sess.broken()
+		e.forget(c)
+	})
+	e.work.Go(func() { e.rename(c) })
+}
+
+// rename has Docker call a container that was bound what any other with its Spec is called. Nothing rests on it.
+func (e *Executor) rename(c *container) {
+	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
+	defer cancel()
+	err := e.docker.ContainerRename(ctx, c.id, c.spec.ContainerName())
+	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
+		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a container keeps the name that it had in the pool")
+	}
+}
+
+// renameLimit bounds that.
+const renameLimit = 30 * time.Second

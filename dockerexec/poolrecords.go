@@ -1,0 +1,257 @@
+package dockerexec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	containertypes "github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Docker's labels cannot change, so what a container of the pool was bound to is a record in dataDir. It is on the disk
+// before the home is the user's and before the first command. A container of the pool without one is nobody's.
+
+// poolRecord is what a container of the pool was bound to.
+type poolRecord struct {
+	Version   int    `json:"version"`
+	Container string `json:"container"`
+	// Pooled is the User of its labels.
+	Pooled string `json:"pooled"`
+	Spec   Spec   `json:"spec"`
+}
+
+const poolRecordVersion = 1
+
+func (e *Executor) recordsDir() string { return filepath.Join(e.cfg.DataDir, "pool", "bound") }
+
+func (e *Executor) recordFile(id string) string { return filepath.Join(e.recordsDir(), id+".json") }
+
+// writeRecord writes down what a container is being bound to.
+func (e *Executor) writeRecord(id string) error {
+	e.mu.Lock()
+	text, err := json.Marshal(e.bound[id])
+	e.mu.Unlock()
+	if err == nil {
+		err = os.MkdirAll(e.recordsDir(), 0o700)
+	}
+	if err == nil {
+		err = durable.WriteFile(e.recordFile(id), text, 0o600)
+	}
+	return err
+}
+
+// unbind forgets what a container was bound to that is gone.
+func (e *Executor) unbind(id string) error {
+	e.mu.Lock()
+	_, is := e.bound[id]
+	delete(e.bound, id)
+	e.mu.Unlock()
+	if !is {
+		return nil
+	}
+	if err := os.Remove(e.recordFile(id)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readRecords reads what containers were bound to by earlier services. One that cannot be read is set aside: then its
+// container is nobody's.
+func (e *Executor) readRecords() {
+	entries, err := os.ReadDir(e.recordsDir())
+	if err == nil {
+		err = durable.Sweep(e.recordsDir())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		e.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they go")
+	}
+	for _, entry := range entries {
+		id, is := strings.CutSuffix(entry.Name(), ".json")
+		if !is {
+			continue
+		}
+		record, err := readPoolRecord(e.recordFile(id))
+		if err != nil {
+			aside := e.recordFile(id) + ".damaged"
+			e.cfg.Log.Error().Err(err).Str("file", e.recordFile(id)).Str("setAside", aside).Msg("damaged record of a container; the container goes")
+			_ = os.Rename(e.recordFile(id), aside)
+			continue
+		}
+		e.bound[id] = record
+	}
+}
+
+// readPoolRecord parses a record like a stranger's: whoever can write the file can write anything.
+func readPoolRecord(name string) (r poolRecord, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, err
+	}
+	switch {
+	case r.Version != poolRecordVersion:
+		return r, fmt.Errorf("version %d is not known", r.Version)
+	case r.Container+".json" != filepath.Base(name):
+		return r, fmt.Errorf("it is about %q", r.Container)
+	case !(Spec{User: r.Pooled}).IsPooled() || strings.Contains(r.Pooled, ".."):
+		return r, fmt.Errorf("%q was in no pool", r.Pooled)
+	case r.Spec.User == "" || r.Spec.User[0] == '.' || strings.Contains(r.Spec.User, "/"):
+		return r, fmt.Errorf("%q is no user", r.Spec.User)
+	case r.Spec.home().Since == 0:
+		return r, errors.New("it names no home")
+	}
+	return r, nil
+}
+
+// placeOf is where on the host something is that a container has mounted: the home of one that was bound has another name
+// than Docker says.
+func (e *Executor) placeOf(id, source string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if record, is := e.bound[id]; is {
+		from := filepath.Join(e.cfg.PoolDir, filepath.Base(record.Pooled))
+		if rest, in := pathmap.CutDir(source, from); in {
+			return filepath.Join(record.Spec.SpoolDir, rest)
+		}
+	}
+	return source
+}
+
+// recoverBound finishes what a service had begun that ended between record and rename, or whose rename the disk has
+// lost, and forgets the records whose home is not their user's. Nothing uses the pool yet.
+func (e *Executor) recoverBound() {
+	for id, record := range e.bound {
+		err := e.cfg.GiveHome(record.Pooled, record.Spec.User)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			e.cfg.Log.Warn().Err(err).Str("user", record.Spec.User).Msg("cannot finish binding a container of the pool")
+		}
+		if err := record.checkHome(); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("user", record.Spec.User).Msg("a container of the pool was not bound; it goes")
+			if err := e.unbind(id); err != nil {
+				e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
+			}
+		}
+	}
+}
+
+// checkHome makes sure that the user's home is the one that the container has.
+func (r poolRecord) checkHome() error {
+	for _, m := range r.Spec.Mounts {
+		if m.Target == homeTarget {
+			fd, _, err := openMeant(m)
+			if err != nil {
+				return err
+			}
+			return unix.Close(fd)
+		}
+	}
+	return errors.New("it has no home")
+}
+
+// DropPooled removes the folder of a PoolUser of whose container nothing came.
+func (e *Executor) DropPooled(user string) error {
+	return e.removePooled(filepath.Join(e.cfg.PoolDir, filepath.Base(user)))
+}
+
+// removePooled removes the folder of a pooled container that is gone. It removes directories alone: one with a file in
+// it is not what nobody has used, and stays. Other folders than the pool's are left alone.
+func (e *Executor) removePooled(dir string) error {
+	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
+		return nil
+	}
+	root, err := os.OpenRoot(e.cfg.PoolDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
+	}
+	defer root.Close()
+	if err := removeDirs(root, filepath.Base(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
+	}
+	return nil
+}
+
+// RemovePool removes the folder of the pool when no container of it is left, and what lies in the folders of pooled
+// containers but files.
+func RemovePool(dir string) error {
+	root, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("cannot remove the pool: %w", err)
+	}
+	defer root.Close()
+	if err := removeDirs(root, filepath.Base(dir)); err != nil {
+		return fmt.Errorf("cannot remove the pool: %w", err)
+	}
+	return nil
+}
+
+func removeDirs(root *os.Root, name string) error {
+	entries, err := fs.ReadDir(root.FS(), name)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeDirs(root, filepath.Join(name, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return root.Remove(name)
+}
+
+// tidyPool removes, once, the records and folders of pooled containers that are gone. listed are those that Docker has.
+func (e *Executor) tidyPool(listed []containertypes.Summary) {
+	if e.cfg.PoolDir == "" || e.poolTidied.Swap(true) {
+		return
+	}
+	has, is := map[string]bool{}, map[string]bool{}
+	for _, found := range listed {
+		has[filepath.Dir(spoolOf(found.Mounts))], is[found.ID] = true, true
+	}
+	var gone []string
+	e.mu.Lock()
+	for _, c := range e.containers {
+		has[c.pool] = true
+	}
+	for id := range e.bound {
+		if !is[id] {
+			gone = append(gone, id)
+		}
+	}
+	e.mu.Unlock()
+	for _, id := range gone {
+		if err := e.unbind(id); err != nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
+		}
+	}
+	entries, err := os.ReadDir(e.cfg.PoolDir)
+	if err != nil {
+		return // there is none
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(e.cfg.PoolDir, entry.Name())
+		if has[dir] {
+			continue
+		}
+		spools, _ := filepath.Glob(filepath.Join(dir, spoolPrefix+"*"))
+		for _, spool := range spools {
+			_ = os.Remove(spool)
+		}
+		if err := e.removePooled(dir); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("dir", dir).Msg("a folder of the pool stays")
+		}
+	}
+}
