@@ -65,12 +65,12 @@ func (e *Executor) connect(ctx context.Context, c *container) error {
 	if err != nil {
 		return err
 	}
-	sess, err := openSession(ctx, e.docker, c.id, spool)
+	sess, err := openSession(ctx, e.docker, c.id, c.first, spool)
 	if err != nil {
 		spool.close()
 		return err
 	}
-	c.sess = sess
+	c.sess, c.first = sess, nil
 	if err := e.verify(c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
 		sess.close()
 		spool.close()
@@ -91,10 +91,16 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		if err != nil {
 			return err
 		}
-		err = e.startUndisturbed(ctx, c, mounts)
+		if c.spec.mode() == "session" {
+			c.first, err = attach(ctx, e.docker, c.id)
+		}
+		if err == nil {
+			err = e.startUndisturbed(ctx, c, mounts)
+		}
 		if err == nil {
 			return nil
 		}
+		c.detach()
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // somebody has removed it, or is about to
 			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
 		}
@@ -107,6 +113,14 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		}
 		e.leave(c)
 		c.id = ""
+	}
+}
+
+// detach gives up the connection of a container that has no session.
+func (c *container) detach() {
+	if c.first != nil {
+		_ = c.first.Close()
+		c.first = nil
 	}
 }
 
@@ -164,6 +178,7 @@ func (e *Executor) dispose(c *container) error {
 	e.mu.Lock()
 	e.attended(c)
 	e.mu.Unlock()
+	c.detach()
 	var faults []error
 	if c.id != "" {
 		faults = append(faults, e.remove(c.id, c.spool))

@@ -38,7 +38,8 @@ type container struct {
 	prepared   Prepared // by Config.Mounts
 	prepareErr error
 	id         string
-	spool      string // the spool file's path
+	spool      string    // the spool file's path
+	first      *execConn // to the first process of one that was made here, until it is sess's
 	sess       *session
 	err        error
 	// addr is valid while Networks knows the container, gateway when it was made here.

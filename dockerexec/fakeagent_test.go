@@ -53,6 +53,7 @@ func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
+		agent.must(wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}))
 		agent.must(wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}))
 		var err error
 		agent.mux, err = yamux.Server(conn, wire.Mux(100), nil)

@@ -28,10 +28,12 @@ func (s Spec) containerConfig() *containertypes.Config {
 			creds.Variable + "=" + s.commands().String(),
 			seccomp.Variable + "=" + s.Platform.userNamespaces(),
 		},
-		WorkingDir:  "/",
+		WorkingDir: "/",
+		// Docker closes stdin when who has attached himself has gone: then the session ends.
+		OpenStdin: s.mode() == "session", StdinOnce: true,
 		Entrypoint:  []string{agentPath, s.mode()},
 		Cmd:         []string{},
-		StopSignal:  "SIGTERM",
+		StopSignal:  s.stopSignal(),
 		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
 		Labels:      s.labels(),
 	}
@@ -89,7 +91,16 @@ func (s Spec) mode() string {
 	if s.Lasting != "" {
 		return "lasting"
 	}
-	return "init"
+	return "session"
+}
+
+// stopSignal is what ends the first program, and with it all of the container. The kernel has a first process ignore
+// what it has no handler for, and one that starts commands while others run has none (package spawn).
+func (s Spec) stopSignal() string {
+	if s.Process.ID != "" {
+		return "SIGTERM"
+	}
+	return "SIGKILL"
 }
 
 // exchange is what the first program and the service share: a spool, or a process's folder; nothing where it lasts.

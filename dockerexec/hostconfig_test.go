@@ -96,7 +96,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
 		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
 			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
-		}, []string{agentPath, "init"}},
+		}, []string{agentPath, "session"}},
 	} {
 		s := fullSpec()
 		s.Process = Process{}

@@ -29,7 +29,7 @@ import (
 type scriptedEngine struct {
 	t      *testing.T
 	dir    string
-	attach func(id string, agent attachStream) // what answers the first exec in a container
+	attach func(id string, agent attachStream) // what answers the service's Hello in a container
 	breaks bool                                // sessions break when a command has come
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
@@ -190,7 +190,8 @@ func (s *scriptedEngine) routes() http.Handler {
 	mux.HandleFunc("POST /v1.41/containers/{id}/pause", s.pause)
 	mux.HandleFunc("POST /v1.41/containers/{id}/unpause", s.pause)
 	mux.HandleFunc("POST /v1.41/containers/{id}/exec", s.exec)
-	mux.HandleFunc("POST /v1.41/exec/{id}/start", s.startExec)
+	mux.HandleFunc("POST /v1.41/exec/{id}/start", s.connect)
+	mux.HandleFunc("POST /v1.41/containers/{id}/attach", s.connect)
 	mux.HandleFunc("GET /v1.41/events", s.follow)
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
@@ -319,7 +320,8 @@ func (s *scriptedEngine) exec(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]string{"Id": r.PathValue("id")})
 }
 
-func (s *scriptedEngine) startExec(w http.ResponseWriter, r *http.Request) {
+// connect answers an exec that begins, and who attaches himself to a container.
+func (s *scriptedEngine) connect(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err != nil {
@@ -327,13 +329,15 @@ func (s *scriptedEngine) startExec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	s.attach(r.PathValue("id"), attachStream{conn})
+	if wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}) == nil {
+		s.attach(r.PathValue("id"), attachStream{conn})
+	}
 }
 
 // obey is an agent whose commands end at once.
 func (s *scriptedEngine) obey(conn attachStream) {
 	defer conn.Close()
-	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
+	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) != nil {
 		return
 	}
 	mux, err := yamux.Server(conn, wire.Mux(100), nil)

@@ -26,7 +26,8 @@ const closeDelay = 2 * time.Millisecond
 // doing or Docker's; the next exec gets a new container.
 var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
 
-// session is a running agent: one docker exec, kept for as long as its container is in use.
+// session is a running agent, kept for as long as its container is in use: the container's first process, or one that
+// a docker exec has started in a container that was found.
 type session struct {
 	mux     *yamux.Session
 	control *yamux.Stream
@@ -36,11 +37,27 @@ type session struct {
 	controlMu sync.Mutex // held while a control frame is written
 }
 
-// openSession starts the agent in a running container. ctx bounds the start, not the session.
-func openSession(ctx context.Context, docker *client.Client, containerID string, spool *spool) (*session, error) {
+// openSession greets the agent that is a running container's first process, or starts one where first is nil. ctx bounds
+// that, not the session.
+func openSession(ctx context.Context, docker *client.Client, containerID string, first *execConn, spool *spool) (*session, error) {
 	s := &session{spool: spool}
 	spool.tell = s.tell
-	return s, startAgent(ctx, docker, containerID, "session", s.greet)
+	if first == nil {
+		return s, startAgent(ctx, docker, containerID, "session", s.greet)
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
+	defer cancel()
+	return s, greeted(ctx, first, s.greet)
+}
+
+// attach opens the stdin and stdout of the first process of a container that has not been started. Docker closes that
+// stdin when the connection has ended (StdinOnce).
+func attach(ctx context.Context, docker *client.Client, containerID string) (*execConn, error) {
+	hijacked, err := docker.ContainerAttach(ctx, containerID, containertypes.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, fmt.Errorf("cannot attach: %w", err)
+	}
+	return newExecConn(hijacked), nil
 }
 
 // startAgent starts the agent in a running container, in a mode that speaks package wire, and greets it over
@@ -62,9 +79,13 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 	if err != nil {
 		return err
 	}
-	conn := newExecConn(hijacked)
+	return greeted(ctx, newExecConn(hijacked), greet)
+}
+
+// greeted greets an agent. ctx must have a deadline.
+func greeted(ctx context.Context, conn *execConn, greet func(context.Context, *execConn) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = greet(ctx, conn)
+	err := greet(ctx, conn)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -83,6 +104,7 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 }
 
 func (s *session) greet(ctx context.Context, conn *execConn) (err error) {
+	_ = wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) // what is wrong, reading tells
 	if s.mux, err = greetAgent(ctx, conn, wire.Version); err == nil {
 		s.control, err = s.mux.OpenStream(ctx)
 	}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command sandbox-agent runs inside each container. `sandbox-agent init` is the container's first
-// process; `sandbox-agent session` speaks the protocol of agent/wire on its stdin and stdout;
+// Command sandbox-agent runs inside each container. `sandbox-agent session` speaks the protocol of agent/wire on
+// its stdin and stdout; the container's first process does so, too, and is `sandbox-agent rest` after that.
 // `sandbox-agent access-times` says what is mounted; `sandbox-agent process` is the first process of a
 // durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports; `sandbox-agent
 // lasting` is that of a container that lasts (package ask), and `sandbox-agent bridge` the way to it. It is started by
@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
+	"golang.org/x/sys/unix"
 )
 
 // The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's
@@ -37,7 +38,7 @@ func main() {
 
 func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times") {
-		return 1, fmt.Errorf("usage: sandbox-agent init | process | session | forward | lasting | bridge | access-times PATH... (run by sandboxd inside a container)")
+		return 1, fmt.Errorf("usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... (run by sandboxd inside a container)")
 	}
 	if args[0] == "access-times" { // run as a command
 		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
@@ -45,6 +46,9 @@ func run(args []string) (code int, err error) {
 	keep, known := capabilities[args[0]]
 	if !known {
 		return 1, fmt.Errorf("unknown mode %q", args[0])
+	}
+	if args[0] == "rest" { // it was a session
+		return exitCode(agent.Rest())
 	}
 	score := agent.OpenOOMScore()
 	commands, err := creds.Become(keep...)
@@ -55,12 +59,14 @@ func run(args []string) (code int, err error) {
 		return 1, err
 	}
 	switch args[0] {
-	case "init":
-		return exitCode(agent.InitProcess())
 	case "process":
 		return agent.RunProcess(launch.Dir, commands.UID, score)
 	case "session":
-		return exitCode(agent.Serve(commands.UID, score))
+		if err := agent.Serve(commands.UID, score); err != nil || os.Getpid() != 1 {
+			return exitCode(err)
+		}
+		// Anew, so that nothing of the session takes memory, and without its capabilities.
+		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
 		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, score))
 	case "bridge":
@@ -72,7 +78,7 @@ func run(args []string) (code int, err error) {
 
 // capabilities are what each mode keeps: to run commands as their user, and to end them.
 var capabilities = map[string][]string{
-	"init":    nil,
+	"rest":    nil,
 	"process": {"SETUID", "KILL"},
 	"session": {"SETUID", "KILL"},
 	"forward": nil,

@@ -1,15 +1,16 @@
 //go:build linux
 
 // Package agent is the program inside a container: it starts commands, feeds them, streams what
-// they print, and makes sure that nothing outlives them. One Agent serves one session, over the
-// stdin and stdout that a docker exec gave it; when they close, every command ends.
+// they print, and makes sure that nothing outlives them. One Agent serves one session, over its
+// stdin and stdout; when they close, every command ends. The first one is the container's first process, and who
+// comes after it is started by a docker exec.
 //
 // The agent is another user than the commands (package creds), so they can neither signal nor trace it, nor open
 // what it has open. Its peer takes what it says for a tenant's input all the same.
 //
 // agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files, and programs.go
 // for where it is; tree.go knows the processes. ahead.go starts the next command's shell, and waiting.go is such a
-// shell. init.go is the container's first process, which sees to it that no command outlives its agent. process.go,
+// shell. init.go is the first process after its session, which sees to it that no command outlives its agent. process.go,
 // with log.go, state.go and ready.go, is another mode: it runs one command that needs no session; forward.go is the
 // mode that reaches such a command's ports. output.go and spool.go bring out what a command prints, wait.go waits for
 // who has ended, oom.go sees to who goes first without memory, and accesstimes.go says what the mounts are.
@@ -57,7 +58,7 @@ const waiting = 2
 // Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
 // that is locked to it, so that commands are started on others (see processTree). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
-// should exit then. Commands run as the user uid; score may be nil.
+// should exit then, and the first process rest if there was no error. Commands run as the user uid; score may be nil.
 func Serve(uid uint32, score *OOMScore) (err error) {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
@@ -82,19 +83,22 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if a.spool, err = openSpool(wire.SpoolPath); err != nil {
 		return err
 	}
-	if err := a.spool.begin(func() error { return unix.Kill(1, unix.SIGUSR1) }); err != nil {
-		return err
+	first := os.Getpid() == 1 // with whose end all ends
+	if !first {
+		if err := a.spool.begin(func() error { return unix.Kill(1, unix.SIGUSR1) }); err != nil {
+			return err
+		}
 	}
 	defer func() {
 		// What cannot be ended here ends with the container: the first process sees that nobody has said so.
-		if endErr := a.tree.end(); endErr != nil {
-			err = errors.Join(err, endErr)
-		} else {
-			err = errors.Join(err, a.spool.end())
+		endErr := a.tree.end()
+		if endErr == nil && !first {
+			endErr = a.spool.end()
 		}
+		err = errors.Join(err, endErr)
 	}()
-	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}); err != nil {
-		return fmt.Errorf("cannot greet the service: %w", err)
+	if err := greet(conn); err != nil {
+		return sessionError(err)
 	}
 	mux, err := yamux.Server(wire.Coalesce(conn, 0), wire.Mux(maxCommands+1), nil)
 	if err != nil {
@@ -109,6 +113,15 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	go func() { ended <- a.control(control) }()
 	go func() { ended <- a.accept(mux) }()
 	return sessionError(<-ended)
+}
+
+// greet answers the service's Hello. Docker drops what the first process prints before the service is attached, which
+// it is when a word of its comes.
+func greet(conn io.ReadWriter) error {
+	if err := wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}); err != nil {
+		return err
+	}
+	return wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version})
 }
 
 // sessionError leaves out the error that is the usual end: the service has gone.

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,12 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// InitProcess is the life of a container's first process: it collects orphans until it is told to stop, or until
-// an agent has ended that did not say that all commands have. With the first process ends all that is left in
+// Rest is the life of a container's first process after its session: it collects orphans until an agent has ended
+// that did not say that all commands have. With the first process ends all that is left in
 // the container: that is the kernel's doing, whatever it is that is left.
-func InitProcess() error {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	defer stop()
+func Rest() error {
 	children, begun := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	signal.Notify(begun, unix.SIGUSR1)
@@ -43,8 +40,6 @@ func InitProcess() error {
 		case <-children:
 		case err := <-lost:
 			return fmt.Errorf("ending the container: %w", err)
-		case <-ctx.Done():
-			return nil
 		}
 	}
 }

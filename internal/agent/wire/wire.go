@@ -1,6 +1,6 @@
 // Package wire is what the service and the agent inside a container say to each other.
 //
-// The agent's stdin and stdout are one connection. On it the agent first sends a Hello; then both
+// The agent's stdin and stdout are one connection. On it the service first sends a Hello, and the agent another; then both
 // ends speak yamux, with the service as the client. The service opens the control stream before
 // any other and keeps it; every further stream is one command:
 //
@@ -16,7 +16,7 @@
 // Control frames name a command by its yamux stream id. They have a stream of their own because a
 // command that does not read its stdin stops the flow of its own stream, and must be killable then.
 //
-// The agent has a second mode, which runs no commands but reaches ports. It greets in the same way and has no
+// The agent has a second mode, which runs no commands but reaches ports. It greets unasked and has no
 // control stream; every stream is one TCP connection:
 //
 //	service to agent:  a Dial frame; then, once Dialed has come, Data frames, and an End frame
@@ -41,7 +41,7 @@ import (
 // Version is raised with every change that the other end could not understand, and ForwardVersion with those of
 // the second mode: containers of durable processes keep the agent that they were made with.
 const (
-	Version        = 5
+	Version        = 6
 	ForwardVersion = 1
 )
 
@@ -100,7 +100,7 @@ const MaxEntry = 64 << 10
 // maxDial is the largest payload of a Dial or Dialed frame, in bytes.
 const maxDial = 4 << 10
 
-// Hello is the agent's first frame.
+// Hello is the first frame of either end.
 type Hello struct {
 	Version int `json:"version"`
 }
