@@ -3,12 +3,10 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -39,13 +37,11 @@ type lasting struct {
 const maxEnded = 64
 
 // RunLasting is the whole life of that process: it runs commands as uid, for whoever comes to the socket, until it is
-// told to stop. It has to be called on the process's first thread, as Serve has; score may be nil.
+// killed. It has to be called on the process's first thread, as Serve has; score may be nil.
 func RunLasting(socket string, uid uint32, score *OOMScore) error {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	defer stop()
-	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT)); err != nil {
+	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
 		return err
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -57,22 +53,12 @@ func RunLasting(socket string, uid uint32, score *OOMScore) error {
 		return err
 	}
 	l := &lasting{tree: newProcessTree(score), uid: uid, devNull: null, commands: map[int]*lastingCommand{}}
-	failed := make(chan error, 1)
-	go func() {
-		for {
-			conn, err := accept(listener)
-			if err != nil {
-				failed <- err
-				return
-			}
-			go l.serve(conn)
+	for {
+		conn, err := accept(listener)
+		if err != nil {
+			return err
 		}
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-		return nil
+		go l.serve(conn)
 	}
 }
 
