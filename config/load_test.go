@@ -47,7 +47,7 @@ func TestDefaults(t *testing.T) {
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000}, Calls: 200, RequestsPerSecond: 1000},
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, Calls: 400, RequestsPerSecond: 2000},
-			Total:    config.TotalQuota{Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
+			Total:    config.TotalQuota{Containers: 500, ColdStarts: 0, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
 		Idle: config.Idle{FreezeAfter: config.Duration(30 * time.Second), RemoveAfter: config.Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: gi / 2},
 		Pool: config.Pool{Size: 2, Max: 8, MinFreeMemory: gi},

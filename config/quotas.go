@@ -39,7 +39,8 @@ type TotalQuota struct {
 	Containers int `json:"containers" env:"CONTAINERS" reload:"live"`
 
 	// ColdStarts is how many containers may be made at a time, those of processes included; further ones wait,
-	// and users who wait have turns, one after the other. Default 2, 4, 4.
+	// and users who wait have turns, one after the other. Default 2, 4, 0: for all together 0 is two for each
+	// processor, with which the last of many ends soonest, and no more than 32.
 	ColdStarts int `json:"coldStarts" env:"COLD_STARTS" reload:"live"`
 
 	// Commands is how many commands may run, or wait to. Default 100, 200, 500.
@@ -70,7 +71,7 @@ func defaultQuotas() Quotas {
 			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000,
 		}, 400, 2000},
 		Total: TotalQuota{
-			Containers: 500, ColdStarts: 4, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000,
+			Containers: 500, ColdStarts: 0, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000,
 		},
 	}
 }
@@ -79,7 +80,11 @@ const maxQuota = 1_000_000
 
 func (q Quotas) check(f *faults) {
 	for _, bound := range fields(reflect.ValueOf(&q).Elem(), "quotas", "") {
-		f.between(bound.key, bound.value.Int(), 1, maxQuota)
+		least := int64(1)
+		if bound.key == "quotas.total.coldStarts" {
+			least = 0
+		}
+		f.between(bound.key, bound.value.Int(), least, maxQuota)
 	}
 }
 

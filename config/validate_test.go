@@ -119,10 +119,11 @@ func TestValidate(t *testing.T) {
 		{"timeout at a terminal", func(c *config.Config) { c.Exec.MaxAttachedTimeout = 86_400_001 },
 			[]string{`exec.maxAttachedTimeoutMs: 86400001 is not from 1 to 86400000`}},
 		{"quotas", func(c *config.Config) {
-			c.Quotas.PerUser.Containers, c.Quotas.PerToken.RequestsPerSecond, c.Quotas.Total.Commands = 0, -1, 1_000_001
+			c.Quotas.PerUser.Containers, c.Quotas.PerToken.RequestsPerSecond, c.Quotas.Total.ColdStarts, c.Quotas.Total.Commands = 0, -1, -1, 1_000_001
 		}, []string{
 			`quotas.perUser.containers: 0 is not from 1 to 1000000`,
 			`quotas.perToken.requestsPerSecond: -1 is not from 1 to 1000000`,
+			`quotas.total.coldStarts: -1 is not from 0 to 1000000`,
 			`quotas.total.commands: 1000001 is not from 1 to 1000000`,
 		}},
 		{"sizes of an exec", func(c *config.Config) { c.Exec.MaxOutputBytes, c.Exec.MaxRequestBytes = 0, 1<<30+1 }, []string{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,7 @@ type hostFiles struct{ instance, agent, masks string }
 func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
 		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
-		quotas: quota.New(quotas(cfg)), decisions: decisions.New(cfg.Egress.DecisionLog),
+		quotas: quota.New(quotas(cfg, runtime.NumCPU())), decisions: decisions.New(cfg.Egress.DecisionLog),
 	}
 	d.cfg.Store(&cfg)
 	defer func() {

@@ -1,19 +1,27 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// quotas are the bounds that the settings give.
-func quotas(cfg config.Config) quota.Limits {
+// mostColdStarts is how many containers are made at a time on a host of any size, unless the settings say more.
+const mostColdStarts = 32
+
+// quotas are the bounds that the settings give, on a host with so many processors.
+func quotas(cfg config.Config, processors int) quota.Limits {
 	bounds := func(q config.Quota) quota.Bounds {
 		return quota.Bounds{
 			Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands, DetachedExecs: q.DetachedExecs,
 			Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes, Calls: q.Calls, RequestsPerSecond: q.RequestsPerSecond,
 		}
 	}
+	total := cfg.Quotas.Total
+	// Of 1 to 8 at a time on two processors, 4 had the last of 40 users soonest, under runsc and under runc.
+	total.ColdStarts = cmp.Or(total.ColdStarts, min(2*processors, mostColdStarts))
 	return quota.Limits{
-		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken), Total: bounds(config.Quota{TotalQuota: cfg.Quotas.Total}),
+		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken), Total: bounds(config.Quota{TotalQuota: total}),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -119,7 +120,7 @@ func (d *daemon) apply(r reading) error {
 	d.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
 	d.logs.use(next.Log)
 	d.platforms.Use(r.platform)
-	d.quotas.Use(quotas(next))
+	d.quotas.Use(quotas(next, runtime.NumCPU()))
 	d.rootfs.Use(rootfsSettings(next))
 	d.resolver.Use(d.callSettings(next, r.rules))
 	d.executor.SetIdle(idle(next))
