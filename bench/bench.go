@@ -42,6 +42,7 @@ type runtimeFindings struct {
 	typical   typical
 	resting   resting
 	cold      cold
+	creation  creation
 	together  together
 	streams   []stream
 	slow      slowReader
@@ -228,7 +229,9 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 			}
 		}
 	}
-	return nil
+	return l.steps(ctx, found.runtime+": ", []step{
+		{"create", "create and first command", func() error { return l.measureCreations(ctx, found) }},
+	})
 }
 
 func noSettings() ([]string, error) { return nil, nil }

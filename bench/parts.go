@@ -14,7 +14,7 @@ type part struct {
 
 // parts are all of them, in the order of the report.
 var parts = []part{
-	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"together", togetherSection}, {"streams", streamSection},
+	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},

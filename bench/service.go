@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -184,10 +185,11 @@ func (s *service) warmUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(containers) != 1 {
-		return fmt.Errorf("there are %d warm containers, not 1", len(containers))
+	own := slices.DeleteFunc(containers, func(c types.Container) bool { return c.UserID != boxID })
+	if len(own) != 1 {
+		return fmt.Errorf("there are %d warm containers, not 1", len(own))
 	}
-	s.container = containers[0].ID
+	s.container = own[0].ID
 	home, err := os.Stat(s.inHome(""))
 	if err != nil {
 		return err

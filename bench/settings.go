@@ -27,6 +27,8 @@ type settings struct {
 	dnsRounds, handshakes, registrations, installs       int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
+	// users come in each shape of "Create and first command".
+	users int
 	// processes are to be adopted at once.
 	processes int
 	// streamBytes is how much one stream carries, largeBytes a large file's size, and logBytes what a
@@ -37,7 +39,7 @@ type settings struct {
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	// All of it, twice, is to take no more than some 25 minutes.
 	cfg := settings{cold: 10, flood: 60, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
-		lines: 20, session: 50, rests: 3,
+		lines: 20, session: 50, rests: 3, users: 100,
 		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100, installs: 4,
 		processes: 50, logBytes: 512 << 20}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -93,5 +95,5 @@ func (cfg *settings) fewer() {
 	cfg.lines, cfg.session, cfg.rests = 10, 10, 1
 	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
 	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations, cfg.installs = 1, 1, 30, 50, 1
-	cfg.processes, cfg.logBytes = 10, 128<<20
+	cfg.users, cfg.processes, cfg.logBytes = 20, 10, 128<<20
 }

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// creation is what a new user's sandbox and its first `true` take, in the shapes in which users come.
+type creation struct {
+	// one after the other, one every spacing, and all at once.
+	one, spaced, burst sample
+	// dockerOne and dockerBurst are docker run --rm of the same image.
+	dockerOne, dockerBurst sample
+	// pooled and pooledBurst are those for whom a container waits.
+	pooled, pooledBurst sample
+	// alone are first calls of a kind that no pool has, without a pool; refilling are those beside one that is filled.
+	alone, refilling sample
+	// frozen are first calls of users whose container is frozen.
+	frozen sample
+	// missed says why some of them were not measured.
+	missed []string
+}
+
+const (
+	// spacing is between users of whom one comes after the other, whatever becomes of those before.
+	spacing = 200 * time.Millisecond
+	// waiting is how many containers wait for users, where some do, and how many of these come at once.
+	waiting = 20
+	// readyLimit bounds the wait for containers to be ready, or frozen.
+	readyLimit = time.Minute
+)
+
+// measureCreation needs a service without a pool.
+func (s *service) measureCreation(ctx context.Context, c *creation) error {
+	t, err := s.twin(ctx, "true")
+	if err != nil {
+		return err
+	}
+	n := s.settings.users
+	for _, shape := range []struct {
+		name  string
+		into  *sample
+		space time.Duration
+	}{{"one", &c.one, -1}, {"spaced", &c.spaced, spacing}, {"burst", &c.burst, 0}} {
+		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i)) }
+		if err := come(ctx, n, shape.space, one, shape.into); err != nil {
+			return err
+		}
+		if err := s.dropUsers(ctx); err != nil {
+			return err
+		}
+	}
+	run := func(int) (time.Duration, error) { return s.dockerRun(ctx, t, true) }
+	if err := come(ctx, min(n, waiting), -1, run, &c.dockerOne); err != nil {
+		return err
+	}
+	if err := come(ctx, min(n, waiting), 0, run, &c.dockerBurst); err != nil {
+		return err
+	}
+	return s.measureUnlike(ctx, &c.alone, nil)
+}
+
+// come has n come, each as long after the one before as space says; below 0 when that one has ended.
+func come(ctx context.Context, n int, space time.Duration, one func(int) (time.Duration, error), into *sample) error {
+	var mu sync.Mutex
+	var all errgroup.Group
+	if space < 0 {
+		all.SetLimit(1)
+	}
+	begun := time.Now()
+	for i := range n {
+		if space > 0 {
+			select {
+			case <-time.After(time.Until(begun.Add(time.Duration(i) * space))):
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), all.Wait())
+			}
+		}
+		all.Go(func() error {
+			took, err := one(i)
+			mu.Lock()
+			defer mu.Unlock()
+			return into.add(took, err)
+		})
+	}
+	return all.Wait()
+}
+
+// newUser registers a sandbox for a user who has never been seen, and runs `true` in it.
+func (s *service) newUser(ctx context.Context, user string) (time.Duration, error) {
+	begun := time.Now()
+	if err := s.register(ctx, user); err != nil {
+		return 0, err
+	}
+	_, err := s.exec(ctx, user, "true")
+	return time.Since(begun), err
+}
+
+// dropUsers removes all containers of the service's but the warm one.
+func (s *service) dropUsers(ctx context.Context) error {
+	list, err := s.docker.ContainerList(ctx, container.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+s.instance))})
+	if err != nil {
+		return err
+	}
+	var removing errgroup.Group
+	removing.SetLimit(4)
+	for _, c := range list {
+		if c.ID != s.container {
+			removing.Go(func() error { return s.remove(c.ID) })
+		}
+	}
+	if err := removing.Wait(); err != nil {
+		return err
+	}
+	return s.await(ctx, "containers that are removed", func() (bool, error) {
+		left, err := s.api.Containers(ctx)
+		return len(left) <= 1, err
+	})
+}
+
+// measureUnlike measures first calls of a kind for which no container waits. Between them, ready has to be true.
+func (s *service) measureUnlike(ctx context.Context, into *sample, ready func() (bool, error)) error {
+	for i := range max(s.settings.users/10, 2) {
+		user := fmt.Sprintf("unlike-%d", i)
+		if err := s.register(ctx, user); err != nil {
+			return err
+		}
+		if ready != nil {
+			if err := s.await(ctx, "the pool to be filled", ready); err != nil {
+				return err
+			}
+		}
+		begun := time.Now()
+		out, err := s.call(ctx, user, types.Exec{Argv: []string{"true"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/hidden"}}})
+		if err := into.add(time.Since(begun), err); err != nil {
+			return err
+		}
+		if !out.Cold {
+			return errors.New("the first call of a kind that is not kept ready found a container")
+		}
+	}
+	return nil
+}
+
+// measureCreations measures in services of their own. One that cannot be had is noted: it may be a service of before
+// there was a pool, or frozen containers.
+func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) error {
+	c := &found.creation
+	var without []string
+	for _, kind := range []struct {
+		name     string
+		settings func() []string
+		run      func(*service) error
+	}{
+		{"create-pool", func() []string { return poolSettings }, func(s *service) error { return s.measurePooled(ctx, c) }},
+		{"create-frozen", func() []string { return append(frozenSettings, without...) }, func(s *service) error { return s.measureFrozen(ctx, c) }},
+		{"create", func() []string { return without }, func(s *service) error { return s.measureCreation(ctx, c) }},
+	} {
+		err := l.withService(ctx, found.runtime, kind.name, kind.settings(), kind.run)
+		if kind.name == "create-pool" && (err == nil || !strings.Contains(err.Error(), "SANDBOXD_POOL_SIZE")) {
+			without = []string{"SANDBOXD_POOL_SIZE=0"}
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || errors.Is(err, errLeft) || kind.name == "create":
+			return err
+		default:
+			l.say("FAILED: %v", err)
+			c.missed = append(c.missed, fmt.Sprintf("%s: %v", kind.name, err))
+		}
+	}
+	return nil
+}
+
+// poolSettings are those of a service in which containers wait for new users.
+var poolSettings = []string{fmt.Sprintf("SANDBOXD_POOL_SIZE=%d", waiting), fmt.Sprintf("SANDBOXD_POOL_MAX=%d", waiting)}
+
+// measurePooled needs a service with a pool of that size.
+func (s *service) measurePooled(ctx context.Context, c *creation) error {
+	if _, err := s.newUser(ctx, "first"); err != nil { // so that it is known what comes
+		return err
+	}
+	full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
+	n := min(s.settings.users, waiting)
+	for round := range 3 {
+		if err := s.await(ctx, "a full pool", full); err != nil {
+			return err
+		}
+		into, space := &c.pooled, time.Duration(-1)
+		if round == 2 {
+			into, space = &c.pooledBurst, 0
+		}
+		err := come(ctx, n, space, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("pooled-%d-%d", round, i)) }, into)
+		if err != nil {
+			return err
+		}
+	}
+	// The pool is empty now, and is filled while nobody waits.
+	last := -1
+	return s.measureUnlike(ctx, &c.refilling, func() (bool, error) {
+		n, err := s.pooled(ctx)
+		if n == waiting {
+			return false, errors.New("the pool was filled before all calls had come")
+		}
+		ready := last >= 0 && n > last // one has been made just now, and the next is under way
+		last = n
+		return ready, err
+	})
+}
+
+// pooled is how many containers wait for new users, as the metrics have it.
+func (s *service) pooled(ctx context.Context) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandboxd/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := s.web().Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		var n int
+		if _, err := fmt.Sscanf(line, "sandboxd_pool_containers %d", &n); err == nil {
+			return n, nil
+		}
+	}
+	return 0, errors.New("there is no metric sandboxd_pool_containers")
+}
+
+// frozenSettings are those of a service that freezes soon.
+var frozenSettings = []string{"SANDBOXD_IDLE_FREEZE_AFTER=1s"}
+
+// measureFrozen needs a service that freezes what nobody uses.
+func (s *service) measureFrozen(ctx context.Context, c *creation) error {
+	n := max(s.settings.users/5, 2)
+	var cold sample
+	one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("frozen-%d", i)) }
+	if err := come(ctx, n, -1, one, &cold); err != nil {
+		return err
+	}
+	err := s.await(ctx, "frozen containers", func() (bool, error) {
+		list, err := s.api.Containers(ctx)
+		frozen := 0
+		for _, c := range list {
+			if c.State == "frozen" && c.UserID != boxID {
+				frozen++
+			}
+		}
+		return frozen >= n, err
+	})
+	if err != nil {
+		return err
+	}
+	return come(ctx, n, -1, func(i int) (time.Duration, error) {
+		begun := time.Now()
+		out, err := s.exec(ctx, fmt.Sprintf("frozen-%d", i), "true")
+		if out.Cold {
+			err = errors.New("a frozen container was made anew")
+		}
+		return time.Since(begun), err
+	}, &c.frozen)
+}
+
+// await asks until what is waited for is so.
+func (s *service) await(ctx context.Context, what string, is func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for {
+		if ok, err := is(); ok || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("waited for %s: %w", what, ctx.Err())
+		}
+	}
+}
