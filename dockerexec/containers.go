@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -46,6 +47,8 @@ type container struct {
 	addr, gateway netip.Addr
 	ports         forwarder // of a process's, or one that lasts
 	asks          forwarder // of one that lasts: package ask
+	// reach is what one that lasts may reach now; nil is what its Spec says.
+	reach atomic.Pointer[Egress]
 
 	// Under Executor.mu.
 	users    int

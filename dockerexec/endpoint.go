@@ -48,6 +48,15 @@ func (e *Executor) wiring(c *container) wiring {
 	return wiring{network: c.spec.Platform.Network + "-" + p, gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
 }
 
+// reaching is the Spec with what the container may reach now.
+func (c *container) reaching() Spec {
+	spec := c.spec
+	if now := c.reach.Load(); now != nil {
+		spec.Egress = *now
+	}
+	return spec
+}
+
 // leave gives the address back.
 func (e *Executor) leave(c *container) {
 	if c.addr.IsValid() {
@@ -87,7 +96,7 @@ func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
 	}
-	return Endpoint{Spec: c.spec, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+	return Endpoint{Spec: c.reaching(), Addr: addr, MAC: mac, PID: found.State.Pid}, nil
 }
 
 // readmit opens the networks of containers that are adopted, which are endpoints there already. What fails

@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Quotas must be set.
+// Config is what an Executor needs. All fields but Quotas and LastingEgress must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -40,6 +40,9 @@ type Config struct {
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks Networks
+	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
+	// service without such sandboxes: they reach nothing.
+	LastingEgress func(id string) (reach Egress, known bool)
 	Log      zerolog.Logger
 }
 

@@ -2,9 +2,13 @@ package dockerexec
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -76,3 +80,72 @@ func (e *Executor) ResumeLasting(ctx context.Context, id string) error {
 	done()
 	return nil
 }
+
+// lastingEgress is what a container that was found may reach: what its sandbox's record says, and without one nothing.
+func (e *Executor) lastingEgress(spec Spec) *Egress {
+	if e.cfg.LastingEgress != nil {
+		if reach, known := e.cfg.LastingEgress(spec.Lasting); known && reach.Profile == spec.Egress.Profile {
+			return &reach
+		}
+	}
+	return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
+}
+
+// SetEgress has a container that lasts reach something else from now on. Its Spec has the network, and whose the container
+// is may change what passes there; the caller keeps a record of it, for Config.LastingEgress. The error is
+// errdefs.ErrFailedPrecondition where it has no network, or cannot have that.
+func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
+	e.mu.Lock()
+	c := e.processes[id]
+	e.mu.Unlock()
+	switch {
+	case c == nil:
+		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
+	case c.spec.Egress.Profile == "" || reach.Profile != c.spec.Egress.Profile:
+		return fmt.Errorf("the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
+	}
+	endpoint, err := e.endpoint(ctx, c)
+	if err != nil {
+		return dockerd.Explain(e.docker, err)
+	}
+	endpoint.Spec.Egress = reach
+	if err := e.cfg.Networks.Change(endpoint); err != nil {
+		return err
+	}
+	c.reach.Store(&reach)
+	return nil
+}
+
+// Usage is what a container takes.
+type Usage struct {
+	At  time.Time
+	CPU time.Duration // since its start
+	// Memory is without Cache, which the kernel can take back; all in bytes.
+	Memory, Cache, MemoryLimit int64
+}
+
+// LastingUsage asks Docker what a container that lasts takes.
+func (e *Executor) LastingUsage(ctx context.Context, id string) (Usage, error) {
+	answer, err := e.docker.ContainerStatsOneShot(ctx, id)
+	if err != nil {
+		return Usage{}, dockerd.Explain(e.docker, err)
+	}
+	defer answer.Body.Close()
+	var stats containertypes.StatsResponse
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStats)).Decode(&stats); err != nil {
+		return Usage{}, fmt.Errorf("cannot read what Docker says of the sandbox: %w", err)
+	}
+	m := stats.MemoryStats
+	cache := m.Stats["inactive_file"] // of cgroup v2
+	if old, is := m.Stats["total_inactive_file"]; is {
+		cache = old
+	}
+	cache = min(cache, m.Usage)
+	return Usage{
+		At: time.Now(), CPU: time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
+		Memory: int64(m.Usage - cache), Cache: int64(cache), MemoryLimit: int64(m.Limit),
+	}, nil
+}
+
+// maxStats bounds Docker's answer, in bytes.
+const maxStats = 1 << 20

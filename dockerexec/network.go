@@ -56,6 +56,8 @@ type Networks interface {
 	Bind(Endpoint) error
 	// Assign gives a container's address, with which nothing could be reached, what another Spec may reach.
 	Assign(addr netip.Addr, from, to Spec) error
+	// Change has a container that runs reach what its Endpoint's Spec says, instead of what it could so far.
+	Change(Endpoint) error
 	// Remove ends what the container with that address has going.
 	Remove(profile string, addr netip.Addr)
 }

@@ -108,6 +108,9 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	if c.paused {
 		e.pauses.found(c.id)
 	}
+	if spec.Lasting != "" {
+		c.reach.Store(e.lastingEgress(spec))
+	}
 	e.processes[found.ID] = c
 	return c
 }

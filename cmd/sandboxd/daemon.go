@@ -176,6 +176,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		PoolDir:       filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x"))),
 		GiveHome:      d.rootfs.GiveHome,
 		Networks:      d.networks,
+		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // asked when it has started
 		Quotas:        d.quotas,
 		ImagesChanged: d.platforms.Forget,
 		Log:           d.log,

@@ -68,6 +68,41 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	return s.endpoints.replace(addr, from.ContainerName(), ep)
 }
 
+// change has a container that runs reach something else than so far. Its connections end, those too that it may have again:
+// they are made anew by who needs them. What is open becomes filtered by being cut off first. After an error of that it has no
+// network.
+func (s *stack) change(e dockerexec.Endpoint) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	ep, err := newEndpoint(e.Spec)
+	if err != nil {
+		return err
+	}
+	old := s.endpoints.at(e.Addr)
+	switch {
+	case old == nil || old.container != ep.container || old.gone():
+		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, ep.container, errdefs.ErrFailedPrecondition)
+	case ep.open && old.open:
+		return nil
+	case ep.open:
+		return fmt.Errorf("what is filtered by name cannot be opened to all of the network while it runs: name what to reach, or make another: %w", errdefs.ErrFailedPrecondition)
+	case s.gateway == nil:
+		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak, errdefs.ErrPermissionDenied)
+	case !old.open:
+		return s.endpoints.replace(e.Addr, ep.container, ep)
+	}
+	if err := s.table.Remove(e.Addr); err != nil {
+		return explain(err)
+	}
+	if err := s.endpoints.replace(e.Addr, ep.container, ep); err != nil {
+		return err
+	}
+	if err := s.table.Forget(e.Addr); err != nil {
+		return explain(err)
+	}
+	return explain(s.gateway.connect(e))
+}
+
 // admit lets an address be used by a container that is not bound yet. After an error it is free again.
 func (s *stack) admit(ep *endpoint) (err error) {
 	switch {

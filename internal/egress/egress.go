@@ -217,6 +217,16 @@ func (e *Egress) Assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	return s.assign(addr, from, to)
 }
 
+// Change has a container that runs reach what its endpoint's Spec says, instead of what it could so far. The error is
+// errdefs.ErrFailedPrecondition if it was filtered and is to be open.
+func (e *Egress) Change(ep dockerexec.Endpoint) error {
+	s, err := e.stack(ep.Spec.Egress.Profile)
+	if err != nil {
+		return err
+	}
+	return s.change(ep)
+}
+
 // Remove cuts a container off at once and forgets it. Its address is not used again before nothing of its flows is left,
 // about a millisecond later.
 func (e *Egress) Remove(profile string, addr netip.Addr) {

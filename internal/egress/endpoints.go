@@ -112,7 +112,7 @@ func (es *endpoints) replace(addr netip.Addr, container string, ep *endpoint) er
 	if old == nil || old.container != container || old.gone() {
 		return fmt.Errorf("address %s is not that of %s: %w", addr, container, errdefs.ErrFailedPrecondition)
 	}
-	if es.byName[ep.container] != nil {
+	if ep.container != container && es.byName[ep.container] != nil {
 		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
 	}
 	ep.addr = addr

@@ -155,7 +155,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, e *ent
 	e.mu.Unlock()
 	limits := spec.Platform.Limits
 	if err := s.change(e, func(r *record) {
-		r.Made, r.Env, r.CPUs, r.Memory = true, env, float64(limits.NanoCPUs)/1e9, limits.Memory
+		r.Made, r.Env, r.Reach, r.CPUs, r.Memory = true, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory
 	}); err != nil {
 		return err
 	}

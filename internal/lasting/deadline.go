@@ -11,6 +11,9 @@ import (
 // retryAfter is after how long a sandbox that could not be ended or removed is tried again.
 const retryAfter = 10 * time.Second
 
+// busyFor is after how long one is looked at again that somebody is changing.
+const busyFor = 100 * time.Millisecond
+
 // rouse has deadlines looked at anew.
 func (s *Sandboxes) rouse() {
 	select {
@@ -50,13 +53,17 @@ func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 		if again := time.Until(tried[e].Add(retryAfter)); due && again > 0 {
 			wait, due = again, false
 		}
-		if due {
-			tried[e] = time.Now()
-			wait = retryAfter
+		switch {
+		case !due:
+		case !e.changing.TryLock(): // somebody does so, or makes it
+			wait = busyFor
+		default:
+			tried[e], wait = time.Now(), retryAfter
 			if s.end(e) {
 				delete(tried, e)
 				wait = never
 			}
+			e.changing.Unlock()
 		}
 		next = min(next, wait)
 	}
@@ -79,12 +86,8 @@ func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due b
 	return 0, true
 }
 
-// end ends a sandbox whose time has come, or what is left of one, and reports whether that is done.
+// end ends a sandbox whose time has come, or what is left of one, and reports whether that is done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
-	if !e.changing.TryLock() {
-		return false // somebody does so, or makes it
-	}
-	defer e.changing.Unlock()
 	if _, due := s.untilDue(e, time.Now()); !due {
 		return true
 	}

@@ -47,6 +47,8 @@ type Executor interface {
 	ResumeLasting(ctx context.Context, id string) error
 	RemoveProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
+	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
+	LastingUsage(ctx context.Context, id string) (dockerexec.Usage, error)
 }
 
 // Sandboxes are those of one service. They are safe for concurrent use.
@@ -70,9 +72,10 @@ type entry struct {
 
 	mu        sync.Mutex
 	record    record
-	container string // Docker's id; empty while it is not known
-	gone      bool   // for everyone but who removes it
-	give      func() // gives its place back
+	container string           // Docker's id; empty while it is not known
+	gone      bool             // for everyone but who removes it
+	usage     dockerexec.Usage // when it was asked for last
+	give      func()           // gives its place back
 }
 
 // Open reads the records. A damaged one is set aside, and its container goes at Start.

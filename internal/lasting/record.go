@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -39,8 +40,10 @@ type record struct {
 	AutoResume bool          `json:"autoResume,omitempty"`
 	Paused     bool          `json:"paused,omitempty"`
 	Network    Network       `json:"network"`
-	CPUs       float64       `json:"cpus"`
-	Memory     int64         `json:"memory"`
+	// Reach is Network as the container has it; nil is nothing.
+	Reach  *dockerexec.Egress `json:"reach,omitempty"`
+	CPUs   float64            `json:"cpus"`
+	Memory int64              `json:"memory"`
 	// Made says that the container was made, and Removing that the sandbox is to go: what is left is removed.
 	Made     bool `json:"made"`
 	Removing bool `json:"removing,omitempty"`

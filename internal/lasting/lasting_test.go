@@ -1,0 +1,534 @@
+package lasting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// fakeEngine has containers without an engine. Each answers requests as answer says.
+type fakeEngine struct {
+	t      *testing.T
+	answer func(*yamux.Stream, ask.Request)
+	refuse error // of what is started
+
+	mu      sync.Mutex
+	made    map[string]dockerexec.Spec
+	paused  map[string]bool
+	reach   map[string]dockerexec.Egress
+	removed []string
+}
+
+func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec) (dockerexec.ProcessContainer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return dockerexec.ProcessContainer{}, f.refuse
+	}
+	f.made["c-"+spec.Lasting] = spec
+	return dockerexec.ProcessContainer{ID: "c-" + spec.Lasting, Spec: spec, Running: true}, nil
+}
+
+func (f *fakeEngine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, spec := range f.made {
+		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true})
+	}
+	return list, nil
+}
+
+func (f *fakeEngine) LastingRuns(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, there := f.made[id]
+	return there
+}
+
+func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
+	if !f.LastingRuns(id) {
+		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)
+	}
+	here, there := net.Pipe()
+	client, err := yamux.Client(here, wire.Mux(0), nil)
+	if err != nil {
+		return nil, err
+	}
+	server, err := yamux.Server(there, wire.Mux(10), nil)
+	if err != nil {
+		return nil, err
+	}
+	f.t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	go func() {
+		stream, err := server.AcceptStream()
+		if err != nil {
+			return
+		}
+		var r ask.Request
+		if wire.ReadMessage(stream, wire.KindRequest, &r) == nil {
+			f.answer(stream, r)
+		}
+		_ = stream.Close()
+	}()
+	return client.OpenStream(ctx)
+}
+
+func (f *fakeEngine) set(id string, paused bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused[id] = paused
+	return nil
+}
+
+func (f *fakeEngine) PauseLasting(_ context.Context, id string) error  { return f.set(id, true) }
+func (f *fakeEngine) ResumeLasting(_ context.Context, id string) error { return f.set(id, false) }
+
+func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.made, id)
+	f.removed = append(f.removed, id)
+	return nil
+}
+
+func (f *fakeEngine) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
+	return dockerexec.PortConn{}, errors.New("not in this test")
+}
+
+func (f *fakeEngine) SetEgress(_ context.Context, id string, reach dockerexec.Egress) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(reach.Domains) == 1 && reach.Domains[0] == "refused.example.org" {
+		return errors.New("refused")
+	}
+	f.reach[id] = reach
+	return nil
+}
+
+func (f *fakeEngine) LastingUsage(context.Context, string) (dockerexec.Usage, error) {
+	return dockerexec.Usage{}, errors.New("not in this test")
+}
+
+// lab is a service of sandboxes that last over a folder, on a fake engine.
+type lab struct {
+	*fakeEngine
+	dir   string
+	trash *hostfs.Trash
+}
+
+func newLab(t *testing.T) *lab {
+	l := &lab{
+		fakeEngine: &fakeEngine{t: t, made: map[string]dockerexec.Spec{}, paused: map[string]bool{}, reach: map[string]dockerexec.Egress{}},
+		dir:        t.TempDir(), trash: hostfs.NewTrash(func(string, error) {}),
+	}
+	return l
+}
+
+func (l *lab) records() string { return filepath.Join(l.dir, "lasting") }
+
+// open is what a service does that starts.
+func (l *lab) open() *Sandboxes {
+	l.t.Helper()
+	service := sandboxtest.New(l.t, sandboxtest.Options{Dir: l.dir, Platform: func(p *sandbox.PlatformConfig) {
+		p.Outfit = func(context.Context, string) (*images.Outfit, error) {
+			return images.NewOutfit(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
+		}
+	}})
+	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Log: zerolog.Nop()})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	s.Start(context.Background())
+	l.t.Cleanup(s.Shutdown)
+	return s
+}
+
+var alice, bob = quota.Token{Name: "alice"}, quota.Token{Name: "bob"}
+
+func (l *lab) create(s *Sandboxes, c Create) *Sandbox {
+	l.t.Helper()
+	b, err := s.Create(context.Background(), alice, c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return b
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func TestWhatASandboxIsMadeOf(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	b := l.create(s, Create{
+		Template: Template{Name: "base", CPUs: 0.5, Memory: 1 << 20, Env: map[string]string{"A": "template", "B": "template"}},
+		Env:      map[string]string{"A": "create"}, Network: Network{Allow: []string{"*.example.org"}, Deny: []string{"no.example.org"}},
+	})
+	spec := l.made["c-"+b.ID()]
+	if len(spec.Mounts) != 1 || spec.Mounts[0].Target != "/home" || spec.Mounts[0].ReadOnly || len(spec.Masks)+len(spec.Pins)+len(spec.Links) != 0 {
+		t.Errorf("%+v", spec)
+	}
+	if spec.Platform.ReadOnlyRoot || spec.User != b.ID() || spec.Lasting != b.ID() || spec.Platform.Limits.NanoCPUs != 5e8 || spec.Platform.Limits.Memory != 1<<20 {
+		t.Errorf("%+v", spec)
+	}
+	if e := spec.Egress; e.Profile != "isolated" || fmt.Sprint(e.Domains, e.Denied) != "[*.example.org] [no.example.org]" {
+		t.Errorf("%+v", e)
+	}
+	passwd, err := os.ReadFile(spec.Passwd)
+	if want := fmt.Sprintf("user:x:%d:%d::/home/user:/bin/bash\n", spec.UID, spec.GID); err != nil || !strings.HasPrefix(string(passwd), want) {
+		t.Errorf("%q, %v", passwd, err)
+	}
+	if at, err := os.Stat(filepath.Join(sandboxtest.Home(l.dir, b.ID()), "user")); err != nil || !at.IsDir() {
+		t.Error(err)
+	}
+	if env := b.entry.record.Env; env["A"] != "create" || env["B"] != "template" || env["HOME"] != "/home/user" || env["PATH"] != "/bin" || env["USER"] != "user" {
+		t.Errorf("%v", env)
+	}
+	for name, c := range map[string]Create{
+		"too many CPUs":       {Template: Template{CPUs: 100}},
+		"a deadline before":   {Deadline: time.Now().Add(-time.Second)},
+		"too much metadata":   {Metadata: map[string]string{"a": strings.Repeat("x", maxKept)}},
+		"a name that is none": {Env: map[string]string{"A=B": ""}},
+		"no such pattern":     {Network: Network{Allow: []string{"a*b.example.org"}}},
+	} {
+		if _, err := s.Create(context.Background(), alice, c); !cerrdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(s.All()) != 1 {
+		t.Errorf("%+v", s.All())
+	}
+}
+
+// After a create that has failed nothing is left.
+func TestASandboxThatIsNotMade(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	l.refuse = errors.New("no engine")
+	if _, err := s.Create(context.Background(), alice, Create{}); err == nil {
+		t.Fatal("made")
+	}
+	for _, pattern := range []string{"lasting/*", "users/s*", "sandboxes/*"} {
+		if left, _ := filepath.Glob(filepath.Join(l.dir, pattern)); len(left) > 0 {
+			t.Errorf("%v are left", left)
+		}
+	}
+}
+
+func TestOwners(t *testing.T) {
+	s := newLabOf(t).s
+	b, err := s.Create(context.Background(), alice, Create{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Find(alice, b.ID()); err != nil {
+		t.Error(err)
+	}
+	for _, owner := range []quota.Token{bob, {}} {
+		if _, err := s.Find(owner, b.ID()); !cerrdefs.IsNotFound(err) {
+			t.Errorf("%q: %v", owner.Name, err)
+		}
+		if list := s.List(owner); len(list) != 0 {
+			t.Errorf("%q: %+v", owner.Name, list)
+		}
+	}
+	if list := s.List(alice); len(list) != 1 || list[0].ID != b.ID() {
+		t.Errorf("%+v", list)
+	}
+}
+
+type opened struct {
+	*lab
+	s *Sandboxes
+}
+
+func newLabOf(t *testing.T) opened {
+	l := newLab(t)
+	return opened{l, l.open()}
+}
+
+// What is on disk is there for the next service, and what is half made or half removed goes.
+func TestARestart(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	kept := l.create(s, Create{Template: Template{Name: "base"}, Metadata: map[string]string{"a": "b"}, Note: json.RawMessage(`{"x":1}`), Deadline: time.Now().Add(time.Hour)})
+	if err := kept.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	half, removing := l.create(s, Create{}), l.create(s, Create{})
+	damaged := l.create(s, Create{})
+	before := kept.Info()
+	s.Shutdown()
+	rewrite := func(id string, how func(map[string]any)) {
+		t.Helper()
+		var r map[string]any
+		name := filepath.Join(l.records(), id+".json")
+		text, err := os.ReadFile(name)
+		if err = errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			t.Fatal(err)
+		}
+		how(r)
+		text, _ = json.Marshal(r)
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(half.ID(), func(r map[string]any) { r["made"] = false })
+	rewrite(removing.ID(), func(r map[string]any) { r["removing"] = true })
+	rewrite(damaged.ID(), func(r map[string]any) { r["version"] = 99 })
+	l.paused = map[string]bool{}
+	s = l.open()
+	eventually(t, "what is half there has gone", func() bool { return !l.LastingRuns("c-"+half.ID()) && !l.LastingRuns("c-"+removing.ID()) })
+	if l.LastingRuns("c-" + damaged.ID()) {
+		t.Error("a container without a record is there still")
+	}
+	b, err := s.Find(alice, kept.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := b.Info(); fmt.Sprint(after) != fmt.Sprint(before) || after.State != StatePaused {
+		t.Errorf("%+v, and before %+v", after, before)
+	}
+	l.mu.Lock()
+	if !l.paused["c-"+kept.ID()] {
+		t.Error("it is not paused again")
+	}
+	l.mu.Unlock()
+	eventually(t, "one is left", func() bool { return len(s.All()) == 1 })
+}
+
+// A record that is cut short anywhere is set aside, and keeps nothing from starting.
+func TestRecordsCutShort(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{Metadata: map[string]string{"a": "b"}, Note: json.RawMessage(`{}`), Deadline: time.Now().Add(time.Hour)})
+	name := filepath.Join(l.records(), b.ID()+".json")
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for n := range len(whole) {
+		cut := filepath.Join(dir, b.ID()+".json")
+		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		records, err := readRecords(dir, zerolog.Nop())
+		if err != nil || len(records) != 0 {
+			t.Fatalf("cut after %d bytes: %+v, %v", n, records, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, b.ID()+".json.damaged")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	l := newLabOf(t)
+	killed := l.create(l.s, Create{})
+	paused := l.create(l.s, Create{OnDeadline: Pause, AutoResume: true})
+	stays := l.create(l.s, Create{OnDeadline: Pause})
+	for _, b := range []*Sandbox{killed, paused, stays} {
+		if err := b.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "one is gone", func() bool { _, err := l.s.Find(alice, killed.ID()); return cerrdefs.IsNotFound(err) })
+	eventually(t, "two are paused", func() bool { return paused.Info().State == StatePaused && stays.Info().State == StatePaused })
+	if err := stays.Touch(t.Context()); !cerrdefs.IsFailedPrecondition(err) {
+		t.Errorf("%v", err)
+	}
+	later := time.Now().Add(time.Hour)
+	if err := stays.Connect(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := stays.Connect(t.Context(), time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if now := stays.Info(); now.State != StateRunning || !now.Deadline.Equal(later) {
+		t.Errorf("%+v", now)
+	}
+	if err := paused.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := paused.Touch(t.Context()); err != nil || paused.Info().State != StateRunning {
+		t.Errorf("%v", err)
+	}
+	if err := killed.SetDeadline(later); !cerrdefs.IsNotFound(err) {
+		t.Errorf("of one that is gone: %v", err)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{Network: Network{Allow: []string{"a.example.org"}}})
+	reaches := func(want string) {
+		t.Helper()
+		if reach, known := l.s.Egress(b.ID()); fmt.Sprint(reach.Profile, reach.Domains, reach.Denied, known) != want {
+			t.Errorf("%+v, want %s", reach, want)
+		}
+	}
+	reaches("isolated[a.example.org] [] true")
+	if err := b.SetNetwork(t.Context(), Network{}); err != nil {
+		t.Fatal(err)
+	}
+	reaches("isolated[] [] true")
+	if err := b.SetNetwork(t.Context(), Network{Allow: []string{"refused.example.org"}}); err == nil {
+		t.Error("no error")
+	}
+	reaches("isolated[] [] true")
+	none := l.create(l.s, Create{Network: Network{None: true}})
+	for b, n := range map[*Sandbox]Network{none: {Allow: []string{"*"}}, b: {None: true}} {
+		if err := b.SetNetwork(t.Context(), n); !cerrdefs.IsFailedPrecondition(err) {
+			t.Errorf("%+v: %v", n, err)
+		}
+	}
+}
+
+// What a container says is bounded and checked.
+func TestWhatAContainerSays(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	write := func(s *yamux.Stream, kind wire.Kind, message any) { _ = wire.WriteMessage(s, kind, message) }
+	for name, c := range map[string]struct {
+		says func(*yamux.Stream, ask.Request)
+		want string
+	}{
+		"a command": {func(s *yamux.Stream, _ ask.Request) {
+			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+			write(s, wire.KindAnswer, ask.Answer{Lost: 5})
+			for _, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
+				h := wire.Header(kind, 2)
+				_, _ = s.Write(append(h[:], "ab"...))
+			}
+			write(s, wire.KindExit, wire.Exit{Code: 3})
+		}, "7: 5 0ab 0 1ab {3 0 false} EOF"},
+		"too slow": {func(s *yamux.Stream, _ ask.Request) {
+			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+			write(s, wire.KindAnswer, ask.Answer{Fault: ask.FaultCut})
+		}, "7: ResourceExhausted"},
+		"nothing more": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{PID: 7}) }, "7: Unavailable"},
+		"nonsense": {func(s *yamux.Stream, _ ask.Request) {
+			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+			_, _ = s.Write([]byte{99, 255, 255, 255})
+		}, "7: Unavailable"},
+		"no answer":     {func(*yamux.Stream, ask.Request) {}, "Unavailable"},
+		"another frame": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindExit, wire.Exit{}) }, "Unavailable"},
+		"no such": {func(s *yamux.Stream, _ ask.Request) {
+			write(s, wire.KindAnswer, ask.Answer{Fault: wire.FaultCommand, Message: "no"})
+		}, "InvalidArgument"},
+		"too many":     {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{Fault: ask.FaultMany}) }, "ResourceExhausted"},
+		"an odd fault": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{Fault: "odd"}) }, "error"},
+		"a large signal": {func(s *yamux.Stream, _ ask.Request) {
+			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+			write(s, wire.KindExit, wire.Exit{Signal: 1 << 20, Code: 1 << 20})
+		}, "7: {0 0 false} EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l.answer = c.says
+			if got := said(t, b); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	l.answer = func(s *yamux.Stream, _ ask.Request) {
+		write(s, wire.KindAnswer, ask.Answer{})
+		for i := range ask.MaxCommands + 2 {
+			write(s, wire.KindEntry, ask.Entry{PID: i + 1, Note: json.RawMessage(`"no note"`)})
+		}
+	}
+	if list, err := b.Commands(t.Context()); err == nil {
+		t.Errorf("%d commands", len(list))
+	}
+}
+
+// said is what starting a command comes to.
+func said(t *testing.T, b *Sandbox) string {
+	t.Helper()
+	class := func(err error) string {
+		switch {
+		case cerrdefs.IsUnavailable(err):
+			return "Unavailable"
+		case cerrdefs.IsResourceExhausted(err):
+			return "ResourceExhausted"
+		case cerrdefs.IsInvalidArgument(err):
+			return "InvalidArgument"
+		case err.Error() == "EOF":
+			return "EOF"
+		}
+		return "error"
+	}
+	r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+	if err != nil {
+		return class(err)
+	}
+	defer r.Close()
+	text := fmt.Sprintf("%d:", r.PID())
+	for {
+		e, err := r.Next(t.Context())
+		switch {
+		case err != nil:
+			return text + " " + class(err)
+		case e.End != nil:
+			text += fmt.Sprintf(" {%d %d %v}", e.End.Code, e.End.Signal, e.End.TimedOut)
+		default:
+			text += fmt.Sprintf(" %d %d%s", e.Lost, e.Stream, e.Data)
+		}
+	}
+}
+
+// Whoever waits may come again, and has lost nothing.
+func TestNextWithALimit(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	goOn := make(chan struct{})
+	l.answer = func(s *yamux.Stream, _ ask.Request) {
+		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: 7})
+		<-goOn
+		_ = wire.WriteMessage(s, wire.KindExit, wire.Exit{})
+	}
+	r, err := b.Start(t.Context(), Command{Argv: []string{"true"}, Terminal: &specs.Box{Height: 1, Width: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	limit := errors.New("limit")
+	for range 3 {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, limit)
+		if _, err := r.Next(ctx); !errors.Is(err, limit) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+	}
+	close(goOn)
+	if e, err := r.Next(t.Context()); err != nil || e.End == nil {
+		t.Errorf("%+v, %v", e, err)
+	}
+}

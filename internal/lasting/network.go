@@ -1,0 +1,103 @@
+package lasting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// SetNetwork replaces what the sandbox may reach. Its connections end, and those that it may still have are made anew by
+// its programs. The error is of class FailedPrecondition where the sandbox was made without a network, and where it is
+// held to names and is to have all of the network.
+func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
+	return b.changes(func() error {
+		b.entry.mu.Lock()
+		before, reached := b.entry.record.Network, b.entry.record.Reach
+		b.entry.mu.Unlock()
+		if n.None || before.None {
+			return fmt.Errorf("a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
+		}
+		reach, err := b.service.LastingEgress(b.id, n.lasting())
+		if err != nil {
+			return err
+		}
+		container, state, err := b.container(ctx)
+		switch {
+		case err != nil:
+			return err
+		case state == StateEnded:
+			return errEnded
+		}
+		// While it is not known which of the two it is, a service that starts lets it reach nothing.
+		set := func(n Network, reach *dockerexec.Egress) error {
+			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, reach })
+		}
+		if err := set(before, nil); err != nil {
+			return err
+		}
+		if err := b.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
+			return errors.Join(err, set(before, reached))
+		}
+		return set(n, &reach)
+	})
+}
+
+// Egress is what a sandbox's container may reach, for one that an earlier service has made.
+func (s *Sandboxes) Egress(id string) (reach dockerexec.Egress, known bool) {
+	s.mu.Lock()
+	e := s.all[id]
+	s.mu.Unlock()
+	if e == nil {
+		return dockerexec.Egress{}, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone || e.record.Reach == nil {
+		return dockerexec.Egress{}, false
+	}
+	return *e.record.Reach, true
+}
+
+// Metrics are what a sandbox takes.
+type Metrics struct {
+	At time.Time
+	// CPUPercent is of one processor, since the last call or the sandbox's start.
+	CPUs, CPUPercent float64
+	// Memory is without MemoryCache. All sizes are in bytes. Those of the disk are 0: they are not known.
+	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
+}
+
+// Metrics asks Docker what the sandbox takes. It does not resume one that is paused.
+func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
+	container, state, err := b.container(ctx)
+	switch {
+	case err != nil:
+		return Metrics{}, err
+	case state == StateEnded:
+		return Metrics{}, errEnded
+	}
+	now, err := b.of.cfg.Executor.LastingUsage(ctx, container)
+	if err != nil {
+		return Metrics{}, fmt.Errorf("cannot tell what sandbox %q takes: %w", b.id, err)
+	}
+	b.entry.mu.Lock()
+	defer b.entry.mu.Unlock()
+	since, before := b.entry.record.Started, time.Duration(0)
+	if last := b.entry.usage; !last.At.IsZero() {
+		since, before = last.At, last.CPU
+	}
+	b.entry.usage = now
+	m := Metrics{
+		At: now.At, CPUs: b.entry.record.CPUs, Memory: now.Memory, MemoryCache: now.Cache,
+		MemoryLimit: min(now.MemoryLimit, b.entry.record.Memory),
+	}
+	if passed := now.At.Sub(since); passed > 0 && now.CPU > before {
+		m.CPUPercent = 100 * float64(now.CPU-before) / float64(passed)
+	}
+	return m, nil
+}
