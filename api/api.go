@@ -131,6 +131,8 @@ var routes = []route{
 	{pattern: "PUT /v1/sandboxes/{id}", who: forUsers, handle: (*server).put},
 	{pattern: "GET /v1/sandboxes/{id}", who: forUsers, handle: (*server).get},
 	{pattern: "DELETE /v1/sandboxes/{id}", who: forUsers, handle: (*server).delete},
+	{pattern: "POST /v1/sandboxes/{id}/pause", who: forUsers, handle: (*server).pause},
+	{pattern: "POST /v1/sandboxes/{id}/resume", who: forUsers, handle: (*server).resume},
 	{pattern: "POST /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).exec},
 	{pattern: "GET /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).attach},
 	{pattern: "GET /v1/sandboxes/{id}/execs", who: forUsers, handle: (*server).detachedExecs},

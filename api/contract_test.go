@@ -91,7 +91,7 @@ func serviceExchanges(t *testing.T) []exchange {
 		t.Errorf("it is well: %+v", h)
 	}
 	empty := newLab(t, nil)
-	if err := errors.Join(empty.Delete("a"), empty.Delete("agent-7")); err != nil {
+	if err := errors.Join(empty.Delete(t.Context(), "a"), empty.Delete(t.Context(), "agent-7")); err != nil {
 		t.Fatal(err)
 	}
 	return []exchange{
@@ -113,7 +113,7 @@ func sandboxExchanges(t *testing.T) []exchange {
 	if err := errors.Join(os.RemoveAll(records), os.WriteFile(records, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Delete("agent-7"); err != nil {
+	if err := l.Delete(t.Context(), "agent-7"); err != nil {
 		t.Fatal(err)
 	}
 	mount := filepath.Join(sandboxtest.Home(l.Dir, "alice"), "..", "data")
@@ -137,6 +137,16 @@ func sandboxExchanges(t *testing.T) []exchange {
 		{name: "there", route: get, lab: l, status: 200},
 		{name: "not there", route: "GET /v1/sandboxes/none", lab: l, status: 404},
 		{name: "bad id", route: "GET /v1/sandboxes/A..B", lab: l, status: 400, breaks: true},
+
+		{name: "there", route: "POST /v1/sandboxes/agent-7/pause", lab: l, status: 200},
+		{name: "for one that runs", route: "POST /v1/sandboxes/agent-7/exec", body: `{"command":"ls","onlyIfRunning":true}`, lab: l, status: 409},
+		{name: "paused", route: get, lab: l, status: 200},
+		{name: "there", route: "POST /v1/sandboxes/agent-7/resume", lab: l, status: 200},
+		{name: "not there", route: "POST /v1/sandboxes/none/pause", lab: l, status: 404},
+		{name: "not there", route: "POST /v1/sandboxes/none/resume", lab: l, status: 404},
+		{name: "bad id", route: "POST /v1/sandboxes/A..B/pause", lab: l, status: 400, breaks: true},
+		{name: "bad id", route: "POST /v1/sandboxes/A..B/resume", lab: l, status: 400, breaks: true},
+		{name: "disk full", route: "POST /v1/sandboxes/agent-7/pause", lab: unwritable, status: 502},
 
 		{name: "there", route: remove, lab: l, status: 204},
 		{name: "not there", route: remove, lab: l, status: 404},

@@ -51,7 +51,7 @@ func request(body types.Exec) (sandbox.Request, error) {
 			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 			Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
 		},
-		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets,
+		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
 	}
 	if body.TimeoutMs != nil {
 		// Beyond any limit is far enough: a number further out would overflow.

@@ -32,7 +32,7 @@ func describe(box sandbox.Sandbox) types.Sandbox {
 			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs), ReadDirs: names(box.ReadDirs),
 			Network: box.Network, Events: box.Events, AppID: box.AppID,
 		},
-		Mounts: mounts, SkillsDir: box.SkillsDir, CreatedAt: box.CreatedAt, UpdatedAt: box.UpdatedAt,
+		Mounts: mounts, SkillsDir: box.SkillsDir, Paused: box.Paused, CreatedAt: box.CreatedAt, UpdatedAt: box.UpdatedAt,
 	}
 }
 

@@ -68,8 +68,25 @@ func (s *server) get(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
+func (s *server) pause(w http.ResponseWriter, req *http.Request) error {
+	return s.setPaused(w, req, s.service.Pause)
+}
+
+func (s *server) resume(w http.ResponseWriter, req *http.Request) error {
+	return s.setPaused(w, req, s.service.Resume)
+}
+
+func (s *server) setPaused(w http.ResponseWriter, req *http.Request, change func(context.Context, string) (sandbox.Sandbox, error)) error {
+	box, err := change(req.Context(), req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, describe(box))
+	return nil
+}
+
 func (s *server) delete(w http.ResponseWriter, req *http.Request) error {
-	if err := s.service.Delete(req.PathValue("id")); err != nil {
+	if err := s.service.Delete(req.Context(), req.PathValue("id")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -43,6 +43,8 @@ func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec
 
 func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerexec.Spec, error)) {}
 
+func (f *fakeExecutor) FreezeIdle(string) {}
+
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {

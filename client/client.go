@@ -72,6 +72,20 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, sandboxPath(id), nil, nil)
 }
 
+// Pause pauses a sandbox, with its processes, until it is resumed or a call runs something in it.
+func (c *Client) Pause(ctx context.Context, id string) (types.Sandbox, error) {
+	var box types.Sandbox
+	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/pause", nil, &box)
+	return box, err
+}
+
+// Resume has a sandbox go on that is paused.
+func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
+	var box types.Sandbox
+	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/resume", nil, &box)
+	return box, err
+}
+
 // List returns all sandboxes.
 func (c *Client) List(ctx context.Context) ([]types.Sandbox, error) {
 	var list types.SandboxList

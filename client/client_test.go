@@ -67,7 +67,7 @@ func TestPlainCalls(t *testing.T) {
 	l := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
 		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}}
 	})
-	if err := l.Delete("a"); err != nil {
+	if err := l.Delete(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	c, ctx := (&lab{Lab: l}).dial(t), t.Context()

@@ -56,7 +56,7 @@ func (e *Executor) hasten(c *container) {
 }
 
 func (e *Executor) takeOver(c *container) {
-	if c.paused && c.spec.Lasting == "" { // which is paused till it is resumed
+	if c.paused && !e.staysPaused(c) {
 		e.wake(c)
 	}
 	if c.spec.Process.ID != "" || c.spec.Lasting != "" {
@@ -64,6 +64,11 @@ func (e *Executor) takeOver(c *container) {
 	} else {
 		e.prepare(c, &e.cfg.Log)
 	}
+}
+
+// staysPaused reports whether a container that was found paused is one that was paused on request.
+func (e *Executor) staysPaused(c *container) bool {
+	return c.spec.Lasting != "" || c.spec.Process.ID != "" && e.watcher != nil && e.watcher.Paused(c.spec.Process.ID)
 }
 
 // wake lets a container go on that was found paused.

@@ -52,6 +52,8 @@ type ProcessWatcher interface {
 	Ended(process string)
 	// Lost says that calls of Ended may be missing.
 	Lost()
+	// Paused reports whether the container of a process is to stay paused that is found so.
+	Paused(process string) bool
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
@@ -65,6 +67,8 @@ type Executor struct {
 
 	stopping context.Context // ends with EndCommands; what commands live by
 	stop     context.CancelCauseFunc
+
+	watcher ProcessWatcher // from Start on
 
 	forsakenGone atomic.Bool // what was made under a lost id is
 	poolTidied   atomic.Bool // what earlier services have left of the pool is gone
@@ -116,6 +120,7 @@ func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 // Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.
 func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
+	e.watcher = processes
 	e.readRecords()
 	e.recoverBound()
 	if err := e.reconcile(ctx, processes.Lost); err != nil {

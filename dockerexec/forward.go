@@ -167,6 +167,15 @@ func (f *forwarder) start(s *starting, start func() (*yamux.Session, error)) {
 	close(s.done)
 }
 
+// hangUp ends the agent and its connections.
+func (f *forwarder) hangUp() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mux != nil {
+		_ = f.mux.Close()
+	}
+}
+
 // close ends the agent and its connections, for good.
 func (f *forwarder) close() {
 	f.mu.Lock()

@@ -87,6 +87,8 @@ type noProcesses struct{}
 func (noProcesses) Ended(string) {}
 func (noProcesses) Lost()        {}
 
+func (noProcesses) Paused(string) bool { return false }
+
 func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: "/data"} }
 
 func (s *scriptedEngine) spec(user string) Spec {

@@ -47,8 +47,10 @@ type Sandbox struct {
 	Permissions Permissions `json:"permissions"`
 	Mounts      []Mount     `json:"mounts"`
 	SkillsDir   string      `json:"skillsDir,omitempty"`
-	CreatedAt   time.Time   `json:"createdAt"`
-	UpdatedAt   time.Time   `json:"updatedAt"`
+	// Paused says that nothing of it runs until it is resumed.
+	Paused    bool      `json:"paused,omitzero"`
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
 }
 
 // SandboxList is the answer of GET /v1/sandboxes.
@@ -89,6 +91,8 @@ type Exec struct {
 	// DetachOnDisconnect lets the command go on when the caller's connection is lost. It is for a streamed or
 	// attached exec.
 	DetachOnDisconnect bool `json:"detachOnDisconnect,omitzero"`
+	// OnlyIfRunning refuses the call where the sandbox is paused, which is resumed otherwise.
+	OnlyIfRunning bool `json:"onlyIfRunning,omitzero"`
 }
 
 // Terminal is a terminal's size in characters, from 1 to 10000; by default 24 rows of 80.

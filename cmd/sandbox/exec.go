@@ -26,6 +26,7 @@ type execFlags struct {
 	timeout           time.Duration
 	stdin, tty, stats bool
 	detach            bool
+	onlyIfRunning     bool
 }
 
 func execCommand(a *app) *cobra.Command {
@@ -80,6 +81,7 @@ cuts the connection, which ends it unless --detach-on-disconnect was given ("san
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one")
+	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail where the sandbox is paused, instead of resuming it")
 	flags.BoolVar(&f.detach, "detach-on-disconnect", false, "let the command go on when the connection is lost")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
 	return cmd
@@ -146,7 +148,7 @@ func (f execFlags) exec(args []string) (types.Exec, error) {
 	env, err := f.variables()
 	e := types.Exec{
 		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.restrictions,
-		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach,
+		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach, OnlyIfRunning: f.onlyIfRunning,
 	}
 	e.Command, e.Argv = commandOf(args)
 	if len(args) == 0 {

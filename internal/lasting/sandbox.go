@@ -267,7 +267,7 @@ func (s *Sandboxes) remove(e *entry) error {
 		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)
 	}
 	if err == nil {
-		if err = s.cfg.Service.Delete(r.ID); cerrdefs.IsNotFound(err) {
+		if err = s.cfg.Service.Delete(ctx, r.ID); cerrdefs.IsNotFound(err) {
 			err = nil
 		}
 	}

@@ -85,6 +85,9 @@ func (m *Manager) dialer(p *process) Dial {
 		if status != Running {
 			return nil, fmt.Errorf("process %s does not run", p.id)
 		}
+		if m.Paused(p.id) {
+			return nil, fmt.Errorf("process %s is paused with its sandbox", p.id)
+		}
 		return m.cfg.Runner.Dial(ctx, i, port)
 	}
 }

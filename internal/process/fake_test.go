@@ -103,6 +103,7 @@ func newEngine(t testing.TB) *engine {
 // fakeRunner runs processes in Docker. Fields that are set have a say.
 type fakeRunner struct {
 	*engine
+	paused      map[string]bool // by process
 	onStart     func(Record) error
 	onStarted   func(Record) error
 	onInstances func() error // after the list was made
@@ -111,6 +112,20 @@ type fakeRunner struct {
 	onExit      func(Instance) error
 	onDial      func(Instance, int) (Conn, error)
 	readiness   Readiness
+}
+
+func (f *fakeRunner) Pause(_ context.Context, i Instance) error { return f.setPaused(i, true) }
+
+func (f *fakeRunner) Resume(_ context.Context, i Instance) error { return f.setPaused(i, false) }
+
+func (f *fakeRunner) setPaused(i Instance, paused bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.paused == nil {
+		f.paused = map[string]bool{}
+	}
+	f.paused[i.Process] = paused
+	return nil
 }
 
 func (f *fakeRunner) Readiness(Record) Readiness { return f.readiness }

@@ -144,6 +144,14 @@ func (m *Manager) adopt(p *process, i Instance) {
 		m.observe(p, r)
 	}
 	if p.record.DesiredState == Running {
+		if m.paused(p.record) {
+			m.background(func(ctx context.Context) {
+				if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
+					m.log.Warn().Err(err).Str("process", p.id).Msg("a process runs although its sandbox is paused")
+					m.enqueueLater(only(p.id))
+				}
+			})
+		}
 		return
 	}
 	m.background(func(ctx context.Context) {

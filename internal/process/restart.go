@@ -79,6 +79,9 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 	}
 	p.stopTimer = nil
 	r := p.record
+	if m.paused(r) {
+		return // until FollowPause
+	}
 	m.restarts.Add(1)
 	r.RestartCount++
 	r.NextRestartAt = time.Time{}

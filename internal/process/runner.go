@@ -21,6 +21,10 @@ type Runner interface {
 	// Stop sends the signal to the whole process and kills what is left after the grace. It blocks until
 	// it has ended, and is content when it has already, or is gone.
 	Stop(ctx context.Context, i Instance, signal syscall.Signal, grace time.Duration) error
+	// Pause has nothing of a running instance run until Resume, of which both are content when it is so. The class
+	// errdefs.ErrNotFound says that it has ended.
+	Pause(ctx context.Context, i Instance) error
+	Resume(ctx context.Context, i Instance) error
 	// Remove takes an ended or running instance away. It is content when it is gone already.
 	Remove(ctx context.Context, i Instance) error
 	// Exit says how an ended instance ended. The class errdefs.ErrNotFound says that it is gone; after

@@ -40,6 +40,8 @@ type Request struct {
 	Resizes  <-chan specs.Box
 	// Timeout is nil for the default, which with a terminal is the most there is.
 	Timeout *time.Duration
+	// OnlyIfRunning refuses the command where the sandbox is paused, which is resumed otherwise.
+	OnlyIfRunning bool
 	// Stdin is nil for none.
 	Stdin io.Reader
 	// Signals are passed on to the command; nil for none.
@@ -105,6 +107,11 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err != nil {
 		return Result{}, err
 	}
+	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
 	s.pool.bind(ctx, c, s.token)
 	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {

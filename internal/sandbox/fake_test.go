@@ -53,6 +53,8 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 	f.warmed = append(f.warmed, spec)
 }
 
+func (f *fakeExecutor) FreezeIdle(string) {}
+
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 // fakePlatform is a Docker with runsc and an image.

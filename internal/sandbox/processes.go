@@ -23,6 +23,11 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 	if err != nil {
 		return process.Record{}, nil, err
 	}
+	leave, err := s.enter(ctx, c.Sandbox, false)
+	if err != nil {
+		return process.Record{}, nil, err
+	}
+	defer leave()
 	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {
 		return process.Record{}, nil, err

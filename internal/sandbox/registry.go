@@ -33,7 +33,9 @@ type Sandbox struct {
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
 	// Token is the name of that by which it was registered; empty for a caller at the socket.
-	Token     string
+	Token string
+	// Paused says that nothing of it is to run until it is resumed.
+	Paused    bool
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
@@ -62,6 +64,7 @@ type records struct {
 	sandboxes map[ID]Sandbox
 	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
 	give      map[ID]func()                      // gives a sandbox's place back
+	active    map[ID]*activity
 }
 
 // recordVersion is the version of a record's form on disk.
@@ -82,6 +85,7 @@ type record struct {
 	Mounts    []mountRecord `json:"mounts,omitempty"`
 	SkillsDir string        `json:"skillsDir,omitempty"`
 	Token     string        `json:"token,omitempty"`
+	Paused    bool          `json:"paused,omitempty"`
 
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
@@ -109,6 +113,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	r := &registry{
 		records: &records{
 			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
+			active: map[ID]*activity{},
 		},
 		scope: Everyone(),
 	}
@@ -153,7 +158,7 @@ func readRecord(name string) (Sandbox, error) {
 // sandbox parses a record like a stranger's: whoever can write the file can write anything.
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
-		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token,
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token, Paused: on.Paused,
 		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
@@ -192,7 +197,7 @@ func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
 func newRecord(s Sandbox) record {
 	on := record{
 		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
-		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token,
+		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	for _, dir := range s.WriteDirs {
@@ -207,7 +212,7 @@ func newRecord(s Sandbox) record {
 	return on
 }
 
-// same compares all but the times and who registered it.
+// same compares all but the times, who registered it and whether it is paused.
 func (s Sandbox) same(other Sandbox) bool {
 	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
 		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
@@ -237,7 +242,7 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		if old.User != s.User {
 			return Sandbox{}, false, errs.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
 		}
-		s.CreatedAt, s.Token = old.CreatedAt, old.Token
+		s.CreatedAt, s.Token, s.Paused = old.CreatedAt, old.Token, old.Paused
 		if old.same(s) {
 			return old, false, nil
 		}
@@ -249,19 +254,27 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 			return Sandbox{}, false, fmt.Errorf("cannot register sandbox %q: %w", s.ID, err)
 		}
 	}
+	if err := r.write(s); err != nil {
+		if !exists {
+			give()
+		}
+		return Sandbox{}, false, err
+	}
+	r.sandboxes[s.ID], r.give[s.ID] = s, give
+	clear(r.appRoots)
+	return s, !exists, nil
+}
+
+// write records a sandbox, durably.
+func (r *records) write(s Sandbox) error {
 	text, err := json.Marshal(newRecord(s))
 	if err == nil {
 		err = durable.WriteFile(r.file(s.ID), text, 0o600)
 	}
 	if err != nil {
-		if !exists {
-			give()
-		}
-		return Sandbox{}, false, fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
+		return fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
 	}
-	r.sandboxes[s.ID], r.give[s.ID] = s, give
-	clear(r.appRoots)
-	return s, !exists, nil
+	return nil
 }
 
 // AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
@@ -314,6 +327,9 @@ func (r *registry) Delete(id ID) error {
 	r.give[id]()
 	delete(r.sandboxes, id)
 	delete(r.give, id)
+	if a := r.active[id]; a != nil && a.commands == 0 {
+		delete(r.active, id)
+	}
 	clear(r.appRoots)
 	return nil
 }
@@ -332,4 +348,4 @@ func (r *registry) List() []Sandbox {
 	return list
 }
 
-func (r *registry) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }
+func (r *records) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }

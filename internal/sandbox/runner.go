@@ -29,6 +29,8 @@ type ProcessExecutor interface {
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
 	RemoveProcess(ctx context.Context, id string) error
 	InspectProcess(ctx context.Context, id string) (dockerexec.ProcessContainer, error)
+	PauseProcess(ctx context.Context, id string) error
+	ResumeProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 	tmpOpener
 }
@@ -139,6 +141,16 @@ func (r *Runner) Instances(ctx context.Context) ([]process.Instance, error) {
 // Stop implements process.Runner.
 func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal, grace time.Duration) error {
 	return r.executor.StopProcess(ctx, i.Container, signal, grace)
+}
+
+// Pause implements process.Runner.
+func (r *Runner) Pause(ctx context.Context, i process.Instance) error {
+	return r.executor.PauseProcess(ctx, i.Container)
+}
+
+// Resume implements process.Runner.
+func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
+	return r.executor.ResumeProcess(ctx, i.Container)
 }
 
 // Remove implements process.Runner.

@@ -47,6 +47,10 @@ func (f *fakeProcesses) Tmp(context.Context, dockerexec.Spec, bool) (string, fun
 	return "", nil, errors.New("no /tmp here")
 }
 
+func (f *fakeProcesses) PauseProcess(context.Context, string) error { return nil }
+
+func (f *fakeProcesses) ResumeProcess(context.Context, string) error { return nil }
+
 func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
 	return dockerexec.PortConn{}, errors.New("nobody listens")
 }

@@ -58,6 +58,7 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
+	FreezeIdle(user string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
 }
@@ -145,13 +146,16 @@ func (s *Service) Get(id string) (Sandbox, error) {
 	return s.registry.Get(parsed)
 }
 
-// Delete forgets a sandbox; its user's files stay.
-func (s *Service) Delete(id string) error {
+// Delete forgets a sandbox; its user's files stay, and its processes go on.
+func (s *Service) Delete(ctx context.Context, id string) error {
 	parsed, err := ParseID(id)
 	if err != nil {
 		return err
 	}
-	return s.registry.Delete(parsed)
+	if err := s.registry.Delete(parsed); err != nil {
+		return err
+	}
+	return s.processes.FollowPause(ctx, parsed.id)
 }
 
 // List returns the sandboxes by id.

@@ -43,7 +43,9 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 		do   func(id string) error
 	}{
 		{"get", func(id string) error { _, err := view.Get(id); return err }},
-		{"delete", view.Delete},
+		{"delete", func(id string) error { return view.Delete(t.Context(), id) }},
+		{"pause", func(id string) error { _, err := view.Pause(t.Context(), id); return err }},
+		{"resume", func(id string) error { _, err := view.Resume(t.Context(), id); return err }},
 		{"exec", func(id string) error { _, err := view.Exec(t.Context(), id, Request{Command: "ls"}, nil); return err }},
 		{"read", func(id string) error { _, err := view.Read(t.Context(), id, ReadRequest{Path: "a"}); return err }},
 		{"processes", func(id string) error { _, err := view.Processes(id); return err }},

@@ -34,6 +34,9 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 // Containers implements sandbox.Executor.
 func (e Executor) Containers() []dockerexec.Container { return e.List }
 
+// FreezeIdle implements sandbox.Executor.
+func (e Executor) FreezeIdle(string) {}
+
 // Warm implements sandbox.Executor.
 func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
 	if e.WarmFunc != nil {

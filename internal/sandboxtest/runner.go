@@ -101,6 +101,12 @@ func (r *Runner) Stop(_ context.Context, i process.Instance, signal syscall.Sign
 	return nil
 }
 
+// Pause implements process.Runner.
+func (r *Runner) Pause(context.Context, process.Instance) error { return nil }
+
+// Resume implements process.Runner.
+func (r *Runner) Resume(context.Context, process.Instance) error { return nil }
+
 // Remove implements process.Runner.
 func (r *Runner) Remove(_ context.Context, i process.Instance) error {
 	r.mu.Lock()

@@ -166,6 +166,61 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Have nothing of a sandbox run until it is resumed
+         * @description Its durable processes stop where they are, with their health checks, and those that have ended are not
+         *     started again; connections to their ports end. The containers of its user in which nothing runs are frozen at
+         *     once. It stays so over restarts of the service. An exec and the start of a process resume it; files can be
+         *     read and written meanwhile. While a command of it runs it is a `conflict`.
+         */
+        post: operations["pauseSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Have a sandbox go on
+         * @description Its processes go on where they were. One that is not paused stays as it is.
+         */
+        post: operations["resumeSandbox"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/exec": {
         parameters: {
             query?: never;
@@ -926,6 +981,11 @@ export interface components {
             permissions: components["schemas"]["Permissions"];
             mounts: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
+            /**
+             * @description Whether nothing of it runs until it is resumed.
+             * @default false
+             */
+            paused?: boolean;
             /** Format: date-time */
             createdAt: string;
             /**
@@ -1002,6 +1062,11 @@ export interface components {
              * @default false
              */
             detachOnDisconnect?: boolean;
+            /**
+             * @description Makes it a `conflict` that the sandbox is paused; otherwise the call resumes it.
+             * @default false
+             */
+            onlyIfRunning?: boolean;
         } & (unknown | unknown);
         /** @description An exec with `detachOnDisconnect`. */
         DetachedExec: {
@@ -1665,8 +1730,11 @@ export interface components {
             fingerprint: string;
             /** @description The OCI runtime's name as Docker knows it. */
             runtime: string;
-            /** @enum {string} */
-            state: "starting" | "idle" | "busy";
+            /**
+             * @description `frozen` is idle, and paused until the next call, which thaws it.
+             * @enum {string}
+             */
+            state: "starting" | "idle" | "frozen" | "busy";
             /** @description How many commands run in it. */
             commands: number;
             /**
@@ -2234,6 +2302,73 @@ export interface operations {
             502: components["responses"]["Engine"];
         };
     };
+    pauseSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sandbox as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resumeSandbox: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sandbox as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     attach: {
         parameters: {
             query?: never;
@@ -2299,6 +2434,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];

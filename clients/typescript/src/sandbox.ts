@@ -56,6 +56,19 @@ export class Sandbox {
         await this.#transport.json({ method: "DELETE", path: this.#path }, options);
     }
 
+    /**
+     * Has nothing of the sandbox run until it is resumed, its processes included, also when the service is started again.
+     * What runs something in it resumes it, but an exec with `onlyIfRunning`, which fails with `conflict`.
+     */
+    async pause(options: CallOptions = {}): Promise<Registered> {
+        return await this.#transport.json({ method: "POST", path: this.#path + "/pause" }, options);
+    }
+
+    /** Has the sandbox go on where it was. */
+    async resume(options: CallOptions = {}): Promise<Registered> {
+        return await this.#transport.json({ method: "POST", path: this.#path + "/resume" }, options);
+    }
+
     get userId(): string {
         return this.registered.userId;
     }

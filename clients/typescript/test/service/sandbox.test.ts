@@ -100,6 +100,16 @@ test("explain and health", async (t) => {
     assert((await client.containers()).some((container) => container.userId === box.userId && container.fingerprint === view.fingerprint));
 });
 
+test("pause and resume", async (t) => {
+    const box = await alone(t);
+    await box.exec({ command: "true" });
+    assert.equal((await box.pause()).paused, true);
+    assert.equal(await kindOf(box.exec({ command: "true", onlyIfRunning: true })), "conflict");
+    assert.notEqual((await box.resume()).paused, true);
+    await box.pause();
+    assert.equal((await box.exec({ command: "echo again" })).stdout, "again\n");
+});
+
 test("over TLS with a token", async (t) => {
     const url = setting("SANDBOX_TEST_URL");
     const ca = await readFile(setting("SANDBOX_TEST_CA"));

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func pauseCommand(a *app) *cobra.Command {
+	return changeCommand(a, (*client.Client).Pause, &cobra.Command{
+		Use:   "pause --user USER",
+		Short: "Have nothing of a sandbox run until it is resumed",
+		Long: `pause freezes a sandbox: its durable processes stop where they are and are not started again, and take no
+processor time. It stays so when the service is started again. What runs something in the sandbox resumes it, such as
+exec; exec --only-if-running does not. Files can be read and written meanwhile.
+
+While a command runs in the sandbox it cannot be paused.`,
+		Example: `  sandbox pause --sandbox agent-7
+  sandbox resume --sandbox agent-7`,
+	})
+}
+
+func resumeCommand(a *app) *cobra.Command {
+	return changeCommand(a, (*client.Client).Resume, &cobra.Command{
+		Use:     "resume --user USER",
+		Short:   "Have a sandbox go on that is paused",
+		Long:    "resume has a paused sandbox go on: its processes run on from where they were.",
+		Example: `  sandbox resume --sandbox agent-7`,
+	})
+}
+
+// changeCommand completes a command that changes how a sandbox is.
+func changeCommand(a *app, change func(*client.Client, context.Context, string) (types.Sandbox, error), cmd *cobra.Command) *cobra.Command {
+	var t target
+	var asJSON bool
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c := a.client()
+		defer c.Close()
+		id, err := t.register(cmd.Context(), c, nil)
+		if err != nil {
+			return err
+		}
+		box, err := change(c, cmd.Context(), id)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(cmd.OutOrStdout(), box)
+		}
+		state := "is resumed"
+		if box.Paused {
+			state = "is paused"
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "sandbox %s %s\n", box.ID, state)
+		return err
+	}
+	t.flags(a, cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}

@@ -1,0 +1,45 @@
+package dockerexec
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/dockerd"
+)
+
+// Containers that need nobody are never idle, so they are paused and resumed only when somebody says so. Between, whoever
+// uses one has it go on all the same, as with those that are frozen: a signal, or a connection to one of its ports.
+
+// FreezeIdle freezes the containers of a user in which nothing runs, before their time. It blocks until that is done.
+func (e *Executor) FreezeIdle(user string) {
+	e.freezeUnused(func(c *container) bool { return c.spec.User == user })
+}
+
+// PauseProcess pauses the container of a process, or one that lasts, until ResumeProcess. Connections to its ports end.
+// One that has ended is none: the error is errdefs.ErrNotFound.
+func (e *Executor) PauseProcess(ctx context.Context, id string) error {
+	e.mu.Lock()
+	c := e.processes[id]
+	e.mu.Unlock()
+	if c == nil {
+		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
+	}
+	c.ports.hangUp()
+	_, err := e.pauses.freeze(ctx, e.docker, id, func() bool { return true })
+	if err != nil {
+		return fmt.Errorf("cannot pause the process: %w", dockerd.Explain(e.docker, err))
+	}
+	return nil
+}
+
+// ResumeProcess has a container go on that was paused. It is content where it runs.
+func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
+	done, err := e.pauses.use(ctx, e.docker, id)
+	if err != nil {
+		return fmt.Errorf("cannot resume the process: %w", dockerd.Explain(e.docker, err))
+	}
+	done()
+	return nil
+}

@@ -1,0 +1,46 @@
+package process
+
+import (
+	"testing"
+	"time"
+)
+
+// The processes of a paused sandbox are paused, also by the next service, and none of them is started again until it is
+// resumed. Another sandbox's go on.
+func TestProcessesFollowTheirSandbox(t *testing.T) {
+	h := newHost(t)
+	paused := map[string]bool{}
+	asked := func(c *Config) { c.Paused = func(id string) bool { return paused[id] } }
+	s := h.serve(asked)
+	runs := s.start(Intent{SandboxID: "one"})
+	ends := s.start(Intent{SandboxID: "one", KeepAlive: true})
+	other := s.start(Intent{SandboxID: "two"})
+	follow := func() {
+		t.Helper()
+		if err := s.FollowPause(t.Context(), "one"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	paused["one"] = true
+	follow()
+	if got := s.run.paused; len(got) != 2 || !got[runs.ID] || !got[ends.ID] || !s.Paused(runs.ID) || s.Paused(other.ID) || s.Paused("none") {
+		t.Fatalf("paused: %v", got)
+	}
+	says(t, s.exits(ends.ID, Exit{Code: 1}), "running/exited exit 1, waits 2000ms")
+	s.pass(time.Hour)
+	if len(h.of(ends.ID)) > 0 {
+		t.Error("it was started although its sandbox is paused")
+	}
+	s.shutdown()
+	s = h.serve(asked)
+	s.pass(time.Hour)
+	if got := s.run.paused; len(got) != 1 || !got[runs.ID] || len(h.of(ends.ID)) > 0 {
+		t.Errorf("the next service paused %v", got)
+	}
+	paused["one"] = false
+	follow()
+	s.pass(time.Hour)
+	if s.run.paused[runs.ID] || len(h.of(ends.ID)) != 1 {
+		t.Errorf("resumed: %v, %v", s.run.paused, h.of(ends.ID))
+	}
+}

@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are frozen.
+// Whatever runs something in it resumes it first. Files are the host's, and stay within reach.
+
+// activity is what pausing needs to know of one sandbox.
+type activity struct {
+	commands int        // that are in progress; under records.mu
+	change   sync.Mutex // held while its processes are made to follow the record
+}
+
+// of finds the activity of a sandbox; records.mu is held.
+func (r *records) of(id ID) *activity {
+	if r.active[id] == nil {
+		r.active[id] = &activity{}
+	}
+	return r.active[id]
+}
+
+// begin counts a command in, until end is called, unless the sandbox is paused.
+func (r *records) begin(id ID) (end func(), paused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sandboxes[id].Paused {
+		return nil, true
+	}
+	a := r.of(id)
+	a.commands++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if a.commands--; r.sandboxes[id].ID != id && a.commands == 0 {
+			delete(r.active, id) // it was deleted meanwhile
+		}
+	}), false
+}
+
+// setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
+func (r *registry) setPaused(id ID, paused bool) (Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, is := r.sandboxes[id]
+	switch n := r.of(id).commands; {
+	case !is || !r.scope.Has(s.User):
+		return s, errs.NotFound("sandbox %q is not registered", id)
+	case s.Paused == paused:
+		return s, nil
+	case paused && n > 0:
+		return s, errs.Conflict("cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them", id, n)
+	}
+	s.Paused = paused
+	if err := r.write(s); err != nil {
+		return s, err
+	}
+	r.sandboxes[id] = s
+	return s, nil
+}
+
+// Paused reports whether there is a sandbox of that id that is paused.
+func (r *Resolver) Paused(id string) bool {
+	parsed, err := ParseID(id)
+	if err != nil {
+		return false
+	}
+	box, err := r.registry.Get(parsed)
+	return err == nil && box.Paused
+}
+
+// Pause pauses a sandbox until it is resumed, over restarts of the service: its processes, which are frozen, and what its
+// user has besides in which nothing runs. The error is of class Conflict while commands run in it.
+func (s *Service) Pause(ctx context.Context, id string) (Sandbox, error) {
+	box, err := s.setPaused(ctx, id, true)
+	if err != nil {
+		return box, err
+	}
+	s.executor.FreezeIdle(box.User.id) // the containers that it has in common with the user's other sandboxes, too
+	return box, nil
+}
+
+// Resume has a sandbox go on. One that is not paused stays as it is.
+func (s *Service) Resume(ctx context.Context, id string) (Sandbox, error) {
+	return s.setPaused(ctx, id, false)
+}
+
+func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbox, error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	s.registry.mu.Lock()
+	a := s.registry.of(box.ID)
+	s.registry.mu.Unlock()
+	a.change.Lock()
+	defer a.change.Unlock()
+	if box, err = s.registry.setPaused(box.ID, paused); err != nil {
+		return box, err
+	}
+	if err := s.processes.FollowPause(ctx, box.ID.id); err != nil {
+		what := "paused, but not all of its processes are: pause it again"
+		if !paused {
+			what = "resumed, but not all of its processes are: resume it again"
+		}
+		return box, fmt.Errorf("sandbox %q is %s: %w", box.ID, what, err)
+	}
+	return box, nil
+}
+
+// enter counts a command of a sandbox in, until leave is called. One that is paused is resumed for it, unless it is for
+// one that runs alone.
+func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (leave func(), err error) {
+	for {
+		leave, paused := s.registry.begin(box.ID)
+		switch {
+		case !paused:
+			return leave, nil
+		case onlyIfRunning:
+			return nil, errs.Conflict("sandbox %q is paused, and the call is for one that runs (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave that out", box.ID, box.ID)
+		}
+		if _, err := s.Resume(ctx, box.ID.id); err != nil {
+			return nil, err
+		}
+	}
+}

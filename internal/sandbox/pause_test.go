@@ -1,0 +1,77 @@
+package sandbox
+
+import (
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// A sandbox is not paused while a command runs; once it is, it stays so until something runs in it.
+func TestPause(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		if c.Shell == "lasts" {
+			close(begun)
+			<-end
+		}
+		return dockerexec.Result{}, nil
+	}}, "")
+	done := make(chan error)
+	go func() {
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "lasts"}, nil)
+		done <- err
+	}()
+	<-begun
+	if _, err := s.Pause(t.Context(), "agent"); !cerrdefs.IsConflict(err) || !strings.Contains(err.Error(), "1 commands run") {
+		t.Errorf("paused while a command runs: %v", err)
+	}
+	close(end)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // to do it again changes nothing
+		if box, err := s.Pause(t.Context(), "agent"); err != nil || !box.Paused {
+			t.Fatalf("%+v, %v", box, err)
+		}
+	}
+	if !s.resolver.Paused("agent") || s.resolver.Paused("other") || s.resolver.Paused("A..B") {
+		t.Error("who is paused is not known")
+	}
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls", OnlyIfRunning: true}, nil); !cerrdefs.IsConflict(err) {
+		t.Errorf("only if it runs: %v", err)
+	}
+	// Registered again it stays so, also when it is changed.
+	if box, _, err := s.Put("agent", Registration{UserID: "alice", Network: true}); err != nil || !box.Paused {
+		t.Errorf("%+v, %v", box, err)
+	}
+	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls"}, nil); err != nil {
+		t.Error(err)
+	}
+	if box, err := s.Get("agent"); err != nil || box.Paused {
+		t.Errorf("it was not resumed: %+v, %v", box, err)
+	}
+	if box, err := s.Resume(t.Context(), "agent"); err != nil || box.Paused {
+		t.Errorf("%+v, %v", box, err)
+	}
+	if err := s.Delete(t.Context(), "agent"); err != nil || len(s.registry.active) != 0 {
+		t.Errorf("left %v: %v", s.registry.active, err)
+	}
+}
+
+func TestPausedIsKept(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []bool{true, false} {
+		r := open(t, dir)
+		kept := box(t, "agent", "alice", "/home")
+		put(t, r, kept, monday)
+		if _, err := r.setPaused(kept.ID, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := open(t, dir).Get(kept.ID); err != nil || got.Paused != want {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
