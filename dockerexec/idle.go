@@ -58,7 +58,9 @@ func (e *Executor) tendIdle() {
 		select {
 		case <-ticker.C:
 			idle, now := *e.idle.Load(), time.Now()
-			e.retire(func(c *container) bool { return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter)) })
+			e.retire(func(c *container) bool {
+				return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter))
+			})
 			e.removeExcess(idle)
 			if idle.FreezeAfter > 0 {
 				e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
