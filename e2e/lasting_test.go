@@ -107,6 +107,8 @@ type noWatcher struct{}
 func (noWatcher) Ended(string) {}
 func (noWatcher) Lost()        {}
 
+func (noWatcher) Paused(string) bool { return false }
+
 // eachKeeper runs a scenario with one of its own for each runtime. What it has made and not removed fails it.
 func eachKeeper(t *testing.T, scenario func(t *testing.T, k *keeper, again func() *keeper)) {
 	begin(t)
