@@ -71,7 +71,7 @@ func TestAContainerThatLasts(t *testing.T) { synctest.Test(t, aContainerThatLast
 func aContainerThatLasts(t *testing.T) {
 	engine := newScriptedEngine(t)
 	var count atomic.Int64
-	engine.attach = answers(t, &count)
+	engine.attach, engine.unasked = answers(t, &count), true
 	begin := func(platform Platform) *Executor {
 		e := engine.executor()
 		e.cfg.Platform = func(context.Context) (Platform, error) { return platform, nil }

@@ -30,7 +30,9 @@ type scriptedEngine struct {
 	t      *testing.T
 	dir    string
 	attach func(id string, agent attachStream) // what answers the service's Hello in a container
-	breaks bool                                // sessions break when a command has come
+	// unasked has agents that greet by themselves, as all but those of sessions do.
+	unasked bool
+	breaks  bool // sessions break when a command has come
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
 	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
@@ -331,7 +333,7 @@ func (s *scriptedEngine) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(conn, "HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n")
-	if wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}) == nil {
+	if s.unasked || wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}) == nil {
 		s.attach(r.PathValue("id"), attachStream{conn})
 	}
 }
