@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -44,10 +43,13 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 func TestCallsGoBeforeWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.execTakes = time.Second
 		e := engine.executor()
 		defer e.Shutdown()
 		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
+		done, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range 4 {
 			e.Warm(fmt.Sprint("warm-", i), quota.Token{}, planned(engine.spec(fmt.Sprint("warm-", i))))
 			synctest.Wait()
@@ -60,8 +62,13 @@ func TestCallsGoBeforeWarm(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(time.Minute)
-		if got := fmt.Sprint(engine.began); got != "[warm-0 called warm-3 warm-1 warm-2]" {
+		done()
+		synctest.Wait()
+		var made []string
+		for i := range engine.made {
+			made = append(made, engine.containers[fmt.Sprintf("%064d", i+1)].Labels[labelUser])
+		}
+		if got := fmt.Sprint(made); got != "[called warm-3 warm-0 warm-1 warm-2]" {
 			t.Error(got)
 		}
 	})
