@@ -30,6 +30,7 @@ const (
 	envFsize = "TEST_PROCESS_FSIZE" // its RLIMIT_FSIZE
 	envFill  = "TEST_PROCESS_FILL"  // a command that prints so many bytes
 	envEnds  = "TEST_PROCESS_ENDS"  // the first process is an agent that ends, with commands that do not
+	envTrace = "TEST_PROCESS_TRACE" // the first process is an agent whose command leaves one who traces another; see traces
 )
 
 // timeout is for what takes far less.
@@ -49,6 +50,9 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		os.Exit(code)
+	case os.Getenv(envTrace) != "":
+		fmt.Fprintln(os.Stderr, traces(os.Getenv(envTrace)))
+		os.Exit(1)
 	case os.Getenv(envFill) != "":
 		if err := fill(os.Getenv(envFill)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -74,6 +78,9 @@ func firstProcess(dir string) (int, error) {
 	}
 	if os.Getenv(envEnds) != "" {
 		return endsAll()
+	}
+	if os.Getenv(envTrace) != "" {
+		return sweepsTracer()
 	}
 	if builtin := os.Getenv(envAhead); builtin != "" {
 		return serveAhead(builtin)

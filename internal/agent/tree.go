@@ -48,6 +48,10 @@ type rootProcess struct {
 // cleanupLimit is how long leftovers may take to die after SIGKILL.
 const cleanupLimit = 10 * time.Second
 
+// lookAgain is after how long leftovers are looked for again when none has been collected: one that died and is traced
+// cannot be, until its tracer has died, too, which may have become a leftover only when the other died.
+const lookAgain = 10 * time.Millisecond
+
 func newProcessTree(score *OOMScore) *processTree {
 	t := &processTree{score: score, roots: map[int]*rootProcess{}, reaped: make(chan struct{})}
 	t.living.L = &t.mu
@@ -225,6 +229,7 @@ func (t *processTree) sweep() error {
 		}
 		select {
 		case <-reaped:
+		case <-time.After(lookAgain):
 		case <-deadline.C:
 			return fmt.Errorf("%d processes do not die", len(rest))
 		}
