@@ -16,8 +16,7 @@ import (
 
 // A container that lasts is made, found and ended like that of a process, and no sooner than somebody says so: it is
 // never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
-// InspectProcess, RemoveProcess and DialProcess are for it, too. One that is asked something while it is paused goes on,
-// so whoever pauses it sees to that.
+// InspectProcess, RemoveProcess and DialProcess are for it, too.
 
 // StartLasting makes the Spec's container and waits until it takes commands. After an error nothing is left of it.
 func (e *Executor) StartLasting(ctx context.Context, spec Spec) (ProcessContainer, error) {
@@ -30,7 +29,7 @@ func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
 }
 
 // AskLasting opens a stream for one ask.Request to a container that lasts. The error is errdefs.ErrNotFound where the
-// container does not run. It blocks while the container is paused.
+// container does not run. One that is paused goes on.
 func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -41,6 +40,11 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
+	done, err := e.pauses.use(ctx, e.docker, id)
+	if err != nil {
+		return nil, dockerd.Explain(e.docker, err)
+	}
+	defer done()
 	mux, err := e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
 	if err != nil {
 		return nil, dockerd.Explain(e.docker, err)

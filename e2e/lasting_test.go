@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,6 +249,31 @@ func TestLastingSandbox(t *testing.T) {
 		}
 		if got := runIn(t, b, "cat f"); got != "text[0 0 false]" {
 			t.Errorf("%q", got)
+		}
+		if _, err := b.Files().Write(t.Context(), b.ID(), sandbox.WriteRequest{Path: "/tmp/f", Body: strings.NewReader("of tmp")}); err != nil {
+			t.Error(err)
+		}
+		if got := runIn(t, b, "cat /tmp/f"); got != "of tmp[0 0 false]" {
+			t.Errorf("%q", got)
+		}
+		// A port of the container's own loopback, without a network.
+		follow(t, b, "exec python3 -m http.server --bind 127.0.0.1 8123", func(c *lasting.Command) { c.Tag = "server" })
+		eventually(t, "the port answers", func() bool {
+			conn, err := b.Dial(t.Context(), 8123)
+			if err != nil {
+				return false
+			}
+			defer conn.Close()
+			_, err = io.WriteString(conn, "GET /f HTTP/1.0\r\n\r\n")
+			answer, _ := io.ReadAll(conn)
+			return err == nil && strings.HasSuffix(string(answer), "text")
+		})
+		if err := b.Signal(t.Context(), lasting.Selector{Tag: "server"}, syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "nothing runs", func() bool { list, err := b.Commands(t.Context()); return err == nil && len(list) == 0 })
+		if m, err := b.Metrics(t.Context()); err != nil || m.Memory <= 0 || m.MemoryLimit != 512<<20 || m.CPUPercent <= 0 {
+			t.Errorf("%+v, %v", m, err)
 		}
 		// Two who follow, input by pieces, and a tag.
 		first := follow(t, b, "read a; echo $a; cat; echo over", func(c *lasting.Command) { c.Stdin, c.Tag = true, "tagged" })

@@ -214,7 +214,7 @@ func (c *cleanup) files() {
 	var trees []string // in which programs could write
 	if c.data {
 		trees = c.ofUsers("processes")
-		for _, name := range []string{"sandboxes", "processes", "instance.damaged", "instance"} {
+		for _, name := range []string{"sandboxes", "lasting", "processes", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 		}
 	}

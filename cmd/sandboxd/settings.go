@@ -60,6 +60,9 @@ func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, erro
 		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
 		Find:         finder.Find,
 		Forget:       finder.Forget,
+		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
+			return images.NewFinder(d.docker, reference).Find(ctx)
+		},
 		Outfit:       d.originals.Read,
 		Certificates: trusted,
 		Inspect:      func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, d.docker) },

@@ -142,11 +142,15 @@ func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
 }
 
 func (s *stack) remove(addr netip.Addr) {
+	s.changing.Lock()
 	ep := s.endpoints.at(addr)
+	if ep != nil {
+		ep.revoke() // from here on it is not changed
+	}
+	s.changing.Unlock()
 	if ep == nil {
 		return
 	}
-	ep.revoke()
 	// The address stays taken until nothing is left that its next container could inherit.
 	if err := s.cutOff(ep); err != nil {
 		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")

@@ -35,7 +35,7 @@ type stack struct {
 	dns       *dnsfilter.Server
 	guard     *guard.Guard // nil where there is no gateway whose connections it could take
 
-	changing sync.Mutex // held while what a container may reach is changed
+	changing sync.Mutex // held while what a container may reach is changed, or revoked
 
 	stop context.CancelFunc
 	work sync.WaitGroup

@@ -86,8 +86,6 @@ func (r Create) check() error {
 		return errs.Invalid("a deadline kills or pauses")
 	case !r.Deadline.IsZero() && !r.Deadline.After(time.Now()):
 		return errs.Invalid("the deadline has passed already")
-	case r.Template.Image != "":
-		return errs.Invalid("template %q: sandboxes of another image than the service's are not there yet", r.Template.Name)
 	}
 	return nil
 }
@@ -141,7 +139,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, e *ent
 		return err
 	}
 	plan := c.Network.lasting()
-	plan.CPUs, plan.Memory, plan.Env = c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
+	plan.Image, plan.CPUs, plan.Memory, plan.Env = c.Template.Image, c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
 	spec, env, err := service.PlanLasting(ctx, r.ID, plan)
 	if err != nil {
 		return err

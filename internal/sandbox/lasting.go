@@ -25,6 +25,8 @@ const LastingHome = "/home/user"
 
 // Lasting is what a sandbox that lasts is to be made of, beside what it has registered.
 type Lasting struct {
+	// Image is a reference of an image that Docker has; empty is the service's own.
+	Image string
 	// CPUs and Memory, in bytes, are at most those of the settings, and 0 is these.
 	CPUs   float64
 	Memory int64
@@ -54,6 +56,12 @@ func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (docker
 	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {
 		return dockerexec.Spec{}, nil, err
+	}
+	if l.Image != "" {
+		if p.platform, err = s.resolver.platforms.of(ctx, l.Image); err != nil {
+			return dockerexec.Spec{}, nil, err
+		}
+		p.spec.Platform = p.platform.Platform
 	}
 	accounts, err := p.platform.outfit.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // PlatformConfig is the operator's part of a platform.
@@ -26,6 +27,8 @@ type PlatformConfig struct {
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
+	// FindOther finds another image by its reference, each time anew; nil where there are no others.
+	FindOther func(ctx context.Context, reference string) (images.Image, error)
 	// Outfit makes the files of an image that containers get instead of its own.
 	Outfit func(ctx context.Context, imageID string) (*images.Outfit, error)
 	// Certificates are trusted inside beside the image's own; none for these alone.
@@ -113,17 +116,41 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	if err != nil {
 		return platform{}, err
 	}
-	present.ImageID, present.env, present.version = image.ID, image.Env, image.Version
-	if present.outfit, err = cfg.Outfit(ctx, image.ID); err != nil {
+	if err := present.dress(ctx, cfg, image); err != nil {
 		return platform{}, err
-	}
-	if len(cfg.Certificates) > 0 {
-		if present.Bundle, present.BundleAt, err = present.outfit.Bundle(cfg.Certificates); err != nil {
-			return platform{}, err
-		}
 	}
 	p.present = &present
 	return present, nil
+}
+
+// of is the present platform with another image, which Docker has to have.
+func (p *Platforms) of(ctx context.Context, reference string) (platform, error) {
+	other, err := p.current(ctx)
+	if err != nil {
+		return platform{}, err
+	}
+	cfg := p.cfg.Load()
+	if cfg.FindOther == nil {
+		return platform{}, errs.Invalid("there is no other image here than the service's")
+	}
+	image, err := cfg.FindOther(ctx, reference)
+	if err != nil {
+		return platform{}, err
+	}
+	return other, other.dress(ctx, cfg, image)
+}
+
+// dress gives a platform an image, with the files that containers get instead of that image's own.
+func (p *platform) dress(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
+	p.ImageID, p.env, p.version = image.ID, image.Env, image.Version
+	if p.outfit, err = cfg.Outfit(ctx, image.ID); err != nil {
+		return err
+	}
+	p.Bundle, p.BundleAt = "", ""
+	if len(cfg.Certificates) > 0 {
+		p.Bundle, p.BundleAt, err = p.outfit.Bundle(cfg.Certificates)
+	}
+	return err
 }
 
 // isGVisor reports whether a runtime is gVisor, which does not start with too many mounts.
