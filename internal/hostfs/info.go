@@ -40,6 +40,8 @@ type Info struct {
 	ID
 	// Nlink counts the names of a regular file.
 	Nlink uint32
+	// Link is what a symbolic link says, wherever that leads.
+	Link string
 }
 
 // inspect describes what the descriptor dir is, when name is empty, or else the entry name in dir,
@@ -56,7 +58,17 @@ func inspect(dir int, name string) (Info, error) {
 	if name != "" && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
 		return Info{Name: name, Type: Mount}, nil
 	}
+	var link string
+	if typeOf(st.Mode) == Symlink {
+		text := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, text)
+		if err != nil && err != unix.EINVAL { // it is another file by now
+			return Info{}, err
+		}
+		link = string(text[:max(n, 0)])
+	}
 	return Info{
+		Link:    link,
 		Name:    name,
 		Type:    typeOf(st.Mode),
 		Size:    int64(st.Size),

@@ -115,7 +115,7 @@ func (s *Service) Stat(ctx context.Context, id, written string) (Entry, error) {
 }
 
 func entry(i hostfs.Info) Entry {
-	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()), ModTime: i.ModTime}
+	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()), ModTime: i.ModTime, LinkTarget: i.Link}
 }
 
 // Mkdir makes a directory, with parents also those above it.

@@ -67,6 +67,8 @@ type Entry struct {
 	Size    int64
 	Mode    uint32 // permission bits
 	ModTime time.Time
+	// LinkTarget is what a symbolic link says.
+	LinkTarget string
 }
 
 // Listing is a directory's entries by name.
