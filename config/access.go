@@ -34,7 +34,7 @@ func (a Access) PeerUIDs(uid int) []uint32 {
 	return uids
 }
 
-// TCP is where the service listens beside its socket, for callers with a token. All paths are absolute and
+// TCP is where the service listens beside its socket, for callers with a token. All but Listen are for E2B, too. All paths are absolute and
 // clean, and not in UsersDir.
 type TCP struct {
 	// Listen is an address and a port, such as 127.0.0.1:7480, or a port on all addresses, such as :7480.
@@ -42,7 +42,7 @@ type TCP struct {
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
 	// TokensFile holds the tokens, each with a name and, if it is for some users alone, with these. Its
-	// owner alone may open it. Must be set where Listen is. On SIGHUP the file of the same name is read again.
+	// owner alone may open it. Must be set where Listen is, or that of E2B. On SIGHUP the file of the same name is read again.
 	TokensFile string `json:"tokensFile" env:"TOKENS_FILE" reload:"restart"`
 
 	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key. Default "":
@@ -77,12 +77,13 @@ func (a Access) check(f *faults) {
 	}
 }
 
-func (t TCP) check(f *faults) {
-	if t.Listen == "" {
+// check is told whether there is another surface for which these are.
+func (t TCP) check(f *faults, shared bool) {
+	if t.Listen == "" && !shared {
 		t.checkUnused(f)
 		return
 	}
-	if err := checkListen(t.Listen); err != nil {
+	if err := checkListen(t.Listen); t.Listen != "" && err != nil {
 		f.Add("tcp.listen", "%s %s", strictjson.Quote(t.Listen), err)
 	}
 	if t.TokensFile == "" {
@@ -113,7 +114,7 @@ func (t TCP) checkUnused(f *faults) {
 		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0},
 	} {
 		if set.is {
-			f.Add("tcp."+set.key, "is set, but tcp.listen is not: set that too, to an address such as 127.0.0.1:7480")
+			f.Add("tcp."+set.key, "is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestFaultsOfAccess(t *testing.T) {
 		{"host with a port", func(c *config.Config) { c.TCP.AllowedHosts = []string{"a.org", "b.org:80"} }, "tcp.allowedHosts[1]"},
 		{"any page", func(c *config.Config) { c.TCP.AllowedOrigins = []string{"*"} }, "tcp.allowedOrigins[0]"},
 		{"page with a path", func(c *config.Config) { c.TCP.AllowedOrigins = []string{"https://a.org/"} }, "tcp.allowedOrigins[0]"},
-		{"tokens for nothing", func(c *config.Config) { c.TCP.Listen = "" }, "tcp.tokensFile: is set, but tcp.listen is not"},
+		{"tokens for nothing", func(c *config.Config) { c.TCP.Listen = "" }, "tcp.tokensFile: is set, but neither tcp.listen nor e2b.listen is"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := good(tt.change).Validate()

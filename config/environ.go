@@ -97,7 +97,8 @@ func (p *parsers) all() {
 	parse(p, parsePortRange)
 	parse(p, func(text string) ([]string, error) { return splitList(text), nil })
 	parse(p, splitNumbers)
-	parse(p, p.object)
+	parse(p, object[map[string][]string](p))
+	parse(p, object[map[string]E2BTemplate](p))
 }
 
 // parse reads the settings of one type with read.
@@ -123,18 +124,21 @@ func parse[T any](p *parsers, read func(text string) (T, error)) {
 }
 
 // object reads what a variable holds as JSON.
-func (p *parsers) object(text string) (all map[string][]string, _ error) {
-	wrong := strictjson.Decode([]byte(text), &all, strictjson.Options{})
-	for i, f := range wrong {
-		if f.Kind == strictjson.Syntax || f.Field == "" {
-			return nil, strictjson.ErrKind
+func object[T any](p *parsers) func(text string) (T, error) {
+	return func(text string) (all T, _ error) {
+		var none T
+		wrong := strictjson.Decode([]byte(text), &all, strictjson.Options{})
+		for i, f := range wrong {
+			if f.Kind == strictjson.Syntax || f.Field == "" {
+				return none, strictjson.ErrKind
+			}
+			wrong[i].Field = fmt.Sprintf("%s.%s (%s)", p.key[p.variable], f.Field, p.variable)
 		}
-		wrong[i].Field = fmt.Sprintf("%s.%s (%s)", p.key[p.variable], f.Field, p.variable)
+		if len(wrong) > 0 {
+			return none, wrong
+		}
+		return all, nil
 	}
-	if len(wrong) > 0 {
-		return nil, wrong
-	}
-	return all, nil
 }
 
 func splitList(value string) []string {

@@ -54,7 +54,8 @@ func (c Config) check() faults {
 	c.Egress.check(&f)
 	c.checkPaths(&f)
 	c.Access.check(&f)
-	c.TCP.check(&f)
+	c.TCP.check(&f, c.E2B.Listen != "")
+	c.E2B.check(&f, c.TCP)
 	if c.HomeOwner.UID == 0 {
 		f.Add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}

@@ -74,7 +74,7 @@ looks at nothing else; "sandbox doctor" looks at the host.`,
 			if _, err := egressRules(cfg); err != nil {
 				return err
 			}
-			if _, err := readTokens(cfg.TCP); err != nil {
+			if _, err := readTokens(cfg); err != nil {
 				return err
 			}
 			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile, cfg.TCP.ClientCAFile); err != nil {

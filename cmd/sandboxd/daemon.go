@@ -36,7 +36,7 @@ type daemon struct {
 	logs    *logs
 	log     zerolog.Logger
 	metrics *metrics
-	tokens  *access.Tokens // nil without TCP
+	tokens  *access.Tokens // nil without TCP and E2B
 	// connections are those of the API.
 	connections *api.Connections
 
@@ -120,7 +120,7 @@ func (d *daemon) openHost(cfg config.Config) error {
 	if d.connections, err = apiConnections(); err != nil {
 		return err
 	}
-	d.tokens, err = readTokens(cfg.TCP)
+	d.tokens, err = readTokens(cfg)
 	return err
 }
 

@@ -27,17 +27,25 @@ type endpoint struct {
 	server   *http.Server
 }
 
-// answer serves HTTP on the socket, and on TCP if the settings say so, until ctx ends, and then as stop says.
-// handler makes the handler of requests that an authenticator admits; the warnings are for health.
+// answer serves HTTP on the socket, and on TCP and for clients of E2B if the settings say so, until ctx ends, and then
+// as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(authenticate api.Authenticator, warnings []string) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &calls{}
+	foreign, err := l.openE2B(cfg, running)
+	if err != nil {
+		return err
+	}
 	endpoints, err := listenAll(ctx, cfg, l.tokens, l.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
 		return running.counting(handler(authenticate, warnings))
 	}, log)
 	if err != nil {
+		for _, e := range foreign {
+			err = errors.Join(err, e.listener.Close())
+		}
 		return err
 	}
-	log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
+	endpoints = append(endpoints, foreign...)
+	log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
 	tellReady(log)
 	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return l.stop(ctx, running, servers...) })
 }
@@ -113,29 +121,38 @@ func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpListener, warnings []
 	if cfg.Listen == "" {
 		return nil, nil, nil
 	}
-	encryption, err := access.Encryption(cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile)
+	listener, warnings, err := listenTCP("tcp.listen", cfg.Listen, cfg)
 	if err != nil {
 		return nil, nil, err
-	}
-	listener, err := net.Listen("tcp", cfg.Listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot listen on tcp.listen: %w", err)
-	}
-	if encryption != nil {
-		listener = tls.NewListener(listener, encryption)
-	} else if access.Exposed(cfg.Listen) {
-		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or tcp.listen to a loopback address instead of %s", cfg.Listen))
 	}
 	tcp := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 	return &tcpListener{listener, tcp.Caller}, warnings, nil
 }
 
-// readTokens reads the tokens that the settings name; nil if the service does not listen on TCP.
-func readTokens(cfg config.TCP) (*access.Tokens, error) {
-	if cfg.Listen == "" {
+// listenTCP listens at the address that a setting names, with TLS if the settings say so.
+func listenTCP(key, address string, cfg config.TCP) (_ net.Listener, warnings []string, _ error) {
+	encryption, err := access.Encryption(cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot listen on %s: %w", key, err)
+	}
+	if encryption != nil {
+		listener = tls.NewListener(listener, encryption)
+	} else if access.Exposed(address) {
+		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s", key, address))
+	}
+	return listener, warnings, nil
+}
+
+// readTokens reads the tokens that the settings name; nil if no caller has one.
+func readTokens(cfg config.Config) (*access.Tokens, error) {
+	if cfg.TCP.Listen == "" && cfg.E2B.Listen == "" {
 		return nil, nil
 	}
-	return access.ReadTokens(cfg.TokensFile)
+	return access.ReadTokens(cfg.TCP.TokensFile)
 }
 
 // modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,

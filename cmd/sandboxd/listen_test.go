@@ -88,7 +88,7 @@ func (l accessLab) certificate(name string) tls.Certificate {
 // serve answers, by every way in, everybody who is let in with 204.
 func (l accessLab) serve(cfg config.Config) (log string, warnings []string) {
 	l.t.Helper()
-	tokens, err := readTokens(cfg.TCP)
+	tokens, err := readTokens(cfg)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (d *daemon) reload(ctx context.Context) {
 // reloadTokens reads the tokens, which are then in force for requests that come; those being answered go on.
 // With any fault those from before stay.
 func (d *daemon) reloadTokens() error {
-	next, err := readTokens(d.cfg.Load().TCP)
+	next, err := readTokens(*d.cfg.Load())
 	if err != nil {
 		d.log.Error().Err(err).Msg("the tokens were read again and cannot be used; those from before stay in force")
 		return err

@@ -18,7 +18,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	const other = "fedcba9876543210fedcba9876543210"
 	lab := newAccessLab(t)
 	cfg := lab.settings()
-	tokens, err := readTokens(cfg.TCP)
+	tokens, err := readTokens(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,10 +26,7 @@ type TCP struct {
 // Caller says who a request is from. The error is of class Unauthenticated where a token is missing or
 // wrong, InvalidArgument for a body that does not say what it is, and else PermissionDenied.
 func (t TCP) Caller(req *http.Request) (Caller, error) {
-	if !t.mayBeCalled(req.Host) {
-		return Caller{}, errs.Denied("the service is not called %.200q; the operator may add that to tcp.allowedHosts in the settings", req.Host)
-	}
-	if err := refuseOrigin(req, t.Origins); err != nil {
+	if err := t.Admit(req); err != nil {
 		return Caller{}, err
 	}
 	// The type that a page may send without asking is no application/json.
@@ -49,6 +46,14 @@ func (t TCP) Caller(req *http.Request) (Caller, error) {
 		return Caller{}, errs.Unauthenticated("the token is not known")
 	}
 	return caller, nil
+}
+
+// Admit refuses a request that a browser was talked into. The error is of class PermissionDenied.
+func (t TCP) Admit(req *http.Request) error {
+	if !t.mayBeCalled(req.Host) {
+		return errs.Denied("the service is not called %.200q; the operator may add that to tcp.allowedHosts in the settings", req.Host)
+	}
+	return refuseOrigin(req, t.Origins)
 }
 
 // mayBeCalled looks at a Host header. A browser takes the one of its page's address, so a name that

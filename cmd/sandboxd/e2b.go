@@ -1,0 +1,82 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/e2b"
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// openE2B listens for clients of E2B as the settings say; none if they do not.
+func (d *daemon) openE2B(cfg config.Config, running *calls) ([]endpoint, error) {
+	if cfg.E2B.Listen == "" {
+		return nil, nil
+	}
+	secret, err := e2bSecret(filepath.Join(cfg.DataDir, "e2b.key"))
+	if err != nil {
+		return nil, err
+	}
+	listener, warnings, err := listenTCP("e2b.listen", cfg.E2B.Listen, cfg.TCP)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range warnings {
+		d.log.Warn().Msg(warning)
+	}
+	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
+	server := newServer(running.counting(e2b.New(e2b.Config{
+		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: templates(cfg.E2B), MaxRequest: cfg.Exec.MaxRequestBytes, Log: d.log,
+		Observed: func(route string, status int, took time.Duration) {
+			d.metrics.called(api.Call{Route: "e2b " + route, Status: countedStatus(status), Took: took})
+		},
+	})), d.log)
+	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, nil
+}
+
+// countedStatus is a status as the metrics have it, where all successes are one.
+func countedStatus(status int) int {
+	if status < http.StatusMultipleChoices {
+		return http.StatusOK
+	}
+	return status
+}
+
+func templates(cfg config.E2B) map[string]lasting.Template {
+	list := map[string]lasting.Template{}
+	for name, t := range cfg.Templates {
+		list[name] = lasting.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env}
+	}
+	return list
+}
+
+const secretSize = 32
+
+// e2bSecret reads what the tokens of sandboxes are made with, or makes it. It has to outlive the service: clients keep
+// the tokens. One that is damaged is not replaced, because that would shut all of them out.
+func e2bSecret(file string) ([]byte, error) {
+	secret, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret = make([]byte, secretSize)
+		_, _ = rand.Read(secret) // it never fails
+		err = durable.WriteFile(file, secret, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes: %w", err)
+	}
+	if len(secret) != secretSize {
+		return nil, fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right one back, or remove it, which gives all sandboxes of E2B other tokens", file, len(secret), secretSize)
+	}
+	return secret, nil
+}

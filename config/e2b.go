@@ -1,0 +1,68 @@
+package config
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
+)
+
+// E2B is a second surface, for clients that are written against E2B. Its callers' keys are the tokens of tcp.tokensFile,
+// and its TLS and its names those of TCP, whether or not TCP listens.
+type E2B struct {
+	// Listen is an address and a port, such as 127.0.0.1:7482, or a port on all addresses. Default "": the service
+	// does not speak to such clients.
+	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
+
+	// DefaultNetwork is what a sandbox reaches whose creator says nothing about it: "open", all of the public
+	// internet, as with E2B, or "blocked", none. Default open.
+	DefaultNetwork string `json:"defaultNetwork" env:"DEFAULT_NETWORK" reload:"restart"`
+
+	// Templates are what sandboxes can be made of, by names of up to 64 of a-z, 0-9, "_", "." and "-", a letter or digit
+	// first. One that is called base replaces our own. Its variable holds a JSON object. Default none but base.
+	Templates map[string]E2BTemplate `json:"templates" env:"TEMPLATES" reload:"restart"`
+}
+
+// E2BTemplate is an image with what its sandboxes may use.
+type E2BTemplate struct {
+	// Image is one that Docker has; empty for the service's own.
+	Image string `json:"image"`
+	// CPUs and Memory are for limits.cpus and limits.memory; 0 is what these are.
+	CPUs   float64 `json:"cpus"`
+	Memory Size    `json:"memory"`
+	// Env is under what a sandbox's creator and a command's caller give.
+	Env map[string]string `json:"env"`
+}
+
+var templatePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+
+func (e E2B) check(f *faults, tcp TCP) {
+	f.oneOf("e2b.defaultNetwork", e.DefaultNetwork, "open", "blocked")
+	if e.Listen != "" {
+		if err := checkListen(e.Listen); err != nil {
+			f.Add("e2b.listen", "%s %s", strictjson.Quote(e.Listen), err)
+		}
+		if e.Listen == tcp.Listen {
+			f.Add("e2b.listen", "%s is tcp.listen: each needs its own", strictjson.Quote(e.Listen))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Templates)) {
+		key, t := strictjson.Path("e2b.templates", name), e.Templates[name]
+		if !templatePattern.MatchString(name) {
+			f.Add(key, `%s is no name of a template: want 1 to 64 of a-z, 0-9, "_", "." and "-", a letter or digit first`, strictjson.Quote(name))
+		}
+		if t.CPUs != 0 && !(t.CPUs >= minCPUs && t.CPUs <= maxCPUs) {
+			f.Add(key+".cpus", "%v is not from %v to %v", t.CPUs, minCPUs, maxCPUs)
+		}
+		if t.Memory != 0 {
+			f.atLeast(key+".memory", t.Memory, minMemory)
+		}
+		for _, variable := range slices.Sorted(maps.Keys(t.Env)) {
+			if variable == "" || strings.ContainsAny(variable, "=\x00") || strings.Contains(t.Env[variable], "\x00") {
+				f.Add(strictjson.Path(key+".env", variable), "is no variable: a name has neither = nor NUL")
+			}
+		}
+	}
+}

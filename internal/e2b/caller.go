@@ -1,0 +1,206 @@
+package e2b
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/felixge/httpsnoop"
+
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// controlCall is a call of the control plane: who makes it.
+type controlCall struct{ access.Caller }
+
+type handlerOfControl func(controlCall, http.ResponseWriter, *http.Request) error
+
+// controlled answers a call of the control plane for callers with a key.
+func (s *server) controlled(handle handlerOfControl) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		caller, ok := s.caller(req)
+		if !ok {
+			fail(w, errs.Unauthenticated("the key is missing or not known: send one of the service's tokens as X-API-KEY, which clients take from E2B_API_KEY"))
+			return
+		}
+		done, err := s.cfg.Service.Scoped(sandbox.Everyone(), caller.Token).Ask("")
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		defer done()
+		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
+		if err := handle(controlCall{caller}, w, req); err != nil {
+			fail(w, err)
+		}
+	})
+}
+
+// keyPrefix is what E2B's own keys begin with, which some clients insist on.
+const keyPrefix = "e2b_"
+
+func (s *server) caller(req *http.Request) (access.Caller, bool) {
+	keys := req.Header.Values("X-API-KEY")
+	if len(keys) != 1 {
+		return access.Caller{}, false
+	}
+	if caller, ok := s.cfg.Tokens.Find(keys[0]); ok {
+		return caller, true
+	}
+	bare, prefixed := strings.CutPrefix(keys[0], keyPrefix)
+	if !prefixed {
+		return access.Caller{}, false
+	}
+	return s.cfg.Tokens.Find(bare)
+}
+
+// accessToken is the token of one sandbox's own. It can be checked also when the sandbox is gone.
+func (s *server) accessToken(id string) string {
+	code := hmac.New(sha256.New, s.cfg.Secret)
+	code.Write([]byte("access:" + id))
+	return hex.EncodeToString(code.Sum(nil))
+}
+
+// called is a call into a sandbox.
+type called struct {
+	Sandbox
+	// user is whom the client names: empty for the sandbox's own.
+	user string
+	// keepalive is how often the client wants to hear something on a stream.
+	keepalive time.Duration
+}
+
+type calledKey struct{}
+
+func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
+
+// within answers calls into a sandbox for whoever has its token, or a signature that was made with it.
+func (s *server) within(handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		b, err := s.find(req)
+		if err == nil {
+			err = awake(req.Context(), b)
+		}
+		if err != nil {
+			fail(w, req, err)
+			return
+		}
+		done, err := b.Files().Ask(b.ID())
+		if err != nil {
+			fail(w, req, err)
+			return
+		}
+		defer done()
+		user, _, _ := req.BasicAuth()
+		c := called{Sandbox: b, user: user, keepalive: keepalive(req.Header)}
+		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
+	})
+}
+
+// find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
+func (s *server) find(req *http.Request) (Sandbox, error) {
+	if req.URL.Query().Has("signature") && strings.HasPrefix(req.URL.Path, "/files") {
+		return s.signed(req)
+	}
+	id := req.Header.Get("E2b-Sandbox-Id")
+	if id == "" {
+		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
+	}
+	if !hmac.Equal([]byte(req.Header.Get("X-Access-Token")), []byte(s.accessToken(id))) {
+		return nil, notFound("there is no sandbox %.64q for this access token", id)
+	}
+	b, err := s.cfg.Sandboxes.Any(id)
+	if cerrdefs.IsNotFound(err) {
+		return nil, ended{id, "the sandbox was not found: it has ended"}
+	}
+	return b, err
+}
+
+// awake resumes a sandbox that sleeps, if it may.
+func awake(ctx context.Context, b Sandbox) error {
+	if b.Info().State == lasting.StateEnded {
+		return ended{b.ID(), "the sandbox has ended: its container was lost"}
+	}
+	err := b.Touch(ctx)
+	if cerrdefs.IsFailedPrecondition(err) {
+		return ended{b.ID(), "the sandbox is paused: connect to it, which resumes it"}
+	}
+	return err
+}
+
+// signed finds the sandbox with whose token a request for /files was signed. No header says which it is.
+func (s *server) signed(req *http.Request) (Sandbox, error) {
+	query := req.URL.Query()
+	operation := "read"
+	if req.Method == http.MethodPost {
+		operation = "write"
+	}
+	what := query.Get("path") + ":" + operation + ":" + query.Get("username") + ":"
+	expires := query.Get("signature_expiration")
+	given := []byte(query.Get("signature"))
+	for _, info := range s.cfg.Sandboxes.All() {
+		if !hmac.Equal(given, []byte(signature(what+s.accessToken(info.ID), expires))) {
+			continue
+		}
+		if at, err := strconv.ParseInt(expires, 10, 64); expires != "" && (err != nil || time.Now().Unix() > at) {
+			return nil, errs.Unauthenticated("the signature has expired: ask for another URL")
+		}
+		return s.cfg.Sandboxes.Any(info.ID)
+	}
+	return nil, errs.Unauthenticated("the signature is that of no sandbox for this path, operation and user")
+}
+
+func signature(what, expires string) string {
+	if expires != "" {
+		what += ":" + expires
+	}
+	sum := sha256.Sum256([]byte(what))
+	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+}
+
+// keepalive reads how many seconds may pass in which a client hears nothing.
+func keepalive(header http.Header) time.Duration {
+	const usual, least, most = 90, 1, 3600
+	seconds, err := strconv.Atoi(header.Get("Keepalive-Ping-Interval"))
+	if err != nil {
+		seconds = usual
+	}
+	return time.Duration(min(max(seconds, least), most)) * time.Second
+}
+
+// health says whether a sandbox runs; nothing is resumed for it.
+func (s *server) health(w http.ResponseWriter, req *http.Request) {
+	b, err := s.find(req)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	switch b.Info().State {
+	case lasting.StateRunning:
+		w.WriteHeader(http.StatusNoContent)
+	case lasting.StatePaused:
+		fail(w, ended{b.ID(), "the sandbox is paused"})
+	default:
+		fail(w, ended{b.ID(), "the sandbox has ended: its container was lost"})
+	}
+}
+
+// observed answers a request and tells of it: nothing that it carried, and no name that a caller made up.
+func (s *server) observed(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) {
+	_, pattern := mux.Handler(req)
+	took := httpsnoop.CaptureMetrics(mux, w, req)
+	s.cfg.Log.Debug().Str("route", pattern).Int("status", took.Code).Int64("bytes", took.Written).Dur("took", took.Duration).Msg("call of E2B's")
+	if s.cfg.Observed != nil {
+		s.cfg.Observed(pattern, took.Code, took.Duration)
+	}
+}

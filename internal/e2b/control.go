@@ -1,0 +1,174 @@
+package e2b
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// read reads a body. What it does not know is refused: it might be a limit that nobody would then keep.
+func read(req *http.Request, into any) error {
+	text, err := io.ReadAll(req.Body)
+	if err != nil {
+		if isTooLarge(err) {
+			return err
+		}
+		return invalid("the body was cut short: %v", err)
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return nil
+	}
+	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true)); err != nil {
+		return named("", err)
+	}
+	return nil
+}
+
+// named says which field of a body is wrong.
+func named(in string, err error) error {
+	wrong, is := errors.AsType[*json.SemanticError](err)
+	if !is {
+		return invalid("the body is no JSON: %v", err)
+	}
+	field := strings.ReplaceAll(string(wrong.JSONPointer), "/", ".")
+	if in == "" {
+		field = strings.TrimPrefix(field, ".")
+	}
+	if errors.Is(err, json.ErrUnknownName) {
+		return invalid("%.200s is not known here, and what is not known cannot be kept to: leave it out", in+field)
+	}
+	return invalid("%.200s has a value of the wrong kind", in+field)
+}
+
+// Bounds of a sandbox's life; the least is for what a client calls 0.
+const (
+	usualTimeout = 15 // seconds, as theirs
+	maxTimeout   = 30 * 24 * 3600
+)
+
+// deadline reads a timeout in seconds from now.
+func deadline(seconds *int64) (time.Time, error) {
+	n := int64(usualTimeout)
+	if seconds != nil {
+		n = *seconds
+	}
+	if n < 0 || n > maxTimeout {
+		return time.Time{}, invalid("timeout %d is not from 0 to %d seconds", n, maxTimeout)
+	}
+	return time.Now().UTC().Add(time.Duration(n) * time.Second), nil
+}
+
+type timeoutBody struct {
+	Timeout *int64 `json:"timeout"`
+	// AutoPause is what older clients say when they resume.
+	AutoPause *bool `json:"autoPause"`
+}
+
+func (s *server) own(c controlCall, req *http.Request) (Sandbox, error) {
+	return s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
+}
+
+func (s *server) get(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, s.detail(b.Info()))
+	return nil
+}
+
+func (s *server) kill(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	if err := b.Kill(req.Context()); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *server) connect(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	var body timeoutBody
+	if err := read(req, &body); err != nil {
+		return err
+	}
+	at, err := deadline(body.Timeout)
+	if err != nil {
+		return err
+	}
+	if b.Info().State == lasting.StateEnded {
+		return notFound("the sandbox %q has ended: its container was lost", b.ID())
+	}
+	resumed := b.Info().State == lasting.StatePaused
+	if err := b.Connect(req.Context(), at); err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if resumed {
+		status = http.StatusCreated
+	}
+	answer(w, status, s.made(b.Info()))
+	return nil
+}
+
+func (s *server) timeout(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	var body timeoutBody
+	if err := read(req, &body); err != nil {
+		return err
+	}
+	at, err := deadline(body.Timeout)
+	if err == nil {
+		err = b.SetDeadline(at)
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *server) pause(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Memory *bool `json:"memory"`
+	}
+	if err := read(req, &body); err != nil {
+		return err
+	}
+	if body.Memory != nil && !*body.Memory {
+		return invalid("memory: false is not possible: a sandbox that is paused keeps what is in its memory")
+	}
+	if err := b.Pause(req.Context()); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// later answers for what E2B has and this service has not.
+func (s *server) later(what string) handlerOfControl {
+	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
+}
+
+func (s *server) laterCall(what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { failConnect(w, req, unimplemented{what}) })
+}

@@ -1,0 +1,266 @@
+package e2b
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+func TestKeys(t *testing.T) {
+	l := newLab(t)
+	for key, want := range map[string]int{
+		annesKey: http.StatusOK, keyPrefix + annesKey: http.StatusOK, bensKey: http.StatusOK,
+		"": http.StatusUnauthorized, "e2b_": http.StatusUnauthorized, keyPrefix + keyPrefix + annesKey: http.StatusUnauthorized, annesKey + "x": http.StatusUnauthorized,
+	} {
+		if status, text, _ := l.call(key, "GET", "/v2/sandboxes", ""); status != want || status != http.StatusOK && !strings.HasPrefix(text, `{"code":401,"message":"`) {
+			t.Errorf("%q: %d %s", key, status, text)
+		}
+	}
+}
+
+func TestWhatIsMade(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{"templateID":"base","timeout":300,"metadata":{"a":"1"},"envVars":{"X":"y"},"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
+	made := l.memory.boxes[0].created
+	if made.Env["X"] != "y" || made.OnDeadline != lasting.Pause || !made.AutoResume || !slices.Equal(made.Network.Allow, []string{"*"}) || time.Until(made.Deadline) < 290*time.Second {
+		t.Errorf("%+v", made)
+	}
+	status, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, "")
+	var told map[string]any
+	if err := json.Unmarshal([]byte(text), &told); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	for name, want := range map[string]any{
+		"sandboxID": b.ID, "templateID": "base", "state": "running", "cpuCount": 2.0, "memoryMB": 1024.0, "envdVersion": envdVersion,
+		"allowInternetAccess": true, "envdAccessToken": b.Token, "domain": nil,
+	} {
+		if told[name] != want {
+			t.Errorf("%s: %v, not %v", name, told[name], want)
+		}
+	}
+	if life := told["lifecycle"].(map[string]any); life["onTimeout"] != "pause" || life["autoResume"] != true {
+		t.Errorf("%v", life)
+	}
+}
+
+func TestWhatCannotBeKeptIsRefused(t *testing.T) {
+	l := newLab(t)
+	for body, want := range map[string]string{
+		`{"mcp":{}}`: "mcp", `{"iam":{"x":1}}`: "iam", `{"volumeMounts":[{"name":"a","path":"/b"}]}`: "volumeMounts",
+		`{"autoPause":true,"autoPauseMemory":false}`:                               "autoPauseMemory",
+		`{"network":{"egressProxy":{"address":"x"}}}`:                              "network.egressProxy",
+		`{"network":{"rules":{"a.example.org":[]}}}`:                               "network.rules",
+		`{"network":{"maskRequestHost":"x"}}`:                                      "network.maskRequestHost",
+		`{"network":{"httpsPorts":[8443]}}`:                                        "network.httpsPorts",
+		`{"network":{"unheardOf":1}}`:                                              "network.unheardOf",
+		`{"network":{"allowOut":["192.0.2.1"]}}`:                                   "network.allowOut[0]",
+		`{"network":{"denyOut":["192.0.2.0/24"]}}`:                                 "network.denyOut[0]",
+		`{"network":{"denyOut":["a.example.org"]}}`:                                "network.denyOut",
+		`{"network":{"allowOut":"a.example.org"}}`:                                 "network.allowOut",
+		`{"allow_internet_access":false,"network":{"allowOut":["a.example.org"]}}`: "allowOut",
+		`{"unheardOf":1}`:                                                          "unheardOf", `{"timeout":"x"}`: "timeout", `{"timeout":-1}`: "timeout", `{"timeout":99999999}`: "timeout",
+		`{`: "JSON", `[]`: "wrong kind", `{"metadata":{"a":1}}`: "metadata",
+	} {
+		status, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", body)
+		if status != http.StatusBadRequest || !strings.Contains(text, `"code":400`) || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+	if status, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", `{"templateID":"unheard-of"}`); status != http.StatusNotFound || strings.Contains(text, "node") {
+		t.Errorf("%d %s", status, text)
+	}
+	if n := len(l.memory.boxes); n != 0 {
+		t.Errorf("%d sandboxes were made", n)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	all := lasting.Network{Allow: []string{"*"}}
+	for _, tt := range []struct {
+		body    string
+		blocked bool
+		want    lasting.Network
+	}{
+		{`{}`, false, all},
+		{`{}`, true, lasting.Network{None: true}},
+		{`{"allow_internet_access":true}`, true, all},
+		{`{"allow_internet_access":false}`, false, lasting.Network{None: true}},
+		{`{"network":{"denyOut":["0.0.0.0/0"]}}`, false, lasting.Network{}},
+		{`{"network":{"allowOut":["*.example.org","a.example.com"],"denyOut":["0.0.0.0/0","b.example.org"]}}`, false, lasting.Network{Allow: []string{"*.example.org", "a.example.com"}, Deny: []string{"b.example.org"}}},
+		{`{"network":{"allowOut":["a.example.org"]}}`, true, lasting.Network{Allow: []string{"a.example.org"}}},
+		{`{"network":{"allowOut":["0.0.0.0/0"]}}`, true, all},
+		{`{"network":{"allowOut":[],"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
+		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
+	} {
+		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })
+		l.create(tt.body)
+		if got := l.memory.boxes[0].created.Network; got.None != tt.want.None || !slices.Equal(got.Allow, tt.want.Allow) || !slices.Equal(got.Deny, tt.want.Deny) {
+			t.Errorf("%s: %+v", tt.body, got)
+		}
+	}
+}
+
+func TestNetworkOfOneThatRuns(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{}`)
+	for body, want := range map[string][]string{
+		`{"allowOut":["a.example.org"],"denyOut":["0.0.0.0/0"]}`: {"a.example.org"},
+		`{"allow_internet_access":false}`:                        nil, `{}`: {"*"},
+	} {
+		status, text, _ := l.call(annesKey, "PUT", "/sandboxes/"+b.ID+"/network", body)
+		if got := l.memory.boxes[0].Info().Network; status != http.StatusNoContent || got.None || !slices.Equal(got.Allow, want) {
+			t.Errorf("%s: %d %s %+v", body, status, text, got)
+		}
+	}
+}
+
+// TestOthersSandboxes calls every route with another's id: it must be as if there were none.
+func TestOthersSandboxes(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{}`)
+	other := l.create(`{}`)
+	for _, call := range []string{
+		"GET /sandboxes/ID", "DELETE /sandboxes/ID", "POST /sandboxes/ID/connect", "POST /v2/sandboxes/ID/connect", "POST /sandboxes/ID/timeout",
+		"PUT /sandboxes/ID/network", "POST /sandboxes/ID/pause", "POST /sandboxes/ID/resume", "GET /sandboxes/ID/metrics",
+	} {
+		method, path, _ := strings.Cut(strings.ReplaceAll(call, "ID", b.ID), " ")
+		if status, text, _ := l.call(bensKey, method, path, `{"timeout":1}`); status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", call, status, text)
+		}
+		if status, text, _ := l.call(annesKey, method, strings.Replace(path, b.ID, "i-no-such", 1), `{"timeout":1}`); status != http.StatusNotFound {
+			t.Errorf("%s of none: %d %s", call, status, text)
+		}
+	}
+	if _, text, _ := l.call(bensKey, "GET", "/v2/sandboxes", ""); text != "[]" {
+		t.Errorf("ben sees %s", text)
+	}
+	for _, path := range []string{"/health", "/files?path=x", "/envs", "/metrics"} {
+		for _, token := range []string{other.Token, "", "x"} {
+			if status, text, _ := l.send("GET", path, "", http.Header{"E2b-Sandbox-Id": {b.ID}, "X-Access-Token": {token}}); status != http.StatusNotFound {
+				t.Errorf("%s with %q: %d %s", path, token, status, text)
+			}
+		}
+	}
+}
+
+func TestLives(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{"timeout":60}`)
+	path := "/sandboxes/" + b.ID
+	at := func() time.Duration { return time.Until(l.memory.boxes[0].Info().Deadline).Round(10 * time.Second) }
+	for _, step := range []struct {
+		call, body string
+		status     int
+		deadline   time.Duration
+	}{
+		{"POST " + path + "/timeout", `{"timeout":600}`, 204, 600 * time.Second},
+		{"POST /v2" + path + "/connect", `{"timeout":60}`, 200, 600 * time.Second},
+		{"POST " + path + "/pause", ``, 204, 600 * time.Second},
+		{"POST " + path + "/pause", `{"memory":true}`, 409, 600 * time.Second},
+		{"POST " + path + "/pause", `{"memory":false}`, 400, 600 * time.Second},
+		{"POST " + path + "/connect", `{"timeout":900}`, 201, 900 * time.Second},
+		{"POST " + path + "/timeout", `{"timeout":30}`, 204, 30 * time.Second},
+		{"DELETE " + path, ``, 204, 30 * time.Second},
+		{"DELETE " + path, ``, 404, 30 * time.Second},
+	} {
+		method, path, _ := strings.Cut(step.call, " ")
+		if status, text, _ := l.call(annesKey, method, path, step.body); status != step.status || at() != step.deadline {
+			t.Errorf("%s %s: %d %s, %s left", step.call, step.body, status, text, at())
+		}
+	}
+	// Who has its token is told that it has ended.
+	if status, text, _ := l.send("GET", "/health", "", b.header()); status != http.StatusBadGateway || !strings.Contains(text, `"sandboxId":"`+b.ID+`","code":502`) {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	l := newLab(t)
+	for body, want := range map[string]int{`{}`: http.StatusBadGateway, `{"autoPause":true,"autoResume":{"enabled":true}}`: http.StatusOK} {
+		b := l.create(body)
+		if status, _, _ := l.send("GET", "/health", "", b.header()); status != http.StatusNoContent {
+			t.Errorf("%d", status)
+		}
+		l.call(annesKey, "POST", "/sandboxes/"+b.ID+"/pause", "")
+		if status, _, _ := l.send("GET", "/health", "", b.header()); status != http.StatusBadGateway {
+			t.Errorf("paused: %d", status)
+		}
+		if status, text, _ := l.send("GET", "/envs", "", b.header()); status != want {
+			t.Errorf("%s: a call to a paused one: %d %s", body, status, text)
+		}
+	}
+}
+
+func TestLists(t *testing.T) {
+	l := newLab(t)
+	var ids []string
+	for _, metadata := range []string{`{"a":"x y","b":"ä&="}`, `{"a":"x y"}`, `{}`} {
+		ids = append(ids, l.create(`{"metadata":`+metadata+`}`).ID)
+	}
+	l.create(`{"templateID":"node"}`)
+	l.call(annesKey, "POST", "/sandboxes/"+ids[2]+"/pause", "")
+	list := func(query string) (got []string, next string) {
+		t.Helper()
+		status, text, header := l.call(annesKey, "GET", "/v2/sandboxes?"+query, "")
+		var boxes []struct{ SandboxID string }
+		if err := json.Unmarshal([]byte(text), &boxes); err != nil || status != http.StatusOK {
+			t.Fatalf("%s: %d %s", query, status, text)
+		}
+		for _, b := range boxes {
+			got = append(got, b.SandboxID)
+		}
+		return got, header.Get("X-Next-Token")
+	}
+	for query, want := range map[string]int{
+		"": 4, "metadata=a%3Dx%252520y": 2, "metadata=b%3D%2525C3%2525A4%252526%25253D": 1, "metadata=a%3Dz": 0,
+		"state=paused": 1, "state=running": 3, "state=running%2Cpaused": 4, "state=running&state=paused": 4, "template=node": 1,
+		"startedAfter=2100-01-01T00:00:00Z": 0,
+	} {
+		if got, _ := list(query); len(got) != want {
+			t.Errorf("%s: %v, not %d", query, got, want)
+		}
+	}
+	var seen []string
+	for next := ""; ; {
+		page, then := list("order=asc&limit=1&nextToken=" + next)
+		seen = append(seen, page...)
+		if next = then; next == "" {
+			break
+		}
+	}
+	if len(seen) != 4 || !slices.Equal(seen[:3], ids) {
+		t.Errorf("page by page: %v of %v", seen, ids)
+	}
+	for _, query := range []string{"limit=0", "limit=101", "limit=x", "state=odd", "order=up", "nextToken=%25", "startedAfter=x", "metadata=%25zz"} {
+		if status, text, _ := l.call(annesKey, "GET", "/v2/sandboxes?"+query, ""); status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+	}
+}
+
+func TestWhatIsNotHere(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{}`)
+	for call, want := range map[string]int{
+		"POST /sandboxes/" + b.ID + "/snapshots": 501, "POST /sandboxes/" + b.ID + "/fork": 501, "GET /snapshots": 501, "GET /volumes": 501,
+		"POST /v3/templates": 501, "DELETE /templates/x": 501, "GET /nothing": 404, "GET //x": 400,
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if status, text, _ := l.call(annesKey, method, path, ""); status != want {
+			t.Errorf("%s: %d %s", call, status, text)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	const want = `[{"timestamp":"2023-11-14T22:13:20Z","timestampUnix":1700000000,"cpuUsedPct":3,"cpuCount":2,"memUsed":5,"memTotal":7,"memCache":0,"diskUsed":9,"diskTotal":11}]`
+	if status, text, _ := b.call(annesKey, "GET", "/sandboxes/"+b.ID+"/metrics", ""); status != http.StatusOK || text != want {
+		t.Errorf("%d %s", status, text)
+	}
+}

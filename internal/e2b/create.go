@@ -1,0 +1,103 @@
+package e2b
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// createBody is what a client says of a sandbox to be made.
+type createBody struct {
+	TemplateID   string            `json:"templateID"`
+	Timeout      *int64            `json:"timeout"`
+	Metadata     map[string]string `json:"metadata"`
+	EnvVars      map[string]string `json:"envVars"`
+	Internet     *bool             `json:"allow_internet_access"`
+	Network      jsontext.Value    `json:"network"`
+	AutoPause    *bool             `json:"autoPause"`
+	KeepMemory   *bool             `json:"autoPauseMemory"`
+	AutoResume   *autoResume       `json:"autoResume"`
+	Secure       *bool             `json:"secure"`
+	MCP          jsontext.Value    `json:"mcp"`
+	IAM          jsontext.Value    `json:"iam"`
+	VolumeMounts []jsontext.Value  `json:"volumeMounts"`
+}
+
+type autoResume struct {
+	Enabled bool `json:"enabled"`
+	// Timeout is how long a sandbox that was resumed so is to live.
+	Timeout *int64 `json:"timeout"`
+}
+
+func given(value jsontext.Value) bool {
+	text := strings.TrimSpace(string(value))
+	return text != "" && text != "null"
+}
+
+func isSet(flag *bool) bool { return flag != nil && *flag }
+
+func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	var body createBody
+	if err := read(req, &body); err != nil {
+		return err
+	}
+	asked, err := s.asked(body)
+	if err != nil {
+		return err
+	}
+	b, err := s.cfg.Sandboxes.Create(req.Context(), c.Token, asked)
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusCreated, s.made(b.Info()))
+	return nil
+}
+
+// asked makes what a client says lasting's. What this service cannot do, or not hold a sandbox to, is refused by name.
+func (s *server) asked(body createBody) (lasting.Create, error) {
+	switch {
+	case given(body.MCP):
+		return lasting.Create{}, invalid("mcp: there is no gateway of MCP here: leave it out")
+	case given(body.IAM):
+		return lasting.Create{}, invalid("iam: there are no identities here: leave it out")
+	case len(body.VolumeMounts) > 0:
+		return lasting.Create{}, invalid("volumeMounts: there are no volumes here: leave it out")
+	case body.KeepMemory != nil && !*body.KeepMemory:
+		return lasting.Create{}, invalid("autoPauseMemory: false is not possible: a sandbox that is paused keeps what is in its memory")
+	case body.AutoResume != nil && body.AutoResume.Timeout != nil:
+		return lasting.Create{}, invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
+	}
+	asked := lasting.Create{
+		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
+	}
+	var err error
+	if asked.Template, err = s.template(body.TemplateID); err != nil {
+		return lasting.Create{}, err
+	}
+	if asked.Deadline, err = deadline(body.Timeout); err != nil {
+		return lasting.Create{}, err
+	}
+	if isSet(body.AutoPause) {
+		asked.OnDeadline = lasting.Pause
+	}
+	asked.Network, err = s.policy(body.Internet, body.Network)
+	return asked, err
+}
+
+// template finds what a sandbox is made of.
+func (s *server) template(name string) (lasting.Template, error) {
+	if name == "" || name == baseTemplate {
+		t := s.cfg.Templates[baseTemplate]
+		t.Name = baseTemplate
+		return t, nil
+	}
+	t, ok := s.cfg.Templates[name]
+	if !ok {
+		return lasting.Template{}, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
+	}
+	t.Name = name
+	return t, nil
+}

@@ -1,0 +1,155 @@
+// Package e2b is a second HTTP surface, for clients that are written against E2B: npm's e2b and those like it run
+// unmodified. It translates and decides nothing: what a sandbox is and does is lasting's, and files are the facade's.
+//
+// e2b.go has the routes and what comes before each; caller.go who calls, and by which token; errors.go how errors become
+// answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
+// reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
+// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers; files.go is /files, upload.go what is written
+// there. sandboxes.go says what is asked of lasting. The messages of both services are in processpb and filesystempb.
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Config is what the surface needs. All fields but Templates and Observed must be set.
+type Config struct {
+	Sandboxes Sandboxes
+	// Service counts the calls of the control plane.
+	Service *sandbox.Service
+	// Admit refuses requests to a name that is not the service's, and those of web pages.
+	Admit func(*http.Request) error
+	// Tokens are the callers' keys.
+	Tokens *access.Tokens
+	// Secret is what the sandboxes' own tokens are made with: 32 bytes that outlive the service.
+	Secret []byte
+	// Blocked says that a sandbox whose creator says nothing about the network has none; else it has all of it.
+	Blocked bool
+	// Templates are what sandboxes can be made of, by name, beside "base".
+	Templates map[string]lasting.Template
+	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.
+	MaxRequest int64
+	Log        zerolog.Logger
+	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
+	Observed func(route string, status int, took time.Duration)
+}
+
+// baseTemplate is the name of our own image.
+const baseTemplate = "base"
+
+// envdVersion is what clients are told: it decides which of their features they use. From 0.6.2 on they keep metadata with
+// files, which is not here.
+const envdVersion = "0.6.1"
+
+type server struct {
+	cfg      Config
+	watchers *watchers
+}
+
+// New makes the surface's handler.
+func New(cfg Config) http.Handler {
+	s := &server{cfg: cfg, watchers: newWatchers()}
+	mux := http.NewServeMux()
+	for pattern, handle := range map[string]handlerOfControl{
+		"POST /sandboxes":                 s.create,
+		"POST /v2/sandboxes":              s.create,
+		"GET /sandboxes":                  s.list,
+		"GET /v2/sandboxes":               s.list,
+		"GET /sandboxes/{id}":             s.get,
+		"DELETE /sandboxes/{id}":          s.kill,
+		"POST /sandboxes/{id}/connect":    s.connect,
+		"POST /v2/sandboxes/{id}/connect": s.connect,
+		"POST /sandboxes/{id}/timeout":    s.timeout,
+		"PUT /sandboxes/{id}/network":     s.network,
+		"POST /sandboxes/{id}/pause":      s.pause,
+		"POST /sandboxes/{id}/resume":     s.connect,
+		"GET /sandboxes/{id}/metrics":     s.metrics,
+		"POST /sandboxes/{id}/snapshots":  s.later("snapshots"),
+		"POST /sandboxes/{id}/fork":       s.later("forks"),
+		"GET /snapshots":                  s.later("snapshots"),
+		"GET /volumes":                    s.later("volumes"),
+		"POST /volumes":                   s.later("volumes"),
+		"/templates":                      s.later("templates that are built by calls; the operator names images in e2b.templates"),
+		"/templates/":                     s.later("templates that are built by calls; the operator names images in e2b.templates"),
+		"/v2/templates":                   s.later("templates that are built by calls; the operator names images in e2b.templates"),
+		"/v3/templates":                   s.later("templates that are built by calls; the operator names images in e2b.templates"),
+	} {
+		mux.Handle(pattern, s.controlled(handle))
+	}
+	s.inside(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		fail(w, notFound("there is no %s %.200s here", req.Method, req.URL.Path))
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect
+			return
+		}
+		if err := cfg.Admit(req); err != nil {
+			fail(w, err)
+			return
+		}
+		s.observed(mux, w, req)
+	})
+}
+
+// inside adds the routes of calls into a sandbox.
+func (s *server) inside(mux *http.ServeMux) {
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest))}
+	for procedure, handler := range map[string]http.Handler{
+		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
+		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),
+		"/process.Process/Connect":                     connect.NewServerStreamHandler("/process.Process/Connect", stream(s.connectProcess), options...),
+		"/process.Process/Update":                      connect.NewUnaryHandler("/process.Process/Update", unary(s.updateProcess), options...),
+		"/process.Process/SendInput":                   connect.NewUnaryHandler("/process.Process/SendInput", unary(s.sendInput), options...),
+		"/process.Process/SendSignal":                  connect.NewUnaryHandler("/process.Process/SendSignal", unary(s.sendSignal), options...),
+		"/process.Process/CloseStdin":                  connect.NewUnaryHandler("/process.Process/CloseStdin", unary(s.closeStdin), options...),
+		"/filesystem.Filesystem/Stat":                  connect.NewUnaryHandler("/filesystem.Filesystem/Stat", unary(s.stat), options...),
+		"/filesystem.Filesystem/MakeDir":               connect.NewUnaryHandler("/filesystem.Filesystem/MakeDir", unary(s.makeDir), options...),
+		"/filesystem.Filesystem/Move":                  connect.NewUnaryHandler("/filesystem.Filesystem/Move", unary(s.move), options...),
+		"/filesystem.Filesystem/ListDir":               connect.NewUnaryHandler("/filesystem.Filesystem/ListDir", unary(s.listDir), options...),
+		"/filesystem.Filesystem/Remove":                connect.NewUnaryHandler("/filesystem.Filesystem/Remove", unary(s.remove), options...),
+		"/filesystem.Filesystem/WatchDir":              connect.NewServerStreamHandler("/filesystem.Filesystem/WatchDir", stream(s.watchDir), options...),
+		"/filesystem.Filesystem/CreateWatcher":         connect.NewUnaryHandler("/filesystem.Filesystem/CreateWatcher", unary(s.createWatcher), options...),
+		"/filesystem.Filesystem/GetWatcherEvents":      connect.NewUnaryHandler("/filesystem.Filesystem/GetWatcherEvents", unary(s.watcherEvents), options...),
+		"/filesystem.Filesystem/RemoveWatcher":         connect.NewUnaryHandler("/filesystem.Filesystem/RemoveWatcher", unary(s.removeWatcher), options...),
+		"/process.Process/StreamInput":                 s.laterCall("StreamInput; use SendInput"),
+		"/filesystem.Filesystem/" /* any other */ :     s.laterCall("this call"),
+		"/process.Process/" /* any other, likewise */ : s.laterCall("this call"),
+	} {
+		mux.Handle("POST "+procedure, s.within(handler, failConnect))
+	}
+	for pattern, handle := range map[string]handlerInside{
+		"GET /files": s.download, "POST /files": s.upload, "GET /envs": s.envs, "GET /metrics": s.metricsInside,
+	} {
+		mux.Handle(pattern, s.within(answering(handle), failPlain))
+	}
+	mux.HandleFunc("GET /health", s.health)
+}
+
+// unary and stream give a handler of the Connect protocol the sandbox that the call is to.
+func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context, *connect.Request[In]) (*connect.Response[Out], error) {
+	return func(ctx context.Context, req *connect.Request[In]) (*connect.Response[Out], error) {
+		out, err := do(ctx, calledOf(ctx), req.Msg)
+		if err != nil {
+			return nil, connectError(ctx, err)
+		}
+		return connect.NewResponse(out), nil
+	}
+}
+
+func stream[In, Out any](do func(context.Context, called, *In, func(*Out) error) error) func(context.Context, *connect.Request[In], *connect.ServerStream[Out]) error {
+	return func(ctx context.Context, req *connect.Request[In], to *connect.ServerStream[Out]) error {
+		return connectError(ctx, do(ctx, calledOf(ctx), req.Msg, to.Send))
+	}
+}

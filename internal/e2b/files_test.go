@@ -1,0 +1,259 @@
+package e2b
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+)
+
+// put writes a file as a body without a form.
+func put(b *box, path, text string, change ...func(http.Header)) (int, string) {
+	b.t.Helper()
+	header := b.header()
+	header.Set("Content-Type", "application/octet-stream")
+	for _, c := range change {
+		c(header)
+	}
+	status, answer, _ := b.send("POST", "/files?path="+url.QueryEscape(path), text, header)
+	return status, answer
+}
+
+func get(b *box, path string) (int, string) {
+	b.t.Helper()
+	status, text, _ := b.send("GET", "/files?path="+url.QueryEscape(path), "", b.header())
+	return status, text
+}
+
+// TestFiles writes and reads in the home, through a link in it, and elsewhere.
+func TestFiles(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	outside := t.TempDir()
+	for written, at := range map[string]string{
+		"a.txt": "/home/user/a.txt", "new/dir/b": "/home/user/new/dir/b", "~/c": "/home/user/c", "/home/user/d": "/home/user/d", "x/../e": "/home/user/e",
+		outside + "/new/f": outside + "/new/f",
+	} {
+		status, text := put(b, written, "of "+written)
+		if want := fmt.Sprintf(`[{"name":%q,"path":%q,"type":"file"}]`, filepath.Base(at), at); status != http.StatusOK || text != want {
+			t.Errorf("%s: %d %s", written, status, text)
+		}
+		if status, text := get(b, at); status != http.StatusOK || text != "of "+written {
+			t.Errorf("%s: %d %s", at, status, text)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(outside, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{
+		"none": 404, "new": 400, outside + "/none": 404, outside + "/dir": 400, outside + "/none/at/all": 404, outside + "/new/f/x": 400, "": 400, "a\x00b": 400,
+	} {
+		if status, text := get(b, path); status != want || !strings.Contains(text, fmt.Sprintf(`"code":%d`, want)) {
+			t.Errorf("%q: %d %s", path, status, text)
+		}
+	}
+	for path, want := range map[string]int{"": 400, "dir/": 400, "/home/user": 400, outside + "/dir": 400, outside + "/new/f/x": 400} {
+		if status, text := put(b, path, "x"); status != want {
+			t.Errorf("%q: %d %s", path, status, text)
+		}
+	}
+}
+
+func TestForms(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	form := func(files ...string) (string, string) {
+		var body bytes.Buffer
+		w := multipart.NewWriter(&body)
+		for _, name := range files {
+			part, _ := w.CreateFormFile("file", name)
+			fmt.Fprintf(part, "of %s", name)
+		}
+		_ = w.Close()
+		return body.String(), w.FormDataContentType()
+	}
+	for _, tt := range []struct {
+		query string
+		files []string
+		want  int
+		at    []string
+	}{
+		{"", []string{"one", "/home/user/deep/two"}, 200, []string{"/home/user/one", "/home/user/deep/two"}},
+		{"?path=named", []string{"other"}, 200, []string{"/home/user/named"}},
+		{"?path=named", []string{"a", "b"}, 400, nil},
+		{"", nil, 400, nil},
+	} {
+		body, kind := form(tt.files...)
+		header := b.header()
+		header.Set("Content-Type", kind)
+		status, text, _ := b.send("POST", "/files"+tt.query, body, header)
+		if status != tt.want {
+			t.Errorf("%v: %d %s", tt.files, status, text)
+		}
+		for i, at := range tt.at {
+			if _, text := get(b, at); text != "of "+tt.files[i] {
+				t.Errorf("%s: %s", at, text)
+			}
+		}
+	}
+	body, kind := form("cut")
+	for n := range len(body) - 1 {
+		header := b.header()
+		header.Set("Content-Type", kind)
+		if status, text, _ := b.send("POST", "/files", body[:n], header); status != 400 && status != 200 {
+			t.Fatalf("cut at %d: %d %s", n, status, text)
+		}
+	}
+	for _, kind := range []string{"", "text/plain", "multipart/form-data", "multipart/form-data; boundary="} {
+		if status, text := put(b, "x", "x", func(h http.Header) { h.Set("Content-Type", kind) }); status != 400 {
+			t.Errorf("%q: %d %s", kind, status, text)
+		}
+	}
+}
+
+func TestGzip(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte("unpacked"))
+	_ = w.Close()
+	encoded := func(name string) func(http.Header) {
+		return func(h http.Header) { h.Set("Content-Encoding", name) }
+	}
+	if status, text := put(b, "a", packed.String(), encoded("gzip")); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	if _, text := get(b, "a"); text != "unpacked" {
+		t.Errorf("%q", text)
+	}
+	for name, body := range map[string]string{"gzip": "no gzip", "br": "x"} {
+		if status, text := put(b, "b", body, encoded(name)); status != 400 {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+	if status, _ := put(b, "cut", packed.String()[:12], encoded("gzip")); status == 200 {
+		t.Error("half of it was taken for the whole")
+	}
+	header := b.header()
+	header.Set("Accept-Encoding", "gzip")
+	if _, text, got := b.send("GET", "/files?path=a", "", header); got.Get("Content-Encoding") != "gzip" || text == "unpacked" {
+		t.Errorf("%v %q", got, text)
+	}
+}
+
+func TestSignatures(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	put(b, "s", "signed")
+	now := time.Now().Unix()
+	sign := func(path, operation, user, expires string) string {
+		query := url.Values{"path": {path}, "signature": {signature(path+":"+operation+":"+user+":"+b.Token, expires)}}
+		if user != "" {
+			query.Set("username", user)
+		}
+		if expires != "" {
+			query.Set("signature_expiration", expires)
+		}
+		return query.Encode()
+	}
+	for query, want := range map[string]int{
+		sign("s", "read", "", ""):                                   200,
+		sign("s", "read", "user", ""):                               200,
+		sign("s", "read", "", fmt.Sprint(now+60)):                   200,
+		sign("s", "read", "", fmt.Sprint(now-60)):                   401,
+		sign("s", "read", "", "soon"):                               401,
+		sign("s", "write", "", ""):                                  401,
+		sign("s", "read", "", "") + "&signature_expiration=9":       401,
+		strings.Replace(sign("s", "read", "", ""), "v1_", "v2_", 1): 401,
+		"path=s&signature=":                                         401,
+		sign("s", "read", "root", ""):                               403,
+	} {
+		if status, text, _ := b.send("GET", "/files?"+query, "", nil); status != want {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+	}
+	octets := http.Header{"Content-Type": {"application/octet-stream"}}
+	if status, text, _ := b.send("POST", "/files?"+sign("w", "write", "", ""), "x", octets); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+func call[In, Out any](b *box, method string, in *In) (*Out, error) {
+	return rpc[In, Out](b, "/filesystem.Filesystem/"+method, in)
+}
+
+// TestFilesystem does the same in the home and elsewhere.
+func TestFilesystem(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	for _, dir := range []string{"/home/user/in", t.TempDir() + "/out"} {
+		made, err := call[filesystempb.MakeDirRequest, filesystempb.MakeDirResponse](b, "MakeDir", &filesystempb.MakeDirRequest{Path: dir + "/a/b"})
+		if err != nil || made.GetEntry().GetPath() != dir+"/a/b" || made.GetEntry().GetType() != filesystempb.FileType_FILE_TYPE_DIRECTORY {
+			t.Errorf("%v %v", made, err)
+		}
+		_, err = call[filesystempb.MakeDirRequest, filesystempb.MakeDirResponse](b, "MakeDir", &filesystempb.MakeDirRequest{Path: dir + "/a"})
+		if connect.CodeOf(err) != connect.CodeAlreadyExists {
+			t.Error(err)
+		}
+		put(b, dir+"/a/file", "1234")
+		stat, err := call[filesystempb.StatRequest, filesystempb.StatResponse](b, "Stat", &filesystempb.StatRequest{Path: dir + "/a/file"})
+		if e := stat.GetEntry(); err != nil || e.GetSize() != 4 || e.GetName() != "file" || e.GetMode() != 0o644 || e.GetPermissions() != "-rw-r--r--" || time.Since(e.GetModifiedTime().AsTime()) > time.Minute {
+			t.Errorf("%v %v", stat, err)
+		}
+		for depth, want := range map[uint32][]string{0: {"a"}, 1: {"a"}, 2: {"a", "a/b", "a/file"}} {
+			listed, err := call[filesystempb.ListDirRequest, filesystempb.ListDirResponse](b, "ListDir", &filesystempb.ListDirRequest{Path: dir, Depth: depth})
+			var got []string
+			for _, e := range listed.GetEntries() {
+				got = append(got, strings.TrimPrefix(e.GetPath(), dir+"/"))
+			}
+			slices.Sort(got)
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s, depth %d: %v %v", dir, depth, got, err)
+			}
+		}
+		moved, err := call[filesystempb.MoveRequest, filesystempb.MoveResponse](b, "Move", &filesystempb.MoveRequest{Source: dir + "/a/file", Destination: dir + "/new/file"})
+		if err != nil || moved.GetEntry().GetPath() != dir+"/new/file" {
+			t.Errorf("%v %v", moved, err)
+		}
+		for range 2 { // what is not there is removed already
+			if _, err := call[filesystempb.RemoveRequest, filesystempb.RemoveResponse](b, "Remove", &filesystempb.RemoveRequest{Path: dir + "/a"}); err != nil {
+				t.Error(err)
+			}
+		}
+		for path, want := range map[string]connect.Code{dir + "/none": connect.CodeNotFound, dir + "/new/file": connect.CodeInvalidArgument} {
+			_, err := call[filesystempb.ListDirRequest, filesystempb.ListDirResponse](b, "ListDir", &filesystempb.ListDirRequest{Path: path})
+			if connect.CodeOf(err) != want {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		_, err = call[filesystempb.StatRequest, filesystempb.StatResponse](b, "Stat", &filesystempb.StatRequest{Path: dir + "/none"})
+		_, moveErr := call[filesystempb.MoveRequest, filesystempb.MoveResponse](b, "Move", &filesystempb.MoveRequest{Source: dir + "/none", Destination: dir + "/x/y"})
+		if connect.CodeOf(err) != connect.CodeNotFound || connect.CodeOf(moveErr) != connect.CodeNotFound {
+			t.Errorf("%v, %v", err, moveErr)
+		}
+	}
+	for _, root := range []string{"/", "/home/user", "~"} {
+		if _, err := call[filesystempb.RemoveRequest, filesystempb.RemoveResponse](b, "Remove", &filesystempb.RemoveRequest{Path: root}); connect.CodeOf(err) != connect.CodePermissionDenied {
+			t.Errorf("%s: %v", root, err)
+		}
+	}
+}
+
+func TestEntriesOfAHostileFind(t *testing.T) {
+	for line, want := range map[string]bool{
+		"f\t644\t4\t1.5\tuser\tuser\t/a/b\t": true, "l\t777\t4\t1\tu\tg\t/a\ttarget": true,
+		"": false, "f": false, "f\tx\t4\t1\tu\tg\t/a\t": false, "f\t644\t-\t1\tu\tg\t/a\t": false, "f\t644\t4\tx\tu\tg\t/a\t": false, "f\t7777777\t4\t1\tu\tg\t/a\t": false,
+	} {
+		if e, ok := parseEntry(line); ok != want {
+			t.Errorf("%q: %+v", line, e)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package e2b
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// homeDir is where relative paths begin.
+const homeDir = "/home/user"
+
+// resolve makes a path that a client wrote absolute and clean.
+func resolve(written string) (string, error) {
+	if strings.ContainsRune(written, 0) {
+		return "", invalid("the path has a NUL byte")
+	}
+	if written == "~" || strings.HasPrefix(written, "~/") {
+		return path.Join(homeDir, written[1:]), nil
+	}
+	if !strings.HasPrefix(written, "/") {
+		return path.Join(homeDir, written), nil
+	}
+	return path.Clean(written), nil
+}
+
+// path is where a client's path leads, for the user that it names.
+func (c called) path(written string) (string, error) {
+	at, err := resolve(written)
+	if err != nil {
+		return "", err
+	}
+	return at, c.mayBe(c.user)
+}
+
+// mayBe refuses users that there are not.
+func (c called) mayBe(user string) error {
+	switch user {
+	case "", "user":
+		return nil
+	case "root":
+		return errs.Denied("the user root has no files here: leave the user out, or name user")
+	}
+	return errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", user)
+}
+
+// inHome reports whether a path lies where the service reaches it on the host.
+func inHome(at string) bool { return at == homeDir || strings.HasPrefix(at, homeDir+"/") }
+
+// at does a call on files where they are. What cannot be done to the home from the host, because a symbolic link is in the
+// way, is tried inside, where links lead to what they lead to for the tenant.
+func (c called) at(do func(files) error, paths ...string) error {
+	for _, p := range paths {
+		if !inHome(p) {
+			return do(insideFiles{c})
+		}
+	}
+	err := do(homeFiles{c})
+	if cerrdefs.IsPermissionDenied(err) {
+		return do(insideFiles{c})
+	}
+	return err
+}
+
+// told is an entry as clients know it.
+func told(e entry) *filesystempb.EntryInfo {
+	info := &filesystempb.EntryInfo{
+		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner, Group: e.group,
+		ModifiedTime: timestamppb.New(e.ModTime),
+	}
+	mode := fs.FileMode(e.Mode)
+	switch e.Type {
+	case "directory":
+		info.Type, mode, info.Size = filesystempb.FileType_FILE_TYPE_DIRECTORY, mode|fs.ModeDir, 0
+	case "symlink":
+		info.Type, mode, info.SymlinkTarget = filesystempb.FileType_FILE_TYPE_SYMLINK, mode|fs.ModeSymlink, &e.LinkTarget
+	case "file":
+		info.Type = filesystempb.FileType_FILE_TYPE_FILE
+	}
+	info.Permissions = mode.String()
+	// Strings of the protocol are UTF-8; names need not be.
+	info.Name, info.Path = strings.ToValidUTF8(info.Name, "\uFFFD"), strings.ToValidUTF8(info.Path, "\uFFFD")
+	info.Owner, info.Group = strings.ToValidUTF8(info.Owner, "\uFFFD"), strings.ToValidUTF8(info.Group, "\uFFFD")
+	if info.SymlinkTarget != nil {
+		target := strings.ToValidUTF8(*info.SymlinkTarget, "\uFFFD")
+		info.SymlinkTarget = &target
+	}
+	return info
+}
+
+func (c called) look(ctx context.Context, at string) (info *filesystempb.EntryInfo, err error) {
+	return info, c.at(func(f files) error {
+		e, err := f.stat(ctx, at)
+		info = told(e)
+		return err
+	}, at)
+}
+
+func (s *server) stat(ctx context.Context, c called, r *filesystempb.StatRequest) (*filesystempb.StatResponse, error) {
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.look(ctx, at)
+	return &filesystempb.StatResponse{Entry: info}, err
+}
+
+func (s *server) makeDir(ctx context.Context, c called, r *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if info, err := c.look(ctx, at); err == nil {
+		if info.Type != filesystempb.FileType_FILE_TYPE_DIRECTORY {
+			return nil, invalid("%q is there already and is no directory", at)
+		}
+		return nil, exists{fmt.Sprintf("the directory %q exists already", at)}
+	}
+	if err := c.at(func(f files) error { return f.mkdir(ctx, at) }, at); err != nil {
+		return nil, err
+	}
+	info, err := c.look(ctx, at)
+	return &filesystempb.MakeDirResponse{Entry: info}, err
+}
+
+func (s *server) move(ctx context.Context, c called, r *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
+	from, err := c.path(r.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	to, err := c.path(r.GetDestination())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.at(func(f files) error { return f.move(ctx, from, to) }, from, to); err != nil {
+		return nil, err
+	}
+	info, err := c.look(ctx, to)
+	return &filesystempb.MoveResponse{Entry: info}, err
+}
+
+func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveRequest) (*filesystempb.RemoveResponse, error) {
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if at == homeDir || at == "/" {
+		return nil, errs.Denied("cannot remove %q: it has to stay", at)
+	}
+	return &filesystempb.RemoveResponse{}, c.at(func(f files) error { return f.remove(ctx, at) }, at)
+}
+
+// maxListed is how many entries a list has at most, in all of its depth.
+const maxListed = 50_000
+
+func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	var list *filesystempb.ListDirResponse
+	return list, c.at(func(f files) error {
+		list = &filesystempb.ListDirResponse{}
+		return f.list(ctx, at, max(1, r.GetDepth()), func(e entry) error {
+			if len(list.Entries) == maxListed {
+				return errs.TooLarge("there are more than %d entries below %q: list a part of them", maxListed, at)
+			}
+			list.Entries = append(list.Entries, told(e))
+			return nil
+		})
+	}, at)
+}

@@ -1,0 +1,122 @@
+package e2b
+
+import (
+	"context"
+	"io"
+	"path"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// files are what calls on files need of a place. All paths are absolute and clean.
+type files interface {
+	stat(ctx context.Context, at string) (entry, error)
+	// list visits what is in a directory and so deep below it, each directory before what is in it.
+	list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error
+	// mkdir makes a directory with those above it; one that is there is none to be made.
+	mkdir(ctx context.Context, at string) error
+	move(ctx context.Context, from, to string) error
+	// remove removes also what is in a directory; what is not there is removed already.
+	remove(ctx context.Context, at string) error
+	// open opens a regular file.
+	open(ctx context.Context, at string) (content, error)
+	// write writes a file whole, and makes the directories above it.
+	write(ctx context.Context, at string, body io.Reader) error
+}
+
+// entry is what there is at a path.
+type entry struct {
+	sandbox.Entry
+	at           string
+	owner, group string
+}
+
+// content is an open file; a file of the home can be read in parts, and has a time.
+type content struct {
+	whole   io.ReadCloser
+	parts   io.ReadSeeker // nil for others
+	modTime time.Time
+}
+
+// homeFiles implements files for the home, on the host's copy of it.
+type homeFiles struct{ called }
+
+func (h homeFiles) entry(at string, e sandbox.Entry) entry {
+	return entry{Entry: e, at: at, owner: "user", group: "user"}
+}
+
+func (h homeFiles) stat(ctx context.Context, at string) (entry, error) {
+	e, err := h.Files().Stat(ctx, h.ID(), at)
+	return h.entry(at, e), err
+}
+
+func (h homeFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
+	entries, err := h.Files().ListDir(ctx, h.ID(), dir)
+	if err != nil {
+		return err
+	}
+	if entries.Truncated {
+		return errs.TooLarge("the directory %q has more than %d entries: list it by a command", dir, len(entries.Entries))
+	}
+	for _, e := range entries.Entries {
+		at := path.Join(dir, e.Name)
+		if err := visit(h.entry(at, e)); err != nil {
+			return err
+		}
+		if e.Type != "directory" || depth <= 1 {
+			continue
+		}
+		// What has gone meanwhile, or may not be looked into, has nothing to be listed.
+		if err := h.list(ctx, at, depth-1, visit); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsPermissionDenied(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h homeFiles) mkdir(ctx context.Context, at string) error {
+	return h.Files().Mkdir(ctx, h.ID(), at, true)
+}
+
+func (h homeFiles) move(ctx context.Context, from, to string) error {
+	if _, err := h.stat(ctx, from); err != nil {
+		return err // before directories are made for it
+	}
+	if err := h.mkdir(ctx, path.Dir(to)); err != nil {
+		return err
+	}
+	return h.Files().Move(ctx, h.ID(), from, to, true)
+}
+
+func (h homeFiles) remove(ctx context.Context, at string) error {
+	err := h.Files().Remove(ctx, h.ID(), at, true)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (h homeFiles) open(ctx context.Context, at string) (content, error) {
+	file, err := h.Files().Download(ctx, h.ID(), at)
+	if err != nil {
+		return content{}, err
+	}
+	return content{whole: file, parts: file, modTime: file.ModTime}, nil
+}
+
+func (h homeFiles) write(ctx context.Context, at string, body io.Reader) error {
+	// The body is not begun where there is no directory.
+	_, err := h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
+	if !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	if err := h.mkdir(ctx, path.Dir(at)); err != nil {
+		return err
+	}
+	_, err = h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
+	return err
+}

@@ -1,0 +1,150 @@
+package e2b
+
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// madeBody is what a client is told of a sandbox that it has made or connected to.
+type madeBody struct {
+	SandboxID          string  `json:"sandboxID"`
+	TemplateID         string  `json:"templateID"`
+	ClientID           string  `json:"clientID"`
+	Alias              string  `json:"alias,omitzero"`
+	EnvdVersion        string  `json:"envdVersion"`
+	EnvdAccessToken    string  `json:"envdAccessToken"`
+	TrafficAccessToken *string `json:"trafficAccessToken"`
+	Domain             *string `json:"domain"`
+}
+
+func (s *server) made(i lasting.Info) madeBody {
+	return madeBody{
+		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
+		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(i.ID),
+	}
+}
+
+// listedBody is a sandbox in a list.
+type listedBody struct {
+	SandboxID    string            `json:"sandboxID"`
+	TemplateID   string            `json:"templateID"`
+	ClientID     string            `json:"clientID"`
+	Alias        string            `json:"alias,omitzero"`
+	Metadata     map[string]string `json:"metadata"`
+	StartedAt    time.Time         `json:"startedAt"`
+	EndAt        time.Time         `json:"endAt"`
+	State        string            `json:"state"`
+	CPUCount     int               `json:"cpuCount"`
+	MemoryMB     int64             `json:"memoryMB"`
+	DiskSizeMB   int64             `json:"diskSizeMB"`
+	EnvdVersion  string            `json:"envdVersion"`
+	VolumeMounts []struct{}        `json:"volumeMounts"`
+}
+
+func listed(i lasting.Info) listedBody {
+	state := "running"
+	if i.State == lasting.StatePaused {
+		state = "paused"
+	}
+	metadata := i.Metadata
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	return listedBody{
+		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template, Metadata: metadata,
+		StartedAt: i.Started.UTC(), EndAt: i.Deadline.UTC(), State: state,
+		CPUCount: int(math.Ceil(i.CPUs)), MemoryMB: i.Memory >> 20, EnvdVersion: envdVersion, VolumeMounts: []struct{}{},
+	}
+}
+
+// detailBody is what the owner is told who asks for one.
+type detailBody struct {
+	listedBody
+	EnvdAccessToken string        `json:"envdAccessToken"`
+	Domain          *string       `json:"domain"`
+	Internet        bool          `json:"allowInternetAccess"`
+	Network         toldNetwork   `json:"network"`
+	Lifecycle       toldLifecycle `json:"lifecycle"`
+}
+
+type toldNetwork struct {
+	AllowOut []string `json:"allowOut,omitempty"`
+	DenyOut  []string `json:"denyOut,omitempty"`
+}
+
+type toldLifecycle struct {
+	OnTimeout  string `json:"onTimeout"`
+	AutoResume bool   `json:"autoResume"`
+}
+
+// allAddresses is how clients name everything.
+const allAddresses = "0.0.0.0/0"
+
+func (s *server) detail(i lasting.Info) detailBody {
+	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(i.ID), Internet: !i.Network.None}
+	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
+	if i.OnDeadline == lasting.Pause {
+		d.Lifecycle.OnTimeout = "pause"
+	}
+	switch n := i.Network; {
+	case len(n.Allow) == 1 && n.Allow[0] == "*":
+	case len(n.Allow) == 0:
+		d.Network.DenyOut = []string{allAddresses}
+	default:
+		d.Network = toldNetwork{AllowOut: n.Allow, DenyOut: append([]string{allAddresses}, n.Deny...)}
+	}
+	return d
+}
+
+// metricBody is how a sandbox is doing.
+type metricBody struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"`
+	CPUCount      int       `json:"cpuCount"`
+	MemUsed       int64     `json:"memUsed"`
+	MemTotal      int64     `json:"memTotal"`
+	MemCache      int64     `json:"memCache"`
+	DiskUsed      int64     `json:"diskUsed"`
+	DiskTotal     int64     `json:"diskTotal"`
+}
+
+func metric(m Metrics) metricBody {
+	return metricBody{
+		Timestamp: m.At.UTC(), TimestampUnix: m.At.Unix(), CPUUsedPct: m.CPUPercent, CPUCount: int(math.Ceil(m.CPUs)),
+		MemUsed: m.Memory, MemTotal: m.MemoryLimit, MemCache: m.MemoryCache, DiskUsed: m.Disk, DiskTotal: m.DiskTotal,
+	}
+}
+
+// metrics answers with one sample, of now: none are kept.
+func (s *server) metrics(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	b, err := s.own(c, req)
+	if err != nil {
+		return err
+	}
+	list := []metricBody{}
+	if b.Info().State == lasting.StateRunning {
+		m, err := b.Metrics(req.Context())
+		if err != nil {
+			return err
+		}
+		list = append(list, metric(m))
+	}
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+func (s *server) metricsInside(c called, w http.ResponseWriter, req *http.Request) error {
+	m, err := c.Metrics(req.Context())
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, map[string]any{
+		"ts": m.At.Unix(), "cpu_count": int(math.Ceil(m.CPUs)), "cpu_used_pct": m.CPUPercent,
+		"mem_used": m.Memory, "mem_total": m.MemoryLimit, "mem_cache": m.MemoryCache, "disk_used": m.Disk, "disk_total": m.DiskTotal,
+	})
+	return nil
+}

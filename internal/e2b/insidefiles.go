@@ -1,0 +1,265 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// insideFiles implements files for all of the container, by programs that run there as any command does: they can do no
+// more than the tenant, and what they say is the tenant's word. They need a shell, and GNU's find and stat.
+type insideFiles struct{ called }
+
+// What the scripts say by their status.
+const (
+	statusMissing = 100 + iota
+	statusNotDir
+	statusNotFile
+	statusDenied
+)
+
+// prelude are the scripts' tests. $1 is the path.
+const prelude = `export LC_ALL=C
+there() { [ -e "$1" ] || [ -L "$1" ] || { reach "$1"; exit 100; }; }
+reach() { d=${1%/*}; while [ -n "$d" ]; do [ -e "$d" ] && { [ -d "$d" ] || exit 101; [ -x "$d" ] || exit 103; return; }; d=${d%/*}; done; }
+` // 100 to 103 are the statuses above
+
+const (
+	printed  = `%y\t%m\t%s\t%T@\t%u\t%g\t%p\t%l\0`
+	statIt   = prelude + `there "$1"; exec find "$1" -maxdepth 0 -printf '` + printed + `'`
+	listIt   = prelude + `there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` + printed + `' 2>/dev/null; exit 0`
+	mkdirIt  = prelude + `[ -e "$1" ] && ! [ -d "$1" ] && exit 101; exec mkdir -p -- "$1"`
+	moveIt   = prelude + `there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
+	removeIt = prelude + `exec rm -rf -- "$1"`
+	readIt   = prelude + `there "$1"; [ -f "$1" ] || exit 102; [ -r "$1" ] || exit 103; exec cat -- "$1"`
+	writeIt  = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
+)
+
+// run runs a script. What it prints goes to out as it comes.
+func (i insideFiles) run(ctx context.Context, stdin io.Reader, out func([]byte) error, doing, script string, args ...string) error {
+	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Cwd: "/", Stdin: stdin != nil}
+	reader, err := i.Start(ctx, command)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	which := lasting.Selector{PID: reader.PID()}
+	if stdin != nil {
+		go func() {
+			if err := i.feed(ctx, which, stdin); err != nil {
+				cancel(err)
+			}
+		}()
+	}
+	end, said, err := collect(ctx, reader, out)
+	if err != nil {
+		_ = i.Signal(context.WithoutCancel(ctx), which, unix.SIGKILL) // it may have ended
+		return err
+	}
+	return failed(doing, args[0], end, said)
+}
+
+// feed gives a command its input, to the end. A command that takes no more says why by its status.
+func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.Reader) error {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := io.ReadFull(from, buffer)
+		if n > 0 && i.Input(ctx, which, buffer[:n]) != nil {
+			return nil
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			_ = i.CloseInput(ctx, which)
+			return nil
+		case err != nil:
+			return invalid("the body was cut short: %v", err)
+		}
+	}
+}
+
+// collect follows a script to its end.
+func collect(ctx context.Context, reader Reader, out func([]byte) error) (lasting.End, string, error) {
+	const most = 1 << 10
+	var said bytes.Buffer
+	for {
+		event, err := reader.Next(ctx)
+		switch {
+		case err != nil:
+			return lasting.End{}, "", err
+		case event.End != nil:
+			return *event.End, said.String(), nil
+		case event.Lost > 0:
+			return lasting.End{}, "", fmt.Errorf("%d bytes of a file were lost on their way", event.Lost)
+		case event.Stream == dockerexec.Stderr:
+			said.Write(event.Data[:min(len(event.Data), most-min(most, said.Len()))])
+		default:
+			if err := out(event.Data); err != nil {
+				return lasting.End{}, "", err
+			}
+		}
+	}
+}
+
+// failed makes what a script says an error with the class that it would have on the host.
+func failed(doing, at string, end lasting.End, said string) error {
+	said = strings.TrimSpace(said)
+	switch {
+	case end.Signal != 0:
+		return fmt.Errorf("cannot %s %q: the program that does it was ended by %s", doing, at, end.Signal)
+	case end.Code == 0:
+		return nil
+	case end.Code == statusMissing || strings.HasSuffix(said, "No such file or directory"):
+		return errs.NotFound("cannot %s %q: it does not exist", doing, at)
+	case end.Code == statusNotDir || strings.HasSuffix(said, "Not a directory"):
+		return invalid("cannot %s %q: it is no directory, or reached through what is none", doing, at)
+	case end.Code == statusNotFile:
+		return invalid("cannot %s %q: it is no regular file", doing, at)
+	case end.Code == statusDenied || strings.HasSuffix(said, "Permission denied") || strings.HasSuffix(said, "Operation not permitted"):
+		return errs.Denied("cannot %s %q: permission denied", doing, at)
+	case strings.HasSuffix(said, "No space left on device"):
+		return fmt.Errorf("cannot %s %q: %w", doing, at, errs.ErrNoSpace)
+	case strings.HasSuffix(said, "Read-only file system"):
+		return errs.Denied("cannot %s %q: it is on a read-only file system", doing, at)
+	}
+	return invalid("cannot %s %q: %.300s", doing, at, said)
+}
+
+func (i insideFiles) stat(ctx context.Context, at string) (found entry, err error) {
+	err = i.entries(ctx, "look at", statIt, func(e entry) error {
+		found = e
+		return nil
+	}, at)
+	if err == nil && found.at == "" {
+		err = errs.NotFound("cannot look at %q: it does not exist", at)
+	}
+	found.at = at
+	return found, err
+}
+
+func (i insideFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
+	return i.entries(ctx, "list", listIt, visit, dir, strconv.Itoa(int(min(depth, 1000))))
+}
+
+// entries reads what find prints, entry by entry.
+func (i insideFiles) entries(ctx context.Context, doing, script string, visit func(entry) error, args ...string) error {
+	const longest = 16 << 10
+	var rest []byte
+	return i.run(ctx, nil, func(data []byte) error {
+		rest = append(rest, data...)
+		for {
+			line, after, whole := bytes.Cut(rest, []byte{0})
+			if !whole {
+				break
+			}
+			if e, ok := parseEntry(string(line)); ok {
+				if err := visit(e); err != nil {
+					return err
+				}
+			}
+			rest = after
+		}
+		if len(rest) > longest {
+			return invalid("cannot %s %q: what find prints is none of its lines", doing, args[0])
+		}
+		rest = bytes.Clone(rest)
+		return nil
+	}, doing, script, args...)
+}
+
+func parseEntry(line string) (entry, bool) {
+	fields := strings.SplitN(line, "\t", 7)
+	if len(fields) != 7 {
+		return entry{}, false
+	}
+	kinds := map[string]string{"f": "file", "d": "directory", "l": "symlink"}
+	mode, err := strconv.ParseUint(fields[1], 8, 16)
+	size, err2 := strconv.ParseInt(fields[2], 10, 64)
+	seconds, err3 := strconv.ParseFloat(fields[3], 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return entry{}, false
+	}
+	// Neither a name nor what a link says has a NUL, but both may have tabs: the last is taken to part them.
+	at, link := fields[6], ""
+	if cut := strings.LastIndexByte(at, '\t'); cut >= 0 {
+		at, link = at[:cut], at[cut+1:]
+	}
+	at = path.Clean(at)
+	return entry{
+		Entry: sandbox.Entry{
+			Name: path.Base(at), Type: kinds[fields[0]], Size: size, Mode: uint32(mode & 0o777), LinkTarget: link,
+			ModTime: time.UnixMilli(int64(seconds * 1000)),
+		},
+		at: at, owner: fields[4], group: fields[5],
+	}, true
+}
+
+func nothing([]byte) error { return nil }
+
+func (i insideFiles) mkdir(ctx context.Context, at string) error {
+	return i.run(ctx, nil, nothing, "make", mkdirIt, at)
+}
+
+func (i insideFiles) move(ctx context.Context, from, to string) error {
+	return i.run(ctx, nil, nothing, "move", moveIt, from, to)
+}
+
+func (i insideFiles) remove(ctx context.Context, at string) error {
+	return i.run(ctx, nil, nothing, "remove", removeIt, at)
+}
+
+func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
+	return i.run(ctx, body, nothing, "write", writeIt, at)
+}
+
+// open answers when the first bytes have come, or the end: so that what cannot be read is an error.
+func (i insideFiles) open(ctx context.Context, at string) (content, error) {
+	from, to := io.Pipe()
+	begun := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		err := i.run(ctx, nil, func(data []byte) error {
+			select {
+			case begun <- nil:
+			default:
+			}
+			_, err := to.Write(data)
+			return err
+		}, "read", readIt, at)
+		_ = to.CloseWithError(err) // nil is the end
+		select {
+		case begun <- err:
+		default:
+		}
+	}()
+	if err := <-begun; err != nil {
+		cancel()
+		return content{}, err
+	}
+	return content{whole: pipe{from, cancel}}, nil
+}
+
+// pipe ends whoever writes when it is closed.
+type pipe struct {
+	*io.PipeReader
+	end func()
+}
+
+func (p pipe) Close() error {
+	p.end()
+	return p.PipeReader.Close()
+}

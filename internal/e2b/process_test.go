@@ -1,0 +1,248 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+)
+
+// heard is what a stream has told.
+type heard struct {
+	pid                 uint32
+	stdout, stderr, pty string
+	keepalives          int
+	end                 *processpb.ProcessEvent_EndEvent
+	err                 error
+}
+
+func (h *heard) add(e *processpb.ProcessEvent) {
+	switch is := e.GetEvent().(type) {
+	case *processpb.ProcessEvent_Start:
+		h.pid = is.Start.GetPid()
+	case *processpb.ProcessEvent_Data:
+		h.stdout += string(is.Data.GetStdout())
+		h.stderr += string(is.Data.GetStderr())
+		h.pty += string(is.Data.GetPty())
+	case *processpb.ProcessEvent_End:
+		h.end = is.End
+	case *processpb.ProcessEvent_Keepalive:
+		h.keepalives++
+	}
+}
+
+func command(line string) *processpb.StartRequest {
+	return &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", line}}}
+}
+
+// run starts a command and follows it to its end.
+func run(b *box, r *processpb.StartRequest, change ...func(http.Header)) heard {
+	b.t.Helper()
+	return runUntil(b.t.Context(), b, r, change...)
+}
+
+func runUntil(ctx context.Context, b *box, r *processpb.StartRequest, change ...func(http.Header)) (h heard) {
+	b.t.Helper()
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](ctx, b, "/process.Process/Start", r, change...)
+	if err != nil {
+		return heard{err: err}
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		h.add(stream.Msg().GetEvent())
+	}
+	h.err = stream.Err()
+	return h
+}
+
+func TestCommands(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	with := func(r *processpb.StartRequest, change func(*processpb.StartRequest)) *processpb.StartRequest {
+		change(r)
+		return r
+	}
+	cwd := "/home/user"
+	for _, tt := range []struct {
+		name string
+		r    *processpb.StartRequest
+		want heard
+	}{
+		{"output", command("echo a; echo b >&2"), heard{stdout: "a\n", stderr: "b\n", end: &processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}}},
+		{"status", command("exit 7"), heard{end: &processpb.ProcessEvent_EndEvent{ExitCode: 7, Exited: true, Status: "exit status 7"}}},
+		{"signal", command("kill -9 $$"), heard{end: &processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: killed"}}},
+		{"terminal", with(command("echo a"), func(r *processpb.StartRequest) { r.Pty = &processpb.PTY{} }), heard{pty: "a\n", end: &processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}}},
+		{"environment", with(command("echo $A"), func(r *processpb.StartRequest) { r.Process.Envs, r.Process.Cwd = map[string]string{"A": "b"}, &cwd }), heard{stdout: "b\n", end: &processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}}},
+	} {
+		got := run(b, tt.r)
+		if got.err != nil || got.pid == 0 || got.stdout != tt.want.stdout || got.stderr != tt.want.stderr || got.pty != tt.want.pty ||
+			got.end.GetExitCode() != tt.want.end.ExitCode || got.end.GetExited() != tt.want.end.Exited || got.end.GetStatus() != tt.want.end.Status || (got.end.Error != nil) != (tt.want.end.ExitCode != 0) {
+			t.Errorf("%s: %+v", tt.name, got)
+		}
+	}
+}
+
+func TestWhatCannotBeStarted(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	for name, tt := range map[string]struct {
+		r    *processpb.StartRequest
+		as   string
+		want connect.Code
+	}{
+		"nothing":     {&processpb.StartRequest{}, "", connect.CodeInvalidArgument},
+		"no program":  {&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "/no/such"}}, "", connect.CodeInvalidArgument},
+		"root":        {command("true"), "root", connect.CodePermissionDenied},
+		"large sizes": {&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "true"}, Pty: &processpb.PTY{Size: &processpb.PTY_Size{Cols: 1 << 20}}}, "", connect.CodeInvalidArgument},
+	} {
+		got := run(b, tt.r, func(h http.Header) {
+			if tt.as != "" {
+				req := http.Request{Header: h}
+				req.SetBasicAuth(tt.as, "")
+			}
+		})
+		if connect.CodeOf(got.err) != tt.want {
+			t.Errorf("%s: %v", name, got.err)
+		}
+	}
+}
+
+func TestKeepalives(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	got := run(b, command("sleep 1.5; echo a"), func(h http.Header) { h.Set("Keepalive-Ping-Interval", "1") })
+	if got.keepalives != 1 || got.stdout != "a\n" || got.err != nil {
+		t.Errorf("%+v", got)
+	}
+	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": time.Second, "-7": time.Second, "99999": time.Hour, "x": 90 * time.Second} {
+		if got := keepalive(http.Header{"Keepalive-Ping-Interval": {value}}); got != want {
+			t.Errorf("%q: %s", value, got)
+		}
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if got := runUntil(ctx, b, command("sleep 4711")); connect.CodeOf(got.err) != connect.CodeDeadlineExceeded {
+		t.Errorf("%+v", got)
+	}
+	eventually(t, func() bool { return len(list(b)) == 0 })
+}
+
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not in time")
+		}
+	}
+}
+
+func list(b *box) []*processpb.ProcessInfo {
+	b.t.Helper()
+	got, err := rpc[processpb.ListRequest, processpb.ListResponse](b, "/process.Process/List", &processpb.ListRequest{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return got.GetProcesses()
+}
+
+func pid(n uint32) *processpb.ProcessSelector {
+	return &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: n}}
+}
+
+// TestACommandOnItsOwn starts one whose caller goes, and meets it again by its tag.
+func TestACommandOnItsOwn(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	tag := "mine"
+	r := command("echo begun; read a; echo got $a; read b; exit 3")
+	r.Tag = &tag
+	ctx, leave := context.WithCancel(t.Context())
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](ctx, b, "/process.Process/Start", r)
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	started := stream.Msg().GetEvent().GetStart().GetPid()
+	leave()
+	_ = stream.Close()
+
+	all := list(b)
+	if len(all) != 1 || all[0].GetPid() != started || all[0].GetTag() != tag || all[0].GetConfig().GetCmd() != "/bin/bash" || !slices.Equal(all[0].GetConfig().GetArgs(), r.Process.Args) {
+		t.Fatalf("%v", all)
+	}
+	again, err := followRPC[processpb.ConnectRequest, processpb.ConnectResponse](t.Context(), b, "/process.Process/Connect", &processpb.ConnectRequest{Process: &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Tag{Tag: tag}}})
+	if err != nil || !again.Receive() || again.Msg().GetEvent().GetStart().GetPid() != started {
+		t.Fatal(err)
+	}
+	input := &processpb.SendInputRequest{Process: pid(started), Input: &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: []byte("x\n")}}}
+	if _, err := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", input); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rpc[processpb.CloseStdinRequest, processpb.CloseStdinResponse](b, "/process.Process/CloseStdin", &processpb.CloseStdinRequest{Process: pid(started)}); err != nil {
+		t.Fatal(err)
+	}
+	var got heard
+	for again.Receive() {
+		got.add(again.Msg().GetEvent())
+	}
+	if got.end.GetExitCode() != 3 || !strings.HasSuffix(got.stdout, "got x\n") {
+		t.Errorf("%+v %v", got, again.Err())
+	}
+}
+
+func TestSelectorsOfNone(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	for _, tt := range []struct {
+		which *processpb.ProcessSelector
+		want  connect.Code
+	}{{pid(4711), connect.CodeNotFound}, {pid(0), connect.CodeNotFound}, {nil, connect.CodeInvalidArgument}, {&processpb.ProcessSelector{}, connect.CodeInvalidArgument}} {
+		stdin := &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: []byte("x")}}
+		_, inputErr := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", &processpb.SendInputRequest{Process: tt.which, Input: stdin})
+		_, closeErr := rpc[processpb.CloseStdinRequest, processpb.CloseStdinResponse](b, "/process.Process/CloseStdin", &processpb.CloseStdinRequest{Process: tt.which})
+		_, signalErr := rpc[processpb.SendSignalRequest, processpb.SendSignalResponse](b, "/process.Process/SendSignal", &processpb.SendSignalRequest{Process: tt.which, Signal: processpb.Signal_SIGNAL_SIGTERM})
+		_, updateErr := rpc[processpb.UpdateRequest, processpb.UpdateResponse](b, "/process.Process/Update", &processpb.UpdateRequest{Process: tt.which, Pty: &processpb.PTY{}})
+		stream, err := followRPC[processpb.ConnectRequest, processpb.ConnectResponse](t.Context(), b, "/process.Process/Connect", &processpb.ConnectRequest{Process: tt.which})
+		if err == nil {
+			stream.Receive()
+			err = stream.Err()
+		}
+		for i, err := range []error{inputErr, closeErr, signalErr, updateErr, err} {
+			if connect.CodeOf(err) != tt.want {
+				t.Errorf("%v, call %d: %v", tt.which, i, err)
+			}
+		}
+	}
+	_, err := rpc[processpb.SendSignalRequest, processpb.SendSignalResponse](b, "/process.Process/SendSignal", &processpb.SendSignalRequest{Process: pid(1), Signal: 4})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRefusalsOfTheProtocol are for who has no right to a sandbox, or whose sandbox has ended: also as the head of a stream.
+func TestRefusalsOfTheProtocol(t *testing.T) {
+	l := newLab(t)
+	b, gone := l.create(`{}`), l.create(`{}`)
+	l.call(annesKey, "DELETE", "/sandboxes/"+gone.ID, "")
+	stranger := &box{lab: l, ID: b.ID, Token: gone.Token}
+	for _, tt := range []struct {
+		b    *box
+		want connect.Code
+	}{{stranger, connect.CodeNotFound}, {gone, connect.CodeUnavailable}} {
+		_, err := rpc[processpb.ListRequest, processpb.ListResponse](tt.b, "/process.Process/List", &processpb.ListRequest{})
+		streamed := run(tt.b, command("true"))
+		for i, err := range []error{err, streamed.err} {
+			if connect.CodeOf(err) != tt.want {
+				t.Errorf("%d: %v, not %v", i, err, tt.want)
+			}
+		}
+	}
+	_, err := rpc[processpb.ListRequest, processpb.ListResponse](b, "/process.Process/StreamInput", &processpb.ListRequest{})
+	if connect.CodeOf(err) != connect.CodeUnimplemented {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,90 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// errQuiet is that nothing has come for as long as the client waits at most.
+var errQuiet = errors.New("nothing has come")
+
+// follow sends what a command does until its end, or the call's.
+func follow(ctx context.Context, reader Reader, terminal bool, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
+	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
+	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
+		return err
+	}
+	for {
+		event, err := next(ctx, reader, keepalive)
+		switch {
+		case errors.Is(err, errQuiet):
+			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Keepalive{Keepalive: &processpb.ProcessEvent_KeepAlive{}}})
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case event.End != nil:
+			return sendEnd(*event.End, send)
+		case len(event.Data) > 0:
+			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, terminal)}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next returns errQuiet when nothing has come for so long.
+func next(ctx context.Context, reader Reader, keepalive time.Duration) (lasting.Event, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, keepalive, errQuiet)
+	defer cancel()
+	event, err := reader.Next(waiting)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errQuiet) {
+		return event, errQuiet
+	}
+	if err != nil && ctx.Err() != nil {
+		return event, ctx.Err()
+	}
+	return event, err
+}
+
+func output(e lasting.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
+	switch {
+	case terminal:
+		return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Pty{Pty: e.Data}}
+	case e.Stream == dockerexec.Stderr:
+		return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stderr{Stderr: e.Data}}
+	}
+	return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: e.Data}}
+}
+
+// sendEnd tells how a command ended, in the words of Go's os/exec, which E2B's clients know.
+func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
+	if end.TimedOut {
+		return fmt.Errorf("the command was ended by its timeout: %w", context.DeadlineExceeded)
+	}
+	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0, Status: fmt.Sprintf("exit status %d", end.Code)}
+	if end.Signal != 0 {
+		told.ExitCode, told.Status = -1, "signal: "+signalText(end)
+	}
+	if told.ExitCode != 0 {
+		told.Error = &told.Status
+	}
+	return send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: told}})
+}
+
+func signalText(end lasting.End) string {
+	if name := unix.SignalName(end.Signal); name == "" {
+		return fmt.Sprintf("signal %d", int(end.Signal)) // a real-time one
+	}
+	return end.Signal.String()
+}
