@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	annesKey = "anne-0123456789abcdef0123456789abcdef"
+	bensKey  = "ben-0123456789abcdef0123456789abcdef"
+)
+
+// e2bSettings have a lab speak to clients of E2B, and say what these need for it.
+func e2bSettings(t *testing.T) (settings, environ []string) {
+	t.Helper()
+	tokens := filepath.Join(t.TempDir(), "tokens.json")
+	text := `{"tokens":[{"name":"anne","token":"` + annesKey + `"},{"name":"ben","token":"` + bensKey + `","users":["ben"]}]}`
+	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := freePort(t)
+	url := "http://" + address
+	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
+		[]string{"E2B_API_URL=" + url, "E2B_SANDBOX_URL=" + url, "E2B_API_KEY=e2b_" + annesKey, "E2B_TEST_OTHER_KEY=e2b_" + bensKey}
+}
+
+// stockClients installs the clients of E2B, as npm has them, and returns the folder of their scenarios.
+var stockClients = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(runDir, "stock-clients")
+	return dir, os.CopyFS(dir, os.DirFS("e2b"))
+})
+
+// TestStockClients runs scenarios with the stock client of E2B, unmodified: the newest, and one from half a year before.
+func TestStockClients(t *testing.T) {
+	beside(t)
+	dir, err := stockClients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	npm(t, dir, "ci", "--ignore-scripts")
+	scenarios, err := filepath.Glob(filepath.Join(dir, "*.test.mjs"))
+	if err != nil || len(scenarios) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	each(t, func(t *testing.T, p *place, runtime string) {
+		w := openWorldBeside(t, p)
+		settings, environ := e2bSettings(t)
+		newLabIn(t, p, runtime, append(worldSettings(w), settings...)...)
+		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared))
+		clients := []string{"e2b", "e2b-before"}
+		if runtime != "runsc" {
+			clients = clients[:1]
+		}
+		for _, client := range clients {
+			t.Run(client, func(t *testing.T) {
+				argv := append([]string{"node", "--test", "--test-concurrency=2"}, scenarios...)
+				out := inDir(t, dir, append(environ, "E2B_TEST_CLIENT="+client), argv...)
+				if !strings.Contains(out, "# fail 0") {
+					t.Error(out)
+				}
+			})
+		}
+	})
+}
