@@ -3,9 +3,12 @@ package lasting
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // retryAfter is after how long a sandbox that could not be ended or removed is tried again.
@@ -27,6 +30,9 @@ func (s *Sandboxes) keepDeadlines() {
 	tried := map[*entry]time.Time{}
 	for s.life.Err() == nil {
 		next := s.endDue(tried)
+		if !s.found.Load() && s.find(s.life) != nil {
+			next = min(next, retryAfter)
+		}
 		timer := time.NewTimer(next)
 		select {
 		case <-timer.C:
@@ -86,14 +92,30 @@ func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due b
 	return 0, true
 }
 
+// runs asks Docker whether a container runs.
+func (s *Sandboxes) runs(container string) (bool, error) {
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	all, err := s.cfg.Executor.Lasting(ctx)
+	return slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool { return c.ID == container && c.Running }), err
+}
+
 // end ends a sandbox whose time has come, or what is left of one, and reports whether that is done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
 	if _, due := s.untilDue(e, time.Now()); !due {
 		return true
 	}
 	e.mu.Lock()
-	id, pauses := e.record.ID, !e.gone && e.record.OnDeadline == Pause && s.state(e) != StateEnded
+	container, pauses, ended := e.container, !e.gone && e.record.OnDeadline == Pause, s.state(e) == StateEnded
 	e.mu.Unlock()
+	id := e.id
+	if pauses && ended {
+		// It goes for good, so Docker has to say so, too.
+		if runs, err := s.runs(container); runs || err != nil {
+			return false
+		}
+		pauses = false
+	}
 	s.mu.Lock()
 	there := s.all[id] == e
 	s.mu.Unlock()

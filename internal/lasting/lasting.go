@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -59,6 +60,7 @@ type Sandboxes struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	wake   chan struct{} // has one when a deadline has changed
+	found  atomic.Bool   // the containers were looked for, so what has none known has none
 
 	mu  sync.Mutex
 	all map[string]*entry
@@ -100,7 +102,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 // The Executor has to have started.
 func (s *Sandboxes) Start(ctx context.Context) {
 	if err := s.find(ctx); err != nil {
-		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet")
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet; trying again")
 	}
 	s.work.Go(s.keepDeadlines)
 }
@@ -142,6 +144,7 @@ func (s *Sandboxes) find(ctx context.Context) error {
 			faults = append(faults, s.cfg.Executor.PauseLasting(ctx, c.ID))
 		}
 	}
+	s.found.Store(true)
 	s.cfg.Log.Info().Int("sandboxes", known).Int("containers", len(found)).Msg("sandboxes that last")
 	return errors.Join(faults...)
 }

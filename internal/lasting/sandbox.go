@@ -249,7 +249,7 @@ func (s *Sandboxes) remove(e *entry) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
-	if container == "" && r.Made {
+	if container == "" && !s.found.Load() {
 		if err := s.find(ctx); err != nil {
 			return err
 		}
