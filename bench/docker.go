@@ -168,7 +168,13 @@ func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Durati
 func (s *service) remove(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
-	return s.docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	return forceRemove(ctx, s.docker, id)
+}
+
+// forceRemove removes a container, whatever its state: gVisor does not end while it is paused.
+func forceRemove(ctx context.Context, docker *client.Client, id string) error {
+	_ = docker.ContainerUnpause(ctx, id) // it is not, mostly
+	return docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
 // removeAll removes the containers with a label. It looks until there are none, twice in a row: the
@@ -180,7 +186,7 @@ func removeAll(ctx context.Context, docker *client.Client, label string) error {
 			return fmt.Errorf("cannot remove the containers with the label %s: %w", label, err)
 		}
 		for _, c := range list {
-			err := docker.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
+			err := forceRemove(ctx, docker, c.ID)
 			if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 				return fmt.Errorf("cannot remove container %.12s: %w", c.ID, err)
 			}

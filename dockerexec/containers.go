@@ -183,6 +183,9 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
 	sleeps := c != nil && c.sleeps()
+	if c != nil {
+		c.call() // so that its turn comes: whoever is to be expelled next waits, too
+	}
 	e.mu.Unlock()
 	if c == nil {
 		e.expelProcess(fingerprint)

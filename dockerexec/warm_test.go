@@ -101,3 +101,24 @@ func TestWarmIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// Whoever is to be expelled while it waits to be made for nobody keeps the next one no longer than a call's would.
+func TestExpelOfWhatIsWarmedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		defer e.Shutdown()
+		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 2}})
+		busy, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer busy()
+		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
+		synctest.Wait()
+		e.Expel(engine.spec("alice").Fingerprint())
+		if list := e.Containers(); len(list) != 0 {
+			t.Errorf("%+v", list)
+		}
+	})
+}
