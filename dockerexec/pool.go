@@ -206,8 +206,14 @@ func (e *Executor) attachTo(c *container) {
 	e.work.Go(func() { e.rename(c) })
 }
 
-// rename has Docker call a container that was bound what any other with its Spec is called. Nothing rests on it.
+// rename has Docker call a container that was bound what any other with its Spec is called. Nothing rests on it, so it
+// leaves the first command its time.
 func (e *Executor) rename(c *container) {
+	select {
+	case <-time.After(renameAfter):
+	case <-e.ctx.Done():
+		return // the next service does it
+	}
 	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
 	defer cancel()
 	err := e.docker.ContainerRename(ctx, c.id, c.spec.ContainerName())
@@ -216,5 +222,5 @@ func (e *Executor) rename(c *container) {
 	}
 }
 
-// renameLimit bounds that.
-const renameLimit = 30 * time.Second
+// renameAfter is how long that waits, and renameLimit bounds it.
+const renameAfter, renameLimit = time.Second, 30 * time.Second
