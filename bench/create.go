@@ -115,7 +115,7 @@ func (s *service) dropUsers(ctx context.Context) error {
 		return err
 	}
 	var removing errgroup.Group
-	removing.SetLimit(4)
+	removing.SetLimit(removedAtOnce)
 	for _, c := range list {
 		if c.ID != s.container {
 			removing.Go(func() error { return s.remove(c.ID) })
@@ -194,12 +194,12 @@ func (s *service) measurePooled(ctx context.Context, c *creation) error {
 	}
 	full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
 	n := min(s.settings.users, waiting)
-	for round := range 3 {
+	for round := range 2 {
 		if err := s.await(ctx, "a full pool", full); err != nil {
 			return err
 		}
 		into, space := &c.pooled, time.Duration(-1)
-		if round == 2 {
+		if round == 1 {
 			into, space = &c.pooledBurst, 0
 		}
 		err := come(ctx, n, space, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("pooled-%d-%d", round, i)) }, into)

@@ -17,6 +17,7 @@ import (
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
@@ -27,6 +28,8 @@ const (
 
 	// imageRef is what the services run, by their default settings.
 	imageRef = "daycare-sandbox:latest"
+	// removedAtOnce is how many containers are removed at a time.
+	removedAtOnce = 4
 	// removalLimit bounds the removal of everything at the end.
 	removalLimit = time.Minute
 )
@@ -185,11 +188,19 @@ func removeAll(ctx context.Context, docker *client.Client, label string) error {
 		if err != nil {
 			return fmt.Errorf("cannot remove the containers with the label %s: %w", label, err)
 		}
+		var removing errgroup.Group
+		removing.SetLimit(removedAtOnce)
 		for _, c := range list {
-			err := forceRemove(ctx, docker, c.ID)
-			if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
-				return fmt.Errorf("cannot remove container %.12s: %w", c.ID, err)
-			}
+			removing.Go(func() error {
+				err := forceRemove(ctx, docker, c.ID)
+				if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+					return fmt.Errorf("cannot remove container %.12s: %w", c.ID, err)
+				}
+				return nil
+			})
+		}
+		if err := removing.Wait(); err != nil {
+			return err
 		}
 		empty++
 		if len(list) > 0 {
