@@ -27,6 +27,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -89,27 +90,30 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	k.Sandboxes, err = lasting.Open(lasting.Config{
-		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(resolver, k.executor, nil, nil), Executor: k.executor, Trash: trash, Log: log,
+	runner, err := sandbox.NewRunner(resolver, k.executor, trash, 1<<20)
+	must(err)
+	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
+	processes, err := process.Open(process.Config{
+		Dir: filepath.Join(data, "processes"), Runner: runner, LogDir: runner.Dir, Discard: runner.Discard, Clock: process.SystemClock{}, BootID: "b",
+		Ports: ports, Log: log,
 	})
 	must(err)
-	k.executor.Start(t.Context(), noWatcher{})
+	k.Sandboxes, err = lasting.Open(lasting.Config{
+		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(resolver, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
+	})
+	must(err)
+	k.executor.Start(t.Context(), processes)
 	k.Start(t.Context())
 	k.end = func() {
 		k.Shutdown()
+		_ = processes.Shutdown(context.Background())
+		ports.Shutdown()
 		k.executor.Shutdown()
 		cancel()
 		<-working
 	}
 	return k
 }
-
-type noWatcher struct{}
-
-func (noWatcher) Ended(string) {}
-func (noWatcher) Lost()        {}
-
-func (noWatcher) Paused(string) bool { return false }
 
 // eachKeeper runs a scenario with one of its own for each runtime. What it has made and not removed fails it.
 func eachKeeper(t *testing.T, scenario func(t *testing.T, k *keeper, again func() *keeper)) {
