@@ -16,7 +16,7 @@ import (
 
 // A container that lasts is made, found and ended like that of a process, and no sooner than somebody says so: it is
 // never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
-// InspectProcess, RemoveProcess and DialProcess are for it, too.
+// InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 
 // StartLasting makes the Spec's container and waits until it takes commands. After an error nothing is left of it.
 func (e *Executor) StartLasting(ctx context.Context, spec Spec) (ProcessContainer, error) {
@@ -61,28 +61,6 @@ func (e *Executor) LastingRuns(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.processes[id] != nil
-}
-
-// PauseLasting has a container that lasts stand still until ResumeLasting, also over a restart of the service.
-func (e *Executor) PauseLasting(ctx context.Context, id string) error {
-	frozen, err := e.pauses.freeze(ctx, e.docker, id, func() bool { return e.LastingRuns(id) })
-	if err == nil && !frozen {
-		err = fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot pause the sandbox: %w", dockerd.Explain(e.docker, err))
-	}
-	return nil
-}
-
-// ResumeLasting lets it go on. One that cannot has been ended.
-func (e *Executor) ResumeLasting(ctx context.Context, id string) error {
-	done, err := e.pauses.use(ctx, e.docker, id)
-	if err != nil {
-		return dockerd.Explain(e.docker, err)
-	}
-	done()
-	return nil
 }
 
 // lastingEgress is what a container that was found may reach: what its sandbox's record says, and without one nothing.

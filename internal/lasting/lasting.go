@@ -44,8 +44,8 @@ type Executor interface {
 	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
 	LastingRuns(id string) bool
 	AskLasting(ctx context.Context, id string) (ask.Stream, error)
-	PauseLasting(ctx context.Context, id string) error
-	ResumeLasting(ctx context.Context, id string) error
+	PauseProcess(ctx context.Context, id string) error
+	ResumeProcess(ctx context.Context, id string) error
 	RemoveProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
@@ -141,7 +141,7 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		paused := e.record.Paused && c.Running
 		e.mu.Unlock()
 		if paused {
-			faults = append(faults, s.cfg.Executor.PauseLasting(ctx, c.ID))
+			faults = append(faults, s.cfg.Executor.PauseProcess(ctx, c.ID))
 		}
 	}
 	s.found.Store(true)

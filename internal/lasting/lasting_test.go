@@ -102,8 +102,8 @@ func (f *fakeEngine) set(id string, paused bool) error {
 	return nil
 }
 
-func (f *fakeEngine) PauseLasting(_ context.Context, id string) error  { return f.set(id, true) }
-func (f *fakeEngine) ResumeLasting(_ context.Context, id string) error { return f.set(id, false) }
+func (f *fakeEngine) PauseProcess(_ context.Context, id string) error  { return f.set(id, true) }
+func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error { return f.set(id, false) }
 
 func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
 	f.mu.Lock()

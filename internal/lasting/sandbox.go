@@ -143,7 +143,7 @@ func (b *Sandbox) pause(ctx context.Context) error {
 	if err := b.of.change(b.entry, func(r *record) { r.Paused = true }); err != nil {
 		return err
 	}
-	if err := b.of.cfg.Executor.PauseLasting(ctx, container); err != nil {
+	if err := b.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
 		return errors.Join(err, b.of.change(b.entry, func(r *record) { r.Paused = false }))
 	}
 	return nil
@@ -164,7 +164,7 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	case state == StateRunning:
 		return nil
 	}
-	if err := b.of.cfg.Executor.ResumeLasting(ctx, container); err != nil {
+	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.id, err)
 	}
 	return b.of.change(b.entry, func(r *record) {
