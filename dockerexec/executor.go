@@ -43,7 +43,7 @@ type Config struct {
 	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
-	Log      zerolog.Logger
+	Log           zerolog.Logger
 }
 
 // ProcessWatcher is told what becomes of the containers of durable processes. Its methods must not block.

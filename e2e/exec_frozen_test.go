@@ -83,7 +83,9 @@ func TestAnIdleContainerIsFrozen(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		lasts := make(chan types.Output)
-		go func() { lasts <- l.run(t, user, types.Exec{Command: "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done"}) }()
+		go func() {
+			lasts <- l.run(t, user, types.Exec{Command: "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done"})
+		}()
 		if out := <-lasts; out.Failed || out.DurationMs > 30_000 {
 			t.Errorf("a command that takes longer than an idle container runs: %+v", out)
 		}

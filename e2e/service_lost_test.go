@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/internal/dockerd"

@@ -25,7 +25,9 @@ func TestChange(t *testing.T) {
 	if first.Allows("a.example.org") {
 		t.Error("nothing allows all")
 	}
-	change := func(addr netip.Addr, spec dockerexec.Spec) error { return s.change(dockerexec.Endpoint{Spec: spec, Addr: addr}) }
+	change := func(addr netip.Addr, spec dockerexec.Spec) error {
+		return s.change(dockerexec.Endpoint{Spec: spec, Addr: addr})
+	}
 	if err := change(addr, spec("s1", "*.example.org")); err != nil {
 		t.Fatal(err)
 	}
