@@ -186,9 +186,10 @@ func (l *lastingUnderTest) list() (entries []ask.Entry) {
 func TestLastingCommands(t *testing.T) {
 	l := beginLasting(t)
 	for text, want := range map[string]string{
-		"echo a; echo b >&2; sleep 0.01; exit 3": "a\n(b\n)[3 0 false]",
-		"kill -9 $$":                             "[0 9 false]",
-		"cat":                                    "[0 0 false]",
+		"echo a; sleep 0.01; exit 3": "a\n[3 0 false]",
+		"echo b >&2":                 "(b\n)[0 0 false]",
+		"kill -9 $$":                 "[0 9 false]",
+		"cat":                        "[0 0 false]",
 	} {
 		stream, _ := l.start(text)
 		if got := rest(t, stream); got != want {

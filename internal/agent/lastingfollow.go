@@ -1,0 +1,81 @@
+//go:build linux
+
+package agent
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// follow tells what a command prints, to its end, or until the other end leaves.
+func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) error {
+	if f == nil {
+		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d follow it already", maxFollowers)})
+	}
+	var unsent []piece
+	left := make(chan struct{})
+	gone := leaving(stream)
+	go func() {
+		select {
+		case <-gone:
+			f.stop()
+		case <-left:
+		}
+	}()
+	defer func() {
+		close(left)
+		f.leave(unsent)
+	}()
+	if err := reply(stream, ask.Answer{PID: c.root.pid}); err != nil {
+		return err
+	}
+	for {
+		n, more := f.next()
+		if !more {
+			return errBroken
+		}
+		var err error
+		if unsent, err = tell(stream, n); err != nil {
+			return err
+		}
+		switch {
+		case n.cut:
+			return reply(stream, ask.Answer{Fault: ask.FaultCut})
+		case n.exit != nil:
+			if err := wire.WriteMessage(stream, wire.KindExit, *n.exit); err != nil {
+				return err
+			}
+			l.told(c)
+			return nil
+		}
+	}
+}
+
+// tell sends output, and returns what it could not send.
+func tell(stream io.Writer, n news) (unsent []piece, err error) {
+	if n.lost > 0 {
+		if err := reply(stream, ask.Answer{Lost: n.lost}); err != nil {
+			return n.pieces, err
+		}
+	}
+	frame := make([]byte, 0, wire.HeaderSize+keptPiece)
+	for i := 0; i < len(n.pieces); {
+		// Small ones go together.
+		kind, first := n.pieces[i].kind, i
+		frame = append(frame[:0], 0, 0, 0, 0)
+		for ; i < len(n.pieces) && n.pieces[i].kind == kind && (i == first || len(frame)+len(n.pieces[i].data) <= wire.MaxData); i++ {
+			frame = append(frame, n.pieces[i].data...)
+		}
+		h := wire.Header(kind, len(frame)-wire.HeaderSize)
+		copy(frame, h[:])
+		if _, err := stream.Write(frame); err != nil {
+			return n.pieces[first:], err
+		}
+	}
+	return nil, nil
+}
