@@ -293,7 +293,7 @@ func Default() Config {
 		HomeOwner: Owners{UID: 200_000, Last: 299_999},
 		Limits:    Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:    defaultQuotas(),
-		Idle:      Idle{FreezeAfter: Duration(30 * time.Second), RemoveAfter: Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: 512 * mi},
+		Idle:      Idle{FreezeAfter: Duration(30 * time.Second), ReclaimAfter: Duration(5 * time.Minute), RemoveAfter: Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: 512 * mi},
 		Pool:      Pool{Size: 2, Max: 8, MinFreeMemory: gi},
 		Exec: Exec{
 			DefaultTimeout:     30_000,

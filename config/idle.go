@@ -8,6 +8,10 @@ type Idle struct {
 	// has it go on. At least 1s, or 0s for never. Default 30s.
 	FreezeAfter Duration `json:"freezeAfter" env:"FREEZE_AFTER" reload:"live"`
 
+	// ReclaimAfter is how long after its last call the memory of a frozen container is given back, where all swap of the
+	// host is compressed memory (zram). At least 1s, or 0s for never. Default 5m.
+	ReclaimAfter Duration `json:"reclaimAfter" env:"RECLAIM_AFTER" reload:"live"`
+
 	// RemoveAfter is how long a container stays after its last call. At least 1s. Default 24h.
 	RemoveAfter Duration `json:"removeAfter" env:"REMOVE_AFTER" reload:"live" former:"idleTimeout"`
 
@@ -23,6 +27,9 @@ type Idle struct {
 func (i Idle) check(f *faults) {
 	if i.FreezeAfter != 0 && i.FreezeAfter < Duration(time.Second) {
 		f.Add("idle.freezeAfter", "%q is less than 1s, and not 0s, which is never", i.FreezeAfter)
+	}
+	if i.ReclaimAfter != 0 && i.ReclaimAfter < Duration(time.Second) {
+		f.Add("idle.reclaimAfter", "%q is less than 1s, and not 0s, which is never", i.ReclaimAfter)
 	}
 	if i.RemoveAfter < Duration(time.Second) {
 		f.Add("idle.removeAfter", "%q is less than 1s", i.RemoveAfter)

@@ -50,7 +50,7 @@ func TestDefaults(t *testing.T) {
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, Calls: 400, RequestsPerSecond: 2000},
 			Total:    config.TotalQuota{Containers: 500, ColdStarts: 0, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000},
 		},
-		Idle: config.Idle{FreezeAfter: config.Duration(30 * time.Second), RemoveAfter: config.Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: gi / 2},
+		Idle: config.Idle{FreezeAfter: config.Duration(30 * time.Second), ReclaimAfter: config.Duration(5 * time.Minute), RemoveAfter: config.Duration(24 * time.Hour), MaxContainers: 200, MinFreeMemory: gi / 2},
 		Pool: config.Pool{Size: 2, Max: 8, MinFreeMemory: gi},
 		Exec: config.Exec{
 			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000, Ahead: 1,
@@ -122,7 +122,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 11, ColdStarts: 12, Commands: 13, DetachedExecs: 14, Processes: 15, ExposedPorts: 16, Sandboxes: 17}, Calls: 19, RequestsPerSecond: 18},
 			Total:    config.TotalQuota{Containers: 21, ColdStarts: 22, Commands: 23, DetachedExecs: 24, Processes: 25, ExposedPorts: 26, Sandboxes: 27},
 		},
-		Idle: config.Idle{FreezeAfter: config.Duration(2 * time.Second), RemoveAfter: config.Duration(90 * time.Second), MaxContainers: 31}, ShutdownGrace: 5,
+		Idle: config.Idle{FreezeAfter: config.Duration(2 * time.Second), ReclaimAfter: config.Duration(3 * time.Second), RemoveAfter: config.Duration(90 * time.Second), MaxContainers: 31}, ShutdownGrace: 5,
 		Pool: config.Pool{Size: 3, Max: 4, MinFreeMemory: 512 << 20},
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
@@ -163,7 +163,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"perToken": {"containers": 11, "coldStarts": 12, "commands": 13, "detachedExecs": 14, "processes": 15, "exposedPorts": 16, "sandboxes": 17, "calls": 19, "requestsPerSecond": 18},
 			"total": {"containers": 21, "coldStarts": 22, "commands": 23, "detachedExecs": 24, "processes": 25, "exposedPorts": 26, "sandboxes": 27}
 		},
-		"idle": {"freezeAfter": "2s", "removeAfter": "90s", "maxContainers": 31, "minFreeMemory": 0},
+		"idle": {"freezeAfter": "2s", "reclaimAfter": "3s", "removeAfter": "90s", "maxContainers": 31, "minFreeMemory": 0},
 		"shutdownGraceMs": 5,
 		"pool": {"size": 3, "max": 4, "minFreeMemory": "512Mi"},
 		"exec": {
@@ -229,6 +229,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_LIMITS_RUN":                              "2Mi",
 		"SANDBOXD_LIMITS_VAR_TMP":                          "3Ti",
 		"SANDBOXD_IDLE_FREEZE_AFTER":                       "2s",
+		"SANDBOXD_IDLE_RECLAIM_AFTER":                      "3s",
 		"SANDBOXD_IDLE_REMOVE_AFTER":                       "1m30s",
 		"SANDBOXD_IDLE_MAX_CONTAINERS":                     "31",
 		"SANDBOXD_IDLE_MIN_FREE_MEMORY":                    "0",

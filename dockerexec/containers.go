@@ -51,16 +51,17 @@ type container struct {
 	reach atomic.Pointer[Egress]
 
 	// Under Executor.mu.
-	users    int
-	frozen   bool // Docker has paused it, or is about to, until it is used
-	running  int  // commands that have been handed to the agent, and are not known to have ended
-	lastUsed time.Time
-	since    time.Time
-	begun    bool                    // it is being made, or there
-	retired  bool                    // to be removed when its last user leaves
-	claimed  bool                    // another is to have its place
-	lost     bool                    // it ended while it was made ready
-	lose     context.CancelCauseFunc // while it is in Executor.preparing
+	users     int
+	frozen    bool // Docker has paused it, or is about to, until it is used
+	reclaimed bool // its memory was given back since it was frozen
+	running   int  // commands that have been handed to the agent, and are not known to have ended
+	lastUsed  time.Time
+	since     time.Time
+	begun     bool                    // it is being made, or there
+	retired   bool                    // to be removed when its last user leaves
+	claimed   bool                    // another is to have its place
+	lost      bool                    // it ended while it was made ready
+	lose      context.CancelCauseFunc // while it is in Executor.preparing
 }
 
 // isReady reports whether prepare has succeeded; e.mu is held, so a failed one is not in the map.

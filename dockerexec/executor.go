@@ -78,6 +78,9 @@ type Executor struct {
 
 	ahead atomic.Bool // Config.Ahead
 
+	host        HostMemory
+	unreclaimed sync.Once // tells that memory cannot be given back
+
 	pauses pauses
 	starts starts
 
@@ -107,6 +110,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
 		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
+	e.host = ThisHost()
 	e.idle.Store(&cfg.Idle)
 	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())

@@ -21,6 +21,8 @@ import (
 type Idle struct {
 	// FreezeAfter is after how long one is frozen; 0 is never.
 	FreezeAfter time.Duration
+	// ReclaimAfter is after how long a frozen one gives its memory back, where the host has compressed memory; 0 is never.
+	ReclaimAfter time.Duration
 	// RemoveAfter is after how long it is removed.
 	RemoveAfter time.Duration
 	// MaxContainers is how many there may be; 0 does not bound. Those that were used longest ago go first.
@@ -64,6 +66,9 @@ func (e *Executor) tendIdle() {
 			e.removeExcess(idle)
 			if idle.FreezeAfter > 0 {
 				e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
+			}
+			if idle.ReclaimAfter > 0 {
+				e.reclaimFrozen(now.Add(-idle.ReclaimAfter))
 			}
 		case <-e.idleChanged:
 			ticker.Reset(e.idle.Load().interval())
@@ -186,6 +191,10 @@ func (e *Executor) thaw(ctx context.Context, c *container) error {
 		done()
 	}
 	e.mu.Lock()
+	if c.reclaimed {
+		c.reclaimed = false
+		e.host.forbidSwap(c.id)
+	}
 	if c.frozen { // also where ctx has ended: whoever holds it lets it go on
 		c.frozen = false
 		e.freezes.Thawed++

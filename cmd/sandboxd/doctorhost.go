@@ -46,9 +46,24 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		doctor.Disk("usersDir", s.UsersDir, spaceAt),
 		doctor.Disk("dataDir", s.DataDir, spaceAt),
 		doctor.Disk("engine", "Docker's root", host.space),
+		doctor.IdleMemory(idleMemory(s)),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.askDocker)), host.close
+}
+
+// idleMemory finds out whether the service, or else this program, can have the memory of frozen containers given back.
+func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
+	return func() (doctor.Memory, error) {
+		host := dockerexec.ThisHost()
+		if pid := servicePID(s.Listen); pid != 0 { // which may see them otherwise
+			host.ControlGroups = fmt.Sprintf("/proc/%d/root%s", pid, host.ControlGroups)
+		}
+		swap, err := host.Swap()
+		return doctor.Memory{
+			Wanted: s.Idle.ReclaimAfter > 0 && s.Idle.FreezeAfter > 0, Compressed: swap.Compressed, Disk: swap.Disk, Fault: host.MayReclaim(),
+		}, err
+	}
 }
 
 // dockerHost is Docker as the checks ask it.

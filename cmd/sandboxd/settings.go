@@ -100,7 +100,7 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 // idle returns what the settings say about containers in which nothing runs.
 func idle(cfg config.Config) dockerexec.Idle {
 	return dockerexec.Idle{
-		FreezeAfter: time.Duration(cfg.Idle.FreezeAfter), RemoveAfter: time.Duration(cfg.Idle.RemoveAfter),
+		FreezeAfter: time.Duration(cfg.Idle.FreezeAfter), ReclaimAfter: time.Duration(cfg.Idle.ReclaimAfter), RemoveAfter: time.Duration(cfg.Idle.RemoveAfter),
 		MaxContainers: int(cfg.Idle.MaxContainers), MinFreeMemory: int64(cfg.Idle.MinFreeMemory),
 	}
 }

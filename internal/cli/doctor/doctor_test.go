@@ -105,6 +105,8 @@ func holds(pid int, err error) func() (Program, error) {
 	return func() (Program, error) { return Program{"thing", pid}, err }
 }
 
+func memory(m Memory) func() (Memory, error) { return func() (Memory, error) { return m, nil } }
+
 func TestEachCheck(t *testing.T) {
 	port := func(err error) Check { return NameserverPort(fails(err)) }
 	kernel := func(text string, err error) Check {
@@ -211,6 +213,13 @@ func TestEachCheck(t *testing.T) {
 		{"certificate at the end of a short life", certificate(func(c *Certificate) { c.Load = loads(lasting(-5*day, day), nil) }).Valid(), Warning, "expires on"},
 		{"certificate that is not shown yet", certificate(func(c *Certificate) { c.Shown = shows(lasting(-60*day, day), nil) }).Valid(), Warning, "another certificate, which expires on 2026-11-21"},
 		{"certificate that is not shown", certificate(func(c *Certificate) { c.Shown = shows(nil, errDown) }).Valid(), OK, "valid"},
+
+		{"idle memory", IdleMemory(memory(Memory{Wanted: true, Compressed: true})), OK, "give their memory to zram"},
+		{"idle memory that is not wanted", IdleMemory(memory(Memory{Compressed: true})), OK, "idle.reclaimAfter"},
+		{"idle memory without zram", IdleMemory(memory(Memory{Wanted: true})), OK, "zramctl"},
+		{"idle memory with a disk", IdleMemory(memory(Memory{Wanted: true, Compressed: true, Disk: true})), OK, "secrets would be written"},
+		{"idle memory that is protected", IdleMemory(memory(Memory{Wanted: true, Compressed: true, Fault: syscall.EROFS})), Warning, "read-only"},
+		{"idle memory that is unknown", IdleMemory(func() (Memory, error) { return Memory{}, errDown }), Skipped, errDown.Error()},
 
 		{"disk", Disk("x", "/d", disk(inodes, nil)), OK, "50.0 of 100.0 GiB free at /d"},
 		{"disk that fills", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 9 << 30}, nil)), Warning, "9.0 of 100.0 GiB"},

@@ -82,6 +82,37 @@ func Socket(path, folder string, look func(path string) (Place, error)) Check {
 	}}
 }
 
+// Memory is what becomes of the memory of containers in which nothing runs.
+type Memory struct {
+	Wanted     bool  // the settings want it given back
+	Compressed bool  // there is zram
+	Disk       bool  // there is other swap
+	Fault      error // why control groups cannot be written; nil if they can
+}
+
+const makeZram = "swap on zram: modprobe zram && zramctl --find --size 50% of the memory, mkswap and swapon it; see docs/idle.md"
+
+// IdleMemory reports whether frozen containers can give their memory back.
+func IdleMemory(look func() (Memory, error)) Check {
+	return Check{"idle memory", func(context.Context) Finding {
+		m, err := look()
+		switch {
+		case err != nil:
+			return skipped("%v", err)
+		case !m.Wanted:
+			return ok("frozen containers keep their memory (idle.reclaimAfter)")
+		case m.Disk:
+			return ok("frozen containers keep their memory: there is swap on a disk, where secrets would be written")
+		case !m.Compressed:
+			return ok("frozen containers keep their memory: there is no %s", makeZram)
+		case m.Fault != nil:
+			return warning("let the service write to control groups: see docs/idle.md", "there is zram, but frozen containers keep their memory: %v", m.Fault)
+		default:
+			return ok("frozen containers give their memory to zram")
+		}
+	}}
+}
+
 // Space is what a filesystem has, and what of it root may still use.
 type Space struct{ Bytes, FreeBytes, Files, FreeFiles uint64 }
 

@@ -1,0 +1,155 @@
+package dockerexec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The memory of a container that has been frozen for a while is given back: the kernel is asked to move it to compressed
+// memory (zram), from where it comes back as it is used. Never to a disk: there are secrets in it.
+
+// HostMemory is where a host tells of its swap, and where the control groups of containers are.
+type HostMemory struct{ Swaps, ControlGroups string }
+
+// ThisHost returns that of the host on which this program runs.
+func ThisHost() HostMemory { return HostMemory{"/proc/swaps", "/sys/fs/cgroup"} }
+
+// Swap is what a host has to move memory to.
+type Swap struct{ Compressed, Disk bool }
+
+// Swap reads which swap is on.
+func (h HostMemory) Swap() (s Swap, _ error) {
+	text, err := os.ReadFile(h.Swaps)
+	if err != nil {
+		return s, fmt.Errorf("cannot tell which swap there is: %w", err)
+	}
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		switch {
+		case i == 0: // the heading
+		case strings.HasPrefix(line, "/dev/zram"):
+			s.Compressed = true
+		default:
+			s.Disk = true
+		}
+	}
+	return s, nil
+}
+
+// reclaims are the files by which a group gives its memory back, of both versions of control groups, and what is
+// written to them; %s is the container's id.
+var reclaims = []struct{ file, text string }{
+	{"memory/docker/%s/memory.force_empty", "0"},
+	{"memory/system.slice/docker-%s.scope/memory.force_empty", "0"},
+	{"docker/%s/memory.reclaim", ""},
+	{"system.slice/docker-%s.scope/memory.reclaim", ""},
+}
+
+// reclaim gives back the memory of a container. It blocks while that is written to where it goes.
+func (h HostMemory) reclaim(id string) error {
+	for _, how := range reclaims {
+		file := filepath.Join(h.ControlGroups, fmt.Sprintf(how.file, id))
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		text := how.text
+		if text == "" { // the second version wants to know how much, and containers may not swap there
+			used, err := os.ReadFile(filepath.Join(filepath.Dir(file), "memory.current"))
+			if err != nil {
+				return err
+			}
+			text = strings.TrimSpace(string(used))
+			if _, err := strconv.ParseUint(text, 10, 64); err != nil {
+				return fmt.Errorf("memory.current is %.20q", text)
+			}
+			if err := h.allowSwap(filepath.Dir(file), true); err != nil {
+				return err
+			}
+		}
+		err := writeControl(file, text)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) {
+			err = nil // the kernel gives back what it can
+		}
+		return err
+	}
+	return fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
+}
+
+// forbidSwap has a container that goes on not swap any more, where that is not bounded with its memory.
+func (h HostMemory) forbidSwap(id string) {
+	for _, how := range reclaims {
+		if how.text == "" {
+			_ = h.allowSwap(filepath.Join(h.ControlGroups, filepath.Dir(fmt.Sprintf(how.file, id))), false)
+		}
+	}
+}
+
+func (h HostMemory) allowSwap(group string, allowed bool) error {
+	text := "0" // what Docker sets: see hostConfig
+	if allowed {
+		text = "max"
+	}
+	return writeControl(filepath.Join(group, "memory.swap.max"), text)
+}
+
+// writeControl writes to a file of a control group, which is there.
+func writeControl(file, text string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// MayReclaim returns why this program cannot have the memory of containers given back; nil if it can.
+func (h HostMemory) MayReclaim() error {
+	for _, dir := range []string{"memory", "."} {
+		file := filepath.Join(h.ControlGroups, dir, "cgroup.procs")
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		return err
+	}
+	return fmt.Errorf("there are no control groups at %s", h.ControlGroups)
+}
+
+// reclaimFrozen gives back the memory of containers that have been frozen for so long, one after the other.
+func (e *Executor) reclaimFrozen(before time.Time) {
+	swap, err := e.host.Swap()
+	if err != nil || !swap.Compressed || swap.Disk {
+		return
+	}
+	for e.ctx.Err() == nil {
+		e.mu.Lock()
+		var next *container
+		for _, c := range e.unused() {
+			if c.frozen && !c.reclaimed && c.lastUsed.Before(before) {
+				next = c
+				break
+			}
+		}
+		if next == nil {
+			e.mu.Unlock()
+			return
+		}
+		next.reclaimed = true
+		e.mu.Unlock()
+		if err := e.host.reclaim(next.id); err != nil {
+			e.unreclaimed.Do(func() {
+				e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+			})
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package dockerexec
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+
+// hostMemory is a host with files of control groups, each with what is in it.
+func hostMemory(t *testing.T, swaps string, files map[string]string) HostMemory {
+	t.Helper()
+	h := HostMemory{filepath.Join(t.TempDir(), "swaps"), t.TempDir()}
+	if err := os.WriteFile(h.Swaps, []byte(swapsHeading+swaps), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		name = filepath.Join(h.ControlGroups, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+func (h HostMemory) text(name string) string {
+	text, _ := os.ReadFile(filepath.Join(h.ControlGroups, name))
+	return string(text)
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	first := hostMemory(t, "", map[string]string{"memory/docker/c/memory.force_empty": ""})
+	if err := first.reclaim("c"); err != nil || first.text("memory/docker/c/memory.force_empty") != "0" {
+		t.Errorf("version 1: %v", err)
+	}
+	first.forbidSwap("c") // has nothing to do
+	const group = "system.slice/docker-c.scope/"
+	second := hostMemory(t, "", map[string]string{group + "memory.reclaim": "", group + "memory.current": "4096\n", group + "memory.swap.max": "0"})
+	if err := second.reclaim("c"); err != nil || second.text(group+"memory.reclaim") != "4096" || second.text(group+"memory.swap.max") != "max" {
+		t.Errorf("version 2: %v", err)
+	}
+	if second.forbidSwap("c"); second.text(group + "memory.swap.max")[0] != '0' { // a kernel's file has no former end
+		t.Error("it may swap on")
+	}
+	if err := second.reclaim("another"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of one that is not there: %v", err)
+	}
+	if err := second.MayReclaim(); err == nil {
+		t.Error("there is no root of control groups")
+	}
+	if err := hostMemory(t, "", map[string]string{"memory/cgroup.procs": ""}).MayReclaim(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Once frozen for long enough, and to compressed memory alone.
+func TestOnlyCompressedSwapIsUsed(t *testing.T) {
+	const zram, disk = "/dev/zram0 partition 1024 0 -2\n", "/swapfile file 1024 0 -3\n"
+	for swaps, want := range map[string]string{"": "", disk: "", zram + disk: "", zram: "0"} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := newScriptedEngine(t)
+			e := engine.freezing()
+			defer e.Shutdown()
+			engine.run(t, e, "alice")
+			const file = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/memory.force_empty"
+			e.host = hostMemory(t, swaps, map[string]string{file: ""})
+			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
+			time.Sleep(4 * time.Minute)
+			if got := e.host.text(file); got != "" {
+				t.Errorf("swap on %q: too early: %q", swaps, got)
+			}
+			time.Sleep(2 * time.Minute)
+			if got := e.host.text(file); got != want {
+				t.Errorf("swap on %q: %q, not %q", swaps, got, want)
+			}
+			engine.run(t, e, "alice")
+		})
+	}
+	if _, err := (HostMemory{Swaps: "/nowhere"}).Swap(); err == nil {
+		t.Error("nobody can tell")
+	}
+	if _, err := ThisHost().Swap(); err != nil {
+		t.Error(err)
+	}
+}
