@@ -119,7 +119,8 @@ func (s *service) launch(settings []string) error {
 		"SANDBOXD_USERS_DIR="+s.path("users"),
 		"SANDBOXD_DATA_DIR="+s.path("data"),
 		"SANDBOXD_EGRESS_NAME="+s.egress,
-		"SANDBOXD_LISTEN="+s.path("socket"))
+		"SANDBOXD_LISTEN="+s.path("socket"),
+		"SANDBOXD_IDLE_FREEZE_AFTER=0s") // what is measured in turns is not to depend on how long a turn takes
 	s.process.Env = append(s.process.Env, settings...)
 	if uid := os.Getuid(); uid != 0 {
 		s.process.Env = append(s.process.Env, fmt.Sprintf("SANDBOXD_HOME_OWNER=%d:%d", uid, os.Getgid()))

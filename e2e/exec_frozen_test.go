@@ -173,3 +173,36 @@ func TestFrozenContainersAreRemoved(t *testing.T) {
 		}
 	}, freezesSoon, "SANDBOXD_IDLE_MAX_CONTAINERS=2")
 }
+
+// With Docker started again, what was frozen is gone, and what was paused on request is not started before it is resumed.
+func TestDockerRestartsWithFrozenContainers(t *testing.T) {
+	engine := newPrivateEngine(t)
+	engine.place.giveImage(t, "small:latest")
+	for _, runtime := range runtimes {
+		t.Run(runtime, func(t *testing.T) {
+			l, err := openLab(t, engine.place, append(runtimeSettings(runtime), "SANDBOXD_DOCKER_IMAGE=small", freezesSoon))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(l.close)
+			l.register(t, "frozen")
+			l.register(t, "paused")
+			l.sh(t, "frozen", "true")
+			process := l.startProcess(t, "paused", types.StartProcess{Argv: []string{"sleep", "7312"}, KeepAlive: true})
+			if _, err := l.client.Pause(t.Context(), "paused"); err != nil {
+				t.Fatal(err)
+			}
+			l.frozen(t, "frozen")
+			engine.stop()
+			engine.start(t)
+			if out := l.run(t, "frozen", types.Exec{Command: "echo there"}); out.Stdout != "there\n" {
+				t.Errorf("%+v", out)
+			}
+			eventually(t, "the end of the process is known", func() bool { return l.process(t, "paused", process.ID).Status == types.ProcessExited })
+			if _, err := l.client.Resume(t.Context(), "paused"); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the process is started again", func() bool { return l.process(t, "paused", process.ID).Status == types.ProcessRunning })
+		})
+	}
+}

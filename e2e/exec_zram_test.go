@@ -43,6 +43,7 @@ func zram(t *testing.T) {
 		if err := unix.Mknod(device, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = os.Remove(device) })
 	}
 	for _, argv := range [][]string{{"mkswap", device}, {"swapon", device}} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
