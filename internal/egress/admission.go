@@ -58,6 +58,8 @@ func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
 // assign puts another Spec's endpoint in the place of one that could reach nothing. Both are filtered, so the container
 // is connected as it has to be.
 func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	ep, err := newEndpoint(to)
 	if err != nil {
 		return err

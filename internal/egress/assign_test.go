@@ -1,0 +1,44 @@
+package egress
+
+import (
+	"testing"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// A container of the pool reaches nothing; when it is a user's it reaches what that user's call may, and is counted for
+// that user.
+func TestAssign(t *testing.T) {
+	s := &stack{endpoints: *testEndpoints("10.1.2.0/29")}
+	from, to := testSpec(dockerexec.PoolUser("x")), testSpec("alice", "a.example")
+	waiting, err := newEndpoint(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.endpoints.register(waiting); err != nil {
+		t.Fatal(err)
+	}
+	if waiting.open || waiting.Allows("a.example") {
+		t.Error("it reaches something before it is bound")
+	}
+	open := testSpec("eve", "*")
+	local := testSpec("eve", "a.example")
+	local.Egress.Profile = "local"
+	for what, pair := range map[string][2]dockerexec.Spec{
+		"another container": {testSpec(dockerexec.PoolUser("y")), to}, "all of the network": {from, open}, "another profile": {from, local}, "one that may reach something": {to, to},
+	} {
+		if err := s.assign(waiting.addr, pair[0], pair[1]); err == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+	if err := s.assign(waiting.addr, from, to); err != nil {
+		t.Fatal(err)
+	}
+	bound := s.endpoints.at(waiting.addr)
+	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.named(from.ContainerName()) != nil {
+		t.Errorf("%+v", bound)
+	}
+	if err := s.assign(waiting.addr, from, testSpec("mallory", "m.example")); err == nil {
+		t.Error("a second user has it")
+	}
+}

@@ -1,0 +1,163 @@
+package rootfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// A home of the pool becomes a user's as if it had been made then, once, and never in the place of another.
+func TestGiveHome(t *testing.T) {
+	p := newPlanner(t)
+	pooled := func(id string) string {
+		t.Helper()
+		h, err := p.OpenHome(t.Context(), dockerexec.PoolUser(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		return dockerexec.PoolUser(id)
+	}
+	from := pooled("a")
+	was, err := os.Stat(filepath.Join(p.UserDir(from), "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{filepath.Dir(p.UserDir(from)), p.UserDir(from)} {
+		if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o700 {
+			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
+		}
+	}
+	if p.HasHome("bob") {
+		t.Error("bob has a home already")
+	}
+	begun := time.Now().Add(-time.Second)
+	if err := p.GiveHome(from, "bob"); err != nil {
+		t.Fatal(err)
+	}
+	is, err := os.Stat(filepath.Join(p.UserDir("bob"), "home"))
+	if err != nil || !os.SameFile(was, is) || is.Mode() != os.ModeDir|0o750 || is.Sys().(*syscall.Stat_t).Uid != testUID || is.ModTime().Before(begun) || !p.HasHome("bob") {
+		t.Errorf("%+v, %v", is, err)
+	}
+	if info, err := os.Stat(p.UserDir("bob")); err != nil || info.Mode() != os.ModeDir|0o755 {
+		t.Errorf("bob's folder: %v, %v", info, err)
+	}
+	if err := p.GiveHome(from, "bob"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("once more: %v", err)
+	}
+	if err := p.GiveHome(pooled("b"), "bob"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := os.Symlink(p.UserDir("bob"), p.UserDir("eve")); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.GiveHome(pooled("c"), "eve"); err == nil {
+		t.Error("it went behind a link")
+	}
+	checkNoLeftovers(t, p.UserDir("bob"), "home")
+}
+
+// A folder of the pool that others could have a say in is refused.
+func TestPoolDirOfOthers(t *testing.T) {
+	for what, make := range map[string]func(dir string) error{
+		"a link":      func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+		"a file":      func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+		"open to all": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)) },
+		"a tenant's":  func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, testUID, testGID)) },
+	} {
+		p := newPlanner(t)
+		dir := filepath.Dir(p.UserDir(dockerexec.PoolUser("x")))
+		if err := errors.Join(os.Mkdir(p.UsersDir(), 0o755), make(dir)); err != nil {
+			t.Fatal(err)
+		}
+		if h, err := p.OpenHome(t.Context(), dockerexec.PoolUser("x")); err == nil {
+			h.Close()
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+// Homes of the pool have owners of their own.
+func TestOwnersOfThePool(t *testing.T) {
+	p := newPlanner(t)
+	cfg := p.cfg().Config
+	cfg.HomeOwners = Owners{UID: 500_000, Last: 500_002}
+	p.Use(cfg)
+	seen := map[uint32]bool{}
+	for _, user := range []string{dockerexec.PoolUser("a"), "alice", dockerexec.PoolUser("b")} {
+		h, err := p.OpenHome(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		if seen[h.uid] {
+			t.Errorf("%s has an owner that another home has", user)
+		}
+		seen[h.uid] = true
+	}
+	if _, err := NewPlanner(cfg, zerolog.Nop()).OpenHome(t.Context(), "late"); !errors.Is(err, errNoOwnerLeft) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is made for a container of the pool is watched for its user, and goes with that user's container.
+func TestRebind(t *testing.T) {
+	users := t.TempDir()
+	planner := NewPlanner(Config{UsersDir: users}, zerolog.Nop())
+	p := NewPreparer(users, zerolog.Nop())
+	ctx, cancel := context.WithCancel(t.Context())
+	expelled, over := make(chan dockerexec.Fingerprint, 100), make(chan error, 1)
+	go func() { over <- p.Watch(ctx, func(f dockerexec.Fingerprint) { expelled <- f }) }()
+	spec := func(user string) dockerexec.Spec {
+		home := filepath.Join(users, user, "home")
+		return dockerexec.Spec{
+			User: user, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
+			Masks: []dockerexec.Mask{{Target: "/home/.ssh", Place: home + "/.ssh"}, {Target: "/home/.config/gh", Place: home + "/.config/gh"}, {Target: "/home/.netrc"}},
+			Pins:  []dockerexec.Pin{{Place: home + "/.config", Target: "/home/.config"}},
+		}
+	}
+	from, to := spec(dockerexec.PoolUser("x")), spec("alice")
+	if err := os.MkdirAll(filepath.Join(users, from.User, "home"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Prepare(from); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(users, ".pool"), 0o700), planner.GiveHome(from.User, to.User), p.Rebind(from, to)); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(users, "alice", "home")
+	for watched := false; !watched; { // it may not watch yet
+		if err := os.WriteFile(filepath.Join(home, ".netrc"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case who := <-expelled:
+			if watched = true; who != to.Fingerprint() {
+				t.Errorf("expelled %s", who)
+			}
+		case <-time.After(time.Millisecond):
+		}
+		_ = os.Remove(filepath.Join(home, ".netrc"))
+	}
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	p.Release(to)
+	if left, err := os.ReadDir(home); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if len(p.needed)+len(p.made)+len(p.mounted) != 0 {
+		t.Errorf("%v %v %v", p.needed, p.made, p.mounted)
+	}
+}

@@ -1,0 +1,219 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+)
+
+// fakePool is a PoolExecutor that renames homes, and nothing else.
+type fakePool struct {
+	planner *rootfs.Planner
+	waits   map[string][]dockerexec.Spec
+	bound   map[string]string // the home's former user, by user
+	trimmed map[string]int
+	err     error
+}
+
+func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
+	if f.err == nil {
+		f.waits[class] = append(f.waits[class], spec)
+	}
+	return f.err
+}
+
+func (f *fakePool) Stocked() (all map[string]int, ready int) {
+	all = map[string]int{}
+	for class, list := range f.waits {
+		all[class] = len(list)
+		ready += len(list)
+	}
+	return all, ready
+}
+
+func (f *fakePool) Trim(most map[string]int) { f.trimmed = most }
+func (f *fakePool) DropPooled(string) error  { return nil }
+func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dockerexec.Egress) error {
+	list := f.waits[class]
+	if len(list) == 0 {
+		return dockerexec.ErrNotStocked
+	}
+	f.waits[class] = list[1:]
+	f.bound[a.User] = list[0].User
+	return f.planner.GiveHome(list[0].User, a.User)
+}
+
+func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
+	t.Helper()
+	root := t.TempDir()
+	r := newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
+	cfg := *r.cfg()
+	cfg.Egress, cfg.MaxDomains, cfg.Decisions = policy.EgressRules{AllowGlobalWildcard: true}, 10, decisions.New(100)
+	r.Use(cfg)
+	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, bound: map[string]string{}}
+	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most}, r, fake, zerolog.Nop())
+	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{}, nil
+	}}
+	return New(r, executor, openProcesses(t, root), pool), pool, fake
+}
+
+// first is a user's first call.
+func first(t *testing.T, s *Service, user string, box Registration, r Request) error {
+	t.Helper()
+	box.UserID = user
+	if _, _, err := s.Put(user, box); err != nil {
+		t.Fatal(err)
+	}
+	r.Command = "true"
+	_, err := s.Exec(t.Context(), user, r, func(dockerexec.Stream, []byte) error { return nil })
+	return err
+}
+
+// fill lets the pool do all that it would.
+func (p *Pool) fillNow(t *testing.T) {
+	t.Helper()
+	p.last = time.Time{}
+	for range 100 {
+		if p.step(t.Context()) == fillEvery {
+			return
+		}
+	}
+	t.Fatal("it is never full")
+}
+
+// The kinds of calls that come are kept ready, as many as may be, the latest first; over a restart, too.
+func TestPoolFollowsFirstCalls(t *testing.T) {
+	s, pool, fake := newPool(t, 2, 5)
+	kinds := []struct {
+		box Registration
+		r   Request
+	}{
+		{Registration{}, Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}},
+		{Registration{WorkingDir: "/home/project"}, Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}},
+		{Registration{Network: true}, Request{Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"a.example"}}}},
+	}
+	for i, kind := range kinds {
+		if err := first(t, s, fmt.Sprint("first-", i), kind.box, kind.r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool.fillNow(t)
+	if all, ready := fake.Stocked(); len(all) != 3 || ready != 5 {
+		t.Fatalf("%v", all)
+	}
+	for i, kind := range kinds {
+		user := fmt.Sprint("second-", i)
+		if err := first(t, s, user, kind.box, kind.r); err != nil {
+			t.Fatal(err)
+		}
+		if fake.bound[user] == "" {
+			t.Errorf("%s got nothing", user)
+		}
+		if err := first(t, s, user, kind.box, kind.r); err != nil { // it has a home now
+			t.Fatal(err)
+		}
+	}
+	if got := pool.Stats(); got.Asked[PoolHit] != 3 || got.Asked[PoolEmpty] != 3 || got.Classes != 3 || got.Refills != 5 {
+		t.Errorf("%+v", got)
+	}
+	for _, waits := range fake.waits {
+		for _, spec := range waits {
+			if len(spec.Egress.Domains) != 0 || !spec.IsPooled() {
+				t.Errorf("%+v", spec)
+			}
+		}
+	}
+	pool.classes.save(zerolog.Nop())
+	again := OpenPool(pool.classes.file, PoolConfig{Size: 2, Max: 5}, pool.resolver, fake, zerolog.Nop())
+	if fmt.Sprint(again.classes.list()) != fmt.Sprint(pool.classes.list()) {
+		t.Errorf("after a restart: %v", again.classes.list())
+	}
+	pool.Use(PoolConfig{Size: 0, Max: 5})
+	pool.fillNow(t)
+	for class, most := range fake.trimmed {
+		if most != 0 {
+			t.Errorf("turned off, %d of %s may stay", most, class)
+		}
+	}
+}
+
+// Calls with anything that is not their home's, or that reach everything, are of no class, and are run all the same.
+func TestPoolOfNoUse(t *testing.T) {
+	s, pool, fake := newPool(t, 2, 5)
+	workspace := Confinement{Permissions: []string{"@workspace"}}
+	for name, kind := range map[string]struct {
+		box Registration
+		r   Request
+	}{
+		"app":    {Registration{AppID: "app"}, Request{}},
+		"denied": {Registration{}, Request{Confinement: Confinement{Permissions: workspace.Permissions, Restrictions: restrictions("/home/x")}}},
+		"open":   {Registration{Network: true}, Request{Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"*"}}}},
+	} {
+		if err := first(t, s, name, kind.box, kind.r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := first(t, s, "refused", Registration{}, Request{Confinement: Confinement{Permissions: []string{"@network"}}}); err == nil {
+		t.Error("what is not granted is run")
+	}
+	if got := pool.Stats(); got.Asked[PoolUnlike] != 4 || got.Classes != 0 {
+		t.Errorf("%+v", got)
+	}
+	// What fails there changes nothing for the call.
+	if err := first(t, s, "before", Registration{}, Request{Confinement: workspace}); err != nil {
+		t.Fatal(err)
+	}
+	pool.fillNow(t)
+	if err := os.RemoveAll(filepath.Join(s.usersDir(), ".pool")); err != nil {
+		t.Fatal(err)
+	}
+	if err := first(t, s, "unlucky", Registration{}, Request{Confinement: workspace}); err != nil {
+		t.Error(err)
+	}
+	fake.err = errors.New("no")
+	pool.last = time.Time{}
+	if wait := pool.step(t.Context()); wait != fillAgain || pool.Stats().Asked[PoolFailed] != 1 {
+		t.Errorf("after a failure it waits %v, %+v", wait, pool.Stats())
+	}
+}
+
+// A list of classes that was cut is as if there were none.
+func TestClassesThatWereCut(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pool", "classes.json")
+	p := readClasses(file, zerolog.Nop())
+	for i := range maxClasses + 3 {
+		p.note(fmt.Sprint("key-", i), poolClass{WorkingDir: "/home"})
+	}
+	p.note("key-5", poolClass{WorkingDir: "/home"})
+	p.save(zerolog.Nop())
+	whole, err := os.ReadFile(file)
+	if err != nil || len(p.list()) != maxClasses || p.list()[0].key != "key-5" {
+		t.Fatalf("%v, %v", p.list(), err)
+	}
+	for n := range len(whole) + 1 {
+		if err := os.WriteFile(file, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(readClasses(file, zerolog.Nop()).list()); got != 0 && n < len(whole) || got != maxClasses && n == len(whole) {
+			t.Fatalf("of %d bytes: %d classes", n, got)
+		}
+	}
+}
+
+func restrictions(denied ...string) process.Restrictions {
+	return process.Restrictions{DenyRead: denied}
+}
