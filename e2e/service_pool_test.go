@@ -263,6 +263,31 @@ func TestPoolKilled(t *testing.T) {
 	}, "SANDBOXD_POOL_SIZE=1")
 }
 
+// A pool is of use to all kinds of calls of which it is said to be: what is planned for the user is what waited.
+func TestPoolClasses(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		for i, kind := range []struct {
+			permissions types.Permissions
+			e           types.Exec
+		}{
+			{types.Permissions{}, types.Exec{Permissions: none, Command: "touch x 2>/dev/null || echo ok"}},
+			{types.Permissions{WorkingDir: "/home/project/src"}, types.Exec{Permissions: workspace, Command: "touch x && cd .. && ! touch x 2>/dev/null && echo ok"}},
+			{types.Permissions{WriteDirs: []string{"/home/a/b"}, ReadDirs: []string{"/home/c"}}, types.Exec{Permissions: []string{"@write:/home/a/b", "@read:/home/c"}, Command: "touch a/b/x && ! touch c/x 2>/dev/null && echo ok"}},
+			{types.Permissions{}, types.Exec{Permissions: workspace, Home: "/home/agent", Command: "touch ~/x && ls agent && echo ok"}},
+		} {
+			for _, who := range []string{"first", "second"} {
+				user := fmt.Sprintf("kind-%d-%s", i, who)
+				l.registerAs(t, user, types.Registration{UserID: user, Permissions: kind.permissions})
+				out := l.run(t, user, kind.e)
+				if !strings.HasSuffix(out.Stdout, "ok\n") || out.Cold != (who == "first") {
+					t.Errorf("%s: cold %v, %q %q", user, out.Cold, out.Stdout, out.Stderr)
+				}
+				l.ready(t, i+1)
+			}
+		}
+	}, "SANDBOXD_POOL_SIZE=1")
+}
+
 // What somebody has put where the pool's folder is, or the user's, is refused or harmless.
 func TestPoolInTheWay(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
