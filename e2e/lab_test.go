@@ -158,6 +158,9 @@ func (l *lab) start() error {
 	argv := append(slices.Clone(l.wrap), filepath.Join(cmp.Or(l.from, binaries), "sandboxd"))
 	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ
+	if l.from != "" { // a version that may not know it
+		l.daemon.Env = slices.DeleteFunc(slices.Clone(l.environ), func(v string) bool { return strings.HasPrefix(v, "SANDBOXD_POOL_") })
+	}
 	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log
 	if err := l.place.do(l.daemon.Start); err != nil {
 		return err
