@@ -141,8 +141,11 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 		}
 	}
 	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
+	// Docker goes on when its caller leaves, and nobody would know of what it has made then.
+	creating, cancel := outlasting(ctx, createGrace)
+	defer cancel()
 	for {
-		created, err := e.docker.ContainerCreate(ctx, c.spec.containerConfig(), host, connection, nil, name)
+		created, err := e.docker.ContainerCreate(creating, c.spec.containerConfig(), host, connection, nil, name)
 		if err == nil {
 			c.id, c.spool = created.ID, spool
 			return host.Mounts, nil
@@ -154,6 +157,16 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 			return nil, errors.Join(err, removeSpool(spool))
 		}
 	}
+}
+
+// createGrace is how long Docker may take to create a container that nobody wants any more.
+const createGrace = 10 * time.Second
+
+// outlasting returns a context that ends d after ctx does.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, func() { stop(); cancel() }
 }
 
 func (e *Executor) clearName(ctx context.Context, name string) error {

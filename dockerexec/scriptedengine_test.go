@@ -40,6 +40,8 @@ type scriptedEngine struct {
 	neverResumes bool
 	// execTakes is how long an exec takes to be created.
 	execTakes time.Duration
+	// createTakes is how long a container takes to be created, whether or not its caller waits.
+	createTakes time.Duration
 
 	mu         sync.Mutex
 	containers map[string]containertypes.Summary
@@ -235,6 +237,7 @@ func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 			spool = m.Source
 		}
 	}
+	time.Sleep(s.createTakes)
 	id := s.add(asked.Labels, spool)
 	w.WriteHeader(http.StatusCreated)
 	answer(w, map[string]string{"Id": id})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -119,6 +120,24 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 		e.Expel(engine.spec("alice").Fingerprint())
 		if list := e.Containers(); len(list) != 0 {
 			t.Errorf("%+v", list)
+		}
+	})
+}
+
+// What Docker is still creating when the service ends is removed, not left to whoever looks next.
+func TestShutdownWhileAContainerIsCreated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.createTakes = 2 * time.Second
+		e := engine.executor()
+		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
+		synctest.Wait()
+		e.Shutdown()
+		time.Sleep(time.Minute) // Docker goes on
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		if engine.made != 1 || len(engine.containers) != 0 {
+			t.Errorf("of %d that were made %d are left", engine.made, len(engine.containers))
 		}
 	})
 }
