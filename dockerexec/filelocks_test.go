@@ -28,6 +28,7 @@ func TestFileLocks(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for i, want := range []time.Duration{0, time.Second, 0, time.Second, 0} {
 			if took[i] != want {
 				t.Errorf("number %d waited for %v, want %v", i, took[i], want)
