@@ -106,10 +106,16 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 		fs.keep(p)
 	}
 	fs.mu.Unlock()
-	for _, f := range full {
-		taken = fs.await(f, p) || taken
+	if len(full) == 0 {
+		return
 	}
-	if taken || len(full) == 0 {
+	// All of them together may take that long.
+	expired := make(chan struct{})
+	defer time.AfterFunc(fs.patience, func() { close(expired) }).Stop()
+	for _, f := range full {
+		taken = fs.await(f, p, expired) || taken
+	}
+	if taken {
 		return
 	}
 	// Those who might have taken it have left; others may have come.
@@ -132,30 +138,29 @@ func (f *follower) give(p piece) {
 }
 
 // await gives a piece to one for whom too much waits, when it has taken some, and reports whether it came to that.
-func (fs *followers) await(f *follower, p piece) bool {
-	timer := time.NewTimer(fs.patience)
-	defer timer.Stop()
+func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	for {
+		late := false
 		select {
 		case <-f.room:
 		case <-f.gone:
 			return false
-		case <-timer.C:
-			fs.mu.Lock()
-			f.cut = true
-			delete(fs.all, f)
-			fs.mu.Unlock()
-			notify(f.more)
-			return false
+		case <-expired:
+			late = true
 		}
 		fs.mu.Lock()
 		fits := fs.all[f] && f.size < maxWaiting
-		if fits {
+		switch {
+		case fits:
 			f.give(p)
+		case late:
+			f.cut = true
+			delete(fs.all, f)
+			notify(f.more)
 		}
 		fs.mu.Unlock()
-		if fits {
-			return true
+		if fits || late {
+			return fits
 		}
 	}
 }
