@@ -4,8 +4,9 @@
 // e2b.go has the routes and what comes before each; caller.go who calls, and by which token; errors.go how errors become
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
-// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers; files.go is /files, upload.go what is written
-// there. sandboxes.go says what is asked of lasting. The messages of both services are in processpb and filesystempb.
+// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, files.go is /files: hostfiles.go does what they
+// ask for on the host, insidefiles.go in the container. sandboxes.go says what is asked of lasting. The messages of both
+// services are in processpb and filesystempb.
 package e2b
 
 import (

@@ -37,10 +37,21 @@ func get(b *box, path string) (int, string) {
 	return status, text
 }
 
+// elsewhere is a directory that is neither in a home nor in /tmp.
+func elsewhere(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "e2b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // TestFiles writes and reads in the home, through a link in it, and elsewhere.
 func TestFiles(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	outside := t.TempDir()
+	outside := elsewhere(t)
 	for written, at := range map[string]string{
 		"a.txt": "/home/user/a.txt", "new/dir/b": "/home/user/new/dir/b", "~/c": "/home/user/c", "/home/user/d": "/home/user/d", "x/../e": "/home/user/e",
 		outside + "/new/f": outside + "/new/f",
@@ -194,7 +205,7 @@ func call[In, Out any](b *box, method string, in *In) (*Out, error) {
 // TestFilesystem does the same in the home and elsewhere.
 func TestFilesystem(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	for _, dir := range []string{"/home/user/in", t.TempDir() + "/out"} {
+	for _, dir := range []string{"/home/user/in", elsewhere(t) + "/out"} {
 		made, err := call[filesystempb.MakeDirRequest, filesystempb.MakeDirResponse](b, "MakeDir", &filesystempb.MakeDirRequest{Path: dir + "/a/b"})
 		if err != nil || made.GetEntry().GetPath() != dir+"/a/b" || made.GetEntry().GetType() != filesystempb.FileType_FILE_TYPE_DIRECTORY {
 			t.Errorf("%v %v", made, err)

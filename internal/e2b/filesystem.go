@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -51,18 +52,24 @@ func (c called) mayBe(user string) error {
 	return errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", user)
 }
 
-// inHome reports whether a path lies where the service reaches it on the host.
-func inHome(at string) bool { return at == homeDir || strings.HasPrefix(at, homeDir+"/") }
-
-// at does a call on files where they are. What cannot be done to the home from the host, because a symbolic link is in the
-// way, is tried inside, where links lead to what they lead to for the tenant.
-func (c called) at(do func(files) error, paths ...string) error {
-	for _, p := range paths {
-		if !inHome(p) {
-			return do(insideFiles{c})
+// onHost returns which of the places a path lies in that the service reaches on the host; empty for none.
+func onHost(at string) string {
+	for _, place := range []string{homeDir, "/tmp"} {
+		if at == place || strings.HasPrefix(at, place+"/") {
+			return place
 		}
 	}
-	err := do(homeFiles{c})
+	return ""
+}
+
+// at does a call on files where they are, all in one place. What cannot be done from the host, because a symbolic link is
+// in the way, is tried inside, where links lead to what they lead to for the tenant.
+func (c called) at(do func(files) error, paths ...string) error {
+	place := onHost(paths[0])
+	if place == "" || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
+		return do(insideFiles{c})
+	}
+	err := do(hostFiles{c})
 	if cerrdefs.IsPermissionDenied(err) {
 		return do(insideFiles{c})
 	}
@@ -86,14 +93,15 @@ func told(e entry) *filesystempb.EntryInfo {
 	}
 	info.Permissions = mode.String()
 	// Strings of the protocol are UTF-8; names need not be.
-	info.Name, info.Path = strings.ToValidUTF8(info.Name, "\uFFFD"), strings.ToValidUTF8(info.Path, "\uFFFD")
-	info.Owner, info.Group = strings.ToValidUTF8(info.Owner, "\uFFFD"), strings.ToValidUTF8(info.Group, "\uFFFD")
+	info.Name, info.Path, info.Owner, info.Group = validText(info.Name), validText(info.Path), validText(info.Owner), validText(info.Group)
 	if info.SymlinkTarget != nil {
-		target := strings.ToValidUTF8(*info.SymlinkTarget, "\uFFFD")
+		target := validText(*info.SymlinkTarget)
 		info.SymlinkTarget = &target
 	}
 	return info
 }
+
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func (c called) look(ctx context.Context, at string) (info *filesystempb.EntryInfo, err error) {
 	return info, c.at(func(f files) error {
@@ -151,7 +159,7 @@ func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveReq
 	if err != nil {
 		return nil, err
 	}
-	if at == homeDir || at == "/" {
+	if at == homeDir || at == "/" || at == "/tmp" {
 		return nil, errs.Denied("cannot remove %q: it has to stay", at)
 	}
 	return &filesystempb.RemoveResponse{}, c.at(func(f files) error { return f.remove(ctx, at) }, at)

@@ -112,7 +112,7 @@ type metricBody struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-func metric(m Metrics) metricBody {
+func metric(m lasting.Metrics) metricBody {
 	return metricBody{
 		Timestamp: m.At.UTC(), TimestampUnix: m.At.Unix(), CPUUsedPct: m.CPUPercent, CPUCount: int(math.Ceil(m.CPUs)),
 		MemUsed: m.Memory, MemTotal: m.MemoryLimit, MemCache: m.MemoryCache, DiskUsed: m.Disk, DiskTotal: m.DiskTotal,

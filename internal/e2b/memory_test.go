@@ -143,8 +143,8 @@ func (b *memoryBox) SetNetwork(_ context.Context, n lasting.Network) error {
 	return nil
 }
 
-func (b *memoryBox) Metrics(context.Context) (Metrics, error) {
-	return Metrics{At: time.Unix(1700000000, 0), CPUs: 1.5, CPUPercent: 3, Memory: 5, MemoryLimit: 7, Disk: 9, DiskTotal: 11}, nil
+func (b *memoryBox) Metrics(context.Context) (lasting.Metrics, error) {
+	return lasting.Metrics{At: time.Unix(1700000000, 0), CPUs: 1.5, CPUPercent: 3, Memory: 5, MemoryLimit: 7, Disk: 9, DiskTotal: 11}, nil
 }
 
 func (b *memoryBox) Touch(context.Context) (err error) {

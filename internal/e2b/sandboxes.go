@@ -32,7 +32,7 @@ type Sandbox interface {
 	Pause(ctx context.Context) error
 	Kill(ctx context.Context) error
 	SetNetwork(ctx context.Context, n lasting.Network) error
-	Metrics(ctx context.Context) (Metrics, error)
+	Metrics(ctx context.Context) (lasting.Metrics, error)
 	Touch(ctx context.Context) error
 
 	Start(ctx context.Context, c lasting.Command) (Reader, error)
@@ -79,21 +79,6 @@ func found(b *lasting.Sandbox, err error) (Sandbox, error) {
 		return nil, err // and no Sandbox that holds nil
 	}
 	return lastingSandbox{b}, nil
-}
-
-func (b lastingSandbox) SetNetwork(context.Context, lasting.Network) error {
-	return unimplemented{"changing of what a sandbox that runs may reach"}
-}
-
-func (b lastingSandbox) Metrics(context.Context) (Metrics, error) {
-	return Metrics{}, unimplemented{"metrics"}
-}
-
-// Metrics are how a sandbox is doing.
-type Metrics struct {
-	At                                                time.Time
-	CPUs, CPUPercent                                  float64
-	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
 }
 
 func (b lastingSandbox) Start(ctx context.Context, c lasting.Command) (Reader, error) {

@@ -2,26 +2,193 @@ package e2b
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-type watchers struct{}
+// The kernel has few instances of what watches, for all that run as root: a sandbox may have some, and all together some.
+const (
+	mostOfOne = 8
+	mostOfAll = 48
+	// mostWaiting bounds the events that wait to be asked for.
+	mostWaiting = 10_000
+)
 
-func newWatchers() *watchers { return &watchers{} }
-
-func (s *server) watchDir(context.Context, called, *filesystempb.WatchDirRequest, func(*filesystempb.WatchDirResponse) error) error {
-	return unimplemented{"watching of directories"}
+// watchers counts those that there are, and has those that are asked for their events.
+type watchers struct {
+	mu     sync.Mutex
+	of     map[string]int // by sandbox
+	all    int
+	polled map[string]*polled
 }
 
-func (s *server) createWatcher(context.Context, called, *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
-	return nil, unimplemented{"watching of directories"}
+// polled keeps what has changed until it is asked for.
+type polled struct {
+	sandbox string
+	stop    context.CancelFunc
+
+	// Under watchers.mu.
+	events []hostfs.Event
+	ended  error
 }
 
-func (s *server) watcherEvents(context.Context, called, *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
-	return nil, unimplemented{"watching of directories"}
+func newWatchers() *watchers { return &watchers{of: map[string]int{}, polled: map[string]*polled{}} }
+
+// open watches a directory of a sandbox; close gives its place back.
+func (w *watchers) open(ctx context.Context, c called, written string, recursive bool) (_ *sandbox.Watch, close func(), _ error) {
+	at, err := c.path(written)
+	if err != nil {
+		return nil, nil, err
+	}
+	if onHost(at) == "" {
+		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
+	}
+	if !w.take(c.ID()) {
+		return nil, nil, errs.Busy("there are as many watchers as may be: %d of a sandbox, and %d of all", mostOfOne, mostOfAll)
+	}
+	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
+	if err != nil {
+		w.give(c.ID())
+		return nil, nil, err
+	}
+	return watch, func() {
+		watch.Close()
+		w.give(c.ID())
+	}, nil
 }
 
-func (s *server) removeWatcher(context.Context, called, *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {
-	return nil, unimplemented{"watching of directories"}
+func (w *watchers) take(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.of[id] == mostOfOne || w.all == mostOfAll {
+		return false
+	}
+	w.of[id]++
+	w.all++
+	return true
+}
+
+func (w *watchers) give(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.of[id]--; w.of[id] == 0 {
+		delete(w.of, id)
+	}
+}
+
+var changes = map[hostfs.Change]filesystempb.EventType{
+	hostfs.Created: filesystempb.EventType_EVENT_TYPE_CREATE, hostfs.Written: filesystempb.EventType_EVENT_TYPE_WRITE,
+	hostfs.Removed: filesystempb.EventType_EVENT_TYPE_REMOVE, hostfs.Renamed: filesystempb.EventType_EVENT_TYPE_RENAME,
+	hostfs.Chmodded: filesystempb.EventType_EVENT_TYPE_CHMOD,
+}
+
+func toldEvent(e hostfs.Event) *filesystempb.FilesystemEvent {
+	return &filesystempb.FilesystemEvent{Name: validText(e.Name), Type: changes[e.Change]}
+}
+
+func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDirRequest, send func(*filesystempb.WatchDirResponse) error) error {
+	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
+	if err != nil {
+		return err
+	}
+	defer end()
+	start := &filesystempb.WatchDirResponse_Start{Start: &filesystempb.WatchDirResponse_StartEvent{}}
+	if err := send(&filesystempb.WatchDirResponse{Event: start}); err != nil {
+		return err
+	}
+	for {
+		waiting, cancel := context.WithTimeoutCause(ctx, c.keepalive, errQuiet)
+		events, err := watch.Next(waiting)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errQuiet):
+			alive := &filesystempb.WatchDirResponse_Keepalive{Keepalive: &filesystempb.WatchDirResponse_KeepAlive{}}
+			if err := send(&filesystempb.WatchDirResponse{Event: alive}); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		}
+		for _, e := range events {
+			if err := send(&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: toldEvent(e)}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// createWatcher makes a watcher whose events are asked for. It ends when it is removed, when more wait than are kept, and
+// with its directory, so with its sandbox.
+func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
+	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	id, p := rand.Text(), &polled{sandbox: c.ID(), stop: stop}
+	w := s.watchers
+	w.mu.Lock()
+	w.polled[id] = p
+	w.mu.Unlock()
+	go func() {
+		defer end()
+		for p.ended == nil {
+			events, err := watch.Next(ctx)
+			w.mu.Lock()
+			p.events, p.ended = append(p.events, events...), err
+			if len(p.events) > mostWaiting {
+				p.events, p.ended = nil, errs.Busy("more than %d events waited to be asked for: make another watcher", mostWaiting)
+			}
+			w.mu.Unlock()
+		}
+	}()
+	return &filesystempb.CreateWatcherResponse{WatcherId: id}, nil
+}
+
+// find finds a watcher of a sandbox's own; the lock is held.
+func (w *watchers) find(c called, id string) (*polled, error) {
+	p := w.polled[id]
+	if p == nil || p.sandbox != c.ID() {
+		return nil, notFound("there is no watcher %.64q", id)
+	}
+	return p, nil
+}
+
+func (s *server) watcherEvents(_ context.Context, c called, r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
+	s.watchers.mu.Lock()
+	defer s.watchers.mu.Unlock()
+	p, err := s.watchers.find(c, r.GetWatcherId())
+	if err != nil {
+		return nil, err
+	}
+	if len(p.events) == 0 && p.ended != nil {
+		return nil, p.ended
+	}
+	told := &filesystempb.GetWatcherEventsResponse{}
+	for _, e := range p.events {
+		told.Events = append(told.Events, toldEvent(e))
+	}
+	p.events = nil
+	return told, nil
+}
+
+func (s *server) removeWatcher(_ context.Context, c called, r *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {
+	s.watchers.mu.Lock()
+	defer s.watchers.mu.Unlock()
+	p, err := s.watchers.find(c, r.GetWatcherId())
+	if err != nil {
+		return nil, err
+	}
+	p.stop()
+	delete(s.watchers.polled, r.GetWatcherId())
+	return &filesystempb.RemoveWatcherResponse{}, nil
 }

@@ -34,6 +34,11 @@ func NotFound(format string, args ...any) error { return newFault(errdefs.ErrNot
 // Conflict is something that stands in the way.
 func Conflict(format string, args ...any) error { return newFault(errdefs.ErrConflict, format, args) }
 
+// Busy is something of which there is no more for now.
+func Busy(format string, args ...any) error {
+	return newFault(errdefs.ErrResourceExhausted, format, args)
+}
+
 // TooLarge is something that is larger than it may be.
 func TooLarge(format string, args ...any) error { return newFault(errdefs.ErrOutOfRange, format, args) }
 

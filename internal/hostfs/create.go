@@ -10,6 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
+// temporaryPrefix begins the names of files that are being written.
+const temporaryPrefix = ".daycare-"
+
 // How says what Create does about a file that exists.
 type How int
 
@@ -24,7 +27,7 @@ const (
 const newFile = 0o644
 
 // Writer writes a file. Replaced and new files are written beside their place, under a name that begins
-// with ".daycare-", and appear with Commit: who reads sees the old content or the new, and a crash
+// with temporaryPrefix, and appear with Commit: who reads sees the old content or the new, and a crash
 // leaves one of them. What is appended appears with each Write. One goroutine at a time uses a Writer,
 // and ends it with Commit or Abort, either of which closes it.
 type Writer struct {
@@ -111,7 +114,7 @@ func (w *Writer) target() (int, Info, error) {
 // openTemp makes the new file. Its name cannot be guessed, and if it were, O_EXCL would fail.
 func (w *Writer) openTemp() error {
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
-	w.temp = ".daycare-" + rand.Text()
+	w.temp = temporaryPrefix + rand.Text()
 	fd, err := openBeneath(w.dir, w.temp, flags, 0o600)
 	if err != nil {
 		return classify(w.name, err)

@@ -35,26 +35,26 @@ type entry struct {
 	owner, group string
 }
 
-// content is an open file; a file of the home can be read in parts, and has a time.
+// content is an open file; one on the host can be read in parts, and has a time.
 type content struct {
 	whole   io.ReadCloser
 	parts   io.ReadSeeker // nil for others
 	modTime time.Time
 }
 
-// homeFiles implements files for the home, on the host's copy of it.
-type homeFiles struct{ called }
+// hostFiles implements files for the home and /tmp, which are directories of the host.
+type hostFiles struct{ called }
 
-func (h homeFiles) entry(at string, e sandbox.Entry) entry {
+func (h hostFiles) entry(at string, e sandbox.Entry) entry {
 	return entry{Entry: e, at: at, owner: "user", group: "user"}
 }
 
-func (h homeFiles) stat(ctx context.Context, at string) (entry, error) {
+func (h hostFiles) stat(ctx context.Context, at string) (entry, error) {
 	e, err := h.Files().Stat(ctx, h.ID(), at)
 	return h.entry(at, e), err
 }
 
-func (h homeFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
+func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
 	entries, err := h.Files().ListDir(ctx, h.ID(), dir)
 	if err != nil {
 		return err
@@ -78,11 +78,11 @@ func (h homeFiles) list(ctx context.Context, dir string, depth uint32, visit fun
 	return nil
 }
 
-func (h homeFiles) mkdir(ctx context.Context, at string) error {
+func (h hostFiles) mkdir(ctx context.Context, at string) error {
 	return h.Files().Mkdir(ctx, h.ID(), at, true)
 }
 
-func (h homeFiles) move(ctx context.Context, from, to string) error {
+func (h hostFiles) move(ctx context.Context, from, to string) error {
 	if _, err := h.stat(ctx, from); err != nil {
 		return err // before directories are made for it
 	}
@@ -92,7 +92,7 @@ func (h homeFiles) move(ctx context.Context, from, to string) error {
 	return h.Files().Move(ctx, h.ID(), from, to, true)
 }
 
-func (h homeFiles) remove(ctx context.Context, at string) error {
+func (h hostFiles) remove(ctx context.Context, at string) error {
 	err := h.Files().Remove(ctx, h.ID(), at, true)
 	if cerrdefs.IsNotFound(err) {
 		return nil
@@ -100,7 +100,7 @@ func (h homeFiles) remove(ctx context.Context, at string) error {
 	return err
 }
 
-func (h homeFiles) open(ctx context.Context, at string) (content, error) {
+func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 	file, err := h.Files().Download(ctx, h.ID(), at)
 	if err != nil {
 		return content{}, err
@@ -108,7 +108,7 @@ func (h homeFiles) open(ctx context.Context, at string) (content, error) {
 	return content{whole: file, parts: file, modTime: file.ModTime}, nil
 }
 
-func (h homeFiles) write(ctx context.Context, at string, body io.Reader) error {
+func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {
 	// The body is not begun where there is no directory.
 	_, err := h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
 	if !cerrdefs.IsNotFound(err) {

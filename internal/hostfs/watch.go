@@ -1,0 +1,265 @@
+package hostfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+	"unsafe"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Change is what has happened to an entry.
+type Change int
+
+// The changes. A rename is Renamed for the old name and Created for the new one.
+const (
+	Created Change = iota + 1
+	Written
+	Removed
+	Renamed
+	Chmodded
+)
+
+// Event is a change in a directory that is watched.
+type Event struct {
+	// Name is relative to that directory.
+	Name   string
+	Change Change
+}
+
+const (
+	watchedChanges = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ATTRIB | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+	// mostWatched bounds the directories of one Watcher, and mostKnown the names that it knows.
+	mostWatched = 1000
+	mostKnown   = 50_000
+)
+
+// Watcher tells what changes in a directory. Next is for one goroutine at a time.
+type Watcher struct {
+	root      *Root
+	name      string
+	recursive bool
+	events    *os.File              // inotify
+	dirs      map[int32]*watchedDir // by watch descriptor
+	known     int
+	writes    map[uint32]bool // cookies of renames by which a Writer puts a file in place
+}
+
+type watchedDir struct {
+	rel   string // below the watched one; "" for itself
+	names map[string]bool
+}
+
+// Watch begins to watch a directory, and with recursive those in it. Root has to stay open until the Watcher is closed.
+func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, errs.Busy("the host has no more watches to give: %v", err)
+	}
+	w := &Watcher{
+		root: r, name: name, recursive: recursive, events: os.NewFile(uintptr(fd), "inotify"),
+		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{},
+	}
+	if err := r.asOwner(func() error { return w.add("", nil) }); err != nil {
+		_ = w.events.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close ends a Next that waits, too.
+func (w *Watcher) Close() { _ = w.events.Close() }
+
+// add watches a directory, by descriptor and as the owner, and with those in it where that is asked for. found is told
+// what is in it already; nil for nobody.
+func (w *Watcher) add(rel string, found func(Event)) error {
+	fd, err := openBeneath(w.root.dir, path.Join(w.name, rel), asList, 0)
+	if err != nil {
+		return w.root.fail(path.Join(w.name, rel), err)
+	}
+	dir := os.NewFile(uintptr(fd), rel)
+	defer dir.Close()
+	if len(w.dirs) == mostWatched {
+		return errs.Busy("there are more than %d directories below %s to be watched", mostWatched, shown(w.name))
+	}
+	wd := 0
+	err = w.control(func(events int) (err error) {
+		wd, err = unix.InotifyAddWatch(events, fmt.Sprintf("/proc/self/fd/%d", fd), watchedChanges)
+		return err
+	})
+	if errors.Is(err, unix.ENOSPC) {
+		return errs.Busy("the host has no more watches to give")
+	}
+	if err != nil {
+		return classify(path.Join(w.name, rel), err)
+	}
+	d := &watchedDir{rel: rel, names: map[string]bool{}}
+	w.dirs[int32(wd)] = d
+	names, _, err := firstNames(dir, mostKnown)
+	if err != nil {
+		return classify(path.Join(w.name, rel), err)
+	}
+	if w.known += len(names); w.known > mostKnown {
+		return errs.Busy("there are more than %d files below %s to be watched", mostKnown, shown(w.name))
+	}
+	for _, leaf := range names {
+		d.names[leaf] = true
+		if found != nil && !strings.HasPrefix(leaf, temporaryPrefix) {
+			found(Event{path.Join(rel, leaf), Created})
+		}
+		info, err := inspect(fd, leaf)
+		if err != nil || info.Type != Directory || !w.recursive {
+			continue
+		}
+		if err := w.add(path.Join(rel, leaf), found); cerrdefs.IsResourceExhausted(err) {
+			return err // what has gone meanwhile, or may not be read, is not watched
+		}
+	}
+	return nil
+}
+
+// Next waits for changes. The error is ctx's cause, or says that the directory can be watched no longer; changes that were
+// too many to be kept are such an error.
+func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
+	stop := context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			_ = w.events.SetReadDeadline(time.Time{})
+		}
+	}()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := w.events.Read(buffer)
+		if err != nil && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var list []Event
+		if err := w.root.asOwner(func() (err error) {
+			list, err = w.read(buffer[:n])
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		if len(list) > 0 {
+			return list, nil
+		}
+	}
+}
+
+func (w *Watcher) read(events []byte) (list []Event, _ error) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
+		size := unix.SizeofInotifyEvent + int(event.Len)
+		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:size], []byte{0})
+		events = events[size:]
+		if event.Mask&unix.IN_Q_OVERFLOW != 0 {
+			return nil, errs.Busy("more changes came than were read: watch the directory again")
+		}
+		d := w.dirs[event.Wd]
+		switch {
+		case d == nil:
+		case event.Mask&unix.IN_IGNORED != 0:
+			delete(w.dirs, event.Wd)
+			w.known -= len(d.names)
+			if d.rel == "" {
+				return nil, errs.NotFound("%s is not there any more", shown(w.name))
+			}
+		case len(name) > 0:
+			if err := w.change(d, string(name), event, func(e Event) { list = append(list, e) }); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return list, nil
+}
+
+// change tells of one event. Of the names under which a Writer makes a file nothing is told: its rename is a write.
+func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, tell func(Event)) error {
+	at, temporary := path.Join(d.rel, name), strings.HasPrefix(name, temporaryPrefix)
+	switch {
+	case temporary && event.Mask&unix.IN_MOVED_FROM != 0:
+		if len(w.writes) < 1000 { // a tenant can leave cookies, too
+			w.writes[event.Cookie] = true
+		}
+		return nil
+	case temporary:
+		return nil
+	case event.Mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		wrote := w.writes[event.Cookie]
+		delete(w.writes, event.Cookie)
+		if !wrote || !d.names[name] {
+			tell(Event{at, Created})
+		}
+		if wrote {
+			tell(Event{at, Written})
+		}
+		if !d.names[name] {
+			d.names[name] = true
+			w.known++
+		}
+		if w.known > mostKnown {
+			return errs.Busy("there are more than %d files below %s to be watched", mostKnown, shown(w.name))
+		}
+		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {
+			if err := w.add(at, tell); cerrdefs.IsResourceExhausted(err) {
+				return err
+			}
+		}
+	case event.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
+		change := Removed
+		if event.Mask&unix.IN_MOVED_FROM != 0 {
+			change = Renamed
+			w.forget(at)
+		}
+		if d.names[name] {
+			delete(d.names, name)
+			w.known--
+		}
+		tell(Event{at, change})
+	case event.Mask&unix.IN_MODIFY != 0:
+		tell(Event{at, Written})
+	case event.Mask&unix.IN_ATTRIB != 0:
+		tell(Event{at, Chmodded})
+	}
+	return nil
+}
+
+// forget watches a directory that was moved away no longer, nor those in it: where it is now is another name.
+func (w *Watcher) forget(rel string) {
+	for wd, d := range w.dirs {
+		if d.rel == rel || strings.HasPrefix(d.rel, rel+"/") {
+			_ = w.control(func(events int) error {
+				_, err := unix.InotifyRmWatch(events, uint32(wd)) // IN_IGNORED follows
+				return err
+			})
+		}
+	}
+}
+
+// control does something with the descriptor while it is open.
+func (w *Watcher) control(do func(events int) error) error {
+	conn, err := w.events.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var done error
+	if err := conn.Control(func(fd uintptr) { done = do(int(fd)) }); err != nil {
+		return err
+	}
+	return done
+}

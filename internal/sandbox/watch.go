@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"context"
+	"slices"
+
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
+)
+
+// Watch is a directory that is watched; whoever has it closes it.
+type Watch struct {
+	watcher *hostfs.Watcher
+	target  fileTarget
+}
+
+// Next waits for changes; of what is hidden nothing is told. Its errors are those of hostfs.
+func (w *Watch) Next(ctx context.Context) ([]hostfs.Event, error) {
+	events, err := w.watcher.Next(ctx)
+	return slices.DeleteFunc(events, func(e hostfs.Event) bool { return !w.target.shows(e.Name) }), err
+}
+
+// Close ends a Next that waits, too.
+func (w *Watch) Close() {
+	w.watcher.Close()
+	w.target.close()
+}
+
+// Watch begins to watch a directory, and with recursive those in it.
+func (s *Service) Watch(ctx context.Context, id, written string, recursive bool) (*Watch, error) {
+	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "watch", mode: policy.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	w, err := t.root.Watch(t.name, recursive)
+	if err != nil {
+		t.close()
+		return nil, t.failed("watch", err)
+	}
+	return &Watch{w, t}, nil
+}
