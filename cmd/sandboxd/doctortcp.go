@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,26 +22,29 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-// tcpChecks are those of the way in by TCP; none if there is none. service is the pid of the service; 0 if it
-// does not run.
-func tcpChecks(s *doctorSettings, service int) []doctor.Check {
+// tcpChecks are those of the ways in by TCP, E2B's clients' included; none if there is none. service is the pid of the
+// service; 0 if it does not run.
+func tcpChecks(s *doctorSettings, service int) (checks []doctor.Check) {
 	tcp := s.TCP
-	if tcp.Listen == "" {
-		return nil
-	}
-	checks := []doctor.Check{
-		doctor.TCPAddress(tcp.Listen, service, func() error {
-			listener, err := net.Listen("tcp", tcp.Listen)
+	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen}, {"e2b.listen", s.E2B.Listen}} {
+		if way.address == "" {
+			continue
+		}
+		checks = append(checks, doctor.TCPAddress(way.setting, way.address, service, func() error {
+			listener, err := net.Listen("tcp", way.address)
 			if err != nil {
 				return err
 			}
 			return listener.Close()
-		}, func() (doctor.Program, error) { return listensAt(tcp.Listen) }),
-		doctor.TCPTokens(tcp.TokensFile, func() error {
-			_, err := access.ReadTokens(tcp.TokensFile)
-			return err
-		}),
+		}, func() (doctor.Program, error) { return listensAt(way.address) }))
 	}
+	if len(checks) == 0 {
+		return nil
+	}
+	checks = append(checks, doctor.TCPTokens(tcp.TokensFile, func() error {
+		_, err := access.ReadTokens(tcp.TokensFile)
+		return err
+	}))
 	if tcp.CertFile == "" {
 		return checks // the service warns of it where that matters
 	}
@@ -57,7 +61,7 @@ func tcpChecks(s *doctorSettings, service int) []doctor.Check {
 			if service == 0 {
 				return nil, nil
 			}
-			return shownAt(ctx, tcp.Listen)
+			return shownAt(ctx, cmp.Or(tcp.Listen, s.E2B.Listen))
 		},
 	}
 	return append(checks, certificate.Valid())

@@ -19,33 +19,33 @@ type Program struct {
 
 func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
 
-// TCPAddress reports whether the service can listen on TCP, or does. service is its pid; 0 if it does not run.
-// try listens at the address and stops, and holder finds who has it.
-func TCPAddress(address string, service int, try func() error, holder func() (Program, error)) Check {
-	return Check{"tcp.listen", func(context.Context) Finding {
+// TCPAddress reports whether the service can listen at the address of a setting, or does. service is its pid; 0 if it
+// does not run. try listens at the address and stops, and holder finds who has it.
+func TCPAddress(setting, address string, service int, try func() error, holder func() (Program, error)) Check {
+	return Check{setting, func(context.Context) Finding {
 		err := try()
 		switch {
 		case err == nil && service != 0:
-			return warning("start the service again: tcp.listen is read when it starts", "the service (pid %d) does not listen at %s", service, address)
+			return warning("start the service again: "+setting+" is read when it starts", "the service (pid %d) does not listen at %s", service, address)
 		case err == nil:
 			return ok("%s is free", address)
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			return wrong("set tcp.listen to an address of this host, or to a port on all of them, such as :7480", "%s is no address of this host", address)
+			return wrong("set "+setting+" to an address of this host, or to a port on all of them, such as :7480", "%s is no address of this host", address)
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			return skipped("only root may listen at %s", address)
 		case !errors.Is(err, syscall.EADDRINUSE):
-			return wrong("set tcp.listen to an address where the service can listen", "%v", err)
+			return wrong("set "+setting+" to an address where the service can listen", "%v", err)
 		}
 		who, err := holder()
 		switch {
 		case errors.Is(err, fs.ErrPermission):
 			return skipped("only root may see who listens at %s", address)
 		case err != nil:
-			return wrong("stop it, or set tcp.listen to another port", "another program listens at %s: %v", address, err)
+			return wrong("stop it, or set "+setting+" to another port", "another program listens at %s: %v", address, err)
 		case who.PID == service:
 			return ok("%s listens at %s", who, address)
 		default:
-			return wrong("stop it, or set tcp.listen to another port", "%s listens at %s", who, address)
+			return wrong("stop it, or set "+setting+" to another port", "%s listens at %s", who, address)
 		}
 	}}
 }
