@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -27,20 +28,28 @@ func e2bSettings(t *testing.T) (settings, environ []string) {
 		[]string{"E2B_API_URL=" + url, "E2B_SANDBOX_URL=" + url, "E2B_API_KEY=e2b_" + annesKey, "E2B_TEST_OTHER_KEY=e2b_" + bensKey}
 }
 
+var stockClientsOnce sync.Once
+
 // stockClients installs the clients of E2B, as npm has them, and returns the folder of their scenarios.
-var stockClients = sync.OnceValues(func() (string, error) {
+func stockClients(t *testing.T) string {
+	t.Helper()
 	dir := filepath.Join(runDir, "stock-clients")
-	return dir, os.CopyFS(dir, os.DirFS("e2b"))
-})
+	stockClientsOnce.Do(func() {
+		if err := os.CopyFS(dir, os.DirFS("e2b")); err != nil {
+			t.Fatal(err)
+		}
+		npm(t, dir, "ci", "--ignore-scripts")
+	})
+	if _, err := os.Stat(filepath.Join(dir, "node_modules", "e2b")); err != nil {
+		t.Fatalf("the clients could not be installed, as another scenario says: %v", err)
+	}
+	return dir
+}
 
 // TestStockClients runs scenarios with the stock client of E2B, unmodified: the newest, and one from half a year before.
 func TestStockClients(t *testing.T) {
 	beside(t)
-	dir, err := stockClients()
-	if err != nil {
-		t.Fatal(err)
-	}
-	npm(t, dir, "ci", "--ignore-scripts")
+	dir := stockClients(t)
 	scenarios, err := filepath.Glob(filepath.Join(dir, "*.test.mjs"))
 	if err != nil || len(scenarios) == 0 {
 		t.Fatalf("no scenarios: %v", err)
@@ -63,5 +72,23 @@ func TestStockClients(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// TestStockClientsMeetARestart leaves sandboxes to a service that is stopped, and finds them again: with their files, their
+// commands that go on, their pauses and their deadlines.
+func TestStockClientsMeetARestart(t *testing.T) {
+	beside(t)
+	dir := stockClients(t)
+	each(t, func(t *testing.T, p *place, runtime string) {
+		settings, environ := e2bSettings(t)
+		l := newLabIn(t, p, runtime, settings...)
+		left := filepath.Join(t.TempDir(), "left.json")
+		inDir(t, dir, environ, "node", "restart.mjs", "begin", left)
+		l.stop(syscall.SIGTERM)
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		inDir(t, dir, environ, "node", "restart.mjs", "go-on", left)
 	})
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { before, e2b, sandbox } from "./lab.mjs";
+import { before, e2b, eventually, sandbox } from "./lab.mjs";
 
 const box = await sandbox();
 
@@ -178,4 +178,29 @@ test("a link leads to where it leads inside", async () => {
   await box.files.write("to-dir/g", "y");
   assert.equal(await box.files.read("real/g"), "y");
   assert.equal((await box.files.list("to-dir")).length, 2);
+});
+
+test("no directory of the home has a meaning of its own", async () => {
+  for (const dir of ["apps", ".ssh", ".config"]) {
+    await box.files.write(`${dir}/file`, "x");
+    assert.equal((await box.commands.run(`cat ${dir}/file`)).stdout, "x");
+    assert.equal(await box.files.read(`${dir}/file`), "x");
+  }
+});
+
+test("watchDir", async () => {
+  await box.files.makeDir("watched/deep");
+  await box.files.write("watched/file", "x");
+  const seen = [];
+  const handle = await box.files.watchDir("watched", (event) => void seen.push(`${event.type} ${event.name}`), { recursive: true, timeoutMs: 60_000 });
+  const has = (event) => eventually(() => seen.includes(event), `${event}, among ${seen}`);
+  await box.files.write("watched/file", "y");
+  await has("write file");
+  await box.commands.run("echo z > watched/deep/by-command; chmod 600 watched/file; mv watched/file watched/moved; rm watched/deep/by-command");
+  for (const event of ["create deep/by-command", "write deep/by-command", "chmod file", "rename file", "create moved", "remove deep/by-command"]) await has(event);
+  await handle.stop();
+});
+
+test("watchDir of none", async () => {
+  await assert.rejects(box.files.watchDir("none", () => {}), e2b.NotFoundError);
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { e2b, sandbox } from "./lab.mjs";
+import { before, e2b, sandbox } from "./lab.mjs";
 
 const allowed = process.env.E2B_TEST_ALLOWED;
 const denied = process.env.E2B_TEST_DENIED;
@@ -42,4 +42,12 @@ test("all of it, unless something is said", async () => {
 test("everything denied", async () => {
   const box = await sandbox({ network: { denyOut: ["0.0.0.0/0"] } });
   assert.equal(await reaches(box, allowed), false);
+});
+
+test("tightened and loosened while it runs", { skip: before && "the older client cannot" }, async () => {
+  const box = await sandbox({ network: { allowOut: [allowed], denyOut: ["0.0.0.0/0"] } });
+  assert.equal(await reaches(box, allowed), true);
+  await box.updateNetwork({ allowOut: [denied], denyOut: ["0.0.0.0/0"] });
+  assert.equal(await reaches(box, allowed), false);
+  assert.equal(await reaches(box, denied), true);
 });

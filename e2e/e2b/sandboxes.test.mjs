@@ -103,3 +103,9 @@ test("pause and resume", async () => {
   assert.equal(await again.files.read("kept"), "over the pause");
   assert((await again.commands.list()).some((p) => p.pid === command.pid), "the command goes on");
 });
+
+test("metrics", async () => {
+  const box = await sandbox();
+  const [metric] = await box.getMetrics();
+  assert(metric.memUsed > 0 && metric.memTotal >= metric.memUsed && metric.cpuCount >= 1, JSON.stringify(metric));
+});
