@@ -30,6 +30,18 @@ func (l *lab) ready(t *testing.T, n int) {
 	eventually(t, fmt.Sprintf("%d containers of the pool are ready", n), func() bool { return l.metric(t, "sandboxd_pool_containers") == float64(n) })
 }
 
+// pooled are the containers that are in the pool or came from it.
+func (l *lab) pooled(t *testing.T) []container.Summary {
+	t.Helper()
+	list, err := l.listContainers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list, func(c container.Summary) bool {
+		return !strings.HasPrefix(c.Labels["run.daycare.sandbox.user"], ".pool/")
+	})
+}
+
 func (l *lab) poolDirs(t *testing.T) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(l.path("users/.pool/*/home"))
@@ -127,9 +139,7 @@ func TestPool(t *testing.T) {
 		l.ready(t, 2)
 		eventually(t, "each folder of the pool has a container", func() bool {
 			folders, err := os.ReadDir(l.path("users/.pool"))
-			return err == nil && len(folders) == len(slices.DeleteFunc(l.containers(t), func(c container.Summary) bool {
-				return !strings.HasPrefix(c.Labels["run.daycare.sandbox.user"], ".pool/")
-			}))
+			return err == nil && len(folders) == len(l.pooled(t))
 		})
 		if _, err := os.Lstat(l.at("new-0", ".")); err != nil {
 			t.Error(err)
@@ -336,8 +346,8 @@ func TestPoolNetwork(t *testing.T) {
 		l.ready(t, 1)
 		ask := func(name string) string { return "curl -sS --max-time 20 http://" + name + "/hello; echo code $?" }
 		var waits string
-		for _, c := range l.containers(t) {
-			if strings.HasPrefix(c.Labels["run.daycare.sandbox.user"], ".pool/") {
+		for _, c := range l.pooled(t) {
+			if strings.Contains(c.Names[0], ".pool-") { // and no user's
 				waits = c.ID
 			}
 		}
