@@ -146,10 +146,13 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 			w.mu.Lock()
 			p.events, p.ended = append(p.events, events...), err
 			if len(p.events) > mostWaiting {
-				p.events, p.ended = nil, errs.Busy("more than %d events waited to be asked for: make another watcher", mostWaiting)
+				p.events, p.ended = nil, errs.Busy("more than %d events waited to be asked for", mostWaiting)
 			}
 			w.mu.Unlock()
 		}
+		w.mu.Lock()
+		delete(w.polled, id) // nobody may ever ask again
+		w.mu.Unlock()
 	}()
 	return &filesystempb.CreateWatcherResponse{WatcherId: id}, nil
 }
@@ -158,7 +161,7 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 func (w *watchers) find(c called, id string) (*polled, error) {
 	p := w.polled[id]
 	if p == nil || p.sandbox != c.ID() {
-		return nil, notFound("there is no watcher %.64q", id)
+		return nil, notFound("there is no watcher %.64q: it was removed, or has ended with its directory or for too many events", id)
 	}
 	return p, nil
 }
@@ -169,9 +172,6 @@ func (s *server) watcherEvents(_ context.Context, c called, r *filesystempb.GetW
 	p, err := s.watchers.find(c, r.GetWatcherId())
 	if err != nil {
 		return nil, err
-	}
-	if len(p.events) == 0 && p.ended != nil {
-		return nil, p.ended
 	}
 	told := &filesystempb.GetWatcherEventsResponse{}
 	for _, e := range p.events {
