@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net"
@@ -237,6 +238,7 @@ func (m *poolModel) forgets(id string) {
 // openSessionOfTests is one that nobody answers.
 func openSessionOfTests(t *testing.T) *session {
 	here, there := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, there) }() // who writes is not kept waiting: that would be the session's end
 	mux, err := yamux.Client(here, wire.Mux(0), nil)
 	if err != nil {
 		t.Fatal(err)
