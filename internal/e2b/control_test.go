@@ -94,7 +94,8 @@ func TestNetworks(t *testing.T) {
 		{`{"network":{"allowOut":["*.example.org","a.example.com"],"denyOut":["0.0.0.0/0","b.example.org"]}}`, false, lasting.Network{Allow: []string{"*.example.org", "a.example.com"}, Deny: []string{"b.example.org"}}},
 		{`{"network":{"allowOut":["a.example.org"]}}`, true, lasting.Network{Allow: []string{"a.example.org"}}},
 		{`{"network":{"allowOut":["0.0.0.0/0"]}}`, true, all},
-		{`{"network":{"allowOut":[],"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
+		{`{"network":{"allowOut":[]}}`, false, lasting.Network{}},
+		{`{"network":{"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
 		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
 	} {
 		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })

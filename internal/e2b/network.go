@@ -71,7 +71,7 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 		return lasting.Network{}, invalid("network.denyOut: names can be denied only out of those that allowOut names: name what may be reached in allowOut, or deny all of it with 0.0.0.0/0")
 	case len(allow) > 0:
 		return lasting.Network{Allow: allow, Deny: deny}, nil
-	case everything:
+	case everything, n.AllowOut != nil: // a list is all that may be reached, also an empty one
 		return lasting.Network{}, nil // nothing, until PUT …/network says otherwise
 	case s.cfg.Blocked && internet == nil:
 		return lasting.Network{None: true}, nil
