@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 )
@@ -206,10 +207,21 @@ func (p *pauses) leave(c *pausing, count *int) {
 	c.changed = make(chan struct{})
 }
 
+// pauseTries is how often pausing is tried: runc does not freeze a version 1 cgroup in which processes appear meanwhile
+// ("unable to freeze"), as on a busy machine.
+const pauseTries = 5
+
 // pause is content when nothing runs in the container, or it is paused already.
 func pause(ctx context.Context, docker *client.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, pauseLimit)
 	defer cancel()
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval = 50 * time.Millisecond
+	_, err := backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, pauseOnce(ctx, docker, id) }, backoff.WithBackOff(wait), backoff.WithMaxTries(pauseTries))
+	return err
+}
+
+func pauseOnce(ctx context.Context, docker *client.Client, id string) error {
 	err := docker.ContainerPause(ctx, id)
 	if err == nil || cerrdefs.IsNotFound(err) {
 		return nil

@@ -17,6 +17,7 @@ import (
 // pausable is a Docker with one container, which notes what happens to it. Pausing takes a second, or none.
 type pausable struct {
 	status int // of pausing; 0 is done
+	fails  int // how often that is so; 0 is always
 	quick  bool
 	did    []string
 }
@@ -30,8 +31,11 @@ func (p *pausable) RoundTrip(r *http.Request) (*http.Response, error) {
 		if !p.quick {
 			time.Sleep(time.Second)
 		}
-		if p.status != 0 {
-			return answer(p.status, `{"message":"no"}`)
+		if status := p.status; status != 0 {
+			if p.fails--; p.fails == 0 {
+				p.status = 0
+			}
+			return answer(status, `{"message":"no"}`)
 		}
 		p.did = append(p.did, what)
 		return answer(http.StatusNoContent, "")
@@ -49,6 +53,19 @@ func (p *pausable) client(t *testing.T) *client.Client {
 		t.Fatal(err)
 	}
 	return docker
+}
+
+// A container that cannot be frozen at a time can be a moment later.
+func TestPausingIsTriedAgain(t *testing.T) {
+	for _, fails := range []int{1, pauseTries - 1, pauseTries} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := &pausable{status: http.StatusInternalServerError, fails: fails, quick: true}
+			err := pause(t.Context(), engine.client(t), "c")
+			if want := fails < pauseTries; (err == nil) != want || (len(engine.did) == 1) != want {
+				t.Errorf("after %d failures: %v, %q", fails, err, engine.did)
+			}
+		})
+	}
 }
 
 // The first who holds a container pauses it and the last lets it go on; whoever uses it waits for that.
