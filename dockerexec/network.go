@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
 
@@ -181,12 +182,25 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, dockerd.Explain(e.docker, errors.Join(refusals...)))
 }
 
+// networkRemovalLimit is for containers that are being made on a network that goes: then they are ready, and go with it.
+const networkRemovalLimit = 15 * time.Second
+
 // removeNetwork takes a network away with the containers on it, which have no use without.
 func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
-	if err := e.clearNetwork(ctx, n.Profile); err != nil {
-		return err
-	}
-	if err := e.docker.NetworkRemove(ctx, n.Name); err != nil && !cerrdefs.IsNotFound(err) {
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		if err := e.clearNetwork(ctx, n.Profile); err != nil {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		err := e.docker.NetworkRemove(ctx, n.Name)
+		switch {
+		case err == nil || cerrdefs.IsNotFound(err):
+			return struct{}{}, nil
+		case !cerrdefs.IsPermissionDenied(err): // as Docker says that something is on it
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithMaxElapsedTime(networkRemovalLimit))
+	if err != nil {
 		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, dockerd.Explain(e.docker, err))
 	}
 	return nil

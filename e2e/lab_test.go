@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -255,10 +256,24 @@ func (l *lab) containers(t *testing.T) []container.Summary {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(list, func(c container.Summary) bool {
-		waits := strings.HasPrefix(strings.Join(c.Names, ""), "/daycare-sandbox-.pool-") // for a user who is still to come
-		return waits || c.Labels["run.daycare.sandbox.gateway"] != ""
-	})
+	return slices.DeleteFunc(list, func(c container.Summary) bool { return l.userOf(c) == "" })
+}
+
+// userOf is whose a container is: what one from the pool was bound to is in a record. It is empty for a gateway, and for
+// one whose user is still to come.
+func (l *lab) userOf(c container.Summary) string {
+	user := c.Labels["run.daycare.sandbox.user"]
+	if !strings.HasPrefix(user, ".pool/") {
+		return user
+	}
+	var record struct {
+		Spec struct{ User string }
+	}
+	text, err := os.ReadFile(l.path("data/pool/bound/" + c.ID + ".json"))
+	if err != nil || json.Unmarshal(text, &record) != nil {
+		return ""
+	}
+	return record.Spec.User
 }
 
 func (l *lab) listContainers() ([]container.Summary, error) {
@@ -300,7 +315,7 @@ func (l *lab) volumes() []string {
 // containersOf are a user's.
 func (l *lab) containersOf(t *testing.T, user string) []container.Summary {
 	t.Helper()
-	return slices.DeleteFunc(l.containers(t), func(c container.Summary) bool { return c.Labels["run.daycare.sandbox.user"] != user })
+	return slices.DeleteFunc(l.containers(t), func(c container.Summary) bool { return l.userOf(c) != user })
 }
 
 // containerOf is one of a user's, who has to have one.

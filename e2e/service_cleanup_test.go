@@ -76,11 +76,11 @@ func TestCleanup(t *testing.T) {
 		if out, code := l.sandboxd("cleanup", "--data"); code != 3 || !strings.Contains(out, "nothing is removed: a service runs (pid ") {
 			t.Errorf("beside a service that runs: %d, %s", code, out)
 		}
-		if got := l.sh(t, "cleaned", "cat note"); got != "kept" || len(l.remains()) != len(before) {
+		if got := l.sh(t, "cleaned", "cat note"); got != "kept" || len(l.remains()) < len(before) {
 			t.Errorf("afterwards: %q, %q", got, l.remains())
 		}
 		l.stop(syscall.SIGKILL)
-		if out, code := l.sandboxd("cleanup", "--dry-run"); code != 0 || strings.Count(out, "would remove ") < 4 || len(l.remains()) != len(before) {
+		if out, code := l.sandboxd("cleanup", "--dry-run"); code != 0 || strings.Count(out, "would remove ") < 4 || len(l.remains()) < len(before) {
 			t.Errorf("without doing it: %d, %s, and there is %q", code, out, l.remains())
 		}
 		out, code := l.sandboxd("cleanup")
