@@ -16,6 +16,9 @@ import (
 // endLimit is how long what has been told to end may take, beyond what the settings grant.
 const endLimit = 5 * time.Second
 
+// flushLimit is how long callers have to take the last answers.
+const flushLimit = time.Second
+
 // calls counts those that are being answered, those over a WebSocket too, which the server does not wait for.
 type calls struct {
 	mu      sync.Mutex
@@ -98,8 +101,12 @@ func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server
 	if !calls.wait(grace) {
 		d.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
 	}
+	// A call has ended when its handler has, and what that has written may still be on its way.
+	flushed, cancel := context.WithTimeout(ctx, flushLimit)
+	defer cancel()
 	var faults []error
 	for _, server := range servers {
+		_ = server.Shutdown(flushed)
 		faults = append(faults, server.Close())
 	}
 	return errors.Join(faults...)
