@@ -64,10 +64,17 @@ func deadline(seconds *int64) (time.Time, error) {
 	return time.Now().UTC().Add(time.Duration(n) * time.Second), nil
 }
 
-type timeoutBody struct {
-	Timeout *int64 `json:"timeout"`
-	// AutoPause is what older clients say when they resume.
-	AutoPause *bool `json:"autoPause"`
+// moved reads the deadline that a call moves a sandbox's to.
+func moved(req *http.Request) (time.Time, error) {
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+		// AutoPause is what older clients say when they resume.
+		AutoPause *bool `json:"autoPause"`
+	}
+	if err := read(req, &body); err != nil {
+		return time.Time{}, err
+	}
+	return deadline(body.Timeout)
 }
 
 func (s *server) own(c controlCall, req *http.Request) (Sandbox, error) {
@@ -100,11 +107,7 @@ func (s *server) connect(c controlCall, w http.ResponseWriter, req *http.Request
 	if err != nil {
 		return err
 	}
-	var body timeoutBody
-	if err := read(req, &body); err != nil {
-		return err
-	}
-	at, err := deadline(body.Timeout)
+	at, err := moved(req)
 	if err != nil {
 		return err
 	}
@@ -128,11 +131,7 @@ func (s *server) timeout(c controlCall, w http.ResponseWriter, req *http.Request
 	if err != nil {
 		return err
 	}
-	var body timeoutBody
-	if err := read(req, &body); err != nil {
-		return err
-	}
-	at, err := deadline(body.Timeout)
+	at, err := moved(req)
 	if err == nil {
 		err = b.SetDeadline(at)
 	}
