@@ -45,7 +45,7 @@ type lab struct {
 	place   *place
 	environ []string
 	wrap    []string // what sandboxd is started with
-	from    string   // the folder of sandboxd; empty is binaries
+	from    string   // the folder of sandboxd; empty is binaries, and SANDBOX_E2E_FROM another commit's
 	egress  string   // what the names of its networks begin with
 	engine  *docker.Client
 	client  *client.Client
@@ -146,7 +146,7 @@ func labAt(dir string, p *place) (*lab, error) {
 	}
 	return &lab{
 		dir: dir, place: p, egress: filepath.Base(dir), engine: engine,
-		client: newClient(filepath.Join(dir, "sandboxd.sock")), log: &lockedBuffer{},
+		client: newClient(filepath.Join(dir, "sandboxd.sock")), log: &lockedBuffer{}, from: os.Getenv("SANDBOX_E2E_FROM"),
 	}, nil
 }
 
