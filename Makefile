@@ -24,7 +24,7 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 	exit $$failed
 
 unit: ## run the tests that need neither Docker nor root, with the race detector
-	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress)
+	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress -e /cluster)
 	cd bench && go test -count=1 ./...
 
 lint: ## check formatting, vet, staticcheck, shell scripts

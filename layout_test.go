@@ -61,6 +61,8 @@ var mayImport = map[string]string{
 	"pathmap":                   "",
 	"internal/hostfs":           "internal/errs pathmap",
 	"internal/version":          "",
+	"internal/cluster":          "internal/errs",
+	"internal/cluster/etcdtest": "",
 }
 
 // onlyIn lists libraries that have one place.
@@ -70,6 +72,7 @@ var onlyIn = map[string]string{
 	"github.com/google/renameio/v2":              "internal/durable",
 	"github.com/coder/websocket":                 "api client",
 	"connectrpc.com/connect":                     "internal/e2b",
+	"go.etcd.io/etcd/client/v3":                  "internal/cluster internal/cluster/etcdtest internal/cluster/fence",
 	"github.com/caarlos0/env/v10":                "config cmd/sandboxd",
 	"github.com/tidwall/jsonc":                   "config",
 	"github.com/coreos/go-systemd/v22/daemon":    "cmd/sandboxd",

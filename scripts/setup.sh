@@ -6,8 +6,9 @@
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no Docker)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
-#                               systemd-analyze), and the current Docker, which is built for them
+#                               systemd-analyze), and the current Docker and etcd, which are built for them
 #   scripts/setup.sh engine     only that Docker
+#   scripts/setup.sh etcd       only that etcd
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
@@ -247,6 +248,21 @@ setup_test_engine() {
 	say "it is in $built"
 }
 
+setup_test_etcd() {
+	step "etcd, for the tests of more than one host"
+	local built
+	built=$(tools/etcd/build.sh path)
+	if [ -d "$built" ]; then
+		say "already built: $built"
+		return
+	fi
+	if [ "$(id -u)" != 0 ]; then
+		die "the etcd of the tests is built into $built: run it as root"
+	fi
+	run "building etcd from its pinned Go module" tools/etcd/build.sh
+	say "it is in $built"
+}
+
 setup_bench_programs() {
 	step "Programs of the benchmarks"
 	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
@@ -267,12 +283,17 @@ fi
 if [ "${1:-}" = tests ]; then
 	setup_test_programs
 	setup_test_engine
+	setup_test_etcd
 	step "The version before, for the tests of upgrades"
 	say "it is in $(scripts/before.sh || echo 'no place: the scenario of an upgrade is skipped')"
 	exit
 fi
 if [ "${1:-}" = engine ]; then
 	setup_test_engine
+	exit
+fi
+if [ "${1:-}" = etcd ]; then
+	setup_test_etcd
 	exit
 fi
 if [ "${1:-}" = bench ]; then

@@ -1,0 +1,202 @@
+// Package cluster says which host holds a user, where there are several. What decides is etcd's: membership is a key on a
+// host's lease, a user's seat one on the lease of the host that has it, and what is recorded of a user is written in a
+// transaction that fails when the seat is another's by then.
+//
+// cluster.go is what is known; watch.go keeps it true; seats.go claims and gives; records.go keeps what is recorded of
+// users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/grpclog"
+)
+
+// Node is a host.
+type Node struct {
+	Name    string `json:"-"`
+	Address string `json:"address"` // of its node listener
+	Version string `json:"version"`
+	// Lease is what its key and its users' seats are on.
+	Lease int64 `json:"-"`
+	// Draining says that it takes no new users.
+	Draining bool `json:"-"`
+	// Users is how many seats it has.
+	Users   int `json:"-"`
+	created int64
+}
+
+// Seat says that a host holds a user. Epoch is of this time alone, and grows.
+type Seat struct {
+	User, Host string
+	Epoch      int64
+}
+
+// Seats says which host holds a user. One host alone has none: it is always that one.
+type Seats interface {
+	// Hold returns who holds the user, and claims a seat for the host with the least load when nobody does.
+	Hold(ctx context.Context, user string) (Seat, error)
+	// Watch calls back with each seat that comes or goes, in order, until ctx ends; first with those there are. A Host
+	// that is empty says that it has gone. The callback must not block.
+	Watch(ctx context.Context, told func(Seat))
+	// Give gives up this host's seat of a user; to is who gets it, or empty for whom Hold chooses.
+	Give(ctx context.Context, user, to string) error
+}
+
+// Config is what a Cluster needs; all fields must be set but TLS, which is for etcd.
+type Config struct {
+	// Host is this host's name, Address where the others reach it.
+	Host, Address, Version string
+	Prefix                 string // of all keys, such as /daycare/
+	Log                    zerolog.Logger
+}
+
+// Cluster is what a host knows of the others. It is safe for concurrent use.
+type Cluster struct {
+	cfg  Config
+	etcd *clientv3.Client
+
+	mu       sync.Mutex
+	revision int64         // up to which it is told
+	changed  chan struct{} // closed when that changes
+	nodes    map[string]Node
+	drains   map[string]bool
+	seats    map[string]Seat
+	users    map[string]int // seats by host
+	claiming map[string]int // seats on their way, by host
+	lease    int64          // this host's
+	watchers map[*watcher]bool
+	keepers  []keeper
+	stale    time.Time // since when etcd has not answered; zero while it does
+}
+
+// Dial connects to etcd, which need not be up.
+func Dial(endpoints []string, encryption *tls.Config) (*clientv3.Client, error) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: encryption, DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot use cluster.etcd: %w", err)
+	}
+	return client, nil
+}
+
+// nowhere takes what gRPC logs by itself: what matters comes as an error.
+type nowhere struct{}
+
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// New makes a Cluster. Keep is to be called before Run.
+func New(etcd *clientv3.Client, cfg Config) *Cluster {
+	return &Cluster{
+		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
+		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{},
+	}
+}
+
+// Host is this host's name.
+func (c *Cluster) Host() string { return c.cfg.Host }
+
+// Nodes are the hosts that live, by name.
+func (c *Cluster) Nodes() []Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := slices.Collect(maps.Values(c.nodes))
+	for i := range list {
+		list[i].Draining, list[i].Users = c.drains[list[i].Name], c.users[list[i].Name]
+	}
+	slices.SortFunc(list, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Node finds a host that lives.
+func (c *Cluster) Node(name string) (Node, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.nodes[name]
+	n.Draining, n.Users = c.drains[name], c.users[name]
+	return n, ok
+}
+
+// Seat returns a user's seat as it is known now.
+func (c *Cluster) Seat(user string) (Seat, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.seats[user]
+	return s, ok
+}
+
+// Seated are the users whom this host holds.
+func (c *Cluster) Seated() (list []Seat) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.seats {
+		if s.Host == c.cfg.Host {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Reached waits until all is known that was so at a revision.
+func (c *Cluster) Reached(ctx context.Context, revision int64) error {
+	for {
+		c.mu.Lock()
+		now, changed := c.revision, c.changed
+		c.mu.Unlock()
+		if now >= revision {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return unanswered(context.Cause(ctx))
+		}
+	}
+}
+
+// unanswered is what a caller is told when etcd is silent.
+func unanswered(err error) error {
+	return fmt.Errorf("the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v", cerrdefs.ErrUnavailable, err)
+}
+
+// place chooses the host for a new user: the one with the fewest that is not draining, this one in doubt. mu is held.
+func (c *Cluster) place() (Node, bool) {
+	load := func(n Node) int { return c.users[n.Name] + c.claiming[n.Name] }
+	var free []Node
+	for _, n := range c.nodes {
+		if !c.drains[n.Name] {
+			free = append(free, n)
+		}
+	}
+	if len(free) == 0 {
+		return Node{}, false
+	}
+	return slices.MinFunc(free, func(a, b Node) int {
+		own := func(n Node) int {
+			if n.Name == c.cfg.Host {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(load(a), load(b)), cmp.Compare(own(a), own(b)), strings.Compare(a.Name, b.Name))
+	}), true
+}
+
+func (c *Cluster) key(kind string, name ...string) string {
+	return c.cfg.Prefix + kind + "/" + strings.Join(name, "/")
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Change is a record that is to be written, or removed: a Value that is nil.
+type Change struct {
+	Kind, Name string
+	Value      []byte
+	// If is what the record's revision has to be, 0 for none; nil if that does not matter.
+	If *int64
+}
+
+// Write changes records of a user's, all or none. It fails unless this host holds the user when etcd does it. It returns
+// the revision of the change, and has told the keepers when it returns.
+func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (int64, error) {
+	s, ok := c.Seat(user)
+	if !ok || s.Host != c.cfg.Host {
+		return 0, fmt.Errorf("another host holds user %q by now: ask again: %w", user, cerrdefs.ErrUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.key("seats", user)), "=", s.Epoch)}
+	var ops []clientv3.Op
+	for _, change := range changes {
+		key := c.key(change.Kind, change.Name)
+		if change.If != nil {
+			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", *change.If))
+		}
+		if change.Value == nil {
+			ops = append(ops, clientv3.OpDelete(key))
+		} else {
+			ops = append(ops, clientv3.OpPut(key, string(change.Value)))
+		}
+	}
+	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	if err != nil {
+		return 0, unanswered(err)
+	}
+	if !answer.Succeeded {
+		return 0, errs.Conflict("it was changed by way of another host at the same time: look at it and ask again")
+	}
+	return answer.Header.Revision, nil
+}
+
+// Read returns a record of now, nil for none, and has all known by then that was so when it was written.
+func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answer, err := c.etcd.Get(ctx, c.key(kind, name))
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	if len(answer.Kvs) == 0 {
+		return nil, nil
+	}
+	return answer.Kvs[0].Value, c.Reached(ctx, answer.Kvs[0].ModRevision)
+}
+
+// List returns the records of a kind whose names begin with a prefix.
+func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answer, err := c.etcd.Get(ctx, c.key(kind, prefix), clientv3.WithPrefix())
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	all := map[string][]byte{}
+	for _, kv := range answer.Kvs {
+		all[string(kv.Key)[len(c.key(kind, "")):]] = kv.Value
+	}
+	return all, nil
+}
+
+// Owner makes an id of the host the one of a user's home, unless it is another's already.
+func (c *Cluster) Owner(ctx context.Context, id uint32, user string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	key := c.key("owners", fmt.Sprint(id))
+	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, user)).Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return false, unanswered(err)
+	}
+	return answer.Succeeded || string(answer.Responses[0].GetResponseRange().Kvs[0].Value) == user, nil
+}

@@ -1,0 +1,150 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// askLimit bounds what etcd is asked while somebody waits.
+const askLimit = 5 * time.Second
+
+var _ Seats = (*Cluster)(nil)
+
+// Join makes this host one of the cluster's for as long as a lease lives; 0 says that it has none now.
+func (c *Cluster) Join(ctx context.Context, lease int64) error {
+	c.mu.Lock()
+	c.lease = lease
+	c.mu.Unlock()
+	if lease == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version})
+	if err != nil {
+		return err
+	}
+	put, err := c.etcd.Put(ctx, c.key("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
+	if err != nil {
+		return fmt.Errorf("cannot join the cluster: %w", err)
+	}
+	return c.Reached(ctx, put.Header.Revision)
+}
+
+// Hold implements Seats.
+func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
+	if s, ok := c.Seat(user); ok {
+		return s, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	for {
+		c.mu.Lock()
+		s, held := c.seats[user]
+		target, found := c.place()
+		if !held && found {
+			c.claiming[target.Name]++
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		switch {
+		case held:
+			return s, nil
+		case !found:
+			return Seat{}, fmt.Errorf("no host takes users now: each is draining or has no lease (sandbox node list): %w", cerrdefs.ErrUnavailable)
+		}
+		err := c.claim(ctx, user, target)
+		c.mu.Lock()
+		c.claiming[target.Name]--
+		c.mu.Unlock()
+		if errors.Is(err, errHostGone) {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		if err != nil {
+			return Seat{}, unanswered(err)
+		}
+	}
+}
+
+var errHostGone = errors.New("the host that was to have the seat has gone")
+
+// claim takes a seat for a host, if nobody has it and the host lives, and waits until whoever has it is known.
+func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
+	seat, node := c.key("seats", user), c.key("nodes", target.Name)
+	answer, err := c.etcd.Txn(ctx).If(
+		clientv3.Compare(clientv3.CreateRevision(seat), "=", 0),
+		clientv3.Compare(clientv3.CreateRevision(node), "=", target.created),
+	).Then(
+		clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))),
+	).Else(clientv3.OpGet(seat)).Commit()
+	if err != nil {
+		return err
+	}
+	revision := answer.Header.Revision
+	if !answer.Succeeded {
+		kvs := answer.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 {
+			return errHostGone
+		}
+		revision = kvs[0].ModRevision
+	}
+	return c.Reached(ctx, revision)
+}
+
+// Give implements Seats.
+func (c *Cluster) Give(ctx context.Context, user, to string) error {
+	s, ok := c.Seat(user)
+	if !ok || s.Host != c.cfg.Host {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	seat := c.key("seats", user)
+	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(clientv3.OpDelete(seat)).Commit()
+	if err != nil {
+		return unanswered(err)
+	}
+	if err := c.Reached(ctx, answer.Header.Revision); err != nil && answer.Succeeded {
+		return err
+	}
+	if target, ok := c.Node(to); ok {
+		return c.claim(ctx, user, target)
+	}
+	return nil
+}
+
+// SetDraining has a host take no new users, or take them again. It need not live.
+func (c *Cluster) SetDraining(ctx context.Context, host string, draining bool) error {
+	if _, lives := c.Node(host); !lives && draining {
+		return errs.NotFound("host %q is not one of the cluster now: sandbox node list says which are", host)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	op := clientv3.OpDelete(c.key("drains", host))
+	if draining {
+		op = clientv3.OpPut(c.key("drains", host), "draining")
+	}
+	answer, err := c.etcd.Do(ctx, op)
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case draining:
+		return c.Reached(ctx, answer.Put().Header.Revision)
+	case answer.Del().Deleted == 0:
+		return nil
+	}
+	return c.Reached(ctx, answer.Del().Header.Revision)
+}

@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// keeper is told of the keys of one kind.
+type keeper struct {
+	kind string
+	told func(name string, value []byte, revision int64)
+}
+
+// watcher is told of seats, by a goroutine of Watch.
+type watcher struct {
+	queue []Seat
+	wake  chan struct{} // has one when there is something in queue
+}
+
+// Keep has told called with each record of a kind, and nil for one that has gone, in order: when Reached returns it has
+// been told all. It is called before Run, and told must not block.
+func (c *Cluster) Keep(kind string, told func(name string, value []byte, revision int64)) {
+	c.keepers = append(c.keepers, keeper{kind, told})
+}
+
+// retryAfter is how long to wait before asking etcd again.
+const retryAfter = 250 * time.Millisecond
+
+// Run keeps what is known true, until ctx ends. First is closed when it has been read once.
+func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
+	known := map[string]bool{} // keys, to find those that went while nobody watched
+	for ctx.Err() == nil {
+		err := c.load(ctx, known)
+		if err == nil {
+			if first != nil {
+				close(first)
+				first = nil
+			}
+			c.answered(true)
+			err = c.follow(ctx, known)
+		}
+		if ctx.Err() == nil {
+			c.answered(false)
+			c.cfg.Log.Warn().Err(err).Msg("etcd does not answer; asking again")
+			select {
+			case <-time.After(retryAfter):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func (c *Cluster) answered(does bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case does:
+		c.stale = time.Time{}
+	case c.stale.IsZero():
+		c.stale = time.Now()
+	}
+}
+
+// Silent is for how long etcd has not answered.
+func (c *Cluster) Silent() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stale.IsZero() {
+		return 0
+	}
+	return time.Since(c.stale)
+}
+
+// load reads all keys.
+func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	all, err := c.etcd.Get(ctx, c.cfg.Prefix, clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	var changes []*clientv3.Event
+	for _, kv := range all.Kvs {
+		there[string(kv.Key)] = true
+		changes = append(changes, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+	}
+	slices.SortFunc(changes, func(a, b *clientv3.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
+	var gone []*clientv3.Event
+	for key := range known {
+		if !there[key] {
+			gone = append(gone, &clientv3.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: all.Header.Revision}})
+		}
+	}
+	c.take(append(gone, changes...), all.Header.Revision, known)
+	return nil
+}
+
+// follow takes what changes until etcd can tell no more.
+func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	from := c.revision + 1
+	c.mu.Unlock()
+	for answer := range c.etcd.Watch(clientv3.WithRequireLeader(ctx), c.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+		if err := answer.Err(); err != nil {
+			return err
+		}
+		c.take(answer.Events, answer.Header.Revision, known)
+	}
+	return ctx.Err()
+}
+
+// take makes changes known. Records come before it is told that their revision is reached.
+func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[string]bool) {
+	for _, change := range changes {
+		key := string(change.Kv.Key)
+		kind, name, _ := strings.Cut(strings.TrimPrefix(key, c.cfg.Prefix), "/")
+		value := change.Kv.Value
+		if change.Type == mvccpb.DELETE {
+			value = nil
+			delete(known, key)
+		} else {
+			known[key] = true
+		}
+		switch kind {
+		case "nodes", "drains", "seats":
+			c.takeOwn(kind, name, change)
+		}
+		for _, k := range c.keepers {
+			if k.kind == kind {
+				k.told(name, value, change.Kv.ModRevision)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revision = max(c.revision, revision)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// takeOwn makes known what is about hosts and seats.
+func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := change.Type == mvccpb.DELETE
+	switch kind {
+	case "nodes":
+		n := Node{Name: name, Lease: change.Kv.Lease, created: change.Kv.CreateRevision}
+		if delete(c.nodes, name); !gone && json.Unmarshal(change.Kv.Value, &n) == nil {
+			c.nodes[name] = n
+		}
+	case "drains":
+		if delete(c.drains, name); !gone {
+			c.drains[name] = true
+		}
+	case "seats":
+		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision}
+		if old, ok := c.seats[name]; ok {
+			c.users[old.Host]--
+			delete(c.seats, name)
+		}
+		if gone {
+			s = Seat{User: name}
+		} else {
+			c.seats[name] = s
+			c.users[s.Host]++
+		}
+		for w := range c.watchers {
+			w.add(s)
+		}
+	}
+}
+
+func (w *watcher) add(s Seat) {
+	w.queue = append(w.queue, s)
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Watch implements Seats.
+func (c *Cluster) Watch(ctx context.Context, told func(Seat)) {
+	w := &watcher{wake: make(chan struct{}, 1)}
+	c.mu.Lock()
+	for _, s := range c.seats {
+		w.add(s)
+	}
+	c.watchers[w] = true
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers, w)
+	}()
+	for {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		queue := w.queue
+		w.queue = nil
+		c.mu.Unlock()
+		for _, s := range queue {
+			told(s)
+		}
+	}
+}
