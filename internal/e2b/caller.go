@@ -84,10 +84,13 @@ type calledKey struct{}
 
 func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
 
-// within answers calls into a sandbox for whoever has its token, or a signature that was made with it.
-func (s *server) within(handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+// credentials find the sandbox that a request is to, and the user whom the client names, by what the request proves.
+type credentials func(*http.Request) (b Sandbox, user string, err error)
+
+// within answers calls into a sandbox for whoever has the credentials that the route takes.
+func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		b, err := s.find(req)
+		b, user, err := by(req)
 		if err == nil {
 			err = awake(req.Context(), b)
 		}
@@ -101,17 +104,23 @@ func (s *server) within(handler http.Handler, fail func(http.ResponseWriter, *ht
 			return
 		}
 		defer done()
-		user, _, _ := req.BasicAuth()
 		c := called{Sandbox: b, user: user, keepalive: keepalive(req.Header)}
 		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
 	})
 }
 
+// byToken takes a sandbox's own token.
+func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
+	b, err := s.find(req)
+	user, _, _ := req.BasicAuth()
+	if name := req.URL.Query().Get("username"); name != "" {
+		user = name
+	}
+	return b, user, err
+}
+
 // find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
 func (s *server) find(req *http.Request) (Sandbox, error) {
-	if req.URL.Query().Has("signature") && strings.HasPrefix(req.URL.Path, "/files") {
-		return s.signed(req)
-	}
 	id := req.Header.Get("E2b-Sandbox-Id")
 	if id == "" {
 		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
@@ -138,6 +147,19 @@ func awake(ctx context.Context, b Sandbox) error {
 	return err
 }
 
+// byTokenOrSignature takes also a signature that was made with a sandbox's token, for one operation on one path as one user.
+// The routes of /files alone take it, and read path and user where this does.
+func (s *server) byTokenOrSignature(req *http.Request) (Sandbox, string, error) {
+	if !req.URL.Query().Has("signature") {
+		return s.byToken(req)
+	}
+	b, err := s.signed(req)
+	return b, req.URL.Query().Get("username"), err
+}
+
+// maxPath is the longest path that Linux takes, in bytes.
+const maxPath = 4096
+
 // signed finds the sandbox with whose token a request for /files was signed. No header says which it is.
 func (s *server) signed(req *http.Request) (Sandbox, error) {
 	query := req.URL.Query()
@@ -145,9 +167,11 @@ func (s *server) signed(req *http.Request) (Sandbox, error) {
 	if req.Method == http.MethodPost {
 		operation = "write"
 	}
-	what := query.Get("path") + ":" + operation + ":" + query.Get("username") + ":"
-	expires := query.Get("signature_expiration")
-	given := []byte(query.Get("signature"))
+	at, user, expires := query.Get("path"), query.Get("username"), query.Get("signature_expiration")
+	if len(at) > maxPath || strings.Contains(user, ":") { // as part of a user, the end of a path would be signed, too
+		return nil, errs.Unauthenticated("the signature is that of no path and user that there can be")
+	}
+	given, what := []byte(query.Get("signature")), at+":"+operation+":"+user+":"
 	for _, info := range s.cfg.Sandboxes.All() {
 		if !hmac.Equal(given, []byte(signature(what+s.accessToken(info.ID), expires))) {
 			continue

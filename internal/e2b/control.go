@@ -163,9 +163,16 @@ func (s *server) pause(c controlCall, w http.ResponseWriter, req *http.Request) 
 	return nil
 }
 
-// later answers for what E2B has and this service has not.
+// later answers for what E2B has and this service has not. Another's sandbox does not exist here either.
 func (s *server) later(what string) handlerOfControl {
-	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
+	return func(c controlCall, _ http.ResponseWriter, req *http.Request) error {
+		if req.PathValue("id") != "" {
+			if _, err := s.own(c, req); err != nil {
+				return err
+			}
+		}
+		return unimplemented{what}
+	}
 }
 
 func (s *server) laterCall(what string) http.Handler {

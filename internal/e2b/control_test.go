@@ -120,35 +120,6 @@ func TestNetworkOfOneThatRuns(t *testing.T) {
 	}
 }
 
-// TestOthersSandboxes calls every route with another's id: it must be as if there were none.
-func TestOthersSandboxes(t *testing.T) {
-	l := newLab(t)
-	b := l.create(`{}`)
-	other := l.create(`{}`)
-	for _, call := range []string{
-		"GET /sandboxes/ID", "DELETE /sandboxes/ID", "POST /sandboxes/ID/connect", "POST /v2/sandboxes/ID/connect", "POST /sandboxes/ID/timeout",
-		"PUT /sandboxes/ID/network", "POST /sandboxes/ID/pause", "POST /sandboxes/ID/resume", "GET /sandboxes/ID/metrics",
-	} {
-		method, path, _ := strings.Cut(strings.ReplaceAll(call, "ID", b.ID), " ")
-		if status, text, _ := l.call(bensKey, method, path, `{"timeout":1}`); status != http.StatusNotFound {
-			t.Errorf("%s: %d %s", call, status, text)
-		}
-		if status, text, _ := l.call(annesKey, method, strings.Replace(path, b.ID, "i-no-such", 1), `{"timeout":1}`); status != http.StatusNotFound {
-			t.Errorf("%s of none: %d %s", call, status, text)
-		}
-	}
-	if _, text, _ := l.call(bensKey, "GET", "/v2/sandboxes", ""); text != "[]" {
-		t.Errorf("ben sees %s", text)
-	}
-	for _, path := range []string{"/health", "/files?path=x", "/envs", "/metrics"} {
-		for _, token := range []string{other.Token, "", "x"} {
-			if status, text, _ := l.send("GET", path, "", http.Header{"E2b-Sandbox-Id": {b.ID}, "X-Access-Token": {token}}); status != http.StatusNotFound {
-				t.Errorf("%s with %q: %d %s", path, token, status, text)
-			}
-		}
-	}
-}
-
 func TestLives(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"timeout":60}`)

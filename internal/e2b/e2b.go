@@ -60,8 +60,45 @@ type server struct {
 // New makes the surface's handler.
 func New(cfg Config) http.Handler {
 	s := &server{cfg: cfg, watchers: newWatchers()}
+	mux := s.routes()
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect
+			return
+		}
+		if err := cfg.Admit(req); err != nil {
+			fail(w, err)
+			return
+		}
+		s.observed(mux, w, req)
+	})
+}
+
+// routes are all that there are: each of one of the tables below, which say who may call.
+func (s *server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	for pattern, handle := range map[string]handlerOfControl{
+	for pattern, handle := range s.controlRoutes() {
+		mux.Handle(pattern, s.controlled(handle))
+	}
+	for procedure, handler := range s.procedures() {
+		mux.Handle("POST "+procedure, s.within(s.byToken, handler, failConnect))
+	}
+	for pattern, handle := range s.plainRoutes() {
+		mux.Handle(pattern, s.within(s.byToken, answering(handle), failPlain))
+	}
+	for pattern, handle := range s.signedRoutes() {
+		mux.Handle(pattern, s.within(s.byTokenOrSignature, answering(handle), failPlain))
+	}
+	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		fail(w, notFound("there is no %s %.200s here", req.Method, req.URL.Path))
+	})
+	return mux
+}
+
+// controlRoutes are for callers with a key.
+func (s *server) controlRoutes() map[string]handlerOfControl {
+	return map[string]handlerOfControl{
 		"POST /sandboxes":                 s.create,
 		"POST /v2/sandboxes":              s.create,
 		"GET /sandboxes":                  s.list,
@@ -84,30 +121,13 @@ func New(cfg Config) http.Handler {
 		"/templates/":                     s.later("templates that are built by calls; the operator names images in e2b.templates"),
 		"/v2/templates":                   s.later("templates that are built by calls; the operator names images in e2b.templates"),
 		"/v3/templates":                   s.later("templates that are built by calls; the operator names images in e2b.templates"),
-	} {
-		mux.Handle(pattern, s.controlled(handle))
 	}
-	s.inside(mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		fail(w, notFound("there is no %s %.200s here", req.Method, req.URL.Path))
-	})
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
-			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect
-			return
-		}
-		if err := cfg.Admit(req); err != nil {
-			fail(w, err)
-			return
-		}
-		s.observed(mux, w, req)
-	})
 }
 
-// inside adds the routes of calls into a sandbox.
-func (s *server) inside(mux *http.ServeMux) {
+// procedures are the calls into a sandbox in the Connect protocol, for those with its token.
+func (s *server) procedures() map[string]http.Handler {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest))}
-	for procedure, handler := range map[string]http.Handler{
+	return map[string]http.Handler{
 		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
 		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),
 		"/process.Process/Connect":                     connect.NewServerStreamHandler("/process.Process/Connect", stream(s.connectProcess), options...),
@@ -127,15 +147,17 @@ func (s *server) inside(mux *http.ServeMux) {
 		"/process.Process/StreamInput":                 s.laterCall("StreamInput; use SendInput"),
 		"/filesystem.Filesystem/" /* any other */ :     s.laterCall("this call"),
 		"/process.Process/" /* any other, likewise */ : s.laterCall("this call"),
-	} {
-		mux.Handle("POST "+procedure, s.within(handler, failConnect))
 	}
-	for pattern, handle := range map[string]handlerInside{
-		"GET /files": s.download, "POST /files": s.upload, "GET /envs": s.envs, "GET /metrics": s.metricsInside,
-	} {
-		mux.Handle(pattern, s.within(answering(handle), failPlain))
-	}
-	mux.HandleFunc("GET /health", s.health)
+}
+
+// plainRoutes are the other calls into a sandbox, for those with its token.
+func (s *server) plainRoutes() map[string]handlerInside {
+	return map[string]handlerInside{"GET /envs": s.envs, "GET /metrics": s.metricsInside}
+}
+
+// signedRoutes are those that a signature opens, too.
+func (s *server) signedRoutes() map[string]handlerInside {
+	return map[string]handlerInside{"GET /files": s.download, "POST /files": s.upload}
 }
 
 // unary and stream give a handler of the Connect protocol the sandbox that the call is to.

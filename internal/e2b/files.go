@@ -18,11 +18,7 @@ type handlerInside func(called, http.ResponseWriter, *http.Request) error
 // answering makes a handler of one that returns its error.
 func answering(handle handlerInside) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c := calledOf(req.Context())
-		if name := req.URL.Query().Get("username"); name != "" {
-			c.user = name
-		}
-		if err := handle(c, w, req); err != nil {
+		if err := handle(calledOf(req.Context()), w, req); err != nil {
 			fail(w, err)
 		}
 	})

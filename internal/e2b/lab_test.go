@@ -18,6 +18,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -30,6 +31,9 @@ const (
 	annesKey = "0123456789abcdef0123456789abcdef"
 	bensKey  = "fedcba9876543210fedcba9876543210"
 )
+
+// bensToken is that of ben's key, who acts for a user ben alone where users matter.
+func bensToken() quota.Token { return quota.Token{Name: "ben", Some: true} }
 
 // lab is the surface over a memory.
 type lab struct {
