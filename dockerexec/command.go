@@ -35,6 +35,8 @@ type Command struct {
 	MaxOutput int64
 	// Started is called once the container is ready, just before the command starts; nil for none.
 	Started func()
+
+	thawed <-chan struct{} // when it is closed the container goes on, and the Timeout begins; nil for at once
 }
 
 // Stream is one of a command's two outputs.

@@ -52,9 +52,10 @@ type container struct {
 
 	// Under Executor.mu.
 	users     int
-	frozen    bool // Docker has paused it, or is about to, until it is used
-	reclaimed bool // its memory was given back since it was frozen
-	running   int  // commands that have been handed to the agent, and are not known to have ended
+	frozen    bool     // Docker has paused it, or is about to, until it is used
+	thawing   *thawing // the last time that it was; its users may look
+	reclaimed bool     // its memory was given back since it was frozen
+	running   int      // commands that have been handed to the agent, and are not known to have ended
 	lastUsed  time.Time
 	since     time.Time
 	begun     bool                    // it is being made, or there
@@ -89,7 +90,7 @@ func (e *Executor) all() []*container {
 	return slices.AppendSeq(slices.Collect(maps.Values(e.containers)), maps.Values(e.processes))
 }
 
-// acquire returns the Spec's container, ready and counted as in use.
+// acquire returns the Spec's container, ready and counted as in use. One that was frozen may still be on its way.
 func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, cold bool, _ error) {
 	fingerprint := spec.Fingerprint()
 	e.mu.Lock()
@@ -112,6 +113,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 	c.users++
 	c.call()
 	e.hasten(c)
+	e.thaw(c)
 	e.mu.Unlock()
 	select {
 	case <-c.ready:
@@ -119,13 +121,9 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 		e.release(c)
 		return nil, false, context.Cause(ctx)
 	}
-	err := c.err
-	if err == nil {
-		err = e.thaw(ctx, c)
-	}
-	if err != nil {
+	if c.err != nil {
 		e.release(c)
-		return nil, false, err
+		return nil, false, c.err
 	}
 	return c, cold, nil
 }

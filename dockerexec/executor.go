@@ -209,7 +209,13 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 		command.Started()
 	}
 	e.runs(c, 1)
+	if c.thawing != nil {
+		command.thawed = c.thawing.done
+	}
 	result, err := c.sess.run(ctx, command, out)
+	if c.thawing != nil && errors.Is(err, ErrSession) {
+		err = c.thawing.explain(ctx, err)
+	}
 	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
 		e.forget(c)

@@ -178,31 +178,51 @@ func (e *Executor) freeze(c *container) {
 	c.frozen, c.lastUsed = false, time.Now() // to be tried again as late
 }
 
-// thaw lets a container go on that is frozen. The caller is one of its users. The error is errLost where it cannot go on.
-func (e *Executor) thaw(ctx context.Context, c *container) error {
-	e.mu.Lock()
-	frozen := c.frozen
-	e.mu.Unlock()
-	if !frozen {
-		return nil
+// thawing is a frozen container's going on. err is set when done is closed.
+type thawing struct {
+	done chan struct{}
+	err  error
+}
+
+// thaw has a container go on that is frozen, in the background; e.mu is held. What is sent to its agent meanwhile waits in
+// the agent's stdin, so a command begins when the container goes on, and not when Docker has said so.
+func (e *Executor) thaw(c *container) {
+	if !c.frozen {
+		return
 	}
-	done, err := e.pauses.use(ctx, e.docker, c.id)
-	if err == nil {
-		done()
+	c.frozen = false // whoever is about to freeze it sees that it is used
+	e.freezes.Thawed++
+	t := &thawing{done: make(chan struct{})}
+	c.thawing = t
+	e.work.Go(func() {
+		done, err := e.pauses.use(e.ctx, e.docker, c.id)
+		if err == nil {
+			done()
+		}
+		e.mu.Lock()
+		if c.reclaimed {
+			c.reclaimed = false
+			e.host.forbidSwap(c.id)
+		}
+		e.mu.Unlock()
+		t.err = err
+		close(t.done)
+		if err != nil && e.ctx.Err() == nil {
+			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a frozen container does not go on")
+			e.forget(c)
+		}
+	})
+}
+
+// explain returns the error of a session that broke, with why its container did not go on.
+func (t *thawing) explain(ctx context.Context, err error) error {
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		return err
 	}
-	e.mu.Lock()
-	if c.reclaimed {
-		c.reclaimed = false
-		e.host.forbidSwap(c.id)
-	}
-	if c.frozen { // also where ctx has ended: whoever holds it lets it go on
-		c.frozen = false
-		e.freezes.Thawed++
-	}
-	e.mu.Unlock()
-	if err != nil && ctx.Err() == nil {
-		e.forget(c)
-		return fmt.Errorf("%w (%v)", errLost, err)
+	if t.err != nil {
+		return fmt.Errorf("%w (%v)", err, t.err)
 	}
 	return err
 }

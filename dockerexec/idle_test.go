@@ -1,6 +1,8 @@
 package dockerexec
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +100,8 @@ func TestACallDuringTheFreeze(t *testing.T) {
 	})
 }
 
-// One that cannot go on is ended, and the call gets another.
+// One that cannot go on is ended. Its agent may have had the command by then, so that is not begun again, and the call
+// says what Docker said; the next one gets another container.
 func TestAContainerThatStaysFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -107,9 +110,62 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
 		engine.neverResumes = true
+		_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+		if !errors.Is(err, ErrSession) || !strings.Contains(err.Error(), "cannot unpause") || engine.made != 1 {
+			t.Errorf("in %d containers: %v", engine.made, err)
+		}
 		engine.run(t, e, "alice")
 		if engine.made != 2 {
-			t.Errorf("in %d containers", engine.made)
+			t.Errorf("the next call: in %d containers", engine.made)
+		}
+	})
+}
+
+// A call goes on when its agent answers, and not when Docker has answered; a command's time begins when it may run.
+func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.takes(0, 3*time.Second)
+		e := engine.freezing()
+		defer e.Shutdown()
+		engine.run(t, e, "alice")
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		engine.run(t, e, "alice")
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it took %v", took)
+		}
+		engine.run(t, e, "alice") // and the next one while Docker has yet to answer
+		if got := e.Freezes(); engine.made != 1 || got.Thawed != 1 {
+			t.Errorf("%d containers, %+v", engine.made, got)
+		}
+		time.Sleep(time.Minute)
+		engine.takes(2*time.Second, 0)
+		short := aCommand
+		short.Timeout = time.Second
+		if result, err := e.Run(t.Context(), engine.spec("alice"), short, discard); err != nil || result.TimedOut {
+			t.Errorf("its time has passed before it began: %+v, %v", result, err)
+		}
+	})
+}
+
+// Whoever gives up while a container goes on leaves it to the next call.
+func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.freezing()
+		defer e.Shutdown()
+		engine.run(t, e, "alice")
+		time.Sleep(time.Minute)
+		engine.takes(3*time.Second, 0)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := e.Run(ctx, engine.spec("alice"), aCommand, discard); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+		engine.run(t, e, "alice")
+		if engine.made != 1 || len(engine.pauses) != 2 {
+			t.Errorf("%d containers, %v", engine.made, engine.pauses)
 		}
 	})
 }

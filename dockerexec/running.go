@@ -33,10 +33,9 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	begun := time.Now()
 	stop := context.AfterFunc(ctx, r.cancel)
 	defer stop()
-	timer := time.AfterFunc(c.Timeout, r.expire)
-	defer timer.Stop()
 	ended := make(chan struct{})
 	defer close(ended)
+	go r.limit(ended)
 	if c.Stdin != nil {
 		go r.feed()
 	}
@@ -101,6 +100,24 @@ type running struct {
 	sent   [2]int64 // bytes of stdout and stderr passed on
 	cut    bool     // more than MaxOutput came, against the agent's word
 	outErr error    // what the receiver of the output said
+}
+
+// limit ends the command after its time, of which none passes while its container is frozen.
+func (r *running) limit(ended <-chan struct{}) {
+	if r.command.thawed != nil {
+		select {
+		case <-r.command.thawed:
+		case <-ended:
+			return
+		}
+	}
+	timer := time.NewTimer(r.command.Timeout)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		r.expire()
+	case <-ended:
+	}
 }
 
 func (r *running) expire() {

@@ -38,6 +38,8 @@ type scriptedEngine struct {
 	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
 	pauseTakes   time.Duration
 	neverResumes bool
+	// resumedTakes is how long it takes to answer that a container goes on, when it does.
+	resumedTakes time.Duration
 	// execTakes is how long an exec takes to be created.
 	execTakes time.Duration
 	// createTakes is how long a container takes to be created, whether or not its caller waits.
@@ -58,7 +60,7 @@ type scriptedEngine struct {
 func newScriptedEngine(t *testing.T) *scriptedEngine {
 	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}, paused: map[string]chan struct{}{}}
 	s.attach = func(id string, conn attachStream) {
-		s.obey(attachStream{pausableConn{conn.Conn, func() { s.awake(id) }}})
+		s.obey(attachStream{pausableConn{conn.Conn, func() bool { return s.awake(id) }}})
 	}
 	return s
 }
@@ -72,8 +74,12 @@ func (s *scriptedEngine) executor() *Executor {
 	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"),
 		client.WithDialContext(func(context.Context, string, string) (net.Conn, error) {
 			here, there := net.Pipe()
-			listener.conns <- there
-			return here, nil
+			select {
+			case listener.conns <- there:
+				return here, nil
+			case <-listener.closed:
+				return nil, net.ErrClosed
+			}
 		}))
 	if err != nil {
 		s.t.Fatal(err)
@@ -264,8 +270,8 @@ func (s *scriptedEngine) setPaused(id string, paused bool) {
 	s.containers[id] = c
 }
 
-// awake returns when a container is not paused.
-func (s *scriptedEngine) awake(id string) {
+// awake returns when a container is not paused, and reports whether it is there then.
+func (s *scriptedEngine) awake(id string) bool {
 	s.mu.Lock()
 	resumed, gone := s.paused[id], s.gone[id]
 	s.mu.Unlock()
@@ -273,9 +279,18 @@ func (s *scriptedEngine) awake(id string) {
 		select {
 		case <-resumed:
 		case <-gone:
+			return false
 		case <-s.t.Context().Done():
 		}
 	}
+	return true
+}
+
+// takes says how long it takes to pause a container or have it go on, and then to answer that it does.
+func (s *scriptedEngine) takes(pause, resumed time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pauseTakes, s.resumedTakes = pause, resumed
 }
 
 // pause answers both requests, as Docker 20.10 does.
@@ -284,10 +299,16 @@ func (s *scriptedEngine) pause(w http.ResponseWriter, r *http.Request) {
 	if _, there := s.container(w, r); !there {
 		return
 	}
-	time.Sleep(s.pauseTakes)
+	pausing := what == "pause"
+	s.mu.Lock()
+	before, after := s.pauseTakes, s.resumedTakes
+	s.mu.Unlock()
+	time.Sleep(before)
+	if !pausing {
+		defer time.Sleep(after) // and then the answer goes out, which is this short
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pausing := what == "pause"
 	if pausing == (s.paused[id] != nil) || !pausing && s.neverResumes {
 		w.WriteHeader(http.StatusInternalServerError)
 		answer(w, map[string]string{"message": "cannot " + what})
@@ -301,12 +322,14 @@ func (s *scriptedEngine) pause(w http.ResponseWriter, r *http.Request) {
 // pausableConn is a connection to a program that does nothing while it is paused.
 type pausableConn struct {
 	net.Conn
-	awake func()
+	awake func() bool
 }
 
 func (p pausableConn) Read(into []byte) (int, error) {
 	n, err := p.Conn.Read(into)
-	p.awake()
+	if !p.awake() {
+		return 0, io.EOF
+	}
 	return n, err
 }
 
