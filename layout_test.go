@@ -63,6 +63,7 @@ var mayImport = map[string]string{
 	"internal/version":          "",
 	"internal/cluster":          "internal/errs",
 	"internal/cluster/etcdtest": "",
+	"internal/cluster/fence":    "internal/cluster/etcdtest",
 }
 
 // onlyIn lists libraries that have one place.

@@ -1,0 +1,256 @@
+// Package fence sees to it that a host which can no longer prove that it is one of the cluster runs nothing. It is a
+// process of its own (sandboxd fence), which holds the host's lease: so the service may crash or be exchanged and keep its
+// users, and a host that is cut off has killed all that it ran, by control group, without asking Docker, before another
+// may take its users over.
+//
+// fence.go has the life of a lease, record.go what fence and service tell each other, cgroup.go kills, member.go is the
+// service's side.
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sys/unix"
+)
+
+// The times of a lease. Another host may take over TTL after etcd has last heard of this one, which is not before the
+// renewal was sent; this one has begun to kill after Limit, so it has the rest for that.
+const (
+	TTL   = 12 * time.Second
+	Renew = 2 * time.Second
+	Limit = 6 * time.Second
+	// ackLimit is how long the service has to say that it does nothing for users any more, before it is killed itself.
+	ackLimit = time.Second
+	// goneLimit is for how long a service that ran may be away: one that is exchanged is back by then.
+	goneLimit = time.Minute
+)
+
+// now is the time since the host has started, which goes on while it sleeps and which nobody sets.
+func now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err) // the kernel has it since 2.6.39
+	}
+	return time.Duration(ts.Nano())
+}
+
+// Config is what a Fence needs. All must be set but Remount.
+type Config struct {
+	// Files are the record's and the service's beat.
+	Files Files
+	// Group is the control group below which all our containers are, as a path such as /daycare.slice.
+	Group Group
+	// UsersDir is looked at before a lease is taken.
+	UsersDir string
+	// Remount is run before that; empty for nothing.
+	Remount []string
+	Log     zerolog.Logger
+}
+
+// Fence holds a host's lease.
+type Fence struct {
+	cfg  Config
+	etcd *clientv3.Client
+	rec  Record
+}
+
+// New makes a Fence.
+func New(etcd *clientv3.Client, cfg Config) *Fence { return &Fence{cfg: cfg, etcd: etcd} }
+
+// Run holds a lease until ctx ends, which leaves it and what runs alone: the next one goes on with it. Whenever the lease
+// cannot be kept, everything is killed first.
+func (f *Fence) Run(ctx context.Context) error {
+	f.rec = f.cfg.Files.Read()
+	if f.rec.Lease == 0 || f.rec.Fenced || f.overdue() {
+		f.fence(ctx, "it was started without a lease that it could go on with")
+	}
+	for ctx.Err() == nil {
+		if f.rec.Fenced {
+			if err := f.take(ctx); err != nil {
+				f.cfg.Log.Error().Err(err).Msg("this host takes no users yet")
+				wait(ctx, Renew)
+				continue
+			}
+		}
+		if reason := f.keep(ctx); ctx.Err() == nil {
+			f.fence(ctx, reason)
+		}
+	}
+	return nil
+}
+
+func (f *Fence) overdue() bool { return now() >= f.rec.Deadline() }
+
+// take gets a new lease, once nothing of ours runs and the homes are sound.
+func (f *Fence) take(ctx context.Context) error {
+	if beat, found := f.cfg.Files.Beat(f.rec.Boot); found && beat.lives() && beat.Unfit != "" {
+		return errors.New(beat.Unfit)
+	}
+	if err := f.cfg.Group.KillAll(killLimit); err != nil {
+		return err
+	}
+	if err := f.soundHomes(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, Limit)
+	defer cancel()
+	sent := now()
+	lease, err := f.etcd.Grant(ctx, int64(TTL/time.Second))
+	if err != nil {
+		return fmt.Errorf("cannot get a lease from etcd: %w", err)
+	}
+	if err := f.cfg.Group.Open(); err != nil {
+		return err
+	}
+	f.rec = Record{Boot: f.rec.Boot, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
+	f.cfg.Log.Info().Int64("lease", f.rec.Lease).Msg("this host has a lease")
+	return f.cfg.Files.Write(f.rec)
+}
+
+// keep renews the lease until it cannot be kept, and returns why.
+func (f *Fence) keep(ctx context.Context) string {
+	renewed := make(chan error, 1)
+	sent, asked := f.rec.Sent, false
+	for ctx.Err() == nil {
+		if !asked && now() >= sent+Renew {
+			asked, sent = true, now()
+			go func() {
+				ctx, cancel := context.WithTimeout(ctx, Renew)
+				defer cancel()
+				answer, err := f.etcd.KeepAliveOnce(ctx, clientv3.LeaseID(f.rec.Lease))
+				if err == nil && answer.TTL <= 0 {
+					err = errLeaseGone
+				}
+				renewed <- err
+			}()
+		}
+		select {
+		case err := <-renewed:
+			asked = false
+			if err == nil {
+				f.rec.Sent = sent
+				err = f.cfg.Files.Write(f.rec)
+			}
+			if leaseGone(err) {
+				return "its lease has ended at etcd"
+			} else if err != nil {
+				f.cfg.Log.Warn().Err(err).Dur("left", f.rec.Deadline()-now()).Msg("the lease cannot be renewed; trying again")
+			}
+		case <-time.After(max(min(f.rec.Deadline()-now(), Renew/10), 0)):
+		case <-ctx.Done():
+			return ""
+		}
+		if f.overdue() {
+			return fmt.Sprintf("its lease could not be renewed for %s", Limit)
+		}
+		if reason := f.unfit(); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// unfit says why the service cannot keep its users, although the lease could be kept.
+func (f *Fence) unfit() string {
+	switch beat, found := f.cfg.Files.Beat(f.rec.Boot); {
+	case !found || beat.At < f.rec.Taken:
+	case beat.Unfit != "":
+		return beat.Unfit
+	case now()-beat.At > goneLimit:
+		return fmt.Sprintf("the service has been away for %s", goneLimit)
+	}
+	return ""
+}
+
+// fence kills all that runs, has the service stop what it does for users, and gives the lease back.
+func (f *Fence) fence(ctx context.Context, reason string) {
+	begun := now()
+	lease := f.rec.Lease
+	level := zerolog.InfoLevel // it has just begun
+	if lease != 0 {
+		level = zerolog.ErrorLevel
+		f.rec.Fences++
+	}
+	f.rec.Fenced, f.rec.Lease = true, 0
+	f.rec.Count++
+	f.rec.Boot = bootID()
+	// The record is asked for at each start, so it comes first; killing waits for nothing.
+	if err := f.cfg.Files.Write(f.rec); err != nil {
+		f.cfg.Log.Error().Err(err).Msg("cannot tell the service that this host is fenced off")
+	}
+	err := f.cfg.Group.KillAll(killLimit)
+	f.quiet()
+	err = errors.Join(err, f.cfg.Group.KillAll(killLimit)) // what the service has started until then
+	f.cfg.Log.WithLevel(level).AnErr("failed", err).Str("reason", reason).Dur("took", now()-begun).
+		Msg("this host is fenced off: all that it ran for users is killed, and others may take them over")
+	if err == nil && lease != 0 {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		// Or it ends by itself.
+		_, _ = f.etcd.Revoke(ctx, clientv3.LeaseID(lease))
+	}
+}
+
+// quiet waits until the service has said that it does nothing for users, or kills it.
+func (f *Fence) quiet() {
+	for end := now() + ackLimit; ; time.Sleep(10 * time.Millisecond) {
+		beat, found := f.cfg.Files.Beat(f.rec.Boot)
+		if !found || !beat.lives() || beat.Quiet == f.rec.Count {
+			return
+		}
+		if now() >= end {
+			f.cfg.Log.Error().Int("pid", beat.PID).Msg("the service does not stop what it does for users, so it is killed")
+			beat.kill()
+			return
+		}
+	}
+}
+
+// soundHomes makes sure that the homes can be used: written, renamed and read, within a bound.
+func (f *Fence) soundHomes(ctx context.Context) error {
+	const limit = 5 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if len(f.cfg.Remount) > 0 {
+		if out, err := exec.CommandContext(ctx, f.cfg.Remount[0], f.cfg.Remount[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { // it may never come back, if the storage does not
+		name := filepath.Join(f.cfg.UsersDir, fmt.Sprintf(".probe-%d", os.Getpid()))
+		defer os.Remove(name)
+		err := os.WriteFile(name+".new", []byte("sound"), 0o600)
+		if err == nil {
+			err = os.Rename(name+".new", name)
+		}
+		if err == nil {
+			_, err = os.ReadFile(name)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("usersDir is not sound: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("usersDir does not answer within %s: see to its storage", limit)
+	}
+}
+
+func wait(ctx context.Context, long time.Duration) {
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,237 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+)
+
+// group is a control group of the test's own, which only root can make.
+func group(t *testing.T) Group {
+	t.Helper()
+	g := GroupOf(fmt.Sprintf("test%d", os.Getpid()) + strconv.Itoa(int(now()%1e9)))
+	t.Cleanup(func() {
+		if err := g.KillAll(10 * time.Second); err != nil {
+			t.Error(err)
+		}
+		_ = g.Open()
+		dirs, _ := g.dirs()
+		for _, dir := range dirs {
+			_ = filepath.WalkDir(dir, func(name string, entry os.DirEntry, err error) error {
+				if err == nil && entry.IsDir() {
+					defer os.Remove(name)
+				}
+				return nil
+			})
+			for _, inner := range []string{"one", ""} {
+				_ = os.Remove(filepath.Join(dir, inner))
+			}
+		}
+	})
+	return g
+}
+
+// run starts a program in a group below; it must end by itself or be killed.
+func (g Group) run(t *testing.T, inner, script string) *exec.Cmd {
+	t.Helper()
+	dirs, err := g.dirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	join := ""
+	for _, dir := range dirs {
+		if err := os.MkdirAll(filepath.Join(dir, inner), 0o755); err != nil {
+			t.Fatalf("this test needs root and the host's control groups: %v", err)
+		}
+		join += "echo $$ > " + filepath.Join(dir, inner, "cgroup.procs") + "; "
+	}
+	cmd := exec.Command("sh", "-c", join+script)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came true that %s", what)
+		}
+	}
+}
+
+func TestNothingInTheGroupIsLeft(t *testing.T) {
+	g, said := group(t), filepath.Join(t.TempDir(), "said")
+	running := g.run(t, "one", `trap '' TERM; (while :; do sleep 7001; done) & touch `+said+`; while :; do sh -c 'sleep 7002'; done`)
+	frozen := g.run(t, "one/frozen", "touch "+said+"2; sleep 7003; touch "+said+"3")
+	until(t, "both run", func() bool {
+		_, err := os.Stat(said)
+		_, err2 := os.Stat(said + "2")
+		return err == nil && err2 == nil
+	})
+	dirs, _ := g.dirs()
+	for _, dir := range dirs {
+		if err := set(filepath.Join(dir, "one/frozen"), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := g.KillAll(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range []*exec.Cmd{running, frozen} {
+		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+			t.Errorf("%v", err)
+		}
+	}
+	// What comes late stands still, and dies without having done anything.
+	late := g.run(t, "one", "touch "+said+"4")
+	time.Sleep(200 * time.Millisecond) // nothing shows that nothing happens
+	if _, err := os.Stat(said + "4"); err == nil {
+		t.Error("what was started after it had been killed ran")
+	}
+	if err := g.KillAll(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	_ = late.Wait()
+	if err := g.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.run(t, "one", "touch "+said+"5").Wait(); err != nil {
+		t.Errorf("after it was opened: %v", err)
+	}
+}
+
+// rig is a fence and a service's side of it.
+type rig struct {
+	files   Files
+	group   Group
+	member  *Member
+	joined  atomic.Int64
+	stopped atomic.Int64
+}
+
+func lay(t *testing.T) *rig {
+	r := &rig{files: Files{filepath.Join(t.TempDir(), "s")}, group: group(t)}
+	r.member = NewMember(r.files, r.group, zerolog.Nop())
+	return r
+}
+
+func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
+	f := New(etcd, Config{Files: r.files, Group: r.group, UsersDir: t.TempDir(), Log: zerolog.New(zerolog.NewTestWriter(t))})
+	return inBackground(t, func(ctx context.Context) { _ = f.Run(ctx) })
+}
+
+func (r *rig) serve(t *testing.T) (stop func()) {
+	return inBackground(t, func(ctx context.Context) {
+		r.member.Run(ctx, Events{
+			Joined: func(lease int64) { r.joined.Store(lease) },
+			Stop:   func(context.Context) { r.stopped.Add(1) },
+		})
+	})
+}
+
+func inBackground(t *testing.T, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestWhoCannotRenewRunsNothing(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	if err := r.member.MayStart(); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("without a fence: %v", err)
+	}
+	stop := r.fence(t, etcd)
+	r.serve(t)
+	until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
+	first := r.joined.Load()
+	tenant := r.group.run(t, "one", "sleep 7004")
+
+	// The next fence goes on with the lease.
+	stop()
+	r.fence(t, etcd)
+	sent := r.member.Record().Sent
+	until(t, "the lease is renewed by the next fence", func() bool { return r.member.Record().Sent > sent })
+	if now := r.member.Record(); now.Lease != first || now.Fences != 0 || r.stopped.Load() != 0 {
+		t.Fatalf("%+v", now)
+	}
+
+	// Somebody takes it away.
+	if _, err := etcd.Revoke(t.Context(), clientv3.LeaseID(first)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tenant.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	until(t, "the service has stopped and the host has another lease", func() bool {
+		return r.stopped.Load() == 1 && r.joined.Load() != first && r.member.MayStart() == nil
+	})
+
+	// The service says that Docker is gone.
+	r.member.SetUnfit("Docker does not answer")
+	until(t, "the lease is given back", func() bool { return r.member.Record().Lease == 0 && r.stopped.Load() == 2 })
+	until(t, "etcd has no lease", func() bool {
+		all, err := etcd.Leases(t.Context())
+		return err == nil && len(all.Leases) == 0
+	})
+	r.member.SetUnfit("")
+	until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
+}
+
+// The service kills, too, because the fence may be dead.
+func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	stop := r.fence(t, etcd)
+	r.serve(t)
+	until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
+	tenant := r.group.run(t, "one", "sleep 7005")
+	stop()
+	sent := r.member.Record().Sent
+	if err := tenant.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	if late := now() - sent - Limit; late < 0 || late > TTL-Limit {
+		t.Errorf("it was killed %s after the deadline", late)
+	}
+	until(t, "the service has stopped", func() bool { return r.stopped.Load() == 1 })
+}
+
+// A service that hangs is killed by the fence.
+func TestAServiceThatHangsIsKilled(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	r.fence(t, etcd)
+	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	service := exec.Command("sleep", "7006")
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	beat := Beat{Boot: bootID(), At: now(), PID: service.Process.Pid, Started: startOf(service.Process.Pid), Unfit: "it is to go"}
+	if err := r.files.WriteBeat(beat); err != nil {
+		t.Fatal(err)
+	}
+	if err := service.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
+	}
+}

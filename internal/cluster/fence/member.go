@@ -1,0 +1,123 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+)
+
+// Member is the service's side: it looks at the deadline, and stops what is done for users when it has passed. It is safe
+// for concurrent use.
+type Member struct {
+	files Files
+	group Group
+	log   zerolog.Logger
+
+	deadline atomic.Int64 // of the lease; 0 for none
+	record   atomic.Pointer[Record]
+	unfit    atomic.Pointer[string]
+}
+
+// NewMember makes the side of a service whose fence has the same files and group.
+func NewMember(files Files, group Group, log zerolog.Logger) *Member {
+	m := &Member{files: files, group: group, log: log}
+	m.look()
+	return m
+}
+
+// Left is for how long what runs may go on; 0 or less for not at all.
+func (m *Member) Left() time.Duration {
+	deadline := m.deadline.Load()
+	if deadline == 0 {
+		return 0
+	}
+	return time.Duration(deadline) - now()
+}
+
+// MayStart is nil while something may be started for users on this host.
+func (m *Member) MayStart() error {
+	if m.Left() > 0 {
+		return nil
+	}
+	return fmt.Errorf("this host has no lease in the cluster now, so it runs nothing: ask another one, or see that sandboxd fence runs here and reaches etcd: %w", cerrdefs.ErrUnavailable)
+}
+
+// Record is what the fence has said last.
+func (m *Member) Record() Record { return *m.record.Load() }
+
+// SetUnfit says why the host cannot keep its users, or with an empty text that it can.
+func (m *Member) SetUnfit(why string) { m.unfit.Store(&why) }
+
+func (m *Member) look() Record {
+	r := m.files.Read()
+	m.record.Store(&r)
+	deadline := int64(r.Deadline())
+	if r.Lease == 0 || r.Fenced {
+		deadline = 0
+	}
+	m.deadline.Store(deadline)
+	return r
+}
+
+const beatEvery = 250 * time.Millisecond
+
+// Events are what a service does about its lease. Neither of its functions is called beside another.
+type Events struct {
+	// Joined is called when there is a new lease.
+	Joined func(lease int64)
+	// Stop ends all that is done for users, and returns when it has ended, or ctx has.
+	Stop func(ctx context.Context)
+}
+
+// Run follows the fence until ctx ends. It beats, so that the fence knows of it, and is the second who kills: the fence
+// itself may be dead.
+func (m *Member) Run(ctx context.Context, events Events) {
+	beat := Beat{Boot: bootID(), PID: os.Getpid(), Started: startOf(os.Getpid())}
+	var joined int64
+	stopped := true
+	for ctx.Err() == nil {
+		r := m.look()
+		switch {
+		case m.Left() > 0:
+			if r.Lease != joined {
+				joined, stopped = r.Lease, false
+				events.Joined(r.Lease)
+			}
+		case !stopped:
+			m.log.Error().Msg("this host has no lease any more: all that it does for users ends")
+			if err := m.group.KillAll(killLimit); err != nil {
+				m.log.Error().Err(err).Msg("cannot kill all that runs")
+			}
+			limited, cancel := context.WithTimeout(ctx, ackLimit)
+			events.Stop(limited)
+			stopped = limited.Err() == nil
+			cancel()
+			joined = 0
+			fallthrough
+		default:
+			if r.Fenced && stopped {
+				beat.Quiet = r.Count
+			}
+			if !r.Fenced && stopped { // the fence is dead: nobody opens the group before there is another
+				_ = m.group.KillAll(killLimit)
+			}
+		}
+		beat.At = now()
+		if why := m.unfit.Load(); why != nil {
+			beat.Unfit = *why
+		}
+		if err := m.files.WriteBeat(beat); err != nil {
+			m.log.Error().Err(err).Msg("cannot tell the fence that the service is there")
+		}
+		pause := beatEvery
+		if left := m.Left(); left > 0 {
+			pause = min(pause, left)
+		}
+		wait(ctx, pause)
+	}
+}
