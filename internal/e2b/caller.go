@@ -157,9 +157,6 @@ func (s *server) byTokenOrSignature(req *http.Request) (Sandbox, string, error) 
 	return b, req.URL.Query().Get("username"), err
 }
 
-// maxPath is the longest path that Linux takes, in bytes.
-const maxPath = 4096
-
 // signed finds the sandbox with whose token a request for /files was signed. No header says which it is.
 func (s *server) signed(req *http.Request) (Sandbox, error) {
 	query := req.URL.Query()

@@ -102,7 +102,7 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 		}
 		written = append(written, one)
 	case "multipart/form-data":
-		if written, err = c.writeForm(req.Context(), given, multipart.NewReader(body, parameters["boundary"])); err != nil {
+		if written, err = c.writeForm(req.Context(), given, multipart.NewReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
@@ -112,8 +112,9 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	return nil
 }
 
-// writeForm writes the files of a form. Those that were whole when it breaks off stay.
-func (c called) writeForm(ctx context.Context, given string, form *multipart.Reader) ([]writtenBody, error) {
+// writeForm writes the files of a form. Those that were whole when it breaks off stay. All their names together have so
+// many bytes at most.
+func (c called) writeForm(ctx context.Context, given string, form *multipart.Reader, mostNames int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
 		part, err := form.NextRawPart()
@@ -136,6 +137,10 @@ func (c called) writeForm(ctx context.Context, given string, form *multipart.Rea
 			name = given
 		case name == "":
 			return nil, invalid("a file of the form has no name, and there is no path")
+		}
+		const beside = 64 // of what is told of each
+		if mostNames -= int64(len(name) + beside); mostNames < 0 {
+			return nil, errs.TooLarge("the form has more files than can be told of: send them in several")
 		}
 		one, err := c.write(ctx, name, part)
 		if err != nil {

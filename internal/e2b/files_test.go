@@ -268,3 +268,83 @@ func TestEntriesOfAHostileFind(t *testing.T) {
 		}
 	}
 }
+
+// form makes a form of files of so many bytes each.
+func form(t *testing.T, size int, names ...string) (text, kind string) {
+	t.Helper()
+	var body bytes.Buffer
+	w := multipart.NewWriter(&body)
+	for _, name := range names {
+		part, err := w.CreateFormFile("file", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = part.Write(bytes.Repeat([]byte{'x'}, size))
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return body.String(), w.FormDataContentType()
+}
+
+// TestAFormWhoseWritersLeave has programs write a form's files that read nothing of them, as a tenant can have it by PATH:
+// what is left of one file is not read by two at once.
+func TestAFormWhoseWritersLeave(t *testing.T) {
+	dir, bin := elsewhere(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "cat"), []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	b := newLab(t).create(`{}`)
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("%s/%d", dir, i))
+	}
+	text, kind := form(t, 300_000, names...)
+	header := b.header()
+	header.Set("Content-Type", kind)
+	status, answer, _ := b.send("POST", "/files", text, header)
+	if status != http.StatusOK || strings.Count(answer, `"name"`) != len(names) {
+		t.Errorf("%d %.300s", status, answer)
+	}
+}
+
+// TestABodyWhoseWriterHangs leaves a program that takes nothing alone with a body that is cut off.
+func TestABodyWhoseWriterHangs(t *testing.T) {
+	dir, bin := elsewhere(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "cat"), []byte("#!/bin/sh\nsleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	b := newLab(t).create(`{}`)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/files?path="+dir+"/x", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = b.header()
+	req.Header.Set("Content-Type", "application/octet-stream")
+	req.ContentLength = 2 // and never comes
+	if res, err := http.DefaultClient.Do(req); err == nil {
+		_ = res.Body.Close()
+		t.Errorf("%d", res.StatusCode)
+	}
+	eventually(t, func() bool {
+		left, _ := b.memory.boxes[0].Commands(t.Context())
+		return len(left) == 0
+	})
+}
+
+// TestFormsOfManyNames sends more names than can be told of.
+func TestFormsOfManyNames(t *testing.T) {
+	b := newLab(t, func(cfg *Config) { cfg.MaxRequest = 1 << 10 }).create(`{}`)
+	var names []string
+	for i := range 20 {
+		names = append(names, fmt.Sprint("name", i))
+	}
+	text, kind := form(t, 1, names...)
+	header := b.header()
+	header.Set("Content-Type", kind)
+	if status, answer, _ := b.send("POST", "/files", text, header); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("%d %.300s", status, answer)
+	}
+}

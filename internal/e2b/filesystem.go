@@ -18,10 +18,16 @@ import (
 // homeDir is where relative paths begin.
 const homeDir = "/home/user"
 
+// maxPath is the longest path that Linux takes, in bytes.
+const maxPath = 4096
+
 // resolve makes a path that a client wrote absolute and clean.
 func resolve(written string) (string, error) {
-	if strings.ContainsRune(written, 0) {
+	switch {
+	case strings.ContainsRune(written, 0):
 		return "", invalid("the path has a NUL byte")
+	case len(written) > maxPath:
+		return "", invalid("the path has %d bytes, more than %d", len(written), maxPath)
 	}
 	if written == "~" || strings.HasPrefix(written, "~/") {
 		return path.Join(homeDir, written[1:]), nil

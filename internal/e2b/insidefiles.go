@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,39 +49,121 @@ const (
 	writeIt  = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
 )
 
-// run runs a script. What it prints goes to out as it comes.
-func (i insideFiles) run(ctx context.Context, stdin io.Reader, out func([]byte) error, doing, script string, args ...string) error {
-	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Cwd: "/", Stdin: stdin != nil}
-	reader, err := i.Start(ctx, command)
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	which := lasting.Selector{PID: reader.PID()}
-	if stdin != nil {
-		go func() {
-			if err := i.feed(ctx, which, stdin); err != nil {
-				cancel(err)
-			}
-		}()
-	}
-	end, said, err := collect(ctx, reader, out)
-	if err != nil {
-		_ = i.Signal(context.WithoutCancel(ctx), which, unix.SIGKILL) // it may have ended
-		return err
-	}
-	return failed(doing, args[0], end, said)
+// script is one of them that runs.
+type script struct {
+	of        insideFiles
+	doing, at string
+	reader    Reader
+	ended     bool
+	said      bytes.Buffer // on stderr, its beginning
 }
 
-// feed gives a command its input, to the end. A command that takes no more says why by its status.
+func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, args ...string) (*script, error) {
+	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), Cwd: "/", Stdin: stdin}
+	reader, err := i.Start(ctx, command)
+	if err != nil {
+		return nil, err
+	}
+	return &script{of: i, doing: doing, at: args[0], reader: reader}, nil
+}
+
+// next returns what the script prints, until the next call; after the end io.EOF, or what went wrong.
+func (s *script) next(ctx context.Context) ([]byte, error) {
+	const most = 1 << 10
+	for {
+		event, err := s.reader.Next(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case event.End != nil:
+			s.ended = true
+			return nil, cmp.Or(failed(s.doing, s.at, *event.End, s.said.String()), io.EOF)
+		case event.Lost > 0:
+			return nil, fmt.Errorf("%d bytes of a file were lost on their way", event.Lost)
+		case event.Stream == dockerexec.Stderr:
+			s.said.Write(event.Data[:min(len(event.Data), most-min(most, s.said.Len()))])
+		case len(event.Data) > 0:
+			return event.Data, nil
+		}
+	}
+}
+
+// each gives out what the script prints, to its end.
+func (s *script) each(ctx context.Context, out func([]byte) error) error {
+	for {
+		data, err := s.next(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := out(data); err != nil {
+			return err
+		}
+	}
+}
+
+// close ends the script if it has not ended.
+func (s *script) close(ctx context.Context) {
+	if !s.ended {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inputLimit)
+		defer cancel()
+		_ = s.of.Signal(ctx, lasting.Selector{PID: s.reader.PID()}, unix.SIGKILL) // it may have ended
+	}
+	s.reader.Close()
+}
+
+// run runs a script. What it prints goes to out as it comes.
+func (i insideFiles) run(ctx context.Context, out func([]byte) error, doing, text string, args ...string) error {
+	s, err := i.start(ctx, false, doing, text, args...)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	return s.each(ctx, out)
+}
+
+// inputLimit is how long a script may leave a piece of its input.
+const inputLimit = time.Minute
+
+// write reads the body in the caller's goroutine alone, and nothing of it when it has returned: a form goes on to its next
+// file then, and what the tenant's programs do must not have two read it at once.
+func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
+	s, err := i.start(ctx, true, "write", writeIt, at)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := s.each(ctx, nothing)
+		ended <- err
+		cancel(err)
+	}()
+	if err := i.feed(ctx, lasting.Selector{PID: s.reader.PID()}, body); err != nil {
+		cancel(err)
+	}
+	return <-ended
+}
+
+// feed gives a command its input, to the end or until ctx ends. A command that takes no more says why by its status.
 func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.Reader) error {
 	buffer := make([]byte, 64<<10)
-	for {
+	for ctx.Err() == nil {
 		n, err := io.ReadFull(from, buffer)
-		if n > 0 && i.Input(ctx, which, buffer[:n]) != nil {
-			return nil
+		if n > 0 {
+			taken, cancel := context.WithTimeoutCause(ctx, inputLimit, invalid("the program that writes the file takes nothing"))
+			failed := i.Input(taken, which, buffer[:n])
+			late := ctx.Err() == nil && taken.Err() != nil
+			cancel()
+			if late {
+				return context.Cause(taken)
+			}
+			if failed != nil {
+				return nil
+			}
 		}
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -90,29 +173,7 @@ func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.R
 			return invalid("the body was cut short: %v", err)
 		}
 	}
-}
-
-// collect follows a script to its end.
-func collect(ctx context.Context, reader Reader, out func([]byte) error) (lasting.End, string, error) {
-	const most = 1 << 10
-	var said bytes.Buffer
-	for {
-		event, err := reader.Next(ctx)
-		switch {
-		case err != nil:
-			return lasting.End{}, "", err
-		case event.End != nil:
-			return *event.End, said.String(), nil
-		case event.Lost > 0:
-			return lasting.End{}, "", fmt.Errorf("%d bytes of a file were lost on their way", event.Lost)
-		case event.Stream == dockerexec.Stderr:
-			said.Write(event.Data[:min(len(event.Data), most-min(most, said.Len()))])
-		default:
-			if err := out(event.Data); err != nil {
-				return lasting.End{}, "", err
-			}
-		}
-	}
+	return nil
 }
 
 // failed makes what a script says an error with the class that it would have on the host.
@@ -159,7 +220,7 @@ func (i insideFiles) list(ctx context.Context, dir string, depth uint32, visit f
 func (i insideFiles) entries(ctx context.Context, doing, script string, visit func(entry) error, args ...string) error {
 	const longest = 16 << 10
 	var rest []byte
-	return i.run(ctx, nil, func(data []byte) error {
+	return i.run(ctx, func(data []byte) error {
 		rest = append(rest, data...)
 		for {
 			line, after, whole := bytes.Cut(rest, []byte{0})
@@ -211,55 +272,53 @@ func parseEntry(line string) (entry, bool) {
 func nothing([]byte) error { return nil }
 
 func (i insideFiles) mkdir(ctx context.Context, at string) error {
-	return i.run(ctx, nil, nothing, "make", mkdirIt, at)
+	return i.run(ctx, nothing, "make", mkdirIt, at)
 }
 
 func (i insideFiles) move(ctx context.Context, from, to string) error {
-	return i.run(ctx, nil, nothing, "move", moveIt, from, to)
+	return i.run(ctx, nothing, "move", moveIt, from, to)
 }
 
 func (i insideFiles) remove(ctx context.Context, at string) error {
-	return i.run(ctx, nil, nothing, "remove", removeIt, at)
-}
-
-func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
-	return i.run(ctx, body, nothing, "write", writeIt, at)
+	return i.run(ctx, nothing, "remove", removeIt, at)
 }
 
 // open answers when the first bytes have come, or the end: so that what cannot be read is an error.
 func (i insideFiles) open(ctx context.Context, at string) (content, error) {
-	from, to := io.Pipe()
-	begun := make(chan error, 1)
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		err := i.run(ctx, nil, func(data []byte) error {
-			select {
-			case begun <- nil:
-			default:
-			}
-			_, err := to.Write(data)
-			return err
-		}, "read", readIt, at)
-		_ = to.CloseWithError(err) // nil is the end
-		select {
-		case begun <- err:
-		default:
-		}
-	}()
-	if err := <-begun; err != nil {
-		cancel()
+	s, err := i.start(ctx, false, "read", readIt, at)
+	if err != nil {
 		return content{}, err
 	}
-	return content{whole: pipe{from, cancel}}, nil
+	p := &printedFile{script: s, ctx: ctx}
+	if p.rest, err = s.next(ctx); err != nil && !errors.Is(err, io.EOF) {
+		s.close(ctx)
+		return content{}, err
+	}
+	return content{whole: p}, nil
 }
 
-// pipe ends whoever writes when it is closed.
-type pipe struct {
-	*io.PipeReader
-	end func()
+// printedFile is a file that a script prints.
+type printedFile struct {
+	*script
+	ctx  context.Context // of the call that reads it
+	rest []byte
 }
 
-func (p pipe) Close() error {
-	p.end()
-	return p.PipeReader.Close()
+func (p *printedFile) Read(to []byte) (n int, err error) {
+	if len(p.rest) == 0 {
+		if p.ended {
+			return 0, io.EOF
+		}
+		if p.rest, err = p.next(p.ctx); err != nil {
+			return 0, err
+		}
+	}
+	n = copy(to, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+func (p *printedFile) Close() error {
+	p.close(p.ctx)
+	return nil
 }
