@@ -16,6 +16,8 @@ func TestRulesOfAServiceThatIsGone(t *testing.T) {
 		gone.traveller(t, w, "gone")
 		name := w.name(t, "gone", w.shared)
 		succeeds(t, gone.reach(t, "gone", hello("http://"+name), "*"))
+		release := withoutStarts(t)
+		defer release()
 		gone.stop(syscall.SIGKILL)
 		left, err := gone.listContainers()
 		if err != nil {
@@ -34,11 +36,15 @@ func TestRulesOfAServiceThatIsGone(t *testing.T) {
 		if tables := gone.place.nft(t, "list", "tables"); !strings.Contains(tables, gone.egress) {
 			t.Fatalf("no rules are left to begin with: %s", tables)
 		}
-		next, err := openLab(t, gone.place, append(runtimeSettings(gone.runtime()), worldSettings(w)...))
+		next, err := settledLab(t, runDir, gone.place, append(runtimeSettings(gone.runtime()), worldSettings(w)...))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(next.close)
+		if err := next.startNow(); err != nil {
+			t.Fatal(err)
+		}
+		release()
 		next.traveller(t, w, "next")
 		for _, domain := range []string{name, "*"} {
 			if out := next.reach(t, "next", hello("http://"+name), domain); out.Failed {

@@ -117,11 +117,11 @@ func TestEgressOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		capture, private := w.capture(t), w.private(t)
-		out := l.reach(t, "open", dial(port)+"; "+hello("http://"+w.other.String())+"; for a in "+private.String()+" "+metadataAddr.String()+"; do curl -s --max-time 3 http://$a/hello; done; true", "*")
+		out := l.reach(t, "open", dial(port)+"; "+hello("http://"+w.other.String())+"; for a in "+private.String()+" "+w.metadata.String()+"; do curl -s --max-time 3 http://$a/hello; done; true", "*")
 		if want := "connected\nhello from " + w.other.String(); strings.TrimSpace(out.Stdout) != want {
 			t.Errorf("%q %q, want %q", out.Stdout, out.Stderr, want)
 		}
-		for _, addr := range []netip.Addr{private, metadataAddr} {
+		for _, addr := range []netip.Addr{private, w.metadata} {
 			if n := seen(t, capture, addr); n != 0 {
 				t.Errorf("%d packets came to %s", n, addr)
 			}
@@ -302,9 +302,9 @@ func TestEgressRebinding(t *testing.T) {
 		_, heard := hostListener(t, l.place)
 		gateway := netip.MustParseAddr(strings.Fields(hostAddresses(t, l.place))[0])
 		privateAddr := w.private(t)
-		private, metadata := w.name(t, "private", privateAddr), w.name(t, "metadata", metadataAddr)
+		private, metadata := w.name(t, "private", privateAddr), w.name(t, "metadata", w.metadata)
 		own, loop := w.name(t, "own", gateway), w.name(t, "loop", netip.MustParseAddr("127.0.0.1"))
-		mixed := w.name(t, "mixed", metadataAddr, w.shared, privateAddr)
+		mixed := w.name(t, "mixed", w.metadata, w.shared, privateAddr)
 		mapped := w.name(t, "mapped", netip.AddrFrom16(privateAddr.As16()))
 		capture := w.capture(t)
 		for _, name := range []string{private, metadata, own, loop, mapped} {
@@ -317,7 +317,7 @@ func TestEgressRebinding(t *testing.T) {
 		if got := succeeds(t, l.reach(t, "rebind", "getent ahostsv4 "+mixed+" | cut -d' ' -f1 | sort -u; "+hello("http://"+mixed), "*.example")); got != w.shared.String()+"\nhello from "+mixed {
 			t.Errorf("mixed: %q", got)
 		}
-		for _, addr := range []netip.Addr{privateAddr, metadataAddr} {
+		for _, addr := range []netip.Addr{privateAddr, w.metadata} {
 			if n := seen(t, capture, addr); n != 0 {
 				t.Errorf("%d packets came to %s", n, addr)
 			}
@@ -331,7 +331,7 @@ func TestEgressRebinding(t *testing.T) {
 				t.Errorf("local: %s: %q", name, out.Stdout)
 			}
 		}
-		if n := seen(t, capture, metadataAddr) + heard(); n != 0 {
+		if n := seen(t, capture, w.metadata) + heard(); n != 0 {
 			t.Errorf("local: %d packets came to metadata or to the host", n)
 		}
 	})

@@ -9,8 +9,7 @@ import (
 // Scenarios run beside each other: each has a sandboxd or users of its own, and names, addresses, images and ports that
 // nobody else has. Those in alone run before all others, one at a time.
 var alone = map[string]string{
-	"TestRulesOfAServiceThatIsGone":        "any service that starts meanwhile removes the rules that it is about",
-	"TestCleanup":                          "as before: what it has to say that it removes would be gone",
+	"TestRulesOfAServiceThatIsGone":        "the next service has to get the subnets from Docker that the one before had",
 	"TestManyCommandsAtOnce":               "its commands, with what they leave behind, fill a container under gVisor unless each ends at once",
 	"TestHostileCommandsEndWithTheService": "its commands fight for all that the processors can do, and what runs beside them gets nothing done",
 	"TestAMaskedFileMadeAgain":             "it wants the number that a file has had which is gone, before any other file gets it",

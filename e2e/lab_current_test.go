@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -177,7 +178,7 @@ func startCurrent(t *testing.T) *privateEngine {
 	e.programs = programs
 	e.place.inet = "e2e-inet-new"
 	prepared := filepath.Join(preparedEngines, filepath.Base(programs)+"-"+strings.TrimPrefix(found.ID, "sha256:")[:12])
-	if linkEngine(prepared, e.dir+"/data") == nil {
+	if linkPrepared(prepared, e.dir+"/data") == nil {
 		e.start(t)
 		return e
 	}
@@ -216,18 +217,41 @@ const preparedEngines = "/var/lib/daycare-sandbox-tests"
 
 // prepareEngine keeps the files of an engine that is stopped, in place of those of other images or versions.
 func prepareEngine(data, prepared string) error {
+	lock, err := lockPrepared(syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if exists(prepared) { // another run was first
+		return nil
+	}
 	others, _ := filepath.Glob(preparedEngines + "/engine-*")
 	for _, other := range others {
 		_ = removeTree(other)
-	}
-	if err := os.MkdirAll(preparedEngines, 0o700); err != nil {
-		return err
 	}
 	making := prepared + "." + filepath.Base(runDir)
 	if err := linkEngine(data, making); err != nil {
 		return errors.Join(err, removeTree(making))
 	}
 	return os.Rename(making, prepared)
+}
+
+// lockPrepared waits for other runs that copy these files, or exchange them.
+func lockPrepared(how int) (*os.File, error) {
+	if err := os.MkdirAll(preparedEngines, 0o700); err != nil {
+		return nil, err
+	}
+	return lockDir(preparedEngines, how)
+}
+
+// linkPrepared gives an engine the files of an earlier run's.
+func linkPrepared(prepared, data string) error {
+	lock, err := lockPrepared(syscall.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return linkEngine(prepared, data)
 }
 
 // linkEngine copies the files of an engine that is stopped. The contents of images are linked: no engine changes them.

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,6 +53,9 @@ func openRun() error {
 	if err := inet.Sweep(ctx, "e2e-inet"); err != nil {
 		return err
 	}
+	if err := takeNumber(); err != nil {
+		return err
+	}
 	runDir = filepath.Join(parent, runPrefix+strings.ToLower(rand.Text()[:8]))
 	if err := os.Mkdir(runDir, 0o700); err != nil {
 		return err
@@ -60,6 +64,62 @@ func openRun() error {
 		return err
 	}
 	return os.Setenv("TMPDIR", runDir)
+}
+
+// runNumber is one that no other run on this host has, from 0. What belongs to the whole host is shared out by it: ports,
+// and the names and addresses of test internets.
+var runNumber int
+
+// takeNumber takes the first that is free, by a name of a socket, which the kernel frees with the process.
+func takeNumber() error {
+	for n := range metadataAddrs {
+		held, err := net.Listen("unix", fmt.Sprintf("@daycare-e2e-run-%d", n))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		runNumber, numberHeld = n, held
+		return err
+	}
+	return fmt.Errorf("%d runs are on this host already: wait until one has ended", len(metadataAddrs))
+}
+
+var numberHeld net.Listener // until the process ends
+
+// ports are 1000 of the host that no other run uses, below what the kernel gives to connections.
+func ports() (first int) { return 30000 - 1000*runNumber }
+
+// lockStarts is for what a scenario leaves that any service of this host removes when it starts: who starts one holds the
+// lock with others, such a scenario alone. who is told to others that wait. Those who begin to wait later take no
+// turn before.
+func lockStarts(who string, how int) (unlock func(), err error) {
+	turns, room := preparedEngines+"/starts/turns", preparedEngines+"/starts/room"
+	if err := errors.Join(os.MkdirAll(turns, 0o700), os.MkdirAll(room, 0o700)); err != nil {
+		return nil, err
+	}
+	late := time.AfterFunc(20*time.Second, func() {
+		fmt.Fprintf(os.Stderr, "e2e: %s waits for services that start, or for %q, which has them wait\n", who, holds(room+"/has"))
+	})
+	defer late.Stop()
+	turn, err := lockDir(turns, syscall.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	held, err := lockDir(room, how)
+	if err == nil && how == syscall.LOCK_EX {
+		err = os.WriteFile(room+"/has", fmt.Appendf(nil, "%s of process %d", who, os.Getpid()), 0o600)
+	}
+	return func() { _ = held.Close() }, err
+}
+
+// withoutStarts keeps services on this host from starting, those of other runs included.
+func withoutStarts(t *testing.T) (release func()) {
+	t.Helper()
+	unlock, err := lockStarts(t.Name(), syscall.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unlock
 }
 
 // lockDir locks a folder until the file is closed.

@@ -98,6 +98,19 @@ func openLab(t *testing.T, p *place, settings []string) (*lab, error) {
 }
 
 func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, error) {
+	l, err := settledLab(t, run, p, settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.start(); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// settledLab is one whose sandboxd has not been started.
+func settledLab(t *testing.T, run string, p *place, settings []string) (*lab, error) {
 	begin(t)
 	l, err := layLab(t, run, p)
 	if err != nil {
@@ -116,10 +129,6 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS=120000", // of a call that others run beside
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, l.withPorts(settings)...)
-	if err := l.start(); err != nil {
-		l.close()
-		return nil, err
-	}
 	return l, nil
 }
 
@@ -154,8 +163,19 @@ func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) home(user string) string { return filepath.Join(l.dir, "users", user, "home") }
 
-// start runs sandboxd and waits until it answers.
+// start runs sandboxd and waits until it answers. It waits for scenarios that need what it would remove.
 func (l *lab) start() error {
+	if l.place == machine {
+		unlock, err := lockStarts(l.egress, syscall.LOCK_SH)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	return l.startNow()
+}
+
+func (l *lab) startNow() error {
 	argv := append(slices.Clone(l.wrap), filepath.Join(cmp.Or(l.from, binaries), "sandboxd"))
 	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ

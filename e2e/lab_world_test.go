@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,20 +19,35 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// metadataAddr stands for the address at which a cloud tells its machines what they are, firstPrivate and those after it
-// for addresses of private networks, in the test internet.
-var (
-	metadataAddr = netip.MustParseAddr("169.254.169.254")
-	firstPrivate = netip.MustParseAddr("10.77.0.5")
-)
+// metadataAddrs are those at which clouds tell their machines what they are, or would. Each run of the suite has one.
+var metadataAddrs = []string{
+	"169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.253", "169.254.169.123", "169.254.42.42", "169.254.0.23", "169.254.10.10",
+}
 
 const privateAddrs = 16
+
+// worldOf is the test internet of a run, which shares no name and no address with another run's: those are the host's.
+func worldOf(p *place, run int) (cfg inet.Config, privates []netip.Addr, metadata netip.Addr) {
+	public := "198.51.100.0/24"
+	if run > 0 {
+		public = fmt.Sprintf("198.19.%d.0/24", run)
+	}
+	for addr := netip.AddrFrom4([4]byte{10, 77, byte(run), 5}); len(privates) < privateAddrs; addr = addr.Next() {
+		privates = append(privates, addr)
+	}
+	metadata = netip.MustParseAddr(metadataAddrs[run])
+	return inet.Config{
+		Name: fmt.Sprintf("%s-%d", p.inet, run), Public: netip.MustParsePrefix(public), Extra: append(slices.Clone(privates), metadata),
+	}, privates, metadata
+}
 
 // world is the test internet of all scenarios of a place.
 type world struct {
 	*inet.Inet
 	// shared and other are two origins, which scenarios share.
 	shared, other netip.Addr
+	metadata      netip.Addr // stands for that at which a cloud tells its machines what they are
+	public        netip.Prefix
 	given         int          // fresh addresses
 	privates      []netip.Addr // that nobody was given
 	tools         sync.Once    // serveTools
@@ -56,19 +72,16 @@ func openWorldBeside(t *testing.T, p *place) *world {
 		return w
 	}
 	var in *inet.Inet
-	privates := []netip.Addr{firstPrivate}
-	for len(privates) < privateAddrs {
-		privates = append(privates, privates[len(privates)-1].Next())
-	}
+	cfg, privates, metadata := worldOf(p, runNumber)
 	err := p.do(func() (err error) {
-		in, err = inet.New(context.Background(), inet.Config{Name: p.inet, Extra: append(privates, metadataAddr)})
+		in, err = inet.New(context.Background(), cfg)
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{Inet: in, shared: in.Addr(10), other: in.Addr(11), privates: privates}
-	for _, addr := range []netip.Addr{w.shared, w.other, metadataAddr} {
+	w := &world{Inet: in, shared: in.Addr(10), other: in.Addr(11), metadata: metadata, public: cfg.Public, privates: privates}
+	for _, addr := range []netip.Addr{w.shared, w.other, w.metadata} {
 		if err := in.Origin(addr); err != nil {
 			_ = in.Close()
 			t.Fatal(err)
@@ -92,7 +105,7 @@ func worldSettings(w *world) []string {
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + w.DNSServers()[0].String(),
 		"SANDBOXD_DOCKER_LOCAL_DNS_SERVERS=" + w.DNSServers()[1].String(),
 		"SANDBOXD_DOCKER_ALLOW_LOCAL_NETWORKING_FOR_USERS=local",
-		"SANDBOXD_EGRESS_ALSO_PUBLIC=198.51.100.0/24",
+		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + w.public.String(),
 	}
 }
 

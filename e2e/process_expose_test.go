@@ -19,7 +19,7 @@ import (
 )
 
 // exposePorts is the setting of a lab whose processes may expose ports of the host. openLab gives each ten of its own:
-// below the ones that the kernel gives to connections, and apart from those of the packages' own tests.
+// of those of the run, and apart from those of the packages' own tests.
 const exposePorts = "SANDBOXD_PROCESSES_EXPOSE_PORTS="
 
 var exposingLabs atomic.Int32
@@ -29,7 +29,7 @@ func (l *lab) withPorts(settings []string) []string {
 	settings = slices.Clone(settings)
 	for i, setting := range settings {
 		if setting == exposePorts {
-			l.firstPort = 30090 + 10*int(exposingLabs.Add(1)) // up to freePort's
+			l.firstPort = ports() + 90 + 10*int(exposingLabs.Add(1)) // up to freePort's
 			settings[i] = fmt.Sprintf("%s%d-%d", exposePorts, l.firstPort, l.firstPort+9)
 		}
 	}

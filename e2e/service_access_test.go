@@ -87,8 +87,8 @@ var givenPorts atomic.Int32
 func freePort(t *testing.T) string {
 	t.Helper()
 	for {
-		port := 30200 + givenPorts.Add(1)
-		if port > 30999 {
+		port := int32(ports()) + 200 + givenPorts.Add(1)
+		if port >= int32(ports())+1000 {
 			t.Fatal("no port is free")
 		}
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

@@ -79,6 +79,8 @@ func TestCleanup(t *testing.T) {
 		if got := l.sh(t, "cleaned", "cat note"); got != "kept" || len(l.remains()) < len(before) {
 			t.Errorf("afterwards: %q, %q", got, l.remains())
 		}
+		release := withoutStarts(t)
+		defer release()
 		l.stop(syscall.SIGKILL)
 		if out, code := l.sandboxd("cleanup", "--dry-run"); code != 0 || strings.Count(out, "would remove ") < 4 || len(l.remains()) < len(before) {
 			t.Errorf("without doing it: %d, %s, and there is %q", code, out, l.remains())
@@ -92,6 +94,7 @@ func TestCleanup(t *testing.T) {
 				t.Errorf("it does not say %q: %s", said, out)
 			}
 		}
+		release()
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
