@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"internal/access":           "internal/strictjson internal/errs internal/quota internal/sandbox",
 	"api":                       "internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
-	"internal/e2b":              "dockerexec internal/access internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/lasting internal/quota internal/sandbox",
+	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/quota internal/sandbox",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",

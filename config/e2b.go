@@ -16,6 +16,12 @@ type E2B struct {
 	// does not speak to such clients.
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
+	// Domain is below what programs that listen in sandboxes are reached, as clients' getHost names them:
+	// <port>-<id>.<domain>. All such names have to lead to Listen, and a certificate of TCP's has to be for them. It is to
+	// hold nothing else, because what runs in a sandbox can set cookies for it. With a port, such as localhost:7482, clients
+	// name that as well. Default "": nobody reaches them.
+	Domain string `json:"domain" env:"DOMAIN" reload:"restart"`
+
 	// DefaultNetwork is what a sandbox reaches whose creator says nothing about it: "open", all of the public
 	// internet, as with E2B, or "blocked", none. Default open.
 	DefaultNetwork string `json:"defaultNetwork" env:"DEFAULT_NETWORK" reload:"restart"`
@@ -36,6 +42,11 @@ type E2BTemplate struct {
 	Env map[string]string `json:"env"`
 }
 
+// e2bDomainPattern is of names as hosts have them, with or without a port. A sandbox's id and a port come before it.
+var e2bDomainPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
+
+const maxE2BDomain = 200
+
 var templatePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
 func (e E2B) check(f *faults, tcp TCP) {
@@ -46,6 +57,14 @@ func (e E2B) check(f *faults, tcp TCP) {
 		}
 		if e.Listen == tcp.Listen {
 			f.Add("e2b.listen", "%s is tcp.listen: each needs its own", strictjson.Quote(e.Listen))
+		}
+	}
+	if e.Domain != "" {
+		if !e2bDomainPattern.MatchString(e.Domain) || len(e.Domain) > maxE2BDomain {
+			f.Add("e2b.domain", "%s is no name of a domain: want one such as sandboxes.example.org, in lower case, with a port if clients are to name one", strictjson.Quote(e.Domain))
+		}
+		if e.Listen == "" {
+			f.Add("e2b.domain", "is without effect as long as e2b.listen is not set: set it, or leave this out")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Templates)) {

@@ -24,7 +24,7 @@ func e2bSettings(t *testing.T) (settings, environ []string) {
 	}
 	address := freePort(t)
 	url := "http://" + address
-	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
+	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_E2B_DOMAIN=sandboxes.test", "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
 		[]string{"E2B_API_URL=" + url, "E2B_SANDBOX_URL=" + url, "E2B_API_KEY=e2b_" + annesKey, "E2B_TEST_OTHER_KEY=e2b_" + bensKey}
 }
 

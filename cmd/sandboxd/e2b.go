@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 )
 
 // openE2B listens for clients of E2B as the settings say; none if they do not.
-func (d *daemon) openE2B(cfg config.Config, running *calls) ([]endpoint, error) {
+func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *calls) ([]endpoint, error) {
 	if cfg.E2B.Listen == "" {
 		return nil, nil
 	}
@@ -37,7 +38,8 @@ func (d *daemon) openE2B(cfg config.Config, running *calls) ([]endpoint, error) 
 	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
 	server := newServer(running.counting(e2b.New(e2b.Config{
 		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: templates(cfg.E2B), MaxRequest: cfg.Exec.MaxRequestBytes, Log: d.log,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: templates(cfg.E2B), MaxRequest: cfg.Exec.MaxRequestBytes,
+		Domain: cfg.E2B.Domain, Life: ctx, Log: d.log,
 		Observed: func(route string, status int, took time.Duration) {
 			d.metrics.called(api.Call{Route: "e2b " + route, Status: countedStatus(status), Took: took})
 		},

@@ -31,7 +31,7 @@ type endpoint struct {
 // as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(authenticate api.Authenticator, warnings []string) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &calls{}
-	foreign, err := l.openE2B(cfg, running)
+	foreign, err := l.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err
 	}

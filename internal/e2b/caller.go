@@ -64,12 +64,19 @@ func (s *server) caller(req *http.Request) (access.Caller, bool) {
 	return s.cfg.Tokens.Find(bare)
 }
 
-// accessToken is the token of one sandbox's own. It can be checked also when the sandbox is gone.
-func (s *server) accessToken(id string) string {
+// accessToken is the token of one sandbox's own, and trafficToken that for its ports. They can be checked also when the
+// sandbox is gone.
+func (s *server) accessToken(id string) string  { return s.token("access:" + id) }
+func (s *server) trafficToken(id string) string { return s.token("traffic:" + id) }
+
+func (s *server) token(what string) string {
 	code := hmac.New(sha256.New, s.cfg.Secret)
-	code.Write([]byte("access:" + id))
+	code.Write([]byte(what))
 	return hex.EncodeToString(code.Sum(nil))
 }
+
+// sandboxHeader says to which sandbox a call is.
+const sandboxHeader = "E2b-Sandbox-Id"
 
 // called is a call into a sandbox.
 type called struct {
@@ -121,7 +128,7 @@ func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
 
 // find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
 func (s *server) find(req *http.Request) (Sandbox, error) {
-	id := req.Header.Get("E2b-Sandbox-Id")
+	id := req.Header.Get(sandboxHeader)
 	if id == "" {
 		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
 	}
@@ -216,10 +223,23 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
+// admit refuses what a browser was talked into. A name below the service's own domain is its own; that of a sandbox says
+// which it is, as the header does that comes with it.
+func (s *server) admit(req *http.Request, at portHost, below bool) error {
+	if !below {
+		return s.cfg.Admit(req)
+	}
+	if at.id != "" && req.Header.Get(sandboxHeader) == "" {
+		req.Header.Set(sandboxHeader, at.id)
+	}
+	known := *req
+	known.Host = "localhost"
+	return s.cfg.Admit(&known)
+}
+
 // observed answers a request and tells of it: nothing that it carried, and no name that a caller made up.
-func (s *server) observed(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) {
-	_, pattern := mux.Handler(req)
-	took := httpsnoop.CaptureMetrics(mux, w, req)
+func (s *server) observed(pattern string, handle http.HandlerFunc, w http.ResponseWriter, req *http.Request) {
+	took := httpsnoop.CaptureMetrics(handle, w, req)
 	s.cfg.Log.Debug().Str("route", pattern).Int("status", took.Code).Int64("bytes", took.Written).Dur("took", took.Duration).Msg("call of E2B's")
 	if s.cfg.Observed != nil {
 		s.cfg.Observed(pattern, took.Code, took.Duration)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -83,7 +84,11 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 	if isSet(body.AutoPause) {
 		asked.OnDeadline = lasting.Pause
 	}
-	asked.Network, err = s.policy(body.Internet, body.Network)
+	var kept note
+	if asked.Network, kept, err = s.policy(body.Internet, body.Network); err != nil {
+		return lasting.Create{}, err
+	}
+	asked.Note, err = json.Marshal(kept)
 	return asked, err
 }
 

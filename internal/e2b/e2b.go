@@ -4,7 +4,7 @@
 // e2b.go has the routes and what comes before each; caller.go who calls, and by which token; errors.go how errors become
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
-// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, files.go is /files: hostfiles.go does what they
+// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
 // ask for on the host, insidefiles.go in the container. sandboxes.go says what is asked of lasting. The messages of both
 // services are in processpb and filesystempb.
 package e2b
@@ -23,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what the surface needs. All fields but Templates and Observed must be set.
+// Config is what the surface needs. All fields but Templates, Domain and Observed must be set.
 type Config struct {
 	Sandboxes Sandboxes
 	// Service counts the calls of the control plane.
@@ -40,7 +40,11 @@ type Config struct {
 	Templates map[string]lasting.Template
 	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.
 	MaxRequest int64
-	Log        zerolog.Logger
+	// Domain is below what sandboxes' ports have their hosts, with a port if clients are to name one; empty is none.
+	Domain string
+	// Life ends when the service stops.
+	Life context.Context
+	Log  zerolog.Logger
 	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
 	Observed func(route string, status int, took time.Duration)
 }
@@ -55,22 +59,30 @@ const envdVersion = "0.6.1"
 type server struct {
 	cfg      Config
 	watchers *watchers
+	ports    *ports
 }
 
 // New makes the surface's handler.
 func New(cfg Config) http.Handler {
 	s := &server{cfg: cfg, watchers: newWatchers()}
+	s.ports = newPorts(s)
 	mux := s.routes()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		at, below := s.hostBelow(req.Host)
+		if below && at.id != "" && at.port != ownPort {
+			s.observed("ports", func(w http.ResponseWriter, req *http.Request) { s.ports.serve(at, w, req) }, w, req)
+			return
+		}
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
 			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect
 			return
 		}
-		if err := cfg.Admit(req); err != nil {
+		if err := s.admit(req, at, below); err != nil {
 			fail(w, err)
 			return
 		}
-		s.observed(mux, w, req)
+		_, pattern := mux.Handler(req)
+		s.observed(pattern, mux.ServeHTTP, w, req)
 	})
 }
 

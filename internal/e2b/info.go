@@ -21,10 +21,23 @@ type madeBody struct {
 }
 
 func (s *server) made(i lasting.Info) madeBody {
-	return madeBody{
+	made := madeBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
-		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(i.ID),
+		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(i.ID), Domain: s.domain(),
 	}
+	if noteOf(i).Private {
+		token := s.trafficToken(i.ID)
+		made.TrafficAccessToken = &token
+	}
+	return made
+}
+
+// domain is what clients make the hosts of ports with; nil is none.
+func (s *server) domain() *string {
+	if s.cfg.Domain == "" {
+		return nil
+	}
+	return &s.cfg.Domain
 }
 
 // listedBody is a sandbox in a list.
@@ -73,6 +86,7 @@ type detailBody struct {
 type toldNetwork struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	DenyOut  []string `json:"denyOut,omitempty"`
+	Public   bool     `json:"allowPublicTraffic"`
 }
 
 type toldLifecycle struct {
@@ -84,7 +98,7 @@ type toldLifecycle struct {
 const allAddresses = "0.0.0.0/0"
 
 func (s *server) detail(i lasting.Info) detailBody {
-	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(i.ID), Internet: !i.Network.None}
+	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(i.ID), Domain: s.domain(), Internet: !i.Network.None}
 	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
 	if i.OnDeadline == lasting.Pause {
 		d.Lifecycle.OnTimeout = "pause"
@@ -96,6 +110,7 @@ func (s *server) detail(i lasting.Info) detailBody {
 	default:
 		d.Network = toldNetwork{AllowOut: n.Allow, DenyOut: append([]string{allAddresses}, n.Deny...)}
 	}
+	d.Network.Public = !noteOf(i).Private
 	return d
 }
 

@@ -56,7 +56,7 @@ func newLab(t *testing.T, change ...func(*Config)) *lab {
 	l := &lab{t: t, memory: &memory{lab: sandboxtest.NewLab(t, nil)}}
 	cfg := Config{
 		Sandboxes: l.memory, Service: l.memory.lab.Service, Tokens: tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
-		Admit: func(*http.Request) error { return nil }, Log: zerolog.Nop(),
+		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
 		Templates: map[string]lasting.Template{"node": {Image: "node:24", CPUs: 2}},
 	}
 	for _, c := range change {

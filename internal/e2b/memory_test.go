@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,7 +55,7 @@ func (m *memory) Create(_ context.Context, owner quota.Token, r lasting.Create) 
 		return nil, err
 	}
 	b := &memoryBox{of: m, owner: owner.Name, created: r, info: lasting.Info{
-		ID: id, Template: r.Template.Name, Metadata: r.Metadata, Started: time.Now(), Deadline: r.Deadline, OnDeadline: r.OnDeadline,
+		ID: id, Template: r.Template.Name, Metadata: r.Metadata, Note: r.Note, Started: time.Now(), Deadline: r.Deadline, OnDeadline: r.OnDeadline,
 		AutoResume: r.AutoResume, CPUs: 1.5, Memory: 1 << 30, Network: r.Network,
 	}}
 	m.boxes = append(m.boxes, b)
@@ -329,4 +330,17 @@ func (r *memoryReader) Next(ctx context.Context) (lasting.Event, error) {
 			return lasting.Event{}, context.Cause(ctx)
 		}
 	}
+}
+
+// memoryPort is a connection to a port of this host.
+type memoryPort struct{ *net.TCPConn }
+
+func (p memoryPort) Abort() { _ = p.Close() }
+
+func (b *memoryBox) Dial(ctx context.Context, port int) (PortConn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	return memoryPort{conn.(*net.TCPConn)}, nil
 }

@@ -25,18 +25,19 @@ type networkBody struct {
 	HTTPSPorts      jsontext.Value `json:"httpsPorts"`
 }
 
-// policy reads what a sandbox that is to be made may reach.
-func (s *server) policy(internet *bool, text jsontext.Value) (lasting.Network, error) {
+// policy reads what a sandbox that is to be made may reach, and who may reach it.
+func (s *server) policy(internet *bool, text jsontext.Value) (lasting.Network, note, error) {
 	var written networkBody
 	if given(text) {
 		if err := json.Unmarshal(text, &written, json.RejectUnknownMembers(true)); err != nil {
-			return lasting.Network{}, named("network", err)
+			return lasting.Network{}, note{}, named("network", err)
 		}
 	}
 	if internet == nil {
 		internet = written.Internet
 	}
-	return s.reach(internet, written)
+	reach, err := s.reach(internet, written)
+	return reach, note{Private: written.Public != nil && !*written.Public}, err
 }
 
 func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
@@ -111,6 +112,9 @@ func (s *server) network(c controlCall, w http.ResponseWriter, req *http.Request
 	var body networkBody
 	if err := read(req, &body); err != nil {
 		return err
+	}
+	if body.Public != nil && *body.Public == noteOf(b.Info()).Private {
+		return invalid("allowPublicTraffic is for a sandbox that is made: it cannot be changed later")
 	}
 	asked, err := s.reach(body.Internet, body)
 	if err != nil {

@@ -43,6 +43,9 @@ type Sandbox interface {
 	Resize(ctx context.Context, which lasting.Selector, size specs.Box) error
 	Signal(ctx context.Context, which lasting.Selector, s syscall.Signal) error
 
+	// Dial connects to a port of the container's own loopback.
+	Dial(ctx context.Context, port int) (PortConn, error)
+
 	Files() *sandbox.Service
 }
 
@@ -87,6 +90,14 @@ func (b lastingSandbox) Start(ctx context.Context, c lasting.Command) (Reader, e
 
 func (b lastingSandbox) Follow(ctx context.Context, which lasting.Selector) (Reader, error) {
 	return reader(b.Sandbox.Follow(ctx, which))
+}
+
+func (b lastingSandbox) Dial(ctx context.Context, port int) (PortConn, error) {
+	conn, err := b.Sandbox.Dial(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }
 
 func reader(r *lasting.Reader, err error) (Reader, error) {

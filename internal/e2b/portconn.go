@@ -1,0 +1,84 @@
+package e2b
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// PortConn is a connection to a port in a sandbox, whose directions end by themselves. Abort breaks it, and must not block.
+type PortConn interface {
+	Read([]byte) (int, error)
+	Write([]byte) (int, error)
+	CloseWrite() error
+	SetWriteDeadline(time.Time) error
+	Abort()
+}
+
+// portCloseLimit is how long the program at a port has to take what was sent to it, when the connection is closed.
+const portCloseLimit = time.Second
+
+// portConn is one as net/http wants it. It ends when nothing has come or gone for long.
+type portConn struct {
+	PortConn
+	idle *time.Timer
+	end  func()
+
+	writing sync.Mutex
+	broken  bool // what was written was not written whole
+}
+
+// newPortConn calls give when the connection is over.
+func newPortConn(conn PortConn, give func()) *portConn {
+	c := &portConn{PortConn: conn}
+	c.end = sync.OnceFunc(func() {
+		_ = conn.SetWriteDeadline(time.Now().Add(portCloseLimit))
+		go func() {
+			c.writing.Lock()
+			defer c.writing.Unlock()
+			if !c.broken {
+				_ = conn.CloseWrite()
+			}
+		}()
+		time.AfterFunc(portCloseLimit, func() {
+			conn.Abort()
+			give()
+		})
+	})
+	c.idle = time.AfterFunc(idlePortConn, c.end)
+	return c
+}
+
+func (c *portConn) Read(b []byte) (int, error) {
+	n, err := c.PortConn.Read(b)
+	c.idle.Reset(idlePortConn)
+	return n, err
+}
+
+func (c *portConn) Write(b []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	n, err := c.PortConn.Write(b)
+	c.broken = c.broken || err != nil
+	c.idle.Reset(idlePortConn)
+	return n, err
+}
+
+func (c *portConn) Close() error {
+	c.end()
+	c.idle.Stop()
+	return nil
+}
+
+func (c *portConn) LocalAddr() net.Addr  { return portAddr{} }
+func (c *portConn) RemoteAddr() net.Addr { return portAddr{} }
+
+func (c *portConn) SetDeadline(time.Time) error     { return errors.ErrUnsupported }
+func (c *portConn) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// portAddr is an address that is not the network's.
+type portAddr struct{}
+
+func (portAddr) Network() string { return "sandbox" }
+func (portAddr) String() string  { return "a sandbox's loopback" }
