@@ -141,6 +141,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 		}
 	}
 	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
+	host.CgroupParent = e.cfg.CgroupParent
 	// Docker goes on when its caller leaves, and nobody would know of what it has made then.
 	creating, cancel := outlasting(ctx, createGrace)
 	defer cancel()

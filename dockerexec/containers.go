@@ -205,6 +205,21 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	}
 }
 
+// Leave gives up all containers of a user's calls, with what runs in them.
+func (e *Executor) Leave(user string) {
+	e.mu.Lock()
+	var theirs []Fingerprint
+	for fingerprint, c := range e.containers {
+		if c.spec.User == user {
+			theirs = append(theirs, fingerprint)
+		}
+	}
+	e.mu.Unlock()
+	for _, fingerprint := range theirs {
+		e.Expel(fingerprint)
+	}
+}
+
 // discard removes a container in the background.
 func (e *Executor) discard(c *container) {
 	e.work.Go(func() {

@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Quotas and LastingEgress must be set.
+// Config is what an Executor needs. All fields but Quotas, MayStart, CgroupParent and LastingEgress must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -25,6 +25,11 @@ type Config struct {
 	Idle Idle
 	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
 	Ahead bool
+	// MayStart is asked before each start of a container; an error of class Unavailable says that none may be. Nil is for
+	// always.
+	MayStart func() error
+	// CgroupParent is the control group that containers are put below; empty for Docker's own.
+	CgroupParent string
 	// Platform is the present platform; containers of any other are stale. It may ask Docker.
 	Platform func(context.Context) (Platform, error)
 	// Mounts prepares the host for each container.

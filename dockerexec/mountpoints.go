@@ -199,6 +199,11 @@ func (e *Executor) startUndisturbed(ctx context.Context, c *container, mounts []
 	// Docker goes on when its caller leaves, so this one does not.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	if e.cfg.MayStart != nil {
+		if err := e.cfg.MayStart(); err != nil {
+			return err
+		}
+	}
 	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
 		// Whatever the runtime was doing has ended before others go on.
 		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))

@@ -79,7 +79,7 @@ func TestStopSendsWhatItIsTold(t *testing.T) {
 		r := s.start(Intent{KeepAlive: true})
 		s.run.onStop = func(context.Context, Instance, syscall.Signal) error {
 			// That it ought to be stopped is on disk before anything is sent.
-			on, err := s.store.read(r.ID)
+			on, err := s.store.(store).read(r.ID)
 			if err != nil || on.DesiredState != Stopped {
 				t.Errorf("signalled while the record said %s, %v", on.DesiredState, err)
 			}
@@ -146,7 +146,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	s.run.onStart = func(r Record) error {
-		if on, err := s.store.read(r.ID); err != nil || on.DesiredState != Running {
+		if on, err := s.store.(store).read(r.ID); err != nil || on.DesiredState != Running {
 			t.Errorf("started before it was recorded: %+v, %v", on, err)
 		}
 		return errTest

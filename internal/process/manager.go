@@ -22,6 +22,10 @@ type Config struct {
 	// Dir holds the records. The service alone may use it, and one service at a time.
 	Dir    string
 	Runner Runner
+	// Shared keeps the records instead of Dir where there are several hosts, and KeyFile, the same on all of them, what
+	// secrets are sealed with. Adopt says whose processes are this host's then.
+	Shared  Shared
+	KeyFile string
 	// LogDir is the directory on the host that holds the log of one process, and nothing else. The process may write
 	// to the directory, but not to those above. Open and Start ask.
 	LogDir func(Record) string
@@ -32,7 +36,7 @@ type Config struct {
 	Paused func(sandboxID string) bool
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
 	Ports *Listeners
-	// BootID tells this start of Docker's host from others; see HostBootID.
+	// BootID tells this start of Docker's host from others, and from those of other hosts; see HostBootID.
 	BootID string
 	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.
 	Quotas *quota.Ledger
@@ -56,7 +60,7 @@ const callLimit = 2 * time.Minute
 // Manager holds all processes. It is safe for concurrent use.
 type Manager struct {
 	cfg      Config
-	store    store
+	store    keeper
 	vault    *vault
 	bounds   atomic.Pointer[Bounds]
 	restarts atomic.Uint64
@@ -84,6 +88,9 @@ func Open(cfg Config) (*Manager, error) {
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
 		log: cfg.Log, processes: map[string]*process{},
 	}
+	if cfg.Shared != nil {
+		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}
+	}
 	m.SetBounds(cfg.Bounds)
 	records, problems, err := m.store.load()
 	if err != nil {
@@ -95,16 +102,7 @@ func Open(cfg Config) (*Manager, error) {
 	m.problems = problems
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	for _, r := range records {
-		p := newProcess(m.refresh(r))
-		account := quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}}
-		p.givePlace = cfg.Quotas.Hold(account, quota.Processes, 1)
-		p.givePorts = cfg.Quotas.Hold(account, quota.ExposedPorts, len(r.Expose))
-		if p.record.Finished() {
-			p.finish()
-		} else {
-			m.cfg.Ports.Reopen(p.record.UserID, p.id, p.record.Expose, m.dialer(p))
-		}
-		m.processes[r.ID] = p
+		m.processes[r.ID] = m.restored(r)
 	}
 	return m, nil
 }

@@ -62,7 +62,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		if (r.Status == Running) != (len(in) == 1) || r.wanted() && r.Status != Running || r.DesiredState == Stopped && r.Status != Stopped {
 			t.Errorf("runs in %v: %+v", in, r)
 		}
-		on, err := s.store.read(r.ID)
+		on, err := s.store.(store).read(r.ID)
 		if err != nil || on.Status != r.Status || on.Instance.Container != r.Instance.Container {
 			t.Errorf("on disk it is %+v, %v", on, err)
 		}

@@ -110,7 +110,7 @@ func (m *Manager) relaunch(ctx context.Context, p *process) error {
 	}
 	var secrets map[string]string
 	if p.record.HasSecrets {
-		sealed, err := m.store.sealed(p.id)
+		sealed, err := m.store.sealed(p.record)
 		if err != nil {
 			return err
 		}

@@ -100,7 +100,7 @@ func (m *Manager) remove(p *process) error {
 	if err := m.cfg.Discard(p.record); err != nil {
 		return pathless(err)
 	}
-	return m.store.remove(p.id)
+	return m.store.remove(p.record)
 }
 
 var signals = map[string]syscall.Signal{
@@ -188,7 +188,7 @@ func (m *Manager) exit(ctx context.Context, i Instance) (Exit, error) {
 func (m *Manager) retire(p *process) {
 	p.finish()
 	m.cfg.Ports.Close(p.id)
-	if err := m.store.dropSecrets(p.id); err != nil {
+	if err := m.store.dropSecrets(p.record); err != nil {
 		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot remove the secrets of a process that has finished")
 	}
 }

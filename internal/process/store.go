@@ -145,17 +145,19 @@ func (s store) writeApplied(id string, applied []byte) error {
 	return pathless(durable.WriteFile(s.path(id, appliedFile), applied, 0o600))
 }
 
-func (s store) sealed(id string) ([]byte, error) {
-	sealed, err := os.ReadFile(s.path(id, secretsFile))
+var errNoSecrets = errors.New("its secrets are gone; start it anew with its secrets")
+
+func (s store) sealed(r Record) ([]byte, error) {
+	sealed, err := os.ReadFile(s.path(r.ID, secretsFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("its secrets are gone; start it anew with its secrets")
+		return nil, errNoSecrets
 	}
 	return sealed, pathless(err)
 }
 
 // dropSecrets takes away the secrets of a process that is not started any more.
-func (s store) dropSecrets(id string) error {
-	if err := os.Remove(s.path(id, secretsFile)); !errors.Is(err, fs.ErrNotExist) {
+func (s store) dropSecrets(r Record) error {
+	if err := os.Remove(s.path(r.ID, secretsFile)); !errors.Is(err, fs.ErrNotExist) {
 		return pathless(err)
 	}
 	return nil
@@ -163,9 +165,9 @@ func (s store) dropSecrets(id string) error {
 
 // remove takes a process's directory away, once its log's is away. After a crash there is still a record or, at
 // the next start, nothing.
-func (s store) remove(id string) error {
-	gone := s.path(id + buried)
-	if err := os.Rename(s.path(id), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s store) remove(r Record) error {
+	gone := s.path(r.ID + buried)
+	if err := os.Rename(s.path(r.ID), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return pathless(err)
 	}
 	return pathless(errors.Join(durable.SyncDir(s.dir), os.RemoveAll(gone)))

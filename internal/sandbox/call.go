@@ -43,9 +43,25 @@ func OpenResolver(dir string, cfg Config, planner *rootfs.Planner, platforms *Pl
 	if err != nil {
 		return nil, err
 	}
+	return resolverOf(registry, cfg, planner, platforms, log), nil
+}
+
+// ShareResolver returns a Resolver of a cluster's sandboxes. There are none until Told has told of them.
+func ShareResolver(shared Records, cfg Config, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Resolver {
+	return resolverOf(openShared(shared, cfg.Quotas), cfg, planner, platforms, log)
+}
+
+func resolverOf(registry *registry, cfg Config, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Resolver {
 	r := &Resolver{registry: registry, rootfs: planner, platforms: platforms, log: log}
 	r.present.Store(&cfg)
-	return r, nil
+	return r
+}
+
+// Told takes what the record of a sandbox is by now, with its revision; nil says that it is gone.
+func (r *Resolver) Told(id string, text []byte, revision int64) {
+	if err := r.registry.told(id, text, revision); err != nil {
+		r.log.Error().Err(err).Msg("a sandbox is not known here")
+	}
 }
 
 // Use replaces the Config for the calls that come from now on. Decisions, Quotas and CannotFilter must be those of

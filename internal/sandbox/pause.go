@@ -45,6 +45,8 @@ func (r *records) begin(id ID) (end func(), paused bool) {
 
 // setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
 func (r *registry) setPaused(id ID, paused bool) (Sandbox, error) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s, is := r.sandboxes[id]

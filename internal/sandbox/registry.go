@@ -58,9 +58,12 @@ type registry struct {
 // records are the sandboxes, of which there is one set however many registries show them.
 type records struct {
 	dir    string
+	shared Records // nil for files in dir
 	quotas *quota.Ledger
 
+	writing   sync.Mutex // held by whoever changes a record, before mu
 	mu        sync.RWMutex
+	revisions map[ID]int64 // of shared records
 	sandboxes map[ID]Sandbox
 	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
 	give      map[ID]func()                      // gives a sandbox's place back
@@ -95,6 +98,53 @@ type mountRecord struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly"`
+}
+
+// Records keep the records of a cluster's sandboxes, of which each host is told with Resolver.Told.
+type Records interface {
+	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns its revision. It fails
+	// unless it had the revision that is given, 0 for none, and this host holds the user.
+	Write(user, id string, text []byte, revision int64) (int64, error)
+}
+
+// openShared is a registry of records that are kept elsewhere.
+func openShared(shared Records, quotas *quota.Ledger) *registry {
+	return &registry{
+		records: &records{
+			shared: shared, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
+			active: map[ID]*activity{}, revisions: map[ID]int64{},
+		},
+		scope: Everyone(),
+	}
+}
+
+// told takes what a shared record is by now, nil for gone. What this host has written since wins.
+func (r *records) told(id string, text []byte, revision int64) error {
+	s, err := parseRecord(id, text)
+	if parsed, bad := ParseID(id); text == nil {
+		s.ID, err = parsed, bad
+	}
+	if err != nil {
+		return fmt.Errorf("the record of sandbox %q is damaged: %w", id, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if revision < r.revisions[s.ID] {
+		return nil
+	}
+	old, known := r.sandboxes[s.ID]
+	clear(r.appRoots)
+	if known && (text == nil || old.User != s.User) {
+		r.forget(s.ID)
+	}
+	if text == nil {
+		delete(r.revisions, s.ID)
+		return nil
+	}
+	if r.revisions[s.ID], r.sandboxes[s.ID] = revision, s; r.give[s.ID] == nil {
+		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+	}
+	return nil
 }
 
 // openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
@@ -142,6 +192,10 @@ func readRecord(name string) (Sandbox, error) {
 	if err != nil {
 		return Sandbox{}, err
 	}
+	return parseRecord(strings.TrimSuffix(filepath.Base(name), ".json"), text)
+}
+
+func parseRecord(id string, text []byte) (Sandbox, error) {
 	var on record
 	if err := json.Unmarshal(text, &on); err != nil {
 		return Sandbox{}, err
@@ -149,7 +203,7 @@ func readRecord(name string) (Sandbox, error) {
 	if on.Version < 1 || on.Version > recordVersion {
 		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
 	}
-	if on.ID+".json" != filepath.Base(name) {
+	if on.ID != id {
 		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
 	}
 	return on.sandbox()
@@ -231,6 +285,8 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
@@ -260,21 +316,52 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		}
 		return Sandbox{}, false, err
 	}
+	if told := r.give[s.ID]; !exists && told != nil {
+		told() // it was told meanwhile
+	}
 	r.sandboxes[s.ID], r.give[s.ID] = s, give
 	clear(r.appRoots)
 	return s, !exists, nil
 }
 
-// write records a sandbox, durably.
+// write records a sandbox, durably. Both locks are held; that of what is known is let go while it takes long.
 func (r *records) write(s Sandbox) error {
 	text, err := json.Marshal(newRecord(s))
-	if err == nil {
+	if err == nil && r.shared != nil {
+		err = r.share(s, text)
+	} else if err == nil {
 		err = durable.WriteFile(r.file(s.ID), text, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
 	}
 	return nil
+}
+
+// share writes a shared record, or removes it where text is nil.
+func (r *records) share(s Sandbox, text []byte) error {
+	var before int64
+	if _, known := r.sandboxes[s.ID]; known {
+		before = r.revisions[s.ID]
+	}
+	r.mu.Unlock()
+	revision, err := r.shared.Write(s.User.id, s.ID.id, text, before)
+	r.mu.Lock()
+	if err == nil {
+		r.revisions[s.ID] = revision
+	}
+	return err
+}
+
+// forget takes a sandbox out; mu is held.
+func (r *records) forget(id ID) {
+	r.give[id]()
+	delete(r.sandboxes, id)
+	delete(r.give, id)
+	if a := r.active[id]; a != nil && a.commands == 0 {
+		delete(r.active, id)
+	}
+	clear(r.appRoots)
 }
 
 // AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
@@ -312,10 +399,20 @@ func (r *registry) Get(id ID) (Sandbox, error) {
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.
 func (r *registry) Delete(id ID) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, ok := r.sandboxes[id]; !ok || !r.scope.Has(s.User) {
+	s, ok := r.sandboxes[id]
+	if !ok || !r.scope.Has(s.User) {
 		return errs.NotFound("sandbox %q is not registered", id)
+	}
+	if r.shared != nil {
+		err := r.share(s, nil)
+		if _, still := r.sandboxes[id]; err == nil && still {
+			r.forget(id)
+		}
+		return err
 	}
 	err := os.Remove(r.file(id))
 	if err == nil {
@@ -324,13 +421,7 @@ func (r *registry) Delete(id ID) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, errs.WithoutPath(err))
 	}
-	r.give[id]()
-	delete(r.sandboxes, id)
-	delete(r.give, id)
-	if a := r.active[id]; a != nil && a.commands == 0 {
-		delete(r.active, id)
-	}
-	clear(r.appRoots)
+	r.forget(id)
 	return nil
 }
 

@@ -1,0 +1,101 @@
+package process
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// sharedRecords are those of a cluster; holder is the host that may write.
+type sharedRecords struct {
+	mu     sync.Mutex
+	holder string
+	values map[string][]byte
+}
+
+// by is what a host has of them.
+type by struct {
+	*sharedRecords
+	host string
+}
+
+func (b by) Write(user string, values map[string][]byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.holder != b.host {
+		return errors.New("another host holds the user")
+	}
+	for name, value := range values {
+		if b.values[user+"/"+name] = value; value == nil {
+			delete(b.values, user+"/"+name)
+		}
+	}
+	return nil
+}
+
+func (b by) Read(user, name string) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.values[user+"/"+name], nil
+}
+
+func (b by) List(user string) (map[string][]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := map[string][]byte{}
+	for name, value := range maps.All(b.values) {
+		if rest, ok := strings.CutPrefix(name, user+"/"); ok {
+			own[rest] = value
+		}
+	}
+	return own, nil
+}
+
+func TestAnotherHostTakesProcessesOver(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	first, second := newHost(t), newHost(t)
+	second.boot = "boot-of-another"
+	on := func(name string, h *host) func(*Config) {
+		return func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" }
+	}
+	h1, h2 := first.serve(on("h1", first)), second.serve(on("h2", second))
+	kept := h1.start(Intent{KeepAlive: true}, map[string]string{"TOKEN": "secret"})
+	once := h1.start(Intent{})
+	if !h1.Busy("alice") {
+		t.Error("a process that is not started again is nothing to wait for")
+	}
+
+	shared.holder = "h2" // the first is lost
+	if err := h2.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	says(t, h2.get(once.ID), "running/exited exit -, the host was restarted")
+	says(t, h2.get(kept.ID), "running/exited exit -, waits 2000ms, the host was restarted")
+	h2.pass(2 * time.Second)
+	if r := h2.get(kept.ID); r.Status != Running || r.RestartCount != 1 {
+		t.Errorf("%+v", r)
+	}
+	if err := h2.Adopt("alice"); err != nil || len(h2.List("alice")) != 2 {
+		t.Errorf("adopted twice: %v, %d", err, len(h2.List("alice")))
+	}
+
+	// The first comes back, and has nothing of it any more.
+	if err := h1.Release(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	h1.settle()
+	if left := first.count(); left != 0 || len(h1.List("alice")) != 0 {
+		t.Errorf("%d containers, %d processes", left, len(h1.List("alice")))
+	}
+	if err := h2.Remove(t.Context(), "alice", kept.ID); err != nil {
+		t.Fatal(err)
+	}
+	for name := range shared.values {
+		if strings.Contains(name, kept.ID) {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
