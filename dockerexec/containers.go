@@ -53,6 +53,7 @@ type container struct {
 	// Under Executor.mu.
 	users     int
 	frozen    bool     // Docker has paused it, or is about to, until it is used
+	freezing  bool     // somebody is about to freeze it, and has yet to find out whether that may be
 	thawing   *thawing // the last time that it was; its users may look
 	reclaimed bool     // its memory was given back since it was frozen
 	running   int      // commands that have been handed to the agent, and are not known to have ended

@@ -145,8 +145,8 @@ func (e *Executor) freezeUnused(match func(*container) bool) {
 	e.mu.Lock()
 	var chosen []*container
 	for _, c := range e.unused() {
-		if !c.frozen && c.running == 0 && match(c) {
-			c.frozen = true // so a call that comes from now on thaws it
+		if !c.frozen && !c.freezing && c.running == 0 && match(c) {
+			c.frozen, c.freezing = true, true // so a call that comes from now on thaws it
 			chosen = append(chosen, c)
 		}
 	}
@@ -171,6 +171,7 @@ func (e *Executor) freeze(c *container) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	c.freezing = false
 	if frozen {
 		e.freezes.Frozen++
 		return

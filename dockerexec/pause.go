@@ -30,29 +30,43 @@ type pauses struct {
 }
 
 // pausing is one container. It is either used or held, each by any number. Held by nobody, it may be frozen: paused until
-// somebody uses it.
+// somebody uses it, or, where that was asked for, until it is to go on.
 type pausing struct {
 	// Under pauses.mu.
 	users, holders int
 	frozen         bool
+	asked          bool          // nobody uses it until goOn
 	changed        chan struct{} // closed, and made anew, when one of them leaves
 	surplus        time.Duration // how much longer it was paused than it has run since, at a time
 	at             time.Time
 	rests          bool
 
-	call   sync.Mutex // held while Docker pauses or resumes it
-	paused bool       // under call
+	call   chan struct{} // has one while Docker pauses or resumes it
+	paused bool          // under call
 }
 
+// ErrPaused is of a container that was paused on request.
+var ErrPaused = fmt.Errorf("it is paused: resume it first: %w", cerrdefs.ErrFailedPrecondition)
+
 // use keeps a container from being paused until done is called, and thaws one that is frozen. It waits while one is held.
-// One that cannot be thawed has been ended.
+// One that cannot be thawed has been ended. The error is ErrPaused where it was paused on request.
 func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (done func(), err error) {
-	c, done, err := p.occupy(ctx, id)
+	return p.wake(ctx, docker, id, func(c *pausing) error {
+		if c.asked {
+			return ErrPaused
+		}
+		return nil
+	})
+}
+
+// wake is use, unless refused says why not.
+func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, refused func(*pausing) error) (done func(), err error) {
+	c, done, err := p.occupy(ctx, id, refused)
 	if err != nil {
 		return nil, err
 	}
-	c.call.Lock()
-	defer c.call.Unlock()
+	c.call <- struct{}{}
+	defer func() { <-c.call }()
 	if c.paused {
 		c.paused = false
 		err = unpause(context.WithoutCancel(ctx), docker, id)
@@ -64,11 +78,38 @@ func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (don
 	return done, nil
 }
 
-// occupy is use for who wakes a frozen one himself.
-func (p *pauses) occupy(ctx context.Context, id string) (c *pausing, done func(), err error) {
-	c, err = p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) bool {
+// anyway refuses nobody: who has a signal reach a container.
+func anyway(*pausing) error { return nil }
+
+// remove is for who ends a container, whatever it is, and has it go on himself. done forgets it.
+func (p *pauses) remove(ctx context.Context, id string) (done func(), err error) {
+	c, done, err := p.occupy(ctx, id, func(c *pausing) error { c.asked = false; return nil })
+	if err != nil {
+		return nil, err
+	}
+	c.call <- struct{}{}
+	c.paused = false // or who holds it next would take it for paused, if it is still there
+	<-c.call
+	return done, nil
+}
+
+// goOn has a container go on that was paused on request.
+func (p *pauses) goOn(ctx context.Context, docker *client.Client, id string) error {
+	done, err := p.wake(ctx, docker, id, func(c *pausing) error { c.asked = false; return nil })
+	if err == nil {
+		done()
+	}
+	return err
+}
+
+// occupy is wake for who has a frozen one go on himself.
+func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) error) (c *pausing, done func(), err error) {
+	c, err = p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) (bool, error) {
+		if err := refused(c); err != nil {
+			return false, err
+		}
 		c.frozen = false // so the last who holds it wakes it
-		return c.holders == 0
+		return c.holders == 0, nil
 	})
 	if err != nil {
 		return nil, nil, err
@@ -78,53 +119,90 @@ func (p *pauses) occupy(ctx context.Context, id string) (c *pausing, done func()
 
 // freeze pauses a container until somebody uses it, if it is still to be when nobody does.
 func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, still func() bool) (frozen bool, err error) {
-	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) bool { return c.users == 0 })
+	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) (bool, error) { return c.users == 0, nil })
 	if err != nil {
 		return false, err
 	}
-	c.call.Lock()
-	if frozen = still(); frozen && !c.paused {
-		err = pause(ctx, docker, id)
-		c.paused = err == nil
+	c.call <- struct{}{}
+	if frozen = still(); frozen {
+		err = p.have(ctx, docker, id, c)
 	}
 	if frozen = frozen && err == nil; frozen {
 		p.mu.Lock()
 		c.frozen = true
 		p.mu.Unlock()
 	}
-	c.call.Unlock()
+	<-c.call
 	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may yet do it
+}
+
+// have has Docker pause a container; c.call is held. One that was frozen may have been woken by somebody at Docker.
+func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *pausing) error {
+	p.mu.Lock()
+	long := c.frozen
+	p.mu.Unlock()
+	if c.paused && !long {
+		return nil
+	}
+	err := pause(ctx, docker, id)
+	if err == nil {
+		c.paused = true
+	}
+	return err
+}
+
+// stop pauses a container until goOn: who comes to use it from now on is refused. It waits for those who use it.
+func (p *pauses) stop(ctx context.Context, docker *client.Client, id string) error {
+	p.mu.Lock()
+	c := p.get(id)
+	c.asked = true
+	p.mu.Unlock()
+	frozen, err := p.freeze(ctx, docker, id, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return c.asked
+	})
+	if err != nil {
+		p.mu.Lock()
+		c.asked = false
+		p.mu.Unlock()
+	} else if !frozen {
+		err = fmt.Errorf("it was resumed meanwhile: %w", cerrdefs.ErrConflict)
+	}
+	return err
 }
 
 // found says that a container was found paused: it is frozen.
 func (p *pauses) found(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.of[id] == nil {
+		c := p.get(id)
+		c.frozen, c.paused = true, true
+	}
+}
+
+// get finds or makes what is known of a container; p.mu is held.
+func (p *pauses) get(id string) *pausing {
 	if p.of == nil {
 		p.of = map[string]*pausing{}
 	}
 	if p.of[id] == nil {
-		p.of[id] = &pausing{frozen: true, paused: true, changed: make(chan struct{})}
+		p.of[id] = &pausing{changed: make(chan struct{}), call: make(chan struct{}, 1)}
 	}
+	return p.of[id]
 }
 
 // hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
 // while it rests. One that does not run needs no pause.
 func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
-	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) bool { return c.users == 0 && !c.rests })
+	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) (bool, error) { return c.users == 0 && !c.rests, nil })
 	if err != nil {
 		return nil, err
 	}
-	c.call.Lock()
-	p.mu.Lock()
-	long := c.frozen // so somebody at Docker may have woken it
-	p.mu.Unlock()
-	if !c.paused || long {
-		if err = pause(ctx, docker, id); err == nil {
-			c.paused = true
-		}
-	}
-	c.call.Unlock()
+	c.call <- struct{}{}
+	err = p.have(ctx, docker, id, c)
+	<-c.call
 	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c, err != nil) })
 	if err != nil {
 		_ = resume()                                                        // Docker may yet do it
@@ -136,8 +214,8 @@ func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (re
 // resume lets a container go on if nobody else holds it and it is not frozen. doubtful says that it may be paused although
 // that has failed.
 func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing, doubtful bool) (err error) {
-	c.call.Lock()
-	defer c.call.Unlock()
+	c.call <- struct{}{}
+	defer func() { <-c.call }()
 	p.mu.Lock()
 	last := c.holders == 1 && !c.frozen // whoever comes now waits for the call, and pauses it again
 	p.mu.Unlock()
@@ -150,22 +228,18 @@ func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c
 }
 
 // enter counts one more in a container when that may be.
-func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int, may func(*pausing) bool) (*pausing, error) {
+func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int, may func(*pausing) (bool, error)) (*pausing, error) {
 	for {
 		p.mu.Lock()
-		c := p.of[id]
-		if c == nil {
-			if p.of == nil {
-				p.of = map[string]*pausing{}
-			}
-			c = &pausing{changed: make(chan struct{})}
-			p.of[id] = c
-		}
+		c := p.get(id)
 		rested := c.count(time.Now())
-		if may(c) {
+		ok, err := may(c)
+		if ok {
 			*count(c)++
+		}
+		if ok || err != nil {
 			p.mu.Unlock()
-			return c, nil
+			return c, err
 		}
 		changed := c.changed
 		p.mu.Unlock()
@@ -201,7 +275,7 @@ func (p *pauses) leave(c *pausing, count *int) {
 	c.count(now)
 	*count--
 	maps.DeleteFunc(p.of, func(_ string, c *pausing) bool {
-		return c.users+c.holders == 0 && !c.frozen && now.Sub(c.at) >= c.surplus
+		return c.users+c.holders == 0 && !c.frozen && !c.asked && now.Sub(c.at) >= c.surplus
 	})
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -211,9 +285,10 @@ func (p *pauses) leave(c *pausing, count *int) {
 // ("unable to freeze"), as on a busy machine.
 const pauseTries = 5
 
-// pause is content when nothing runs in the container, or it is paused already.
+// pause is content when nothing runs in the container, or it is paused already. Docker goes on when its caller leaves, and
+// could do so after it was asked to resume the container; so this one does not.
 func pause(ctx context.Context, docker *client.Client, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, pauseLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseLimit)
 	defer cancel()
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 50 * time.Millisecond

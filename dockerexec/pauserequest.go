@@ -9,8 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Containers that need nobody are never idle, so they are paused and resumed only when somebody says so. Between, whoever
-// uses one has it go on all the same, as with those that are frozen: a signal, or a connection to one of its ports.
+// Containers that need nobody are never idle, so they are paused and resumed only when somebody says so. Between, nobody
+// uses one: only a signal has it go on all the same, as who sends one has it end.
 
 // FreezeIdle freezes the containers of a user in which nothing runs, before their time. It blocks until that is done.
 func (e *Executor) FreezeIdle(user string) {
@@ -27,8 +27,7 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}
 	c.ports.hangUp()
-	_, err := e.pauses.freeze(ctx, e.docker, id, func() bool { return true })
-	if err != nil {
+	if err := e.pauses.stop(ctx, e.docker, id); err != nil {
 		return fmt.Errorf("cannot pause the process: %w", dockerd.Explain(e.docker, err))
 	}
 	return nil
@@ -36,10 +35,8 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 
 // ResumeProcess has a container go on that was paused. It is content where it runs.
 func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
-	done, err := e.pauses.use(ctx, e.docker, id)
-	if err != nil {
+	if err := e.pauses.goOn(ctx, e.docker, id); err != nil {
 		return fmt.Errorf("cannot resume the process: %w", dockerd.Explain(e.docker, err))
 	}
-	done()
 	return nil
 }

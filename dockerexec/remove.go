@@ -37,7 +37,7 @@ func (e *Executor) removeFound(id, spool string) error {
 func (e *Executor) removeContainer(id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 	defer cancel()
-	_, done, err := e.pauses.occupy(ctx, id)
+	done, err := e.pauses.remove(ctx, id)
 	if err != nil {
 		return fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
 	}
@@ -87,9 +87,9 @@ func end(ctx context.Context, docker *client.Client, id string) bool {
 	return within(ended, signalLimit)
 }
 
-// signal is sendSignal for a container that others may hold paused.
+// signal is sendSignal for a container that others may hold paused, or that was paused on request.
 func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
-	done, err := e.pauses.use(ctx, e.docker, id)
+	done, err := e.pauses.wake(ctx, e.docker, id, anyway)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -140,13 +141,15 @@ func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.S
 		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
 		defer cancel()
 	}
-	container, err := b.running(ctx)
+	stream, err := inside(ctx, b, func(container string) (ask.Stream, error) {
+		stream, err := b.of.cfg.Executor.AskLasting(ctx, container)
+		if err != nil && !errors.Is(err, dockerexec.ErrPaused) {
+			err = b.lost(ctx, err)
+		}
+		return stream, err
+	})
 	if err != nil {
 		return nil, answer, err
-	}
-	stream, err := b.of.cfg.Executor.AskLasting(ctx, container)
-	if err != nil {
-		return nil, answer, b.lost(ctx, err)
 	}
 	defer func() {
 		if err != nil {

@@ -33,6 +33,8 @@ type fakeEngine struct {
 	t      *testing.T
 	answer func(*yamux.Stream, ask.Request)
 	refuse error // of what is started
+	// beforeAsked is called when a call is on its way into a container; nil is nothing.
+	beforeAsked func()
 
 	mu      sync.Mutex
 	made    map[string]dockerexec.Spec
@@ -70,6 +72,15 @@ func (f *fakeEngine) LastingRuns(id string) bool {
 func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	if !f.LastingRuns(id) {
 		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)
+	}
+	if f.beforeAsked != nil {
+		f.beforeAsked()
+	}
+	f.mu.Lock()
+	paused := f.paused[id]
+	f.mu.Unlock()
+	if paused {
+		return nil, fmt.Errorf("not now: %w", dockerexec.ErrPaused)
 	}
 	here, there := net.Pipe()
 	client, err := yamux.Client(here, wire.Mux(0), nil)
@@ -530,5 +541,32 @@ func TestNextWithALimit(t *testing.T) {
 	close(goOn)
 	if e, err := r.Next(t.Context()); err != nil || e.End == nil {
 		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// A sandbox that is paused when a call is on its way into it stays so, or goes on as one that does: what its record says
+// is what its container does.
+func TestACallThatMeetsAPause(t *testing.T) {
+	for _, may := range []bool{false, true} {
+		l := newLab(t)
+		l.answer = func(stream *yamux.Stream, _ ask.Request) {
+			_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+		}
+		s := l.open()
+		b := l.create(s, Create{AutoResume: may})
+		l.beforeAsked = func() {
+			l.beforeAsked = nil
+			if err := b.Pause(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		err := b.Signal(t.Context(), Selector{PID: 7}, 15)
+		l.mu.Lock()
+		paused := l.paused["c-"+b.ID()]
+		l.mu.Unlock()
+		if state := b.Info().State; may && (err != nil || paused || state != StateRunning) ||
+			!may && (!cerrdefs.IsFailedPrecondition(err) || !paused || state != StatePaused) {
+			t.Errorf("a call that may resume it, %v: %v; its container is paused: %v, its state is %v", may, err, paused, state)
+		}
 	}
 }

@@ -221,13 +221,29 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 	return id, b.Resume(ctx)
 }
 
+// insideTries is how often a call looks again at a sandbox that was paused just when the call came.
+const insideTries = 10
+
+// inside does what needs the sandbox's container to run. Where the sandbox is paused meanwhile, that counts: the call
+// resumes it if it may, or is refused.
+func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T, error)) (done T, err error) {
+	for range insideTries {
+		container, err := b.running(ctx)
+		if err != nil {
+			return done, err
+		}
+		if done, err = do(container); !errors.Is(err, dockerexec.ErrPaused) {
+			return done, err
+		}
+	}
+	return done, fmt.Errorf("sandbox %q was paused each time that the call came: %w", b.id, cerrdefs.ErrFailedPrecondition)
+}
+
 // Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
 func (b *Sandbox) Dial(ctx context.Context, port int) (dockerexec.PortConn, error) {
-	id, err := b.running(ctx)
-	if err != nil {
-		return dockerexec.PortConn{}, err
-	}
-	return b.of.cfg.Executor.DialProcess(ctx, id, port)
+	return inside(ctx, b, func(container string) (dockerexec.PortConn, error) {
+		return b.of.cfg.Executor.DialProcess(ctx, container, port)
+	})
 }
 
 // Kill removes the sandbox with all that it has. When it returns it is gone for callers, also if there is an error; what
