@@ -65,10 +65,12 @@ func openWays(t *testing.T) *ways {
 		return d.DialContext(ctx, network, addr)
 	}}}
 	t.Cleanup(w.client.CloseIdleConnections)
+	stopping := make(chan struct{})
+	close(stopping) // so that what is followed ends
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
-			Authenticator: authenticate,
-			Version:       "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
+			Authenticator: authenticate, Stopping: stopping,
+			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
 		}))

@@ -6,7 +6,7 @@
 // what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
 // become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
 // processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
-// and follow.go how that is followed; lines.go the streams of those that are followed. routes.go answers the
+// and follow.go how that is followed; events.go what happens; lines.go the streams of those that are followed. routes.go answers the
 // plain routes, connections.go shares connections among callers, body.go bounds bodies in time and memory, wire.go gives
 // what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go
 // answers with openapi.yaml, upgrade.go makes a request a WebSocket, and sendfile.go lets the kernel copy files.
@@ -127,6 +127,7 @@ var routes = []route{
 	{pattern: "GET /metrics", who: forOperators, handle: (*server).metrics},
 	{pattern: "GET /v1/containers", who: forOperators, handle: (*server).containers},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
+	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},
 	{pattern: "PUT /v1/sandboxes/{id}", who: forUsers, handle: (*server).put},
 	{pattern: "GET /v1/sandboxes/{id}", who: forUsers, handle: (*server).get},

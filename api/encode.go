@@ -64,7 +64,7 @@ func (t *textStream) next(data []byte) []byte {
 func result(r sandbox.Result) types.Result {
 	out := types.Result{
 		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,
-		DurationMs: float64(r.Duration.Microseconds()) / 1000, Cold: r.Cold,
+		DurationMs: milliseconds(r.Duration), Cold: r.Cold,
 		Egress: refusals(r.Refused), EgressMore: r.MoreRefused,
 	}
 	if r.Signal != 0 {

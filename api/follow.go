@@ -17,7 +17,7 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 		return err
 	}
 	defer follower.Close()
-	ctx, stream := s.openStream(w, req)
+	ctx, stream := s.openStream(w, req, ndjson)
 	defer stream.close()
 	stream.decisions(ctx, follower, q.recent(s.service.Decisions()))
 	return nil

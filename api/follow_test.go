@@ -240,7 +240,7 @@ func TestNothingIsToldTwice(t *testing.T) {
 		}
 		defer follower.Close()
 		add("b.org", "c.org", "b.org")
-		_, stream := (&server{cfg: l.config()}).openStream(w, req)
+		_, stream := (&server{cfg: l.config()}).openStream(w, req, ndjson)
 		defer stream.close()
 		stream.decisions(ctx, follower, decisionQuery{limit: 1}.recent(l.Decisions()))
 	}))

@@ -17,7 +17,7 @@ const (
 	lastWrite = time.Second
 )
 
-// lineStream is an answer of lines of JSON that has no end of its own. It is for one goroutine at a time.
+// lineStream is an answer of lines that has no end of its own. It is for one goroutine at a time.
 type lineStream struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
@@ -28,7 +28,7 @@ type lineStream struct {
 
 // openStream begins an answer. Its context ends with the caller and with the service; the handler closes the
 // stream before it returns.
-func (s *server) openStream(w http.ResponseWriter, req *http.Request) (context.Context, *lineStream) {
+func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind string) (context.Context, *lineStream) {
 	ctx, end := context.WithCancel(req.Context())
 	stream := &lineStream{to: w, control: http.NewResponseController(w), end: end}
 	stream.watch.Go(func() {
@@ -39,7 +39,7 @@ func (s *server) openStream(w http.ResponseWriter, req *http.Request) (context.C
 		case <-ctx.Done():
 		}
 	})
-	w.Header().Set("Content-Type", ndjson)
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Connection", "close") // the deadline would outlive the answer
 	w.WriteHeader(http.StatusOK)
 	return ctx, stream

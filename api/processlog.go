@@ -96,7 +96,7 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
 	follow func(ctx context.Context, each func(sandbox.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
 ) error {
-	ctx, stream := s.openStream(w, req)
+	ctx, stream := s.openStream(w, req, ndjson)
 	defer stream.close()
 	var text logText
 	events, over := make(chan []any), make(chan error, 1)

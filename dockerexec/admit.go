@@ -114,6 +114,7 @@ func (c *container) counts(full *quota.Exceeded) bool {
 func (e *Executor) left(c *container) {
 	e.mu.Lock()
 	delete(e.leaving, c)
+	e.tell(c, "removed")
 	e.mu.Unlock()
 	if c.give != nil {
 		c.give()

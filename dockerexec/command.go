@@ -69,6 +69,8 @@ type Result struct {
 	CommandFault string
 	// Cold says that a container had to be made for this command, and Ahead that its shell had started before.
 	Cold, Ahead bool
+	// Thawed says that its container was frozen.
+	Thawed bool
 	// InContainer and Timing are also set, as far as the command came, when the call has an error.
 	InContainer bool
 	Timing      Timing

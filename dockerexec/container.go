@@ -251,6 +251,7 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	e.mu.Lock()
 	e.attended(c)
 	close(c.ready) // from here on it is ended's to give it up
+	e.tell(c, "idle")
 	unused := c.users == 0
 	e.mu.Unlock()
 	if unused && e.ahead.Load() {

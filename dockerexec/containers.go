@@ -13,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -91,17 +92,20 @@ func (e *Executor) all() []*container {
 	return slices.AppendSeq(slices.Collect(maps.Values(e.containers)), maps.Values(e.processes))
 }
 
+// acquired says what a call found: no container, or one that was frozen.
+type acquired struct{ cold, thawed bool }
+
 // acquire returns the Spec's container, ready and counted as in use. One that was frozen may still be on its way.
-func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, cold bool, _ error) {
+func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, got acquired, _ error) {
 	fingerprint := spec.Fingerprint()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil, false, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
+		return nil, got, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
 	c := e.containers[fingerprint]
 	if c == nil {
-		cold = true
+		got.cold = true
 		c = e.add(spec, fingerprint)
 		c.token = token
 		log := e.logOf(ctx)
@@ -109,24 +113,25 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 	}
 	if c.users >= maxCommands {
 		e.mu.Unlock()
-		return nil, false, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, c.users, cerrdefs.ErrResourceExhausted)
+		return nil, got, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, c.users, cerrdefs.ErrResourceExhausted)
 	}
 	c.users++
 	c.call()
 	e.hasten(c)
+	got.thawed = c.frozen
 	e.thaw(c)
 	e.mu.Unlock()
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
 		e.release(c)
-		return nil, false, context.Cause(ctx)
+		return nil, got, context.Cause(ctx)
 	}
 	if c.err != nil {
 		e.release(c)
-		return nil, false, c.err
+		return nil, got, c.err
 	}
-	return c, cold, nil
+	return c, got, nil
 }
 
 // add registers a container to be; e.mu is held.
@@ -135,6 +140,7 @@ func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
 	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
 	c.wanted, c.unwanted = context.WithCancelCause(e.ctx)
 	e.containers[fingerprint] = c
+	e.tell(c, "starting")
 	return c
 }
 
@@ -261,7 +267,7 @@ type Container struct {
 	User        string
 	Fingerprint Fingerprint
 	Runtime     string
-	State       string // starting, idle, frozen or busy
+	State       string // starting, idle, frozen or busy; in events also removed
 	Commands    int    // that run in it now
 	Since       time.Time
 	LastUsed    time.Time
@@ -276,11 +282,7 @@ func (e *Executor) Containers() []Container {
 		if c.spec.IsPooled() {
 			continue
 		}
-		shown := Container{
-			Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,
-			Runtime: c.spec.Runtime(), State: "starting",
-			Commands: c.users, Since: c.since, LastUsed: c.lastUsed,
-		}
+		shown := c.describe("starting")
 		if c.isSettled() {
 			shown.ID, shown.State = c.id, "idle"
 			switch {
@@ -294,4 +296,19 @@ func (e *Executor) Containers() []Container {
 	}
 	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
 	return list
+}
+
+// describe says what a container is; what may change is for whoever holds Executor.mu.
+func (c *container) describe(state string) Container {
+	return Container{
+		Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,
+		Runtime: c.spec.Runtime(), State: state, Commands: c.users, Since: c.since, LastUsed: c.lastUsed,
+	}
+}
+
+// tell says what has become of a container that is a user's; e.mu is held.
+func (e *Executor) tell(c *container, state string) {
+	if !c.spec.IsPooled() {
+		e.cfg.Events.Publish(events.Container, c.spec.User, c.describe(state))
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -48,7 +49,9 @@ type Config struct {
 	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
-	Log           zerolog.Logger
+	// Events is told what becomes of containers, but those in the pool; nil for nobody.
+	Events *events.Stream
+	Log    zerolog.Logger
 }
 
 // ProcessWatcher is told what becomes of the containers of durable processes. Its methods must not block.
@@ -204,7 +207,7 @@ func (e *Executor) Run(ctx context.Context, spec Spec, command Command, out Outp
 // runOnce is Run in one container. waited is what the call has waited for others already.
 func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
-	c, cold, err := e.acquire(ctx, spec, command.Token)
+	c, got, err := e.acquire(ctx, spec, command.Token)
 	waited += time.Since(begun)
 	if err != nil {
 		return Result{Timing: Timing{Container: waited}}, err
@@ -227,7 +230,7 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 	} else {
 		e.runs(c, -1)
 	}
-	result.InContainer, result.Cold, result.Timing.Container = true, cold, waited
+	result.InContainer, result.Cold, result.Thawed, result.Timing.Container = true, got.cold, got.thawed, waited
 	return result, err
 }
 

@@ -140,6 +140,7 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 		e.drop(to)
 	}
 	close(to.ready)
+	e.tell(to, "idle")
 	closed := e.closed
 	e.mu.Unlock()
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -36,6 +37,7 @@ type daemon struct {
 	logs    *logs
 	log     zerolog.Logger
 	metrics *metrics
+	events  *events.Stream
 	tokens  *access.Tokens // nil without TCP and E2B
 	// connections are those of the API.
 	connections *api.Connections
@@ -71,8 +73,10 @@ type hostFiles struct{ instance, agent, masks string }
 func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
 		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
-		quotas: quota.New(quotas(cfg, runtime.NumCPU())), decisions: decisions.New(cfg.Egress.DecisionLog),
+		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
+	d.events = events.New(d.metrics.observe)
+	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
 	d.cfg.Store(&cfg)
 	defer func() {
 		if err != nil {
@@ -179,6 +183,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // asked when it has started
 		Quotas:        d.quotas,
 		ImagesChanged: d.platforms.Forget,
+		Events:        d.events,
 		Log:           d.log,
 	})
 	d.onClose(d.executor.Shutdown)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -116,10 +117,15 @@ func (c *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.ahead, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
 }
 
-// exec counts an exec that begins; what it returns is told how it ended.
-func (c *metrics) exec() func(sandbox.ExecEvent) {
-	c.inFlight.Inc()
-	return c.execEnded
+// observe counts what happens.
+func (c *metrics) observe(e *events.Event) {
+	call, is := e.Detail.(sandbox.CallEvent)
+	switch {
+	case is && call.What == sandbox.CallBegan:
+		c.inFlight.Inc()
+	case is && call.What == sandbox.CallEnded:
+		c.execEnded(call.ExecEvent)
+	}
 }
 
 // execEnded counts an exec. A phase that it did not come to is not counted.

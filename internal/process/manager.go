@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Quotas *quota.Ledger
 	// Bounds are those until SetBounds.
 	Bounds Bounds
+	// Events is told when a record changes; nil for nobody.
+	Events *events.Stream
 	Log    zerolog.Logger
 }
 

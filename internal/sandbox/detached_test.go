@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// events are what a command has to tell, in short.
-func events(t *testing.T, attachment *attach.Attachment[Result]) (told string, end attach.Event[Result]) {
+// told are what a command has to tell, in short.
+func told(t *testing.T, attachment *attach.Attachment[Result]) (told string, end attach.Event[Result]) {
 	t.Helper()
 	for {
 		event, err := attachment.Next(t.Context())
@@ -56,7 +56,7 @@ func TestDetachedExecs(t *testing.T) {
 	if err := errors.Join(attachment.Put([]byte("hello")), attachment.End(), attachment.Signal(syscall.SIGINT)); err != nil {
 		t.Fatal(err)
 	}
-	told, end := events(t, attachment)
+	told, end := told(t, attachment)
 	if told != "start hello" || end.Result.Signal != syscall.SIGINT || end.Err != nil {
 		t.Errorf("%q, %+v", told, end)
 	}
@@ -104,7 +104,7 @@ func TestHowDetachedExecsFail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told, end := events(t, attachment)
+		told, end := told(t, attachment)
 		if told != tt.told || (end.Err == nil) != (tt.err == "") || end.Err != nil && end.Err.Error() != tt.err || end.Result.ExitCode != tt.result.ExitCode {
 			t.Errorf("%s: %q, %+v", tt.name, told, end)
 		}
@@ -131,7 +131,7 @@ func TestDetachedExecsLogAsTheirRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, end := events(t, attachment); end.Err != nil {
+	if _, end := told(t, attachment); end.Err != nil {
 		t.Error(end.Err)
 	}
 	s.EndDetached()

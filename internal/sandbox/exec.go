@@ -80,14 +80,14 @@ func (r Result) Failed() bool {
 func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec.Output) (Result, error) {
 	box, err := s.Get(id)
 	if err != nil {
-		s.watchExec().end(ctx, Result{}, err)
+		s.watchExec(Sandbox{}, r).end(ctx, Result{}, err)
 		return Result{}, err
 	}
 	return s.exec(ctx, box, r, out)
 }
 
 func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out dockerexec.Output) (Result, error) {
-	watch := s.watchExec()
+	watch := s.watchExec(box, r)
 	ended, err := s.run(ctx, box, r, out, watch)
 	watch.end(ctx, ended, err)
 	return ended, err
@@ -112,7 +112,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		return Result{}, err
 	}
 	defer leave()
-	s.pool.bind(ctx, c, s.token)
+	watch.event.Pooled = s.pool.bind(ctx, c, s.token)
 	p, err := s.resolver.plan(ctx, c, false)
 	if err != nil {
 		return Result{}, err
@@ -128,12 +128,13 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		defer refused.end()
 	}
 	command.Started = func() {
+		watch.running()
 		if r.Started != nil {
 			r.Started()
 		}
 		refused.start(ctx)
 	}
-	watch.decided()
+	watch.decided(p.spec.ContainerName())
 	result, err := s.executor.Run(ctx, p.spec, command, out)
 	watch.ran(result)
 	if err != nil {

@@ -13,27 +13,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/events"
 )
-
-// witness remembers what it is told.
-type witness struct {
-	mu     sync.Mutex
-	began  int
-	events []ExecEvent
-}
-
-func (w *witness) exec() func(ExecEvent) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.began++
-	return w.ended
-}
-
-func (w *witness) ended(e ExecEvent) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.events = append(w.events, e)
-}
 
 func TestWhatBecameOfAnExec(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
@@ -63,15 +44,15 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 				return tt.result, tt.err
 			}}, "")
-			w := &witness{}
+			var told []CallEvent
 			cfg := *s.cfg()
-			cfg.ObserveExec = w.exec
+			cfg.Events = events.New(func(e *events.Event) { told = append(told, e.Detail.(CallEvent)) })
 			s.resolver.Use(cfg)
 			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
-			if w.began != 1 || len(w.events) != 1 {
-				t.Fatalf("%d began, %d ended", w.began, len(w.events))
+			if len(told) != 2 || told[0].What != CallBegan || told[1].What != CallEnded || told[0].ID != told[1].ID || told[1].Command != "ls" {
+				t.Fatalf("%+v", told)
 			}
-			e := w.events[0]
+			e := told[1]
 			if e.Outcome != tt.want || e.InContainer != tt.result.InContainer || e.Cold != tt.result.Cold || e.Total <= 0 {
 				t.Errorf("%+v", e)
 			}

@@ -111,17 +111,17 @@ func (p *Pool) Stats() PoolStats {
 
 // bind gives a user who has no home one of the pool's, with the container that has it. Nothing rests on it: the call goes on
 // as any other, and finds the container by its Spec or makes one.
-func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) {
+func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
 	if p == nil || p.cfg.Load().Size == 0 || p.resolver.rootfs.HasHome(c.User.id) {
-		return
+		return false
 	}
 	done := p.enter(ctx, c.User.id)
 	if done == nil {
-		return
+		return false
 	}
 	defer done()
 	if p.resolver.rootfs.HasHome(c.User.id) { // by now
-		return
+		return false
 	}
 	outcome := p.bindOnce(ctx, c, token)
 	p.mu.Lock()
@@ -129,6 +129,7 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) {
 	p.last = time.Now()
 	p.mu.Unlock()
 	p.stir()
+	return outcome == PoolHit
 }
 
 func (p *Pool) bindOnce(ctx context.Context, c *call, token quota.Token) PoolOutcome {

@@ -14,12 +14,13 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what calls are decided by; all fields but ObserveExec must be set. A Config that config.Load has accepted
+// Config is what calls are decided by; all fields but Events must be set. A Config that config.Load has accepted
 // gives valid values.
 type Config struct {
 	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
@@ -40,9 +41,8 @@ type Config struct {
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// ObserveExec is called when an exec begins, and what it returns when that has ended. Neither may block. Nil is for
-	// nobody.
-	ObserveExec func() (ended func(ExecEvent))
+	// Events is told of execs, as CallEvents; nil for nobody.
+	Events *events.Stream
 }
 
 // Loaded is when settings were read, and what has become of it.

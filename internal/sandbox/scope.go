@@ -8,6 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -115,6 +116,14 @@ func (s *Service) Containers() []dockerexec.Container {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.Has(UserID{c.User}) })
+}
+
+// Events is what happens, and whose events a caller may know of: nil is everyone's, and nobody's.
+func (s *Service) Events() (stream *events.Stream, scope func(user string) bool) {
+	if s.scope.All() {
+		return s.cfg().Events, nil
+	}
+	return s.cfg().Events, func(user string) bool { return s.scope.Has(UserID{user}) }
 }
 
 // Decisions is the log of what egress decided.

@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -67,7 +68,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	}
 	cfg := sandbox.Config{
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
-		MaxDomains: 256, Decisions: decisions.New(10_000), Egress: policy.EgressRules{AllowGlobalWildcard: true},
+		MaxDomains: 256, Decisions: decisions.New(10_000), Events: events.New(), Egress: policy.EgressRules{AllowGlobalWildcard: true},
 	}
 	if o.Config != nil {
 		o.Config(&cfg)

@@ -115,6 +115,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What happens, as it happens
+         * @description Server-sent events of calls, containers, durable processes and decisions of egress, each as soon as it has
+         *     happened. The stream begins with an event `open`, from now on; with `replay=true` with what is kept of what
+         *     happened before (4096 calls and decisions, 2048 containers, 1024 processes), and with `Last-Event-ID` after that event,
+         *     which is how a reader goes on after a break. Where events would have come that are not kept any more, or the service was
+         *     started anew, an event `gap` comes in their place: they may have been others' than the reader's, and what it knows is to
+         *     be asked for anew. A reader who is slow slows nobody down. A decision that is made again and again is told once a
+         *     second, with its `count`. A comment comes when nothing else has for 15 seconds.
+         *
+         *     To a caller who acts for some users the stream has theirs. At most 64 callers can follow at a time; more is `busy`.
+         */
+        get: operations["followEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes": {
         parameters: {
             query?: never;
@@ -1721,6 +1749,75 @@ export interface components {
             /** @description So many decisions were left out here, because the reader was too slow. */
             lost: number;
         };
+        /** @description Something that has happened. */
+        ServiceEvent: {
+            /** @description What to go on after; it says which service has told it. */
+            id: string;
+            /** Format: date-time */
+            time: string;
+            /**
+             * @description What is set beside it, but for `open` and `gap`.
+             * @enum {string}
+             */
+            kind: "open" | "gap" | "call" | "container" | "process" | "decision";
+            /** @description Left out where it is about nobody who is known. */
+            userId?: string;
+            call?: components["schemas"]["CallEvent"];
+            container?: components["schemas"]["ContainerEvent"];
+            process?: components["schemas"]["ProcessEvent"];
+            decision?: components["schemas"]["Decision"];
+        };
+        /** @description What becomes of an exec. */
+        CallEvent: {
+            /** @description The same in all events of one exec. */
+            id: number;
+            /** @enum {string} */
+            phase: "began" | "running" | "ended";
+            sandboxId?: string;
+            /** @description Cut where it is long, as the next two are. `argv` is shown with spaces. */
+            command?: string;
+            grants?: string;
+            /** @description The presets and names that it asked for. */
+            network?: string;
+            /** @description Known when the call has been decided. */
+            container?: string;
+            /**
+             * @description Of `ended`, as what follows.
+             * @enum {string}
+             */
+            outcome?: "ok" | "failed" | "timedOut" | "refused" | "lost" | "canceled" | "error";
+            /**
+             * @description How it came to its container.
+             * @enum {string}
+             */
+            way?: "warm" | "frozen" | "pooled" | "cold";
+            exitCode?: number;
+            signal?: string;
+            /** @description Until its command was handed over. */
+            startMs?: number;
+            totalMs?: number;
+        };
+        /** @description What becomes of a container. */
+        ContainerEvent: {
+            name: string;
+            fingerprint: string;
+            runtime: string;
+            /**
+             * @description Whether commands run in it is told by these.
+             * @enum {string}
+             */
+            state: "starting" | "idle" | "frozen" | "removed";
+            /** Format: date-time */
+            createdAt: string;
+        };
+        /** @description What becomes of a durable process. */
+        ProcessEvent: {
+            id: string;
+            sandboxId: string;
+            name: string;
+            /** @enum {string} */
+            status: "running" | "stopped" | "exited" | "removed";
+        };
         Container: {
             name: string;
             /** @description Docker's id; empty while the container is being made. */
@@ -2167,6 +2264,41 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    followEvents: {
+        parameters: {
+            query?: {
+                /** @description Whose events. */
+                userId?: components["schemas"]["UserID"];
+                /** @description Which, with commas between them; all by default. */
+                kind?: string;
+                /** @description Begin with what is kept. */
+                replay?: boolean;
+            };
+            header?: {
+                /** @description The `id` of the event after which to go on. */
+                "Last-Event-ID"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The events. The `data` of each is a ServiceEvent, its `event` the `kind`, and its `id` the same. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
         };
     };

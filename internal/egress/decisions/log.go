@@ -19,6 +19,7 @@ type Log struct {
 // kept is what there is once, however many tell of it.
 type kept struct {
 	seed maphash.Seed
+	told func(Decision) // nil for nobody
 
 	mu        sync.Mutex // guards all below, and what followers and tallies have gathered
 	seq       uint64
@@ -29,14 +30,19 @@ type kept struct {
 }
 
 // New returns a log for so many entries, at least 1. An entry takes at most about 1 KiB, most take
-// half of that.
-func New(capacity int) *Log {
-	return &Log{kept: &kept{
+// half of that. told, if there is one, is told of each entry when it is new and, while it is seen again, once in a second; it
+// must not block.
+func New(capacity int, told ...func(Decision)) *Log {
+	l := &Log{kept: &kept{
 		seed:   maphash.MakeSeed(),
 		store:  newStore(max(capacity, 1)),
 		totals: kinds(),
 		calls:  map[string]*calls{},
 	}}
+	if len(told) > 0 {
+		l.told = told[0]
+	}
+	return l
 }
 
 // Scoped returns the log for callers who may know about some users alone: Recent and Follow return nothing of others, nor
@@ -59,7 +65,12 @@ func (l *Log) Add(d Decision) {
 	l.seq++
 	d.Seq = l.seq
 	l.totals[Kind{d.Via, d.Verdict}]++
-	d.Name = l.store.add(&d)
+	e := l.store.add(&d)
+	d.Name = e.Name
+	if l.told != nil && d.Time.Sub(e.told) >= tellAgain {
+		e.told = d.Time
+		l.told(e.Decision)
+	}
 	for _, f := range l.followers {
 		f.offer(&d)
 	}
@@ -70,6 +81,9 @@ func (l *Log) Add(d Decision) {
 		c.add(&d)
 	}
 }
+
+// tellAgain is after how long a repeat is told.
+const tellAgain = time.Second
 
 // Totals returns how many decisions of each kind there were since New. Kinds that did not occur are
 // there with 0. The map is the caller's.

@@ -3,6 +3,7 @@ package decisions
 import (
 	"container/heap"
 	"strings"
+	"time"
 )
 
 // store holds the entries. All of its methods are fast, whatever it holds: the slowest is logarithmic
@@ -17,6 +18,7 @@ type store struct {
 // entry is a decision in its owner's list.
 type entry struct {
 	Decision
+	told         time.Time // when somebody was last told of it
 	owner        *owner
 	older, newer *entry
 }
@@ -33,14 +35,14 @@ func newStore(capacity int) store {
 	return store{used: make([]entry, 0, capacity), index: map[key]*entry{}, owners: map[string]*owner{}}
 }
 
-// add takes note of a decision, and returns its name as it is kept.
-func (s *store) add(d *Decision) string {
+// add takes note of a decision, and returns its entry.
+func (s *store) add(d *Decision) *entry {
 	if e := s.index[d.key()]; e != nil {
 		e.Seq, e.Time = d.Seq, d.Time
 		e.Count++
 		e.unlink()
 		e.linkNewest()
-		return e.Name
+		return e
 	}
 	o := s.owner(d.User)
 	e := s.free(o)
@@ -51,7 +53,7 @@ func (s *store) add(d *Decision) string {
 	s.index[e.key()] = e
 	o.count++
 	heap.Fix(&s.most, o.place)
-	return e.Name
+	return e
 }
 
 func (s *store) owner(user string) *owner {

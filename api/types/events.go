@@ -1,0 +1,72 @@
+package types
+
+import "time"
+
+// ServiceEvent is something that has happened, as GET /v1/events tells it. What it is about is set.
+type ServiceEvent struct {
+	// ID is what to resume after; it says which service has told it, and grows.
+	ID     string      `json:"id"`
+	Time   time.Time   `json:"time"`
+	Kind   ServiceKind `json:"kind"`
+	UserID string      `json:"userId,omitempty"`
+
+	Call      *CallEvent      `json:"call,omitempty"`
+	Container *ContainerEvent `json:"container,omitempty"`
+	Process   *ProcessEvent   `json:"process,omitempty"`
+	Decision  *Decision       `json:"decision,omitempty"`
+}
+
+// ServiceKind is what an event is about.
+type ServiceKind string
+
+// The kinds. A stream begins with open. A gap says that events are not kept any more that would have come here, or that
+// the service was started anew: what is known is to be asked for again.
+const (
+	ServiceOpen      ServiceKind = "open"
+	ServiceGap       ServiceKind = "gap"
+	ServiceCall      ServiceKind = "call"
+	ServiceContainer ServiceKind = "container"
+	ServiceProcess   ServiceKind = "process"
+	ServiceDecision  ServiceKind = "decision"
+)
+
+// CallEvent is what becomes of an exec.
+type CallEvent struct {
+	// ID is the same in all events of one exec of this service.
+	ID uint64 `json:"id"`
+	// Phase is began, running or ended.
+	Phase string `json:"phase"`
+	// SandboxID, Command, Grants and Network are what the caller wrote, cut where they are long.
+	SandboxID string `json:"sandboxId,omitempty"`
+	Command   string `json:"command,omitempty"`
+	Grants    string `json:"grants,omitempty"`
+	Network   string `json:"network,omitempty"`
+	Container string `json:"container,omitempty"`
+	// Outcome and what follows belong to ended. Way is warm, frozen, pooled or cold, if it got a container. StartMs is the time
+	// until its command had been handed over, TotalMs all of it.
+	Outcome  string  `json:"outcome,omitempty"`
+	Way      string  `json:"way,omitempty"`
+	ExitCode *int    `json:"exitCode,omitempty"`
+	Signal   *string `json:"signal,omitempty"`
+	StartMs  float64 `json:"startMs,omitzero"`
+	TotalMs  float64 `json:"totalMs,omitzero"`
+}
+
+// ContainerEvent is what becomes of a container.
+type ContainerEvent struct {
+	Name        string `json:"name"`
+	Fingerprint string `json:"fingerprint"`
+	Runtime     string `json:"runtime"`
+	// State is starting, idle, frozen or removed. Whether commands run in it is told by these.
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// ProcessEvent is what becomes of a durable process.
+type ProcessEvent struct {
+	ID        string `json:"id"`
+	SandboxID string `json:"sandboxId"`
+	Name      string `json:"name"`
+	// Status is a ProcessState, or removed.
+	Status string `json:"status"`
+}

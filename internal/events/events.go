@@ -1,0 +1,228 @@
+// Package events is the one stream of what happens in the service: calls, containers, processes and decisions of egress.
+// Metrics, the log and whoever follows /v1/events are told the same.
+//
+// What has happened lately is kept in a ring for each kind, so that a flood of one kind takes no room from the others. Those
+// who follow have no queue: they have a place in the rings, and read from there. So one who does not read costs nobody
+// anything, and is told of a gap when it comes back too late.
+package events
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+)
+
+// Kind is what an event is about.
+type Kind uint8
+
+// The kinds.
+const (
+	Call Kind = iota
+	Container
+	Process
+	Decision
+	kinds
+)
+
+// names are those of the kinds, as callers write them.
+var names = [kinds]string{"call", "container", "process", "decision"}
+
+func (k Kind) String() string { return names[k] }
+
+// Names are all kinds.
+func Names() []string { return names[:] }
+
+// ParseKind reads one of Names.
+func ParseKind(name string) (Kind, bool) {
+	i := slices.Index(names[:], name)
+	return Kind(max(i, 0)), i >= 0
+}
+
+// kept is how many events of each kind are kept: of calls and decisions there are the most.
+var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096}
+
+// Event is something that has happened.
+type Event struct {
+	// Seq counts from 1, over all kinds.
+	Seq  uint64
+	Time time.Time
+	Kind Kind
+	// User is whom it is about; empty for nobody who is known.
+	User string
+	// Detail is what the publisher says of it: a value that is small and never changes.
+	Detail any
+}
+
+// maxFollowers bounds what following costs: each looks through the rings ten times a second at most.
+const maxFollowers = 64
+
+// Stream is safe for concurrent use. That of nil takes events and keeps none.
+type Stream struct {
+	// Epoch tells this stream from that of a service before, or after.
+	Epoch string
+	sinks []func(*Event)
+
+	mu        sync.Mutex
+	seq       uint64
+	rings     [kinds]ring
+	changed   chan struct{} // closed by the next event; nil where nobody waits
+	followers int
+}
+
+// ring has the latest events of a kind: the nth of all is at n modulo its length.
+type ring struct {
+	events []Event
+	count  int    // of all that were ever in it
+	gone   uint64 // the Seq of the latest that gave way
+}
+
+// New returns a stream. The sinks are told of every event before those who follow, by its publisher: none may block.
+func New(sinks ...func(*Event)) *Stream {
+	s := &Stream{Epoch: rand.Text()[:12], sinks: sinks}
+	for kind := range s.rings {
+		s.rings[kind].events = make([]Event, kept[kind])
+	}
+	return s
+}
+
+// Publish says that something has happened now. It waits for nobody.
+func (s *Stream) Publish(kind Kind, user string, detail any) {
+	if s == nil {
+		return
+	}
+	e := Event{Time: time.Now(), Kind: kind, User: user, Detail: detail}
+	for _, sink := range s.sinks {
+		sink(&e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seq++
+	e.Seq = s.seq
+	s.rings[kind].add(e)
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+func (r *ring) add(e Event) {
+	at := &r.events[r.count%len(r.events)]
+	r.gone = max(r.gone, at.Seq)
+	*at = e
+	r.count++
+}
+
+// Filter says which events are meant. A field that is empty asks for nothing.
+type Filter struct {
+	User  string
+	Kinds []Kind
+	// Scope reports whether whoever follows may know of a user's events; nil for all, also those of nobody.
+	Scope func(user string) bool
+}
+
+func (f *Filter) matches(e *Event) bool {
+	return (f.User == "" || f.User == e.User) && (f.Scope == nil || e.User != "" && f.Scope(e.User))
+}
+
+// Follower is somebody's place in a stream. It is for one goroutine.
+type Follower struct {
+	stream *Stream
+	filter Filter
+	place  uint64 // all up to here has been seen
+}
+
+// Follow begins after an event; 0 is with the oldest there is. The caller closes the follower. The error is of class
+// ResourceExhausted: 64 follow already.
+func (s *Stream) Follow(filter Filter, after uint64) (*Follower, error) {
+	if len(filter.Kinds) == 0 {
+		filter.Kinds = []Kind{Call, Container, Process, Decision}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.followers >= maxFollowers {
+		return nil, fmt.Errorf("cannot follow events: %d follow them already, which is the most: %w", maxFollowers, cerrdefs.ErrResourceExhausted)
+	}
+	s.followers++
+	return &Follower{stream: s, filter: filter, place: after}, nil
+}
+
+// Now is the Seq of the latest event.
+func (s *Stream) Now() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seq
+}
+
+// Close ends a follower.
+func (f *Follower) Close() {
+	f.stream.mu.Lock()
+	defer f.stream.mu.Unlock()
+	f.stream.followers--
+}
+
+// Place is up to which event all has been seen.
+func (f *Follower) Place() uint64 { return f.place }
+
+// batch is how many events are returned at a time.
+const batch = 512
+
+// Next returns the next events, in their order, and waits until there is one that matches. gap says that there were others before
+// them that are not kept any more; they may have been somebody else's. The error is the context's.
+func (f *Follower) Next(ctx context.Context) (list []Event, gap bool, err error) {
+	for {
+		list, gap, changed := f.take()
+		if len(list) > 0 || gap {
+			return list, gap, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// take returns what there is, or what is closed when there is more.
+func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
+	s := f.stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, kind := range f.filter.Kinds {
+		gap = s.rings[kind].gone > f.place || gap
+		list = s.rings[kind].since(list, f.place, &f.filter)
+	}
+	f.place = s.seq
+	if len(list) > 0 {
+		slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
+		if len(list) >= batch { // each kind gives no more than that
+			list = list[:batch]
+			f.place = list[batch-1].Seq
+		}
+	}
+	if len(list) == 0 && s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return list, gap, s.changed
+}
+
+// since appends the oldest events after a place that match: no more than are returned.
+func (r *ring) since(list []Event, place uint64, filter *Filter) []Event {
+	first := max(r.count-len(r.events), 0)
+	begin := first + sort.Search(r.count-first, func(i int) bool { return r.at(first+i).Seq > place })
+	for n, found := begin, 0; n < r.count && found < batch; n++ {
+		if e := r.at(n); filter.matches(e) {
+			list = append(list, *e)
+			found++
+		}
+	}
+	return list
+}
+
+func (r *ring) at(n int) *Event { return &r.events[n%len(r.events)] }

@@ -1,0 +1,182 @@
+package events
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	cerrdefs "github.com/containerd/errdefs"
+)
+
+func follow(t *testing.T, s *Stream, filter Filter, after uint64) *Follower {
+	t.Helper()
+	f, err := s.Follow(filter, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// next returns what is there by now.
+func next(t *testing.T, f *Follower) (details []any, gap bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	list, gap, _ := f.Next(ctx)
+	for i, e := range list {
+		details = append(details, e.Detail)
+		if i > 0 && e.Seq <= list[i-1].Seq {
+			t.Errorf("%d after %d", e.Seq, list[i-1].Seq)
+		}
+	}
+	return details, gap
+}
+
+func TestFilters(t *testing.T) {
+	var told int
+	s := New(func(*Event) { told++ })
+	s.Publish(Call, "ann", 1)
+	s.Publish(Decision, "ben", 2)
+	s.Publish(Container, "", 3)
+	s.Publish(Call, "ben", 4)
+	onlyBen := func(user string) bool { return user == "ben" }
+	for name, tt := range map[string]struct {
+		filter Filter
+		after  uint64
+		want   []any
+	}{
+		"all":              {Filter{}, 0, []any{1, 2, 3, 4}},
+		"resumed":          {Filter{}, 2, []any{3, 4}},
+		"a user":           {Filter{User: "ann"}, 0, []any{1}},
+		"a kind":           {Filter{Kinds: []Kind{Call}}, 0, []any{1, 4}},
+		"two kinds":        {Filter{Kinds: []Kind{Decision, Container}}, 0, []any{2, 3}},
+		"scoped":           {Filter{Scope: onlyBen}, 0, []any{2, 4}},
+		"scoped, of ann":   {Filter{Scope: onlyBen, User: "ann"}, 0, nil},
+		"scoped to nobody": {Filter{Scope: func(string) bool { return false }}, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, gap := next(t, follow(t, s, tt.filter, tt.after))
+			if gap || len(got) != len(tt.want) {
+				t.Fatalf("%v, %t; want %v", got, gap, tt.want)
+			}
+			for i := range got {
+				if got[i] != tt.want[i] {
+					t.Errorf("%v, want %v", got, tt.want)
+				}
+			}
+		})
+	}
+	if told != 4 {
+		t.Errorf("the sink was told of %d", told)
+	}
+	(*Stream)(nil).Publish(Call, "ann", 5)
+}
+
+// What a follower comes too late for is a gap, once; a flood of one kind is none of another.
+func TestGap(t *testing.T) {
+	s := New()
+	s.Publish(Process, "ann", -1)
+	late := follow(t, s, Filter{}, 0)
+	processes := follow(t, s, Filter{Kinds: []Kind{Process}}, 0)
+	for i := range kept[Call] + 10 {
+		s.Publish(Call, "ann", i)
+	}
+	got, gap := next(t, late)
+	if !gap || got[0] != -1 || got[1] != 10 || len(got) != batch {
+		t.Errorf("gap %t, %d from %v on", gap, len(got), got[:2])
+	}
+	count := len(got)
+	for {
+		got, gap := next(t, late)
+		if gap {
+			t.Fatal("told twice")
+		}
+		if len(got) == 0 {
+			break
+		}
+		count += len(got)
+	}
+	if count != kept[Call]+1 {
+		t.Errorf("%d events", count)
+	}
+	if got, gap := next(t, processes); gap || len(got) != 1 {
+		t.Errorf("%v, %t", got, gap)
+	}
+}
+
+func TestWaitsForWhatMatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		f := follow(t, s, Filter{User: "ann"}, s.Now())
+		came := make(chan any, 1)
+		go func() {
+			list, _, err := f.Next(t.Context())
+			if err != nil || len(list) != 1 {
+				t.Error(list, err)
+			}
+			came <- list[0].Detail
+		}()
+		synctest.Wait()
+		s.Publish(Call, "ben", 1)
+		synctest.Wait()
+		select {
+		case <-came:
+			t.Fatal("of another user")
+		default:
+		}
+		s.Publish(Call, "ann", 2)
+		if got := <-came; got != 2 {
+			t.Error(got)
+		}
+	})
+}
+
+func TestFollowersAreBounded(t *testing.T) {
+	s := New()
+	for range maxFollowers {
+		follow(t, s, Filter{}, 0)
+	}
+	if _, err := s.Follow(Filter{}, 0); !cerrdefs.IsResourceExhausted(err) {
+		t.Error(err)
+	}
+}
+
+type detail struct {
+	id, what, sandbox, command string
+}
+
+func BenchmarkPublish(b *testing.B) {
+	run := func(b *testing.B, s *Stream) {
+		b.ReportAllocs()
+		for b.Loop() {
+			s.Publish(Call, "ann", detail{"a", "began", "agent-7", "ls"})
+		}
+	}
+	b.Run("nobody", func(b *testing.B) { run(b, New()) })
+	b.Run("one who does not read", func(b *testing.B) {
+		s := New()
+		if _, err := s.Follow(Filter{}, 0); err != nil {
+			b.Fatal(err)
+		}
+		run(b, s)
+	})
+	b.Run("one who reads", func(b *testing.B) {
+		s := New()
+		f, err := s.Follow(Filter{}, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				_, _, _ = f.Next(ctx)
+			}
+		}()
+		run(b, s)
+		cancel()
+		<-done
+	})
+}
