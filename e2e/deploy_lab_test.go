@@ -67,6 +67,7 @@ func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 		"E2E_EGRESS_NAME="+l.egress,
 		"E2E_ISOLATED_DNS_SERVERS="+w.DNSServers()[0].String(),
 		"E2E_LOCAL_DNS_SERVERS="+w.DNSServers()[1].String(),
+		"E2E_ALSO_PUBLIC="+w.public.String(),
 	)
 	l.down = func() { _, _ = d.try("down", "--rmi", "all", "--timeout", "20") }
 	l.dumps = d.quit
