@@ -107,7 +107,7 @@ func runConsole(t *testing.T, l *lab, commands []consoleCommand, places *strings
 	for _, c := range commands {
 		fmt.Fprintf(script, "printf '%s'\n%s", mark, places.Replace(c.text))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", script.String())
 	shell.Dir = dir

@@ -145,7 +145,7 @@ func TestServiceSaysWhenItListens(t *testing.T) {
 	}
 	defer told.Close()
 	l := newLab(t, "runsc", "NOTIFY_SOCKET="+name)
-	if err := told.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := told.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	message := make([]byte, 100)

@@ -86,7 +86,7 @@ func TestAnIdleContainerIsFrozen(t *testing.T) {
 		go func() {
 			lasts <- l.run(t, user, types.Exec{Command: "for i in 1 2 3 4 5 6; do sleep 0.5; echo $i; done"})
 		}()
-		if out := <-lasts; out.Failed || out.DurationMs > 30_000 {
+		if out := <-lasts; out.Failed {
 			t.Errorf("a command that takes longer than an idle container runs: %+v", out)
 		}
 	}, freezesSoon)
@@ -148,7 +148,7 @@ func TestAFrozenContainerBehindOurBack(t *testing.T) {
 			if kind := kindOf(err); err != nil && kind != types.Engine || err == nil && out.Stdout != "there\n" {
 				t.Errorf("%s: %+v, %v", what, out, err)
 			}
-			if took := time.Since(begun); took > 30*time.Second {
+			if took := time.Since(begun); took > 100*time.Second {
 				t.Errorf("%s: the call took %v: %v", what, took, err)
 			}
 			l.sh(t, user, "true")
@@ -166,8 +166,8 @@ func TestFrozenContainersAreRemoved(t *testing.T) {
 			l.sh(t, user, "true")
 			ids = append(ids, l.frozen(t, user))
 		}
-		eventuallyWithin(t, 15*time.Second, "the first has gone", func() bool { return len(l.containers(t)) == 2 })
-		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := dockerd.ShimOf(ids[0]); return err != nil })
+		eventually(t, "the first has gone", func() bool { return len(l.containers(t)) == 2 })
+		eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(ids[0]); return err != nil })
 		if l.state(t, "old-0")+l.state(t, "old-2") != "frozen" {
 			t.Errorf("another went: %q, %q", l.state(t, "old-0"), l.state(t, "old-2"))
 		}

@@ -117,7 +117,7 @@ func TestNothingOfTheAgentIsTaken(t *testing.T) {
 		})
 		l.takes(t, "server")
 		eventually(t, "it is reached", func() bool {
-			web := &http.Client{Timeout: 10 * time.Second}
+			web := &http.Client{Timeout: time.Minute}
 			answer, err := web.Get("http://" + p.Expose[0].Address)
 			if err == nil {
 				_, err = io.Copy(io.Discard, answer.Body)

@@ -107,7 +107,7 @@ func (p pair) restore(t *testing.T) {
 func TestExchangeOfAMountsSource(t *testing.T) {
 	beside(t)
 	// Of the calls that count there may be fewer within the first time; one of each kind there has to be.
-	const longest, most = 5 * time.Second, 30 * time.Second
+	const longest, most = 5 * time.Second, 90 * time.Second
 	for name, c := range map[string]struct {
 		source, parent, target string // in the home, in the home, inside
 		grants                 []string

@@ -20,7 +20,7 @@ import (
 
 // blocked is how long a call takes that waits for what does not come: none that is answered at once takes as long,
 // however busy the machine.
-const blocked = 20 * time.Second
+const blocked = time.Minute
 
 // user1 and user10 have names of which one begins the other, here and in their paths.
 func TestUserOneAndUserTen(t *testing.T) {

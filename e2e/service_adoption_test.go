@@ -26,24 +26,27 @@ func TestWhoWaitsIsAdoptedFirst(t *testing.T) {
 	inParallel(0, calls)
 	inParallel(calls, many-calls)
 	before := len(l.containersOf(t, "adopted"))
-	l.stop(syscall.SIGKILL)
-	if err := l.start(); err != nil {
-		t.Fatal(err)
-	}
-	inParallel(0, calls) // made first, so the last in Docker's list
-	list, err := l.client.Containers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	waiting := 0
-	for _, c := range list {
-		if c.State == "starting" {
-			waiting++
+	now, waiting := 0, 0
+	for try := 0; try < 5 && waiting == 0; try++ { // a busy machine may have taken over all before the calls came
+		l.stop(syscall.SIGKILL)
+		if err := l.start(); err != nil {
+			t.Fatal(err)
 		}
+		inParallel(0, calls) // made first, so the last in Docker's list
+		list, err := l.client.Containers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = len(list)
+		for _, c := range list {
+			if c.State == "starting" {
+				waiting++
+			}
+		}
+		t.Logf("%d of %d containers are not taken over yet when %d calls have ended", waiting, now, calls)
 	}
-	t.Logf("%d of %d containers are not taken over yet when %d calls have ended", waiting, len(list), calls)
-	if before != many || len(list) != many || waiting == 0 {
-		t.Errorf("%d containers before, %d now, of which %d wait", before, len(list), waiting)
+	if before != many || now != many || waiting == 0 {
+		t.Errorf("%d containers before, %d now, of which %d wait", before, now, waiting)
 	}
 	eventually(t, "all are taken over", func() bool { return l.warm("adopted") == many })
 	if now := len(l.containersOf(t, "adopted")); now != many {

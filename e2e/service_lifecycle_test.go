@@ -330,7 +330,7 @@ func TestMissingImage(t *testing.T) {
 
 // A graceful stop ends what runs and answers its callers.
 func TestStopEndsRunningCommands(t *testing.T) {
-	l := newLab(t, "runsc")
+	l := newLab(t, "runsc", "SANDBOXD_SHUTDOWN_GRACE_MS=300")
 	l.register(t, "stop")
 	ended := make(chan error, 1)
 	go func() {

@@ -49,7 +49,7 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), "the container was lost while the command ran") || err == nil && out.Stdout != "there\n" {
 				t.Errorf("got %+v, %v", out, err)
 			}
-			if took := time.Since(begun); took > time.Minute {
+			if took := time.Since(begun); took > 2*time.Minute {
 				t.Errorf("it took %v", took)
 			}
 		}
@@ -74,7 +74,7 @@ func TestContainersThatGoAtAnyTime(t *testing.T) {
 					if err != nil && !(errors.As(err, &failure) && (strings.Contains(failure.Message, "lost") || strings.Contains(failure.Message, "paused"))) {
 						t.Errorf("a call failed with %v", err)
 					}
-					if took := time.Since(begun); took > time.Minute {
+					if took := time.Since(begun); took > 2*time.Minute {
 						t.Errorf("a call took %v: %v", took, err)
 					}
 				}
@@ -120,7 +120,7 @@ func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
-		eventuallyWithin(t, 10*time.Second, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
+		eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
 	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 

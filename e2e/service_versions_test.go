@@ -68,7 +68,7 @@ func TestUpgrade(t *testing.T) {
 		if got := l.sh(t, "moving", "cat note; echo after >> note"); got != "before" {
 			t.Errorf("the home has %q", got)
 		}
-		if out := l.reach(t, "moving", ask, allowed); !strings.Contains(out.Stdout, "hello from "+allowed) || strings.Contains(out.Stdout, "hello from "+denied) {
+		if out := l.reach(t, "moving", hello("http://"+allowed)+"; "+hello("http://"+denied), allowed); !strings.Contains(out.Stdout, "hello from "+allowed) || strings.Contains(out.Stdout, "hello from "+denied) {
 			t.Errorf("a call by name got %q", out.Stdout)
 		}
 		eventually(t, "one container for each view", func() bool { return len(l.containersOf(t, "moving")) <= 3 })
