@@ -12,15 +12,17 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A container that lasts is made, found and ended like that of a process, and no sooner than somebody says so: it is
 // never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
 // InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 
-// StartLasting makes the Spec's container and waits until it takes commands. After an error nothing is left of it.
-func (e *Executor) StartLasting(ctx context.Context, spec Spec) (ProcessContainer, error) {
-	return e.startAlone(ctx, spec, "sandbox")
+// StartLasting makes the Spec's container and waits until it takes commands; it is started in
+// the token's turn. After an error nothing is left of it.
+func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+	return e.startAlone(ctx, spec, token, "sandbox")
 }
 
 // Lasting lists this instance's containers that last, also those that have ended.

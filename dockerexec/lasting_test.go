@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -80,7 +81,7 @@ func aContainerThatLasts(t *testing.T) {
 	first := begin(engine.platform())
 	spec := engine.spec("alice")
 	spec.Lasting = "s1"
-	made, err := first.StartLasting(t.Context(), spec)
+	made, err := first.StartLasting(t.Context(), spec, quota.Token{})
 	if err != nil {
 		t.Fatal(err)
 	}

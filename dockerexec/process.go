@@ -33,12 +33,12 @@ type Process struct {
 // StartProcess makes the Spec's container and lets its command begin once the mounts are what they
 // should be and the network is open. After an error nothing is left of it.
 func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContainer, error) {
-	return e.startAlone(ctx, spec, "process")
+	return e.startAlone(ctx, spec, quota.Token{}, "process")
 }
 
 // startAlone starts a container that needs nobody: that of a process, or one that lasts. noun is what it is called.
-func (e *Executor) startAlone(ctx context.Context, spec Spec, noun string) (_ ProcessContainer, err error) {
-	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User})
+func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (_ ProcessContainer, err error) {
+	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
 	}

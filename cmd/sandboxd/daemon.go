@@ -221,9 +221,19 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.service.SetLoaded(d.loaded)
 	d.lasting, err = lasting.Open(lasting.Config{
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: trash, Log: d.log,
+		Owner: d.owner,
 	})
 	if err == nil {
 		d.onClose(d.lasting.Shutdown)
 	}
 	return err
+}
+
+// owner is the token of this name, as it is now; without a name it is the socket's callers', who have none.
+func (d *daemon) owner(name string) (quota.Token, bool) {
+	if name == "" || d.tokens == nil {
+		return quota.Token{}, name == ""
+	}
+	caller, known := d.tokens.Named(name)
+	return caller.Token, known
 }

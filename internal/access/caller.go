@@ -6,6 +6,8 @@
 package access
 
 import (
+	"crypto/sha256"
+
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -18,4 +20,6 @@ type Caller struct {
 	Users sandbox.Users
 	// Token is what it is bounded as; the zero value for a caller at the socket.
 	Token quota.Token
+	// Key says which token it is, and not what it is: of two that had one name, too. It is zero for a caller at the socket.
+	Key [sha256.Size]byte
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
@@ -11,8 +12,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/strictjson"
@@ -28,16 +31,24 @@ const (
 
 // Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
 // concurrent use.
-type Tokens struct{ known atomic.Pointer[[]known] }
+type Tokens struct {
+	known atomic.Pointer[[]known]
 
-type known struct {
-	hash   [sha256.Size]byte
+	mu   sync.Mutex
+	held map[*holding]bool
+}
+
+type known struct{ caller Caller }
+
+// holding is what goes on for as long as a token is in force.
+type holding struct {
 	caller Caller
+	end    context.CancelCauseFunc
 }
 
 // is reports whether a token is the same and opens the same.
 func (k known) is(other known) bool {
-	return k.hash == other.hash && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
+	return k.caller.Key == other.caller.Key && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
 }
 
 // tokensFile is the form of a tokens file.
@@ -110,7 +121,7 @@ func parseTokens(text []byte) (*Tokens, error) {
 		}
 		names[entry.Name] = true
 		for _, other := range list {
-			if other.hash == k.hash {
+			if other.caller.Key == k.caller.Key {
 				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.caller.Name)
 			}
 		}
@@ -146,8 +157,8 @@ func (e tokenEntry) read() (known, error) {
 			return known{}, fmt.Errorf("%s: %w", strictjson.Path("quotas", name), err)
 		}
 	}
-	k := known{hash: sha256.Sum256([]byte(e.Token)), caller: Caller{
-		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own},
+	k := known{Caller{
+		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own}, Key: sha256.Sum256([]byte(e.Token)),
 	}}
 	if e.Users == nil {
 		return k, nil
@@ -172,6 +183,7 @@ func (e tokenEntry) read() (known, error) {
 func (t *Tokens) Use(next *Tokens) (gone, come []string) {
 	now := next.known.Load()
 	before := t.known.Swap(now)
+	t.endHeld()
 	return without(*before, *now), without(*now, *before)
 }
 
@@ -191,7 +203,7 @@ func (t *Tokens) Find(token string) (Caller, bool) {
 	list := *t.known.Load()
 	found := -1
 	for i := range list {
-		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {
+		if subtle.ConstantTimeCompare(hash[:], list[i].caller.Key[:]) == 1 {
 			found = i
 		}
 	}
@@ -199,6 +211,64 @@ func (t *Tokens) Find(token string) (Caller, bool) {
 		return Caller{}, false
 	}
 	return list[found].caller, true
+}
+
+// Named returns the caller of the token that has this name now.
+func (t *Tokens) Named(name string) (Caller, bool) {
+	return t.first(func(c Caller) bool { return c.Name == name })
+}
+
+// Any reports whether something holds for one of the tokens.
+func (t *Tokens) Any(holds func(Caller) bool) bool {
+	_, is := t.first(holds)
+	return is
+}
+
+func (t *Tokens) first(is func(Caller) bool) (Caller, bool) {
+	for _, k := range *t.known.Load() {
+		if is(k.caller) {
+			return k.caller, true
+		}
+	}
+	return Caller{}, false
+}
+
+var errGone = errs.Unauthenticated("the token is in force no more")
+
+// Hold returns a context that ends also when the caller's token is in force no more, also when another has its name.
+func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	h := &holding{c, end}
+	t.mu.Lock()
+	if t.held == nil {
+		t.held = map[*holding]bool{}
+	}
+	t.held[h] = true
+	t.mu.Unlock()
+	if !t.inForce(c) { // it has gone meanwhile
+		end(errGone)
+	}
+	return ctx, func() {
+		end(nil)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.held, h)
+	}
+}
+
+func (t *Tokens) inForce(c Caller) bool {
+	return t.Any(func(other Caller) bool { return other.Name == c.Name && other.Key == c.Key })
+}
+
+// endHeld ends what goes on by tokens that are gone.
+func (t *Tokens) endHeld() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for h := range t.held {
+		if !t.inForce(h.caller) {
+			h.end(errGone)
+		}
+	}
 }
 
 // bearer reads the token of an Authorization header.

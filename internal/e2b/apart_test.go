@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -86,7 +88,7 @@ func TestNobodyReachesAnothersSandbox(t *testing.T) {
 	if status, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, ""); status != http.StatusOK {
 		t.Errorf("and it is there no more: %d %s", status, text)
 	}
-	bens := l.memory.lab.Scoped(sandbox.OnlyUsers(), bensToken())
+	bens := l.memory.lab.Scoped(sandbox.OnlyUsers(), quota.Token{Name: "ben", Some: true})
 	if _, err := bens.Get(b.ID); err == nil || len(bens.List()) > 0 {
 		t.Errorf("a token for some users finds it at the service's own API: %v", err)
 	}
@@ -146,5 +148,54 @@ func TestASignatureOpensItsFileAlone(t *testing.T) {
 	header.Set("Authorization", "Basic cm9vdDo=") // root:
 	if status, text, _ := b.send("GET", "/files?"+signed("s", "read", "").Encode(), "", header); status != http.StatusOK {
 		t.Errorf("the user of a header counts beside a signature: %d %s", status, text)
+	}
+}
+
+// TestATokenThatIsGone takes away the token that has made a sandbox, and then gives its name to another one: what was
+// derived from it opens nothing any more, and what goes on ends.
+func TestATokenThatIsGone(t *testing.T) {
+	l := newLab(t)
+	b := l.create(`{}`)
+	put(b, "s", "signed")
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start",
+		&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}})
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.memory.boxes[0].Kill(t.Context()) })
+	signed := url.Values{"path": {"s"}, "signature": {signature("s:read::"+b.Token, "")}}.Encode()
+	opens := func() (list []int) {
+		for _, c := range []struct {
+			path   string
+			header http.Header
+		}{{"/files?path=s", b.header()}, {"/files?" + signed, nil}, {"/health", b.header()}, {"/envs", b.header()}} {
+			status, _, _ := l.send("GET", c.path, "", c.header)
+			list = append(list, status)
+		}
+		return list
+	}
+	if got := opens(); !slices.Equal(got, []int{200, 200, 204, 200}) {
+		t.Fatal(got)
+	}
+	l.tokens.Use(readTokens(t, bensToken))
+	if got := opens(); !slices.Equal(got, []int{404, 401, 404, 404}) {
+		t.Errorf("the token is gone: %v", got)
+	}
+	for stream.Receive() {
+	}
+	if stream.Err() == nil {
+		t.Error("a stream goes on to its end without its token")
+	}
+	const next = "another-0123456789abcdef0123456789abcdef"
+	l.tokens.Use(readTokens(t, bensToken+`,{"name":"anne","token":"`+next+`"}`))
+	if got := opens(); !slices.Equal(got, []int{404, 401, 404, 404}) {
+		t.Errorf("another token has its name: %v", got)
+	}
+	if status, text, _ := l.call(next, "POST", "/sandboxes/"+b.ID+"/connect", `{}`); status != http.StatusOK || strings.Contains(text, b.Token) {
+		t.Errorf("%d %s", status, text)
+	}
+	l.tokens.Use(readTokens(t, bensToken+","+annesToken))
+	if got := opens(); !slices.Equal(got, []int{200, 200, 204, 200}) {
+		t.Errorf("the token is back: %v", got)
 	}
 }

@@ -64,14 +64,27 @@ func (s *server) caller(req *http.Request) (access.Caller, bool) {
 	return s.cfg.Tokens.Find(bare)
 }
 
-// accessToken is the token of one sandbox's own, and trafficToken that for its ports. They can be checked also when the
-// sandbox is gone.
-func (s *server) accessToken(id string) string  { return s.token("access:" + id) }
-func (s *server) trafficToken(id string) string { return s.token("traffic:" + id) }
+// owner is whose sandbox it is; nobody when the token is gone.
+func (s *server) owner(i lasting.Info) access.Caller {
+	owner, _ := s.cfg.Tokens.Named(i.Owner)
+	return owner
+}
 
-func (s *server) token(what string) string {
+// accessToken is the token of one sandbox's own, and trafficToken that for its ports. They are as good as the owner's token
+// from which they are derived, and no longer: when that is gone, or another has its name, they open nothing. They can be
+// checked also when the sandbox is gone.
+func (s *server) accessToken(owner access.Caller, id string) string {
+	return s.token(owner, "access:"+id)
+}
+
+func (s *server) trafficToken(owner access.Caller, id string) string {
+	return s.token(owner, "traffic:"+id)
+}
+
+func (s *server) token(owner access.Caller, what string) string {
 	code := hmac.New(sha256.New, s.cfg.Secret)
-	code.Write([]byte(what))
+	code.Write([]byte(what + ":"))
+	code.Write(owner.Key[:])
 	return hex.EncodeToString(code.Sum(nil))
 }
 
@@ -111,8 +124,10 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 			return
 		}
 		defer done()
+		ctx, release := s.cfg.Tokens.Hold(req.Context(), s.owner(b.Info()))
+		defer release()
 		c := called{Sandbox: b, user: user, keepalive: keepalive(req.Header)}
-		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
+		handler.ServeHTTP(w, req.WithContext(context.WithValue(ctx, calledKey{}, c)))
 	})
 }
 
@@ -132,14 +147,22 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 	if id == "" {
 		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
 	}
-	if !hmac.Equal([]byte(req.Header.Get("X-Access-Token")), []byte(s.accessToken(id))) {
-		return nil, notFound("there is no sandbox %.64q for this access token", id)
-	}
+	given := []byte(req.Header.Get("X-Access-Token"))
+	opens := func(owner access.Caller) bool { return hmac.Equal(given, []byte(s.accessToken(owner, id))) }
 	b, err := s.cfg.Sandboxes.Any(id)
-	if cerrdefs.IsNotFound(err) {
-		return nil, ended{id, "the sandbox was not found: it has ended"}
+	switch {
+	case err == nil:
+		if owner, known := s.cfg.Tokens.Named(b.Info().Owner); known && opens(owner) {
+			return b, nil
+		}
+	case cerrdefs.IsNotFound(err):
+		if s.cfg.Tokens.Any(opens) {
+			return nil, ended{id, "the sandbox was not found: it has ended"}
+		}
+	default:
+		return nil, err
 	}
-	return b, err
+	return nil, notFound("there is no sandbox %.64q for this access token", id)
 }
 
 // awake resumes a sandbox that sleeps, if it may.
@@ -177,7 +200,8 @@ func (s *server) signed(req *http.Request) (Sandbox, error) {
 	}
 	given, what := []byte(query.Get("signature")), at+":"+operation+":"+user+":"
 	for _, info := range s.cfg.Sandboxes.All() {
-		if !hmac.Equal(given, []byte(signature(what+s.accessToken(info.ID), expires))) {
+		owner, known := s.cfg.Tokens.Named(info.Owner)
+		if !known || !hmac.Equal(given, []byte(signature(what+s.accessToken(owner, info.ID), expires))) {
 			continue
 		}
 		if at, err := strconv.ParseInt(expires, 10, 64); expires != "" && (err != nil || time.Now().Unix() > at) {

@@ -86,7 +86,7 @@ func (s *server) get(c controlCall, w http.ResponseWriter, req *http.Request) er
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, s.detail(b.Info()))
+	answer(w, http.StatusOK, s.detail(c, b.Info()))
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (s *server) connect(c controlCall, w http.ResponseWriter, req *http.Request
 	if resumed {
 		status = http.StatusCreated
 	}
-	answer(w, status, s.made(b.Info()))
+	answer(w, status, s.made(c, b.Info()))
 	return nil
 }
 

@@ -53,7 +53,7 @@ func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, s.made(b.Info()))
+	answer(w, http.StatusCreated, s.made(c, b.Info()))
 	return nil
 }
 

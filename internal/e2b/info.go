@@ -20,13 +20,13 @@ type madeBody struct {
 	Domain             *string `json:"domain"`
 }
 
-func (s *server) made(i lasting.Info) madeBody {
+func (s *server) made(c controlCall, i lasting.Info) madeBody {
 	made := madeBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
-		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(i.ID), Domain: s.domain(),
+		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(),
 	}
 	if noteOf(i).Private {
-		token := s.trafficToken(i.ID)
+		token := s.trafficToken(c.Caller, i.ID)
 		made.TrafficAccessToken = &token
 	}
 	return made
@@ -97,8 +97,8 @@ type toldLifecycle struct {
 // allAddresses is how clients name everything.
 const allAddresses = "0.0.0.0/0"
 
-func (s *server) detail(i lasting.Info) detailBody {
-	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(i.ID), Domain: s.domain(), Internet: !i.Network.None}
+func (s *server) detail(c controlCall, i lasting.Info) detailBody {
+	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(), Internet: !i.Network.None}
 	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
 	if i.OnDeadline == lasting.Pause {
 		d.Lifecycle.OnTimeout = "pause"

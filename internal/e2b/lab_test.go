@@ -18,7 +18,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/lasting"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -32,30 +31,38 @@ const (
 	bensKey  = "fedcba9876543210fedcba9876543210"
 )
 
-// bensToken is that of ben's key, who acts for a user ben alone where users matter.
-func bensToken() quota.Token { return quota.Token{Name: "ben", Some: true} }
-
 // lab is the surface over a memory.
 type lab struct {
 	t      *testing.T
 	url    string
 	memory *memory
+	tokens *access.Tokens
 }
 
-func newLab(t *testing.T, change ...func(*Config)) *lab {
+const (
+	annesToken = `{"name":"anne","token":"` + annesKey + `"}`
+	bensToken  = `{"name":"ben","token":"` + bensKey + `","users":["ben"]}`
+)
+
+// readTokens are those of a file with these entries.
+func readTokens(t *testing.T, entries string) *access.Tokens {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
-	text := `{"tokens":[{"name":"anne","token":"` + annesKey + `"},{"name":"ben","token":"` + bensKey + `","users":["ben"]}]}`
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"tokens":[`+entries+`]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tokens, err := access.ReadTokens(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, memory: &memory{lab: sandboxtest.NewLab(t, nil)}}
+	return tokens
+}
+
+func newLab(t *testing.T, change ...func(*Config)) *lab {
+	t.Helper()
+	l := &lab{t: t, memory: &memory{lab: sandboxtest.NewLab(t, nil)}, tokens: readTokens(t, annesToken+","+bensToken)}
 	cfg := Config{
-		Sandboxes: l.memory, Service: l.memory.lab.Service, Tokens: tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
+		Sandboxes: l.memory, Service: l.memory.lab.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
 		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
 		Templates: map[string]lasting.Template{"node": {Image: "node:24", CPUs: 2}},
 	}

@@ -55,7 +55,7 @@ func (m *memory) Create(_ context.Context, owner quota.Token, r lasting.Create) 
 		return nil, err
 	}
 	b := &memoryBox{of: m, owner: owner.Name, created: r, info: lasting.Info{
-		ID: id, Template: r.Template.Name, Metadata: r.Metadata, Note: r.Note, Started: time.Now(), Deadline: r.Deadline, OnDeadline: r.OnDeadline,
+		ID: id, Owner: owner.Name, Template: r.Template.Name, Metadata: r.Metadata, Note: r.Note, Started: time.Now(), Deadline: r.Deadline, OnDeadline: r.OnDeadline,
 		AutoResume: r.AutoResume, CPUs: 1.5, Memory: 1 << 30, Network: r.Network,
 	}}
 	m.boxes = append(m.boxes, b)

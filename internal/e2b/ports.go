@@ -123,7 +123,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer done()
-	ctx, cancel := context.WithCancel(context.WithValue(req.Context(), portKey{}, at))
+	ctx, cancel := p.of.cfg.Tokens.Hold(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
 	defer cancel()
 	if req.Header.Get("Upgrade") != "" { // what it becomes has no end by itself
 		defer context.AfterFunc(p.of.cfg.Life, cancel)()
@@ -138,7 +138,7 @@ func (p *ports) admit(ctx context.Context, at portHost, header http.Header) (San
 		return nil, ended{at.id, "the sandbox was not found"}
 	}
 	if tokens := header.Values(trafficHeader); noteOf(b.Info()).Private &&
-		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(at.id)))) {
+		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {
 		return nil, errs.Denied("the ports of this sandbox are not for everybody: send its traffic token as %s", strings.ToLower(trafficHeader))
 	}
 	return b, awake(ctx, b)
@@ -162,7 +162,7 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	if _, is := p.of.caller(r.In); is {
 		r.Out.Header.Del("X-Api-Key")
 	}
-	if hmac.Equal([]byte(r.In.Header.Get("X-Access-Token")), []byte(p.of.accessToken(at.id))) {
+	if b, err := p.of.cfg.Sandboxes.Any(at.id); err != nil || hmac.Equal([]byte(r.In.Header.Get("X-Access-Token")), []byte(p.of.accessToken(p.of.owner(b.Info()), at.id))) {
 		r.Out.Header.Del("X-Access-Token")
 	}
 }

@@ -119,16 +119,25 @@ func (b *Sandbox) Follow(ctx context.Context, which Selector) (*Reader, error) {
 }
 
 func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
-	done, err := b.service.TakeCommand(b.id)
-	if err != nil {
-		return nil, fmt.Errorf("cannot run or follow the command: %w", err)
+	give := func() {}
+	if r.Do == ask.Begin {
+		var err error
+		if give, err = b.service.TakeCommand(b.id, false); err != nil {
+			return nil, fmt.Errorf("cannot run the command: %w", err)
+		}
 	}
 	stream, answer, err := b.ask(ctx, r, nil)
 	if err != nil {
-		done()
+		give()
+		b.entry.unsure() // it may have begun
 		return nil, err
 	}
-	return newReader(stream, answer.PID, done), nil
+	if r.Do == ask.Begin {
+		b.entry.begun(answer.PID, give)
+	} else {
+		b.entry.followed(answer.PID)
+	}
+	return newReader(stream, answer.PID, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
 }
 
 // answerLimit is how long the container may take to answer where it has nothing to wait for.

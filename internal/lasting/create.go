@@ -116,13 +116,13 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{id: r.ID, record: r, gone: true, give: give}
+	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{}, counted: true}
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	s.mu.Lock()
 	s.all[r.ID] = e
 	s.mu.Unlock()
-	if err := s.create(ctx, service, e, c); err != nil {
+	if err := s.create(ctx, service, owner, e, c); err != nil {
 		return nil, errors.Join(err, s.remove(e))
 	}
 	s.rouse()
@@ -130,7 +130,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 }
 
 // create makes a sandbox's user and container; its record is there before either.
-func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, e *entry, c Create) error {
+func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token, e *entry, c Create) error {
 	r := e.record
 	if err := s.write(r); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, e *ent
 	if err != nil {
 		return err
 	}
-	started, err := s.cfg.Executor.StartLasting(ctx, spec)
+	started, err := s.cfg.Executor.StartLasting(ctx, spec, owner)
 	if err != nil {
 		return err
 	}

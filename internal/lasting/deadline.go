@@ -27,11 +27,17 @@ func (s *Sandboxes) rouse() {
 
 // keepDeadlines ends sandboxes when their time has come, and removes what is left of those that are gone, until Shutdown.
 func (s *Sandboxes) keepDeadlines() {
-	tried := map[*entry]time.Time{}
+	tried, looked := map[*entry]time.Time{}, time.Time{}
 	for s.life.Err() == nil {
 		next := s.endDue(tried)
-		if !s.found.Load() && s.find(s.life) != nil {
-			next = min(next, retryAfter)
+		if !s.found.Load() || s.again.Load() {
+			if time.Since(looked) >= retryAfter {
+				looked = time.Now()
+				if err := s.find(s.life); err != nil && s.life.Err() == nil {
+					s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet; trying again")
+				}
+			}
+			next = min(next, max(time.Millisecond, time.Until(looked.Add(retryAfter))))
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -46,13 +52,8 @@ func (s *Sandboxes) keepDeadlines() {
 // endDue ends what is due, and returns after how long there is more to do.
 func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 	const never = time.Hour
-	s.mu.Lock()
-	all := make([]*entry, 0, len(s.all))
-	for _, e := range s.all {
-		all = append(all, e)
-	}
-	maps.DeleteFunc(tried, func(e *entry, _ time.Time) bool { return s.all[e.id] != e })
-	s.mu.Unlock()
+	all := s.entries()
+	maps.DeleteFunc(tried, func(e *entry, _ time.Time) bool { return !slices.Contains(all, e) })
 	next := never
 	for _, e := range all {
 		wait, due := s.untilDue(e, time.Now())
@@ -126,7 +127,10 @@ func (s *Sandboxes) end(e *entry) bool {
 	if pauses {
 		ctx, cancel := context.WithTimeout(s.life, removalLimit)
 		defer cancel()
-		err = (&Sandbox{of: s, entry: e, id: id}).pause(ctx)
+		err = (&Sandbox{of: s, entry: e, id: id}).pause(ctx, func(e *entry, how func(*record)) error {
+			s.must(e, how)
+			return nil
+		})
 		if cerrdefs.IsUnavailable(err) { // it has ended meanwhile
 			err = nil
 		}

@@ -3,17 +3,19 @@
 // behind. It belongs to the caller's token by which it was made, and to nobody else it exists.
 //
 // lasting.go finds sandboxes, create.go makes them, and sandbox.go does what is done to one; record.go is what is on disk,
-// and deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask).
+// and deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask), and
+// counts.go counts what runs there.
 package lasting
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -35,12 +37,17 @@ type Config struct {
 	Executor Executor
 	// Trash takes what is left of sandboxes.
 	Trash *hostfs.Trash
+	// Owner is the token of this name, as it is now, by which its sandboxes are bounded; none if it is no more. Then nobody
+	// reaches them, and they end at their deadlines.
+	Owner func(name string) (quota.Token, bool)
 	Log   zerolog.Logger
+
+	recountEvery time.Duration
 }
 
 // Executor has the containers. *dockerexec.Executor is one.
 type Executor interface {
-	StartLasting(context.Context, dockerexec.Spec) (dockerexec.ProcessContainer, error)
+	StartLasting(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
 	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
 	LastingRuns(id string) bool
 	AskLasting(ctx context.Context, id string) (ask.Stream, error)
@@ -61,6 +68,7 @@ type Sandboxes struct {
 	work   sync.WaitGroup
 	wake   chan struct{} // has one when a deadline has changed
 	found  atomic.Bool   // the containers were looked for, so what has none known has none
+	again  atomic.Bool   // they are to be looked for again, as something could not be done
 
 	mu  sync.Mutex
 	all map[string]*entry
@@ -78,6 +86,9 @@ type entry struct {
 	gone      bool             // for everyone but who removes it
 	usage     dockerexec.Usage // when it was asked for last
 	give      func()           // gives its place back
+	commands  map[int]*counted // by pid
+	counted   bool             // all that run are among them
+	counting  bool             // somebody asks
 }
 
 // Open reads the records. A damaged one is set aside, and its container goes at Start.
@@ -86,6 +97,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
 	}
+	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
 	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	for _, r := range records {
@@ -93,7 +105,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.all[r.ID] = &entry{id: r.ID, record: r, gone: !r.Made || r.Removing, give: give}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: !r.Made || r.Removing, give: give, commands: map[int]*counted{}}
 	}
 	return s, nil
 }
@@ -105,6 +117,7 @@ func (s *Sandboxes) Start(ctx context.Context) {
 		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet; trying again")
 	}
 	s.work.Go(s.keepDeadlines)
+	s.work.Go(s.keepCounts)
 }
 
 // Shutdown ends neither sandboxes nor their commands.
@@ -117,7 +130,8 @@ func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
 	return s.cfg.Service.Scoped(sandbox.Everyone(), owner)
 }
 
-// find finds the containers, and removes those of which there is no record.
+// find finds the containers, and removes those of which there is no record. What fails for one is tried again, and is no
+// fault of another's.
 func (s *Sandboxes) find(ctx context.Context) error {
 	s.mu.Lock()
 	known := len(s.all)
@@ -126,14 +140,17 @@ func (s *Sandboxes) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var faults []error
+	s.again.Store(false)
 	for _, c := range found {
 		s.mu.Lock()
 		e := s.all[c.Spec.Lasting]
 		s.mu.Unlock()
 		if e == nil {
 			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: there is no record of its sandbox")
-			faults = append(faults, s.cfg.Executor.RemoveProcess(ctx, c.ID))
+			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
+				s.again.Store(true)
+				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Lasting).Msg("cannot remove a container of which there is no record; trying again")
+			}
 			continue
 		}
 		e.mu.Lock()
@@ -141,12 +158,24 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		paused := e.record.Paused && c.Running
 		e.mu.Unlock()
 		if paused {
-			faults = append(faults, s.cfg.Executor.PauseProcess(ctx, c.ID))
+			s.pauseAgain(e, c.ID)
 		}
 	}
-	s.found.Store(true)
-	s.cfg.Log.Info().Int("sandboxes", known).Int("containers", len(found)).Msg("sandboxes that last")
-	return errors.Join(faults...)
+	if !s.found.Swap(true) {
+		s.cfg.Log.Info().Int("sandboxes", known).Int("containers", len(found)).Msg("sandboxes that last")
+	}
+	return nil
+}
+
+// pauseAgain pauses the container of a sandbox that is said to be paused. It is tried again if that cannot be done.
+func (s *Sandboxes) pauseAgain(e *entry, container string) {
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	if err := s.cfg.Executor.PauseProcess(ctx, container); err != nil && !cerrdefs.IsNotFound(err) {
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is said to be paused; trying again")
+		s.again.Store(true)
+		s.rouse()
+	}
 }
 
 // Find finds the sandbox that this owner has made. To others it does not exist.
@@ -159,7 +188,7 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	return b, nil
 }
 
-// Any finds a sandbox, whoever has made it: for callers who are checked by what is in its Note.
+// Any finds a sandbox, whoever has made it, if its owner is one still: for callers who have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	s.mu.Lock()
 	e := s.all[id]
@@ -172,8 +201,11 @@ func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	if e.gone {
 		return nil, errs.NotFound("there is no sandbox %.64q", id)
 	}
-	owner := e.record.Owner
-	return &Sandbox{of: s, entry: e, id: id, owner: owner, service: s.service(quota.Token{Name: owner})}, nil
+	owner, known := s.cfg.Owner(e.record.Owner)
+	if !known {
+		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	}
+	return &Sandbox{of: s, entry: e, id: id, owner: owner.Name, service: s.service(owner)}, nil
 }
 
 // List returns an owner's sandboxes, the oldest first.

@@ -41,9 +41,12 @@ type fakeEngine struct {
 	paused  map[string]bool
 	reach   map[string]dockerexec.Egress
 	removed []string
+	left    map[string]bool  // tokens that are gone
+	bounds  quota.Bounds     // of each other
+	refuses map[string]error // of what is paused or removed, by container
 }
 
-func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec) (dockerexec.ProcessContainer, error) {
+func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
@@ -98,7 +101,7 @@ func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, err
 			return
 		}
 		var r ask.Request
-		if wire.ReadMessage(stream, wire.KindRequest, &r) == nil {
+		if wire.ReadMessage(stream, wire.KindRequest, &r) == nil && f.answer != nil {
 			f.answer(stream, r)
 		}
 		_ = stream.Close()
@@ -113,10 +116,26 @@ func (f *fakeEngine) set(id string, paused bool) error {
 	return nil
 }
 
-func (f *fakeEngine) PauseProcess(_ context.Context, id string) error  { return f.set(id, true) }
+func (f *fakeEngine) PauseProcess(_ context.Context, id string) error {
+	if err := f.refused(id); err != nil {
+		return err
+	}
+	return f.set(id, true)
+}
+
+// refused is the error of what is paused or removed now.
+func (f *fakeEngine) refused(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refuses[id]
+}
+
 func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error { return f.set(id, false) }
 
 func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
+	if err := f.refused(id); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.made, id)
@@ -147,11 +166,15 @@ type lab struct {
 	*fakeEngine
 	dir   string
 	trash *hostfs.Trash
+	// quotas count for all services over the folder; nil does not.
+	quotas *quota.Ledger
+	// recount is how often commands are counted again.
+	recount time.Duration
 }
 
 func newLab(t *testing.T) *lab {
 	l := &lab{
-		fakeEngine: &fakeEngine{t: t, made: map[string]dockerexec.Spec{}, paused: map[string]bool{}, reach: map[string]dockerexec.Egress{}},
+		fakeEngine: &fakeEngine{t: t, made: map[string]dockerexec.Spec{}, paused: map[string]bool{}, reach: map[string]dockerexec.Egress{}, left: map[string]bool{}},
 		dir:        t.TempDir(), trash: hostfs.NewTrash(func(string, error) {}),
 	}
 	return l
@@ -166,14 +189,23 @@ func (l *lab) open() *Sandboxes {
 		p.Outfit = func(context.Context, string) (*images.Outfit, error) {
 			return images.NewOutfit(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
 		}
+	}, Config: func(c *sandbox.Config) {
+		c.Quotas = l.quotas
 	}})
-	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Log: zerolog.Nop()})
+	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Owner: l.owner, Log: zerolog.Nop(), recountEvery: l.recount})
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	s.Start(context.Background())
 	l.t.Cleanup(s.Shutdown)
 	return s
+}
+
+// owner knows everybody but those who are gone.
+func (l *lab) owner(name string) (quota.Token, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return quota.Token{Name: name, Own: l.bounds}, !l.left[name]
 }
 
 var alice, bob = quota.Token{Name: "alice"}, quota.Token{Name: "bob"}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -42,6 +43,7 @@ type Reader struct {
 	end    error // valid when events is closed
 	closed chan struct{}
 	leave  func()
+	ended  atomic.Bool
 }
 
 var (
@@ -49,12 +51,12 @@ var (
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream ask.Stream, pid int, done func()) *Reader {
+func newReader(stream ask.Stream, pid int, left func(ended bool)) *Reader {
 	r := &Reader{pid: pid, stream: stream, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
 		_ = stream.Reset()
-		done()
+		left(r.ended.Load())
 	})
 	go r.read()
 	return r
@@ -98,6 +100,9 @@ func (r *Reader) read() {
 			continue
 		}
 		e.Lost, lost = lost, 0
+		if e.End != nil {
+			r.ended.Store(true)
+		}
 		select {
 		case r.events <- e:
 		case <-r.closed:

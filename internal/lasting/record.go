@@ -85,8 +85,8 @@ func readRecords(dir string, log zerolog.Logger) ([]record, error) {
 		r, err := readRecord(name)
 		if err != nil {
 			log.Error().Err(err).Str("file", name).Str("setAside", name+".damaged").Msg("damaged record of a sandbox that lasts; its container is removed, and its files stay")
-			if err := os.Rename(name, name+".damaged"); err != nil {
-				return nil, fmt.Errorf("cannot set a damaged record aside: %w", err)
+			if err := os.Rename(name, name+".damaged"); err != nil { // the next start tries again
+				log.Error().Err(err).Str("file", name).Msg("cannot set a damaged record aside")
 			}
 			continue
 		}
@@ -139,6 +139,20 @@ func (s *Sandboxes) change(e *entry, how func(*record)) error {
 	return nil
 }
 
+// must changes a sandbox's record also where that cannot be written, as on a full disk: what is to end ends all the same.
+// It is written with the next change; until then a service that starts knows what was there before.
+func (s *Sandboxes) must(e *entry, how func(*record)) {
+	err := s.change(e, how)
+	if err == nil {
+		return
+	}
+	s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot write the record of a sandbox; going on without")
+	e.mu.Lock()
+	how(&e.record)
+	e.mu.Unlock()
+	s.rouse()
+}
+
 // forget removes a sandbox's record.
 func (s *Sandboxes) forget(id string) error {
 	err := os.Remove(s.file(id))
@@ -155,7 +169,6 @@ func (s *Sandboxes) forget(id string) error {
 	defer s.mu.Unlock()
 	if e := s.all[id]; e != nil {
 		delete(s.all, id)
-		e.give()
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ type Sandbox struct {
 	id      string
 	owner   string
 	service *sandbox.Service
+	// asleep says that what is asked of it does not resume it.
+	asleep bool
 }
 
 // State is how a sandbox is.
@@ -37,16 +39,18 @@ const (
 // Info is what there is to say about a sandbox.
 type Info struct {
 	ID, Template string
-	Metadata     map[string]string
-	Note         json.RawMessage
-	Started      time.Time
-	Deadline     time.Time // zero for none
-	OnDeadline   OnDeadline
-	AutoResume   bool
-	State        State
-	CPUs         float64
-	Memory       int64 // bytes
-	Network      Network
+	// Owner is the name of the token by which it was made.
+	Owner      string
+	Metadata   map[string]string
+	Note       json.RawMessage
+	Started    time.Time
+	Deadline   time.Time // zero for none
+	OnDeadline OnDeadline
+	AutoResume bool
+	State      State
+	CPUs       float64
+	Memory     int64 // bytes
+	Network    Network
 }
 
 // ID names the sandbox, its user, and the sandbox that is registered for file calls.
@@ -63,7 +67,7 @@ func (b *Sandbox) Info() Info {
 func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
-		ID: r.ID, Template: r.Template, Metadata: maps.Clone(r.Metadata), Note: r.Note, Started: r.Started, Deadline: r.Deadline,
+		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: maps.Clone(r.Metadata), Note: r.Note, Started: r.Started, Deadline: r.Deadline,
 		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
 	}
 }
@@ -71,7 +75,7 @@ func (s *Sandboxes) info(e *entry) Info {
 // state is under entry.mu.
 func (s *Sandboxes) state(e *entry) State {
 	switch {
-	case e.container != "" && !s.cfg.Executor.LastingRuns(e.container):
+	case e.container != "" && !s.cfg.Executor.LastingRuns(e.container), e.container == "" && e.record.Made && s.found.Load():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -126,10 +130,11 @@ func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
 
 // Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when it is paused already.
 func (b *Sandbox) Pause(ctx context.Context) error {
-	return b.changes(func() error { return b.pause(ctx) })
+	return b.changes(func() error { return b.pause(ctx, b.of.change) })
 }
 
-func (b *Sandbox) pause(ctx context.Context) error {
+// pause pauses the sandbox, if that can be recorded, or whatever can: as record says.
+func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) error) error {
 	container, state, err := b.container(ctx)
 	switch {
 	case err != nil:
@@ -140,11 +145,12 @@ func (b *Sandbox) pause(ctx context.Context) error {
 		return errEnded
 	}
 	// In this order, so that one of which it is said that it is paused does not run after a crash.
-	if err := b.of.change(b.entry, func(r *record) { r.Paused = true }); err != nil {
+	if err := record(b.entry, paused(true)); err != nil {
 		return err
 	}
 	if err := b.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
-		return errors.Join(err, b.of.change(b.entry, func(r *record) { r.Paused = false }))
+		b.of.must(b.entry, paused(false)) // one that is paused has no deadline
+		return err
 	}
 	return nil
 }
@@ -167,13 +173,16 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.id, err)
 	}
-	return b.of.change(b.entry, func(r *record) {
+	b.of.must(b.entry, func(r *record) { // it runs, so it has its deadline
 		r.Paused = false
 		if r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
 			r.Deadline = time.Now().Add(r.Length).UTC()
 		}
 	})
+	return nil
 }
+
+func paused(is bool) func(*record) { return func(r *record) { r.Paused = is } }
 
 // container returns Docker's id, which is found where the service could not ask before.
 func (b *Sandbox) container(ctx context.Context) (string, State, error) {
@@ -213,7 +222,7 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 		return id, nil
 	}
 	b.entry.mu.Lock()
-	may := b.entry.record.AutoResume
+	may := b.entry.record.AutoResume && !b.asleep
 	b.entry.mu.Unlock()
 	if !may {
 		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.id, cerrdefs.ErrFailedPrecondition)
@@ -252,16 +261,14 @@ func (b *Sandbox) Kill(ctx context.Context) error {
 	return b.changes(func() error { return b.of.remove(b.entry) })
 }
 
-// remove removes a sandbox; entry.changing is held.
+// remove removes a sandbox, and its container whatever can be written; entry.changing is held.
 func (s *Sandboxes) remove(e *entry) error {
 	e.mu.Lock()
 	e.gone = true
 	r, container := e.record, e.container
 	e.mu.Unlock()
 	if !r.Removing {
-		if err := s.change(e, func(r *record) { r.Removing = true }); err != nil {
-			return err
-		}
+		s.must(e, func(r *record) { r.Removing = true })
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
@@ -278,6 +285,10 @@ func (s *Sandboxes) remove(e *entry) error {
 			return err
 		}
 	}
+	e.mu.Lock()
+	e.uncount()
+	e.mu.Unlock()
+	e.give() // what is left are files
 	user, err := sandbox.ParseUserID(r.ID)
 	if err == nil {
 		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)

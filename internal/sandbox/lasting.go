@@ -155,21 +155,25 @@ func Join(given ...map[string]string) []string {
 	return environment(nil, all)
 }
 
-// TakeCommand counts a command that somebody follows, until done is called.
-func (s *Service) TakeCommand(id string) (done func(), err error) {
+// TakeCommand counts a command of a sandbox that lasts, until done is called. One that is there already is counted also
+// beyond the bound.
+func (s *Service) TakeCommand(id string, there bool) (done func(), err error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
-	return s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
+	return s.takeLasting(box.User.id, quota.Commands, there)
 }
 
-// TakeContainer counts the container of a sandbox that lasts, until done is called. One that is there already is counted
-// also beyond the bound.
+// TakeContainer counts the container of a sandbox that lasts likewise.
 func (s *Service) TakeContainer(id string, there bool) (done func(), err error) {
-	account := quota.Account{User: id, Token: s.token}
+	return s.takeLasting(id, quota.Containers, there)
+}
+
+func (s *Service) takeLasting(user string, r quota.Resource, there bool) (done func(), err error) {
+	account := quota.Account{User: user, Token: s.token}
 	if there {
-		return s.cfg().Quotas.Hold(account, quota.Containers, 1), nil
+		return s.cfg().Quotas.Hold(account, r, 1), nil
 	}
-	return s.cfg().Quotas.Take(account, quota.Containers, 1)
+	return s.cfg().Quotas.Take(account, r, 1)
 }
