@@ -46,25 +46,26 @@ type container struct {
 	err        error
 	// addr is valid while Networks knows the container, gateway when it was made here.
 	addr, gateway netip.Addr
+	unbound       *Endpoint // of one in the pool that has no way before it has a user
 	ports         forwarder // of a process's, or one that lasts
 	asks          forwarder // of one that lasts: package ask
 	// reach is what one that lasts may reach now; nil is what its Spec says.
 	reach atomic.Pointer[Egress]
 
 	// Under Executor.mu.
-	users     int
-	frozen    bool     // Docker has paused it, or is about to, until it is used
-	freezing  bool     // somebody is about to freeze it, and has yet to find out whether that may be
-	thawing   *thawing // the last time that it was; its users may look
-	reclaimed bool     // its memory was given back since it was frozen
-	running   int      // commands that have been handed to the agent, and are not known to have ended
-	lastUsed  time.Time
-	since     time.Time
-	begun     bool                    // it is being made, or there
-	retired   bool                    // to be removed when its last user leaves
-	claimed   bool                    // another is to have its place
-	lost      bool                    // it ended while it was made ready
-	lose      context.CancelCauseFunc // while it is in Executor.preparing
+	users    int
+	frozen   bool     // Docker has paused it, or is about to, until it is used
+	freezing bool     // somebody is about to freeze it, and has yet to find out whether that may be
+	thawing  *thawing // the last time that it was; its users may look
+	reclaims int      // how often its memory was asked for since it was frozen
+	running  int      // commands that have been handed to the agent, and are not known to have ended
+	lastUsed time.Time
+	since    time.Time
+	begun    bool                    // it is being made, or there
+	retired  bool                    // to be removed when its last user leaves
+	claimed  bool                    // another is to have its place
+	lost     bool                    // it ended while it was made ready
+	lose     context.CancelCauseFunc // while it is in Executor.preparing
 }
 
 // isReady reports whether prepare has succeeded; e.mu is held, so a failed one is not in the map.

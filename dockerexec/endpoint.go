@@ -65,7 +65,8 @@ func (e *Executor) leave(c *container) {
 	}
 }
 
-// bind opens the way of a container that has started.
+// bind opens the way of a container that has started. One in the pool that is to be open is kept without a way until it
+// has a user.
 func (e *Executor) bind(ctx context.Context, c *container) error {
 	if c.spec.Egress.Profile == "" {
 		return nil
@@ -74,6 +75,23 @@ func (e *Executor) bind(ctx context.Context, c *container) error {
 	if err != nil {
 		return err
 	}
+	if c.spec.IsPooled() && c.spec.Egress.IsOpen() {
+		c.unbound = &endpoint
+		return nil
+	}
+	return e.cfg.Networks.Bind(endpoint)
+}
+
+// assign has a container of the pool reach what its user may.
+func (e *Executor) assign(from, to *container) error {
+	if !from.addr.IsValid() {
+		return nil
+	}
+	if err := e.cfg.Networks.Assign(from.addr, from.spec, to.spec); err != nil || from.unbound == nil {
+		return err
+	}
+	endpoint := *from.unbound
+	endpoint.Spec = to.spec
 	return e.cfg.Networks.Bind(endpoint)
 }
 

@@ -203,8 +203,8 @@ func (e *Executor) thaw(c *container) {
 			done()
 		}
 		e.mu.Lock()
-		if c.reclaimed {
-			c.reclaimed = false
+		if c.reclaims > 0 {
+			c.reclaims = 0
 			e.host.forbidSwap(c.id)
 		}
 		e.mu.Unlock()

@@ -29,6 +29,9 @@ type Egress struct {
 	Denied  []string `json:"denied"`
 }
 
+// IsOpen reports whether all of the profile's network may be reached, which nothing filters.
+func (e Egress) IsOpen() bool { return len(e.Domains) == 1 && e.Domains[0] == "*" }
+
 // Network is a bridge network of ours as Docker has it.
 type Network struct {
 	Profile, Name, Bridge string

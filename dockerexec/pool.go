@@ -2,6 +2,8 @@ package dockerexec
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -23,6 +25,19 @@ const poolDir = ".pool"
 
 // PoolUser is the User of a pooled container's Spec: the path of its folder in usersDir.
 func PoolUser(id string) string { return poolDir + "/" + id }
+
+// ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
+var ErrHomesStay = errors.New("the file system of usersDir is of no use to a pool")
+
+// NewPoolUser is a PoolUser that nobody has been. Its folder's name says whose it is: services may share usersDir.
+func (e *Executor) NewPoolUser() string {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails
+	return PoolUser(poolPrefix(e.cfg.Instance) + hex.EncodeToString(random))
+}
+
+// poolPrefix is what the names of an instance's folders in the pool begin with.
+func poolPrefix(instance string) string { return instance + "-" }
 
 // IsPooled reports whether the Spec is of a container whose user is still to come.
 func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
@@ -55,7 +70,7 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // blocks until the container waits, which is made when no call waits for another; after an error nothing is left of it.
 func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
-		return errors.Join(errors.New("cannot fill the pool: the file system of usersDir does not tell when a directory was made"), e.DropPooled(spec.User))
+		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), e.DropPooled(spec.User))
 	}
 	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, nil)
 	if err != nil {
@@ -120,9 +135,7 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 		return err
 	}
 	defer e.work.Done()
-	if from.addr.IsValid() {
-		err = e.cfg.Networks.Assign(from.addr, from.spec, to.spec)
-	}
+	err = e.assign(from, to)
 	if err == nil {
 		err = e.writeRecord(to.id)
 	}

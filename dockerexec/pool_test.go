@@ -88,7 +88,7 @@ func (m *poolModel) platform() Platform { return Platform{Instance: "test", Data
 func (m *poolModel) stock() {
 	m.made++
 	id := fmt.Sprintf("%064d", m.made)
-	user := PoolUser(fmt.Sprintf("%016d", m.made))
+	user := m.e.NewPoolUser()
 	spool := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1")
 	var st unix.Stat_t
 	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), os.WriteFile(spool, nil, 0o600), unix.Stat(m.home(user), &st)); err != nil {

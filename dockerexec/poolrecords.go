@@ -183,17 +183,34 @@ func (e *Executor) removePooled(dir string) error {
 	return nil
 }
 
-// RemovePool removes the folder of the pool when no container of it is left, and what lies in the folders of pooled
-// containers but files.
-func RemovePool(dir string) error {
-	root, err := os.OpenRoot(filepath.Dir(dir))
-	if err != nil {
-		return fmt.Errorf("cannot remove the pool: %w", err)
+// PoolFolders are those of an instance's pooled containers in the folder of the pool, which other services may use, too.
+func PoolFolders(dir, instance string) (folders []string) {
+	entries, _ := os.ReadDir(dir) // there may be none
+	for _, entry := range entries {
+		if entry.IsDir() && instance != "" && strings.HasPrefix(entry.Name(), poolPrefix(instance)) {
+			folders = append(folders, filepath.Join(dir, entry.Name()))
+		}
 	}
-	defer root.Close()
-	if err := removeDirs(root, filepath.Base(dir)); err != nil {
-		return fmt.Errorf("cannot remove the pool: %w", err)
+	return folders
+}
+
+// RemovePoolFolder removes the folder of a pooled container that is gone, and the folder of the pool with the last one.
+// One with a file in it, other than a spool, stays.
+func RemovePoolFolder(folder string) error {
+	spools, _ := filepath.Glob(filepath.Join(folder, spoolPrefix+"*"))
+	for _, spool := range spools {
+		_ = os.Remove(spool)
 	}
+	pool := filepath.Dir(folder)
+	root, err := os.OpenRoot(pool)
+	if err == nil {
+		defer root.Close()
+		err = removeDirs(root, filepath.Base(folder))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
+	}
+	_ = os.Remove(pool) // unless others are in it
 	return nil
 }
 
@@ -237,20 +254,11 @@ func (e *Executor) tidyPool(listed []containertypes.Summary) {
 			e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 		}
 	}
-	entries, err := os.ReadDir(e.cfg.PoolDir)
-	if err != nil {
-		return // there is none
-	}
-	for _, entry := range entries {
-		dir := filepath.Join(e.cfg.PoolDir, entry.Name())
+	for _, dir := range PoolFolders(e.cfg.PoolDir, e.cfg.Instance) {
 		if has[dir] {
 			continue
 		}
-		spools, _ := filepath.Glob(filepath.Join(dir, spoolPrefix+"*"))
-		for _, spool := range spools {
-			_ = os.Remove(spool)
-		}
-		if err := e.removePooled(dir); err != nil {
+		if err := RemovePoolFolder(dir); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("dir", dir).Msg("a folder of the pool stays")
 		}
 	}

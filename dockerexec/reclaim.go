@@ -52,34 +52,45 @@ var reclaims = []struct{ file, text string }{
 	{"system.slice/docker-%s.scope/memory.reclaim", ""},
 }
 
-// reclaim gives back the memory of a container. It blocks while that is written to where it goes.
-func (h HostMemory) reclaim(id string) error {
+// reclaim gives back the memory of a container, and returns how much of it is left, in bytes. It blocks while that is
+// written to where it goes.
+func (h HostMemory) reclaim(id string) (left int64, err error) {
 	for _, how := range reclaims {
 		file := filepath.Join(h.ControlGroups, fmt.Sprintf(how.file, id))
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		text := how.text
+		text, usage := how.text, filepath.Join(filepath.Dir(file), "memory.usage_in_bytes")
 		if text == "" { // the second version wants to know how much, and containers may not swap there
-			used, err := os.ReadFile(filepath.Join(filepath.Dir(file), "memory.current"))
+			usage = filepath.Join(filepath.Dir(file), "memory.current")
+			used, err := readUsage(usage)
 			if err != nil {
-				return err
+				return 0, err
 			}
-			text = strings.TrimSpace(string(used))
-			if _, err := strconv.ParseUint(text, 10, 64); err != nil {
-				return fmt.Errorf("memory.current is %.20q", text)
-			}
+			text = fmt.Sprint(used)
 			if err := h.allowSwap(filepath.Dir(file), true); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		err := writeControl(file, text)
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) {
-			err = nil // the kernel gives back what it can
+		if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBUSY) { // else it gives back what it can
+			return 0, err
 		}
-		return err
+		return readUsage(usage)
 	}
-	return fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
+	return 0, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
+}
+
+func readUsage(file string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %.20q", filepath.Base(file), text)
+	}
+	return n, nil
 }
 
 // forbidSwap has a container that goes on not swap any more, where that is not bounded with its memory.
@@ -125,31 +136,57 @@ func (h HostMemory) MayReclaim() error {
 	return fmt.Errorf("there are no control groups at %s", h.ControlGroups)
 }
 
+const (
+	// reclaimTries is how often the memory of a container is asked for while it is frozen, as the kernel gives back what it
+	// has the time for, and enoughReclaimed what may be left, in bytes, for it not to be asked for again.
+	reclaimTries    = 4
+	enoughReclaimed = 4 << 20
+)
+
 // reclaimFrozen gives back the memory of containers that have been frozen for so long, one after the other.
 func (e *Executor) reclaimFrozen(before time.Time) {
 	swap, err := e.host.Swap()
 	if err != nil || !swap.Compressed || swap.Disk {
 		return
 	}
-	for e.ctx.Err() == nil {
-		e.mu.Lock()
-		var next *container
-		for _, c := range e.unused() {
-			if c.frozen && !c.reclaimed && c.lastUsed.Before(before) {
-				next = c
-				break
-			}
+	e.mu.Lock()
+	var chosen []*container
+	for _, c := range e.unused() {
+		if c.frozen && c.reclaims < reclaimTries && c.lastUsed.Before(before) {
+			chosen = append(chosen, c)
 		}
-		if next == nil {
-			e.mu.Unlock()
+	}
+	e.mu.Unlock()
+	for _, c := range chosen {
+		if e.ctx.Err() != nil {
 			return
 		}
-		next.reclaimed = true
-		e.mu.Unlock()
-		if err := e.host.reclaim(next.id); err != nil {
-			e.unreclaimed.Do(func() {
-				e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
-			})
+		e.mu.Lock()
+		frozen := c.frozen // still
+		if frozen {
+			c.reclaims++
 		}
+		e.mu.Unlock()
+		if frozen {
+			e.reclaim(c)
+		}
+	}
+}
+
+func (e *Executor) reclaim(c *container) {
+	left, err := e.host.reclaim(c.id)
+	if err != nil {
+		e.unreclaimed.Do(func() {
+			e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+		})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !c.frozen: // it goes on by now
+		c.reclaims = 0
+		e.host.forbidSwap(c.id)
+	case err != nil || left < enoughReclaimed:
+		c.reclaims = reclaimTries
 	}
 }

@@ -34,20 +34,20 @@ func (h HostMemory) text(name string) string {
 }
 
 func TestMemoryIsGivenBack(t *testing.T) {
-	first := hostMemory(t, "", map[string]string{"memory/docker/c/memory.force_empty": ""})
-	if err := first.reclaim("c"); err != nil || first.text("memory/docker/c/memory.force_empty") != "0" {
+	first := hostMemory(t, "", map[string]string{"memory/docker/c/memory.force_empty": "", "memory/docker/c/memory.usage_in_bytes": "8192\n"})
+	if left, err := first.reclaim("c"); err != nil || left != 8192 || first.text("memory/docker/c/memory.force_empty") != "0" {
 		t.Errorf("version 1: %v", err)
 	}
 	first.forbidSwap("c") // has nothing to do
 	const group = "system.slice/docker-c.scope/"
 	second := hostMemory(t, "", map[string]string{group + "memory.reclaim": "", group + "memory.current": "4096\n", group + "memory.swap.max": "0"})
-	if err := second.reclaim("c"); err != nil || second.text(group+"memory.reclaim") != "4096" || second.text(group+"memory.swap.max") != "max" {
+	if left, err := second.reclaim("c"); err != nil || left != 4096 || second.text(group+"memory.reclaim") != "4096" || second.text(group+"memory.swap.max") != "max" {
 		t.Errorf("version 2: %v", err)
 	}
 	if second.forbidSwap("c"); second.text(group + "memory.swap.max")[0] != '0' { // a kernel's file has no former end
 		t.Error("it may swap on")
 	}
-	if err := second.reclaim("another"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := second.reclaim("another"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of one that is not there: %v", err)
 	}
 	if err := second.MayReclaim(); err == nil {
@@ -67,8 +67,9 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 			e := engine.freezing()
 			defer e.Shutdown()
 			engine.run(t, e, "alice")
-			const file = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/memory.force_empty"
-			e.host = hostMemory(t, swaps, map[string]string{file: ""})
+			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
+			const file, usage = group + "memory.force_empty", group + "memory.usage_in_bytes"
+			e.host = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
 			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
 			time.Sleep(4 * time.Minute)
 			if got := e.host.text(file); got != "" {
@@ -86,5 +87,35 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	}
 	if _, err := ThisHost().Swap(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Where the kernel has given back too little it is asked again, some times, and as often when the container is frozen anew.
+func TestMemoryIsAskedForAgain(t *testing.T) {
+	for usage, want := range map[string]int{"4096\n": 1, "100000000\n": reclaimTries, "no number": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := newScriptedEngine(t)
+			e := engine.freezing()
+			defer e.Shutdown()
+			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
+			for round := range 2 {
+				engine.run(t, e, "alice")
+				e.host = hostMemory(t, "/dev/zram0 partition 1024 0 -2\n", map[string]string{group + "memory.force_empty": "", group + "memory.usage_in_bytes": usage})
+				e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: time.Minute, RemoveAfter: time.Hour})
+				asked := 0
+				for range 20 * 60 {
+					time.Sleep(time.Second)
+					if file := filepath.Join(e.host.ControlGroups, group, "memory.force_empty"); e.host.text(group+"memory.force_empty") != "" {
+						asked++
+						if err := os.Truncate(file, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if asked != want {
+					t.Errorf("with %q left, round %d: asked %d times, not %d", usage, round, asked, want)
+				}
+			}
+		})
 	}
 }

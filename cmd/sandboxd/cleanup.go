@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,6 +42,8 @@ type cleanup struct {
 	// kept are what services have that run, and so is not removed.
 	kept   []string
 	faults []error
+	// instances are the ids of the services whose things go.
+	instances map[string]bool
 }
 
 func cleanupCommand(settings *string) *cobra.Command {
@@ -138,6 +141,12 @@ func (c *cleanup) hold(dir string) (free func(), err error) {
 // choose returns what is to be removed, and keeps the services of all of that away until free is called.
 func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belonging, free func()) {
 	own, _ := readInstance(c.cfg.DataDir) // without one, the name of dataDir says what is its service's
+	c.instances = map[string]bool{own: true}
+	defer func() {
+		for _, b := range mine {
+			c.instances[b.Owner.Instance] = true
+		}
+	}()
 	var locks []func()
 	may := map[string]bool{}
 	for _, b := range all {
@@ -209,7 +218,6 @@ func (c *cleanup) files() {
 		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
 	}
 	paths = append(paths, c.ofUsers(".spool-*")...)
-	paths = append(paths, c.ofUsers(filepath.Join("*", ".spool-*"))...)
 	defer c.pool()
 	var trees []string // in which programs could write
 	if c.data {
@@ -236,11 +244,17 @@ func (c *cleanup) files() {
 	}
 }
 
-// pool removes the homes that no user has got. What is in them is nobody's, and directories alone.
+// pool removes the homes that no user has got. What is in them is nobody's, and directories alone. Other services may have
+// theirs beside them.
 func (c *cleanup) pool() {
 	dir := filepath.Join(c.cfg.UsersDir, filepath.Dir(dockerexec.PoolUser("x")))
-	if at, err := os.Lstat(dir); err == nil && at.IsDir() {
-		c.remove(dir, func() error { return dockerexec.RemovePool(dir) })
+	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {
+		return
+	}
+	for _, instance := range slices.Sorted(maps.Keys(c.instances)) {
+		for _, folder := range dockerexec.PoolFolders(dir, instance) {
+			c.remove(folder, func() error { return dockerexec.RemovePoolFolder(folder) })
+		}
 	}
 }
 

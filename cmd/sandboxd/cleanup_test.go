@@ -75,6 +75,7 @@ func TestFilesOfACleanup(t *testing.T) {
 		for _, name := range []string{
 			"data/agent/a", "data/masks/m", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
 			"users/alice/home/note", "users/alice/.spool-1", "users/alice/processes/p-1/process.log",
+			"users/.pool/mine-1/.spool-1", "users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1",
 		} {
 			path := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
@@ -84,10 +85,15 @@ func TestFilesOfACleanup(t *testing.T) {
 		c := &cleanup{data: data, out: &bytes.Buffer{}, cfg: config.Config{
 			DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "sock"),
 		}}
+		c.instances = map[string]bool{"mine": true, "": true}
+		if err := os.MkdirAll(filepath.Join(dir, "users/.pool/mine-1/home/.ssh"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 		c.files()
-		want := []string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json", "users/alice/home/note", "users/alice/processes/p-1/process.log"}
+		pool := []string{"users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1"}
+		want := slices.Concat([]string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
-			want = []string{"data/operators", "users/alice/home/note"}
+			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/home/note"})
 		}
 		var left []string
 		_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
@@ -97,7 +103,10 @@ func TestFilesOfACleanup(t *testing.T) {
 			}
 			return err
 		})
-		if !slices.Equal(left, want) || len(c.faults) > 0 {
+		if _, err := os.Lstat(filepath.Join(dir, "users/.pool/mine-1")); err == nil || len(c.faults) != 1 { // one has what somebody has put there
+			t.Errorf("data %v: a home that nobody has got is there, %v", data, c.faults)
+		}
+		if !slices.Equal(left, want) {
 			t.Errorf("data %v: left %q, %v", data, left, c.faults)
 		}
 	}

@@ -74,6 +74,8 @@ var (
 		"Kinds of first calls for which containers wait.", nil, nil)
 	poolAsked = prometheus.NewDesc("sandboxd_pool_first_calls_total",
 		"First execs of users without a home, by what the pool was for them: hit, or why the container had to be made (empty: none waited; unlike: of a kind for which none do; failed).", []string{"outcome"}, nil)
+	poolOff = prometheus.NewDesc("sandboxd_pool_off",
+		"1 when the pool has turned itself off, because the file system of usersDir is of no use to it.", nil, nil)
 	poolRefills = prometheus.NewDesc("sandboxd_pool_refills_total",
 		"Containers that were made for the pool.", nil, nil)
 	poolRefilling = prometheus.NewDesc("sandboxd_pool_refill_seconds_total",
@@ -97,7 +99,7 @@ type stateCollector struct {
 
 // Describe implements prometheus.Collector.
 func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, pooled, pooledKinds, poolAsked, poolRefills, poolRefilling, built} {
+	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, pooled, pooledKinds, poolOff, poolAsked, poolRefills, poolRefilling, built} {
 		to <- desc
 	}
 }
@@ -152,6 +154,11 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	pool := c.pool()
 	gauge(pooled, pool.Ready)
 	gauge(pooledKinds, pool.Classes)
+	off := 0
+	if pool.Off != "" {
+		off = 1
+	}
+	gauge(poolOff, off)
 	for _, outcome := range sandbox.PoolOutcomes {
 		counter(poolAsked, pool.Asked[outcome], string(outcome))
 	}

@@ -52,7 +52,7 @@ func busy() (*metrics, *prometheus.Registry) {
 		},
 		quotas: quotas.Stats,
 		pool: func() sandbox.PoolStats {
-			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[sandbox.PoolOutcome]uint64{sandbox.PoolHit: 3}, Refills: 5, Refilling: 2 * time.Second}
+			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[sandbox.PoolOutcome]uint64{sandbox.PoolHit: 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
 		},
 	}
 	for range 3 {
@@ -115,6 +115,7 @@ sandboxd_http_requests_total{code="429",route="/"} 1
 sandboxd_pool_classes 1
 sandboxd_pool_containers 2
 sandboxd_pool_first_calls_total{outcome="hit"} 3
+sandboxd_pool_off 1
 sandboxd_pool_refill_seconds_total 2
 sandboxd_pool_refills_total 5
 sandboxd_process_restarts_total 7

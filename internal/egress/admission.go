@@ -55,8 +55,8 @@ func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
 	return ep.addr, s.admit(ep)
 }
 
-// assign puts another Spec's endpoint in the place of one that could reach nothing. Both are filtered, so the container
-// is connected as it has to be.
+// assign puts another Spec's endpoint in the place of one that could reach nothing: it was filtered and had no names, or is
+// open and not bound yet. What is filtered stays so, and what is open, so the container is connected as it has to be.
 func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -64,7 +64,7 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	if err != nil {
 		return err
 	}
-	if ep.open || to.Egress.Profile != from.Egress.Profile || len(from.Egress.Domains) > 0 {
+	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() || !ep.open && len(from.Egress.Domains) > 0 {
 		return fmt.Errorf("what %s may reach cannot become what %s may: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
 	}
 	return s.endpoints.replace(addr, from.ContainerName(), ep)

@@ -42,3 +42,25 @@ func TestAssign(t *testing.T) {
 		t.Error("a second user has it")
 	}
 }
+
+// What is open stays so: it has no way before it is bound.
+func TestAssignOpen(t *testing.T) {
+	s := &stack{endpoints: *testEndpoints("10.1.2.0/29")}
+	from, to := testSpec(dockerexec.PoolUser("x"), "*"), testSpec("alice", "*")
+	waiting, err := newEndpoint(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.endpoints.register(waiting); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.assign(waiting.addr, from, testSpec("eve", "a.example")); err == nil {
+		t.Error("what is open has become filtered")
+	}
+	if err := s.assign(waiting.addr, from, to); err != nil {
+		t.Fatal(err)
+	}
+	if bound := s.endpoints.at(waiting.addr); bound.user != "alice" || !bound.open || !waiting.gone() {
+		t.Errorf("%+v", bound)
+	}
+}

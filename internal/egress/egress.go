@@ -208,7 +208,8 @@ func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	return s.bind(ep)
 }
 
-// Assign has the container with an address reach what another Spec says, which is filtered. It could reach nothing so far.
+// Assign has the container with an address reach what another Spec says. It could reach nothing so far; what is open
+// can by Bind alone.
 func (e *Egress) Assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	s, err := e.stack(from.Egress.Profile)
 	if err != nil {

@@ -148,7 +148,11 @@ func (p *Planner) makeHome(user string) error {
 	if err := makeUserDir(users, user); err != nil {
 		return err
 	}
-	uid, gid, err := p.allotted.next(cfg.HomeOwners, cfg.UsersDir)
+	owners, err := cfg.HomeOwners.of(user)
+	if err != nil {
+		return err
+	}
+	uid, gid, err := p.allotted.next(owners, cfg.UsersDir)
 	if err != nil {
 		return err
 	}

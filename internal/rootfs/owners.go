@@ -18,6 +18,19 @@ type Owners struct{ UID, GID, Last uint32 }
 
 var errNoOwnerLeft = errors.New("each id in homeOwner owns a home already; the operator has to widen the range")
 
+// of is what the owner of a user's home is chosen from. The pool, which nobody has asked for, has no part in the last
+// quarter of a range.
+func (o Owners) of(user string) (Owners, error) {
+	if o.Last == 0 || !(dockerexec.Spec{User: user}).IsPooled() {
+		return o, nil
+	}
+	if o.Last == o.UID {
+		return o, fmt.Errorf("%d is the only one, and users come first: %w", o.UID, errNoOwnerLeft)
+	}
+	o.Last -= max((o.Last-o.UID+1)/4, 1)
+	return o, nil
+}
+
 // allotted are the ids that homes have been given since the start. An id whose home is gone may still be that of a
 // container, so it is given again as late as can be.
 type allotted struct {

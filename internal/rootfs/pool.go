@@ -60,7 +60,8 @@ func (p *Planner) HasHome(user string) bool {
 }
 
 // GiveHome renames the home of a pooled container to be that of a user who has none, as if it had been made now. The error
-// is fs.ErrNotExist if it is not there, and fs.ErrExist if the user has one.
+// is fs.ErrNotExist if it is not there, fs.ErrExist if the user has one, and dockerexec.ErrHomesStay where the file system
+// cannot do it.
 func (p *Planner) GiveHome(pooled, user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()
@@ -87,7 +88,14 @@ func (p *Planner) GiveHome(pooled, user string) error {
 	if err := unix.UtimesNanoAt(from, "home", []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	return unix.Renameat2(from, "home", to, "home", unix.RENAME_NOREPLACE)
+	err = unix.Renameat2(from, "home", to, "home", unix.RENAME_NOREPLACE)
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EXDEV):
+		// NFS for one has no such rename; a folder of the pool that is a mount point leads to another file system.
+		return fmt.Errorf("%w: it cannot rename a home to where none is: %w", dockerexec.ErrHomesStay, err)
+	default:
+		return err
+	}
 }
 
 // Rebind implements dockerexec.MountPreparer: the directories of one Spec have the names of another from now on.

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -86,23 +87,47 @@ func TestPoolDirOfOthers(t *testing.T) {
 	}
 }
 
-// Homes of the pool have owners of their own.
+// Homes of the pool have owners of their own, of which it never takes the last quarter.
 func TestOwnersOfThePool(t *testing.T) {
 	p := newPlanner(t)
 	cfg := p.cfg().Config
-	cfg.HomeOwners = Owners{UID: 500_000, Last: 500_002}
+	cfg.HomeOwners = Owners{UID: 500_000, Last: 500_007}
 	p.Use(cfg)
 	seen := map[uint32]bool{}
-	for _, user := range []string{dockerexec.PoolUser("a"), "alice", dockerexec.PoolUser("b")} {
+	open := func(user string) error {
 		h, err := p.OpenHome(t.Context(), user)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		h.Close()
 		if seen[h.uid] {
 			t.Errorf("%s has an owner that another home has", user)
 		}
 		seen[h.uid] = true
+		return nil
+	}
+	for i := range 5 {
+		if err := open(dockerexec.PoolUser(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(open("alice"), open("bob")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(dockerexec.PoolUser("late")); !errors.Is(err, errNoOwnerLeft) {
+		t.Errorf("the pool has one of the last quarter: %v", err)
+	}
+	if err := open("eve"); err != nil || len(seen) != 8 {
+		t.Errorf("%d, %v", len(seen), err)
+	}
+	for last, want := range map[uint32]uint32{0: 0, 8: 7, 9: 8, 20: 17} { // of a range that begins at 7
+		got, err := Owners{UID: 7, Last: last}.of(dockerexec.PoolUser("x"))
+		if err != nil || got.Last != want {
+			t.Errorf("to %d: %+v, %v", last, got, err)
+		}
+	}
+	if _, err := (Owners{UID: 7, Last: 7}).of(dockerexec.PoolUser("x")); !errors.Is(err, errNoOwnerLeft) {
+		t.Errorf("of one: %v", err)
 	}
 	if _, err := NewPlanner(cfg, zerolog.Nop()).OpenHome(t.Context(), "late"); !errors.Is(err, errNoOwnerLeft) {
 		t.Errorf("%v", err)

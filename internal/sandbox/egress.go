@@ -43,7 +43,7 @@ func networkText(e dockerexec.Egress) string {
 	switch {
 	case e.Profile == "":
 		return "none"
-	case len(e.Domains) == 1 && e.Domains[0] == "*":
+	case e.IsOpen():
 		return "open: all of " + reach
 	default:
 		but := ""

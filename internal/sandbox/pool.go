@@ -2,8 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -30,6 +28,7 @@ type PoolExecutor interface {
 	Trim(most map[string]int)
 	Bind(ctx context.Context, class string, a quota.Account, egress dockerexec.Egress) error
 	DropPooled(user string) error
+	NewPoolUser() string
 }
 
 // Pool has containers ready for users who are still to come, with homes of their own. Which kinds of containers is up to
@@ -46,6 +45,9 @@ type Pool struct {
 	binding map[string]chan struct{} // by user; closed when that is done
 	last    time.Time                // when a first call came
 	stats   PoolStats
+	futile  int    // failures in a row for a reason of the file system
+	off     string // why there is no pool, since so many; until Use
+	said    string // the last failure to fill it that the log has been told of
 }
 
 // PoolOutcome is what the pool was for a user's first call.
@@ -71,6 +73,8 @@ type PoolStats struct {
 	// Refills is how many containers were made, and Refilling how long that took in all.
 	Refills   uint64
 	Refilling time.Duration
+	// Off is why the pool has turned itself off; empty where it has not.
+	Off string
 }
 
 // OpenPool returns a Pool that goes on with the kinds of containers that are in file. Fill fills it.
@@ -83,10 +87,50 @@ func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor PoolExec
 	return p
 }
 
-// Use replaces the PoolConfig.
+// Use replaces the PoolConfig. A Pool that has turned itself off tries again.
 func (p *Pool) Use(cfg PoolConfig) {
 	p.cfg.Store(&cfg)
+	p.mu.Lock()
+	p.futile, p.off, p.said = 0, "", ""
+	p.mu.Unlock()
 	p.stir()
+}
+
+// maxFutile is after how many failures in a row, for a reason of the file system, the pool turns itself off.
+const maxFutile = 3
+
+// judge counts failures that will come again. What succeeds ends the row, and other failures are no part of it.
+func (p *Pool) judge(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.futile = 0
+	}
+	if !errors.Is(err, dockerexec.ErrHomesStay) {
+		return
+	}
+	if p.futile++; p.futile == maxFutile {
+		p.off = dockerexec.ErrHomesStay.Error() // and no user's name
+		p.log.Error().Err(err).Int("times", maxFutile).Msg("the pool is off: new users wait for their containers; it tries again when the settings are read anew or the service is started again")
+	}
+}
+
+// Off is why the pool has turned itself off; empty where it has not.
+func (p *Pool) Off() string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.off
+}
+
+// size is how many containers are kept for each class.
+func (p *Pool) size() int {
+	if p.Off() != "" {
+		return 0
+	}
+	return p.cfg.Load().Size
 }
 
 func (p *Pool) stir() {
@@ -102,6 +146,7 @@ func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
+	s.Off = p.off
 	s.Ready, s.Classes, s.Asked = ready, len(p.classes.list()), map[PoolOutcome]uint64{}
 	for outcome, n := range p.stats.Asked {
 		s.Asked[outcome] = n
@@ -112,7 +157,7 @@ func (p *Pool) Stats() PoolStats {
 // bind gives a user who has no home one of the pool's, with the container that has it. Nothing rests on it: the call goes on
 // as any other, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
-	if p == nil || p.cfg.Load().Size == 0 || p.resolver.rootfs.HasHome(c.User.id) {
+	if p == nil || p.size() == 0 || p.resolver.rootfs.HasHome(c.User.id) {
 		return false
 	}
 	done := p.enter(ctx, c.User.id)
@@ -137,12 +182,13 @@ func (p *Pool) bindOnce(ctx context.Context, c *call, token quota.Token) PoolOut
 	if !ok {
 		return PoolUnlike
 	}
-	p.classes.note(key, class)
+	p.classes.note(vote{Key: key, User: c.User.id, Caller: token.Name}, class)
 	err := p.executor.Bind(ctx, key, quota.Account{User: c.User.id, Token: token}, egress)
-	switch {
-	case errors.Is(err, dockerexec.ErrNotStocked):
+	if errors.Is(err, dockerexec.ErrNotStocked) {
 		return PoolEmpty
-	case err != nil:
+	}
+	p.judge(err)
+	if err != nil {
 		p.log.Warn().Err(err).Str("user", c.User.id).Msg("the pool is of no use to a new user")
 		return PoolFailed
 	}
@@ -213,24 +259,36 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	begun := time.Now()
 	if err := p.fill(ctx, key, class); err != nil {
 		if ctx.Err() == nil {
-			p.log.Warn().Err(err).Msg("cannot fill the pool; trying again")
+			p.failed(err)
 		}
 		return fillAgain
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.said = ""
 	p.stats.Refills++
 	p.stats.Refilling += time.Since(begun)
 	return fillSoon
 }
 
+// failed notes that the pool could not be filled, once for each reason.
+func (p *Pool) failed(err error) {
+	p.judge(err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if said := err.Error(); said != p.said {
+		p.said = said
+		p.log.Warn().Err(err).Msg("cannot fill the pool; trying again")
+	}
+}
+
 // missing is a class of which there are too few, the latest one first. Those that are too many are removed.
 func (p *Pool) missing() (class poolClass, key string, ok bool) {
-	cfg := p.cfg.Load()
-	most, left := map[string]int{}, cfg.Max
+	size := p.size()
+	most, left := map[string]int{}, p.cfg.Load().Max
 	wanted := p.classes.list()
 	for _, w := range wanted {
-		most[w.key] = min(cfg.Size, left)
+		most[w.key] = min(size, left)
 		left -= most[w.key]
 	}
 	p.executor.Trim(most)
@@ -254,9 +312,7 @@ func (p *Pool) quiet() bool {
 
 // fill makes one container of a class.
 func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
-	random := make([]byte, 8)
-	_, _ = rand.Read(random) // never fails
-	user := dockerexec.PoolUser(hex.EncodeToString(random))
+	user := p.executor.NewPoolUser()
 	spec, err := p.resolver.pooledSpec(ctx, class, user, key)
 	if errors.Is(err, errOtherClass) {
 		p.classes.drop(key) // until a first call says what it is now

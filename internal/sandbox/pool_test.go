@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,9 @@ type fakePool struct {
 	waits   map[string][]dockerexec.Spec
 	bound   map[string]string // the home's former user, by user
 	trimmed map[string]int
-	err     error
+	made    int
+	err     error // of Stock
+	unbound error // of Bind
 }
 
 func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
@@ -46,12 +49,19 @@ func (f *fakePool) Stocked() (all map[string]int, ready int) {
 
 func (f *fakePool) Trim(most map[string]int) { f.trimmed = most }
 func (f *fakePool) DropPooled(string) error  { return nil }
+func (f *fakePool) NewPoolUser() string {
+	f.made++
+	return dockerexec.PoolUser(fmt.Sprint("test-", f.made))
+}
 func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dockerexec.Egress) error {
 	list := f.waits[class]
 	if len(list) == 0 {
 		return dockerexec.ErrNotStocked
 	}
 	f.waits[class] = list[1:]
+	if f.unbound != nil {
+		return f.unbound
+	}
 	f.bound[a.User] = list[0].User
 	return f.planner.GiveHome(list[0].User, a.User)
 }
@@ -97,7 +107,7 @@ func (p *Pool) fillNow(t *testing.T) {
 
 // The kinds of calls that come are kept ready, as many as may be, the latest first; over a restart, too.
 func TestPoolFollowsFirstCalls(t *testing.T) {
-	s, pool, fake := newPool(t, 2, 5)
+	s, pool, fake := newPool(t, 2, 7)
 	kinds := []struct {
 		box Registration
 		r   Request
@@ -105,6 +115,7 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 		{Registration{}, Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}},
 		{Registration{WorkingDir: "/home/project"}, Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}},
 		{Registration{Network: true}, Request{Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"a.example"}}}},
+		{Registration{Network: true}, Request{Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"*"}}}},
 	}
 	for i, kind := range kinds {
 		if err := first(t, s, fmt.Sprint("first-", i), kind.box, kind.r); err != nil {
@@ -112,7 +123,7 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 		}
 	}
 	pool.fillNow(t)
-	if all, ready := fake.Stocked(); len(all) != 3 || ready != 5 {
+	if all, ready := fake.Stocked(); len(all) != 4 || ready != 7 {
 		t.Fatalf("%v", all)
 	}
 	for i, kind := range kinds {
@@ -127,18 +138,18 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := pool.Stats(); got.Asked[PoolHit] != 3 || got.Asked[PoolEmpty] != 3 || got.Classes != 3 || got.Refills != 5 {
+	if got := pool.Stats(); got.Asked[PoolHit] != 4 || got.Asked[PoolEmpty] != 4 || got.Classes != 4 || got.Refills != 7 {
 		t.Errorf("%+v", got)
 	}
 	for _, waits := range fake.waits {
 		for _, spec := range waits {
-			if len(spec.Egress.Domains) != 0 || !spec.IsPooled() {
+			if len(spec.Egress.Domains) != 0 && !spec.Egress.IsOpen() || !spec.IsPooled() {
 				t.Errorf("%+v", spec)
 			}
 		}
 	}
 	pool.classes.save(zerolog.Nop())
-	again := OpenPool(pool.classes.file, PoolConfig{Size: 2, Max: 5}, pool.resolver, fake, zerolog.Nop())
+	again := OpenPool(pool.classes.file, PoolConfig{Size: 2, Max: 7}, pool.resolver, fake, zerolog.Nop())
 	if fmt.Sprint(again.classes.list()) != fmt.Sprint(pool.classes.list()) {
 		t.Errorf("after a restart: %v", again.classes.list())
 	}
@@ -151,17 +162,21 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 	}
 }
 
-// Calls with anything that is not their home's, or that reach everything, are of no class, and are run all the same.
+// Calls with anything that is not their home's are of no class, and are run all the same.
 func TestPoolOfNoUse(t *testing.T) {
 	s, pool, fake := newPool(t, 2, 5)
 	workspace := Confinement{Permissions: []string{"@workspace"}}
+	var long []string
+	for i := range maxClassSize/4000 + 1 {
+		long = append(long, fmt.Sprint("/home/", i)+strings.Repeat("/long", 800))
+	}
 	for name, kind := range map[string]struct {
 		box Registration
 		r   Request
 	}{
 		"app":    {Registration{AppID: "app"}, Request{}},
 		"denied": {Registration{}, Request{Confinement: Confinement{Permissions: workspace.Permissions, Restrictions: restrictions("/home/x")}}},
-		"open":   {Registration{Network: true}, Request{Confinement: Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"*"}}}},
+		"long":   {Registration{WriteDirs: long}, Request{}},
 	} {
 		if err := first(t, s, name, kind.box, kind.r); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -191,14 +206,103 @@ func TestPoolOfNoUse(t *testing.T) {
 	}
 }
 
+// A user has one vote, and a token's users do not decide for others.
+func TestVotesForClasses(t *testing.T) {
+	p := readClasses(filepath.Join(t.TempDir(), "classes.json"), zerolog.Nop())
+	keys := func() string {
+		var list []string
+		for _, c := range p.list() {
+			list = append(list, c.key)
+		}
+		return strings.Join(list, " ")
+	}
+	for i := range 3 {
+		p.note(vote{Key: "usual", User: fmt.Sprint("user-", i), Caller: "a"}, poolClass{})
+	}
+	for i := range 10 * maxClasses {
+		p.note(vote{Key: fmt.Sprint("odd-", i), User: "odd", Caller: "a"}, poolClass{})
+	}
+	if got := keys(); got != "usual odd-79" || len(p.classes) != 2 {
+		t.Errorf("one user: %s, of %d", got, len(p.classes))
+	}
+	for i := range 10 * maxVotes { // by many, two for each
+		p.note(vote{Key: fmt.Sprint("odd-", i/2), User: fmt.Sprint("odd-", i), Caller: "b"}, poolClass{})
+	}
+	if got := keys(); !strings.HasPrefix(got, "usual odd-") || len(p.list()) != maxClasses || len(p.votes) != maxVotes || len(p.classes) > maxVotes {
+		t.Errorf("another token's: %s, %d votes", got, len(p.votes))
+	}
+	p.drop("usual")
+	if got := keys(); strings.Contains(got, "usual") {
+		t.Errorf("dropped: %s", got)
+	}
+}
+
+// A pool that the file system is of no use to turns itself off, says so once, and tries again when it is told to; calls
+// are run all the same.
+func TestPoolTurnsItselfOff(t *testing.T) {
+	s, pool, fake := newPool(t, 2, 5)
+	workspace := Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}
+	if err := first(t, s, "before", Registration{}, workspace); err != nil {
+		t.Fatal(err)
+	}
+	users := 0
+	fails := func(n int, why error) {
+		t.Helper()
+		for range n {
+			users++
+			pool.fillNow(t)
+			fake.unbound = why
+			if err := first(t, s, fmt.Sprint("user-", users), Registration{}, workspace); err != nil {
+				t.Errorf("with %v the call fails: %v", why, err)
+			}
+			fake.unbound = nil
+		}
+	}
+	fails(2, dockerexec.ErrHomesStay)
+	fails(2, errors.New("another reason"))
+	fails(1, nil)
+	fails(2, fmt.Errorf("user 7: %w", dockerexec.ErrHomesStay))
+	if off := pool.Off(); off != "" || pool.Stats().Off != "" {
+		t.Errorf("it has given up too early: %s", off)
+	}
+	fails(1, fmt.Errorf("user 7: %w", dockerexec.ErrHomesStay))
+	if got := pool.Stats(); got.Off == "" || strings.Contains(got.Off, "user 7") || got.Asked[PoolFailed] != 7 || len(s.Health(t.Context()).Warnings) != 1 {
+		t.Errorf("%+v, %v", got, s.Health(t.Context()).Warnings)
+	}
+	made := fake.made
+	fails(2, nil)
+	for class, most := range fake.trimmed {
+		if most != 0 {
+			t.Errorf("turned off, %d of %s may stay", most, class)
+		}
+	}
+	if got := pool.Stats(); fake.made != made || got.Asked[PoolHit] != 1 {
+		t.Errorf("turned off, %d were made: %+v", fake.made-made, got)
+	}
+	pool.Use(PoolConfig{Size: 2, Max: 5})
+	fails(1, nil)
+	if got := pool.Stats(); got.Off != "" || got.Asked[PoolHit] != 2 {
+		t.Errorf("turned on again: %+v", got)
+	}
+	fake.err = fmt.Errorf("cannot fill: %w", dockerexec.ErrHomesStay)
+	for range maxFutile {
+		fake.waits = map[string][]dockerexec.Spec{}
+		pool.last = time.Time{}
+		pool.step(t.Context())
+	}
+	if pool.Off() == "" {
+		t.Error("it cannot be filled, and is on")
+	}
+}
+
 // A list of classes that was cut is as if there were none.
 func TestClassesThatWereCut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pool", "classes.json")
 	p := readClasses(file, zerolog.Nop())
 	for i := range maxClasses + 3 {
-		p.note(fmt.Sprint("key-", i), poolClass{WorkingDir: "/home"})
+		p.note(vote{Key: fmt.Sprint("key-", i), User: fmt.Sprint("user-", i)}, poolClass{WorkingDir: "/home"})
 	}
-	p.note("key-5", poolClass{WorkingDir: "/home"})
+	p.note(vote{Key: "key-5", User: "another"}, poolClass{WorkingDir: "/home"})
 	p.save(zerolog.Nop())
 	whole, err := os.ReadFile(file)
 	if err != nil || len(p.list()) != maxClasses || p.list()[0].key != "key-5" {

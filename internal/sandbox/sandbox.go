@@ -185,6 +185,9 @@ func (s *Service) Health(ctx context.Context) Health {
 	if s.scope.All() { // they name others' processes
 		h.Warnings = s.processes.Problems()
 	}
+	if off := s.pool.Off(); off != "" {
+		h.Warnings = append(h.Warnings, "the pool is off, so new users wait for their containers: "+off+", as the service's log says; have usersDir on another one, or set pool.size to 0, and send SIGHUP")
+	}
 	if h.Settings.Refused {
 		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
