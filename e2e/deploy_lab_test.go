@@ -41,7 +41,7 @@ func composeProgram(t *testing.T) []string {
 	return []string{"docker", "compose"}
 }
 
-// newDeployment makes a project of our files, and of further ones below e2e, which up brings up.
+// newDeployment makes a project of our files, and of further ones, relative to e2e, which up brings up.
 func newDeployment(t *testing.T, w *world, files ...string) *deployment {
 	t.Helper()
 	begin(t)
@@ -99,7 +99,7 @@ func (d *deployment) lay() error {
 	}
 	for _, name := range d.files {
 		text, readErr := os.ReadFile(name)
-		err = errors.Join(err, readErr, os.WriteFile(d.path("project/"+name), text, 0o644))
+		err = errors.Join(err, readErr, os.WriteFile(d.path("project/"+filepath.Base(name)), text, 0o644))
 	}
 	for _, program := range []string{"sandboxd", "sandbox", "sandbox-agent"} {
 		err = errors.Join(err, os.Link(filepath.Join(binaries, program), d.path("project/bin/"+program)))
@@ -111,7 +111,7 @@ func (d *deployment) lay() error {
 func (d *deployment) try(args ...string) (string, error) {
 	argv := append(slices.Clone(d.program), "--project-name", d.egress, "--file", "docker-compose.yml")
 	for _, file := range d.files {
-		argv = append(argv, "--file", file)
+		argv = append(argv, "--file", filepath.Base(file))
 	}
 	argv = append(argv, args...)
 	cmd := exec.Command(argv[0], argv[1:]...)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net"
 	"os"
@@ -52,10 +53,29 @@ func TestUnitFile(t *testing.T) {
 		}
 		return out
 	}
-	if out := analyze("verify", "--man=no", file); len(bytes.TrimSpace(out)) > 0 {
+	verify := func() {
+		t.Helper()
+		if out := analyze("verify", "--man=no", file); len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("%s", out)
+		}
+	}
+	verify()
+	protected := func(out []byte) bool {
+		_, line, _ := strings.Cut(string(out), "ProtectControlGroups=")
+		return strings.Contains(line[:strings.Index(line, "\n")], "cannot modify")
+	}
+	if out := analyze("security", "--offline=true", "--no-pager", "--threshold=35", file); !protected(out) { // in tenths; 31 when this was written
 		t.Errorf("%s", out)
 	}
-	analyze("security", "--offline=true", "--no-pager", "--threshold=35", file) // in tenths; 31 when this was written
+	// With the drop-in it may write to control groups, and nothing else changes.
+	dropIn := file + ".d/memory.conf"
+	if err := errors.Join(os.Mkdir(file+".d", 0o755), os.WriteFile(dropIn, []byte(readText(t, "../deploy/sandboxd-memory.conf")), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	verify()
+	if out := analyze("security", "--offline=true", "--no-pager", "--threshold=36", file); protected(out) {
+		t.Errorf("%s", out)
+	}
 }
 
 // Under what the unit leaves it, the service runs commands under gVisor. Where systemd is not the first

@@ -52,36 +52,49 @@ func zram(t *testing.T) {
 	}
 }
 
-// A frozen container gives its memory back, and has it again when it is used.
+// A frozen container gives most of its memory back, and has it again when it is used. So it does where the service runs in a
+// container that may write to control groups. How much is left, and how soon it is back, the bench tells.
 func TestAFrozenContainerGivesItsMemoryBack(t *testing.T) {
 	begin(t)
 	zram(t)
 	for _, runtime := range runtimes {
 		t.Run(runtime, func(t *testing.T) {
-			l := newLab(t, runtime, freezesSoon, "SANDBOXD_IDLE_RECLAIM_AFTER=2s")
-			const user = "large"
-			l.register(t, user)
-			l.sh(t, user, "head -c 268435456 /dev/zero | tail -c 268435456 | wc -c; head -c 33554432 /dev/urandom > /dev/shm/kept; sha256sum < /dev/shm/kept > /home/sum")
-			used := func() int {
-				for _, name := range []string{"memory/docker/%s/memory.usage_in_bytes", "memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "docker/%s/memory.current", "system.slice/docker-%s.scope/memory.current"} {
-					if text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", fmt.Sprintf(name, l.containerOf(t, user).ID))); err == nil {
-						n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
-						return n
-					}
-				}
-				t.Fatal("its control group is not where Docker has it by default")
-				return 0
-			}
-			before := used()
-			l.frozen(t, user)
-			eventually(t, "its memory is given back", func() bool { return used() < before/2 && used() < 40<<20 })
-			after := used()
-			begun := time.Now()
-			l.warmly(t, user)
-			t.Logf("%d MiB before, %.1f MiB frozen; the first call took %v", before>>20, float64(after)/(1<<20), time.Since(begun))
-			if out := l.run(t, user, types.Exec{Command: "sha256sum < /dev/shm/kept | cmp - /home/sum && echo same"}); out.Stdout != "same\n" {
-				t.Errorf("%+v", out)
-			}
+			givesBack(t, newLab(t, runtime, freezesSoon, "SANDBOXD_IDLE_RECLAIM_AFTER=2s"))
 		})
+	}
+	t.Run("compose", func(t *testing.T) {
+		d := newDeployment(t, openWorld(t), "docker-compose.isolated.yml", "docker-compose.frozen.yml", "../docker-compose.memory.yml")
+		d.up(t)
+		givesBack(t, d.lab)
+	})
+}
+
+func givesBack(t *testing.T, l *lab) {
+	t.Helper()
+	const user = "large"
+	l.register(t, user)
+	l.sh(t, user, "head -c 268435456 /dev/zero | tail -c 268435456 | wc -c; head -c 33554432 /dev/urandom > /dev/shm/kept; sha256sum < /dev/shm/kept > /home/sum")
+	id := l.warmID(t, user)
+	used := func() int {
+		for _, name := range []string{"memory/docker/%s/memory.usage_in_bytes", "memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "docker/%s/memory.current", "system.slice/docker-%s.scope/memory.current"} {
+			if text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", fmt.Sprintf(name, id))); err == nil {
+				n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+				return n
+			}
+		}
+		t.Fatal("its control group is not where Docker has it by default")
+		return 0
+	}
+	before := used()
+	eventually(t, "its memory is given back", func() bool { return used() < before/2 })
+	if l.state(t, user) != "frozen" {
+		t.Errorf("it is %s", l.state(t, user))
+	}
+	after := used()
+	begun := time.Now()
+	l.warmly(t, user)
+	t.Logf("%d MiB before, %.1f MiB frozen; the first call took %v", before>>20, float64(after)/(1<<20), time.Since(begun))
+	if out := l.run(t, user, types.Exec{Command: "sha256sum < /dev/shm/kept | cmp - /home/sum && echo same"}); out.Stdout != "same\n" {
+		t.Errorf("%+v", out)
 	}
 }
