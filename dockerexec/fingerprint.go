@@ -66,6 +66,9 @@ func (c canonical) spec(s Spec) canonical {
 	if s.Lasting != "" { // others are as they were before there was any
 		c = c.text(s.Lasting)
 	}
+	if e := s.Egress; len(e.Addresses)+len(e.DeniedAddresses) > 0 { // likewise
+		c = c.text("addresses").texts(e.Addresses).texts(e.DeniedAddresses)
+	}
 	return c
 }
 

@@ -27,6 +27,9 @@ type Egress struct {
 	// may not be reached all the same.
 	Domains []string `json:"domains"`
 	Denied  []string `json:"denied"`
+	// Addresses and ranges of addresses may be reached whatever the name, but for those in DeniedAddresses.
+	Addresses       []string `json:"addresses,omitempty"`
+	DeniedAddresses []string `json:"deniedAddresses,omitempty"`
 }
 
 // IsOpen reports whether all of the profile's network may be reached, which nothing filters.

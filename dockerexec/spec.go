@@ -189,6 +189,8 @@ func (s Spec) ordered() Spec {
 	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
 	s.Egress.Domains = sorted(s.Egress.Domains, strings.Compare)
 	s.Egress.Denied = sorted(s.Egress.Denied, strings.Compare)
+	s.Egress.Addresses = sorted(s.Egress.Addresses, strings.Compare)
+	s.Egress.DeniedAddresses = sorted(s.Egress.DeniedAddresses, strings.Compare)
 	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
 	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
 	return s

@@ -58,7 +58,7 @@ func TestStockClients(t *testing.T) {
 		w := openWorldBeside(t, p)
 		settings, environ := e2bSettings(t)
 		newLabIn(t, p, runtime, append(worldSettings(w), settings...)...)
-		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared))
+		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared), "E2B_TEST_ADDRESS="+w.shared.String())
 		clients := []string{"e2b", "e2b-before"}
 		if runtime != "runsc" {
 			clients = clients[:1]

@@ -3,6 +3,7 @@ package e2b
 import (
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -58,12 +59,15 @@ func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 		`{"network":{"maskRequestHost":"x"}}`:                                      "network.maskRequestHost",
 		`{"network":{"httpsPorts":[8443]}}`:                                        "network.httpsPorts",
 		`{"network":{"unheardOf":1}}`:                                              "network.unheardOf",
-		`{"network":{"allowOut":["192.0.2.1"]}}`:                                   "network.allowOut[0]",
-		`{"network":{"denyOut":["192.0.2.0/24"]}}`:                                 "network.denyOut[0]",
+		`{"network":{"allowOut":["a.example.org","2001:db8::1"]}}`:                 "network.allowOut[1]",
+		`{"network":{"allowOut":["192.0.2.1/24"]}}`:                                "192.0.2.0/24",
+		`{"network":{"denyOut":["192.0.2.0/24"]}}`:                                 "network.denyOut",
+		`{"network":{"allowOut":["0.0.0.0/0"],"denyOut":["192.0.2.0/24"]}}`:        "network.denyOut",
+		`{"network":{"allowOut":["192.0.2.1"],"denyOut":["a.example.org"]}}`:       "network.denyOut",
 		`{"network":{"denyOut":["a.example.org"]}}`:                                "network.denyOut",
 		`{"network":{"allowOut":"a.example.org"}}`:                                 "network.allowOut",
 		`{"allow_internet_access":false,"network":{"allowOut":["a.example.org"]}}`: "allowOut",
-		`{"unheardOf":1}`:                                                          "unheardOf", `{"timeout":"x"}`: "timeout", `{"timeout":-1}`: "timeout", `{"timeout":99999999}`: "timeout",
+		`{"unheardOf":1}`: "unheardOf", `{"timeout":"x"}`: "timeout", `{"timeout":-1}`: "timeout", `{"timeout":99999999}`: "timeout",
 		`{`: "JSON", `[]`: "wrong kind", `{"metadata":{"a":1}}`: "metadata",
 	} {
 		status, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", body)
@@ -95,12 +99,17 @@ func TestNetworks(t *testing.T) {
 		{`{"network":{"allowOut":["a.example.org"]}}`, true, lasting.Network{Allow: []string{"a.example.org"}}},
 		{`{"network":{"allowOut":["0.0.0.0/0"]}}`, true, all},
 		{`{"network":{"allowOut":[]}}`, false, lasting.Network{}},
+		{`{"network":{"allowOut":["192.0.2.0/24","a.example.org"],"denyOut":["0.0.0.0/0","192.0.2.7","::/0"]}}`, false, lasting.Network{
+			Allow: []string{"a.example.org"}, Addresses: []string{"192.0.2.0/24"}, DenyAddresses: []string{"192.0.2.7"},
+		}},
+		{`{"network":{"allowOut":["192.0.2.7"]}}`, true, lasting.Network{Addresses: []string{"192.0.2.7"}}},
+		{`{"network":{"denyOut":["0.0.0.0/0","192.0.2.0/24","a.example.org"]}}`, false, lasting.Network{}},
 		{`{"network":{"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
 		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
 	} {
 		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })
 		l.create(tt.body)
-		if got := l.memory.boxes[0].created.Network; got.None != tt.want.None || !slices.Equal(got.Allow, tt.want.Allow) || !slices.Equal(got.Deny, tt.want.Deny) {
+		if got := l.memory.boxes[0].created.Network; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v", tt.body, got)
 		}
 	}

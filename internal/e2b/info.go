@@ -3,6 +3,7 @@ package e2b
 import (
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -103,12 +104,9 @@ func (s *server) detail(c controlCall, i lasting.Info) detailBody {
 	if i.OnDeadline == lasting.Pause {
 		d.Lifecycle.OnTimeout = "pause"
 	}
-	switch n := i.Network; {
-	case len(n.Allow) == 1 && n.Allow[0] == "*":
-	case len(n.Allow) == 0:
-		d.Network.DenyOut = []string{allAddresses}
-	default:
-		d.Network = toldNetwork{AllowOut: n.Allow, DenyOut: append([]string{allAddresses}, n.Deny...)}
+	if n := i.Network; len(n.Allow) != 1 || n.Allow[0] != "*" {
+		d.Network.AllowOut = slices.Concat(n.Allow, n.Addresses)
+		d.Network.DenyOut = slices.Concat([]string{allAddresses}, n.Deny, n.DenyAddresses)
 	}
 	d.Network.Public = !noteOf(i).Private
 	return d

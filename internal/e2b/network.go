@@ -3,7 +3,6 @@ package e2b
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -60,19 +59,30 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 		}
 		return lasting.Network{None: true}, nil
 	}
-	allow, _, err := names("allowOut", n.AllowOut)
+	allow, err := readList("allowOut", n.AllowOut)
 	if err != nil {
 		return lasting.Network{}, err
 	}
-	deny, everything, err := names("denyOut", n.DenyOut)
-	switch {
-	case err != nil:
+	deny, err := readList("denyOut", n.DenyOut)
+	if err != nil {
 		return lasting.Network{}, err
-	case slices.Contains(allow, "*") && len(deny) > 0, len(allow) == 0 && len(deny) > 0 && !everything:
-		return lasting.Network{}, invalid("network.denyOut: names can be denied only out of those that allowOut names: name what may be reached in allowOut, or deny all of it with 0.0.0.0/0")
-	case len(allow) > 0:
-		return lasting.Network{Allow: allow, Deny: deny}, nil
-	case everything, n.AllowOut != nil: // a list is all that may be reached, also an empty one
+	}
+	return s.together(allow, deny, internet, n.AllowOut != nil)
+}
+
+// together is what both lists leave, of which the first was given or not. What neither could be kept to is refused.
+func (s *server) together(allow, deny reachList, internet *bool, given bool) (lasting.Network, error) {
+	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
+	switch {
+	case len(deny.names) > 0 && (all || len(allow.ranges) > 0 || !some && !deny.all):
+		return lasting.Network{}, invalid("network.denyOut: names can be denied only out of names that allowOut has, and not beside addresses, at which they would be reached: name what may be reached in allowOut, or deny all of it with 0.0.0.0/0")
+	case len(deny.ranges) > 0 && (all || !some && !given && !deny.all):
+		return lasting.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: name that in allowOut, or deny all of it with 0.0.0.0/0")
+	case all:
+		return lasting.Network{Allow: []string{"*"}}, nil
+	case some:
+		return lasting.Network{Allow: allow.names, Deny: deny.names, Addresses: allow.ranges, DenyAddresses: deny.ranges}, nil
+	case deny.all, given: // a list is all that may be reached, also an empty one
 		return lasting.Network{}, nil // nothing, until PUT …/network says otherwise
 	case s.cfg.Blocked && internet == nil:
 		return lasting.Network{None: true}, nil
@@ -80,27 +90,33 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 	return lasting.Network{Allow: []string{"*"}}, nil
 }
 
-// names reads a list of allowOut or denyOut, and whether it has everything in it. Other addresses than all of them are
-// refused: what is kept to is names.
-func names(field string, list []string) (patterns []string, everything bool, err error) {
+// reachList is a list of allowOut or denyOut. all says that it has every address, and what else it has is not said then.
+type reachList struct {
+	names, ranges []string
+	all           bool
+}
+
+func readList(field string, list []string) (r reachList, err error) {
 	for i, written := range list {
 		prefix, err := netip.ParsePrefix(written)
-		_, notOne := netip.ParseAddr(written)
-		switch {
+		addr, notOne := netip.ParseAddr(written)
+		switch isRange := err == nil || notOne == nil; {
 		case written == "*", err == nil && prefix.Bits() == 0:
-			everything = true
-		case err == nil || notOne == nil:
-			return nil, false, invalid("network.%s[%d]: %.100q is an address: a sandbox is kept to names here, such as api.example.org or *.example.org; all addresses are 0.0.0.0/0", field, i, written)
+			r.all = true
+		case isRange && (addr.Is6() || prefix.Addr().Is6()) && field == "allowOut":
+			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv6, which sandboxes do not have", field, i, written)
+		case isRange && (addr.Is6() || prefix.Addr().Is6()): // nobody reaches it
+		case isRange && err == nil && prefix != prefix.Masked():
+			return reachList{}, invalid("network.%s[%d]: %.100q has bits beyond its length: the range is %s", field, i, written, prefix.Masked())
+		case isRange:
+			r.ranges = append(r.ranges, written)
 		case strings.HasPrefix(written, "${"):
-			return nil, false, invalid("network.%s[%d]: %.100q is a variable, and there are none here", field, i, written)
+			return reachList{}, invalid("network.%s[%d]: %.100q is a variable, and there are none here", field, i, written)
 		default:
-			patterns = append(patterns, written)
+			r.names = append(r.names, written)
 		}
 	}
-	if everything && field == "allowOut" {
-		patterns = []string{"*"}
-	}
-	return patterns, everything, nil
+	return r, nil
 }
 
 // network replaces what a sandbox that runs may reach.

@@ -70,9 +70,8 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	return s.endpoints.replace(addr, from.ContainerName(), ep)
 }
 
-// change has a container that runs reach something else than so far. Its connections end, those too that it may have again:
-// they are made anew by who needs them. What is open becomes filtered by being cut off first. After an error of that it has no
-// network.
+// change has a container that runs reach something else than so far. The connections that it may not have any more end. What
+// is open becomes filtered by being cut off first, so all of its connections end; after an error of that it has no network.
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -91,7 +90,12 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	case s.gateway == nil:
 		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak, errdefs.ErrPermissionDenied)
 	case !old.open:
-		return s.endpoints.replace(e.Addr, ep.container, ep)
+		old.reach.Store(ep.reach.Load())
+		old.relays.recheck(old.reach.Load())
+		if s.guard != nil {
+			s.guard.Recheck(old)
+		}
+		return nil
 	}
 	if err := s.table.Remove(e.Addr); err != nil {
 		return explain(err)

@@ -2,15 +2,17 @@ package egress
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// What a container may reach is exchanged as a whole, and what it has going ends.
+// What a container may reach is exchanged as a whole, and of what it has going that ends which it may not have any more.
 func TestChange(t *testing.T) {
 	s := &stack{owner: &Egress{}, table: none{}, gateway: &gatewayLink{}}
 	s.endpoints.init(dockerexec.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
@@ -31,15 +33,34 @@ func TestChange(t *testing.T) {
 	if err := change(addr, spec("s1", "*.example.org")); err != nil {
 		t.Fatal(err)
 	}
-	second := s.endpoints.at(addr)
-	if !first.gone() || second.gone() || !second.Allows("a.example.org") || s.endpoints.named("daycare-lasting-s1") != second {
-		t.Errorf("%+v, then %+v", first, second)
+	if now := s.endpoints.at(addr); now != first || first.gone() || !first.Allows("a.example.org") || s.endpoints.named("daycare-lasting-s1") != first {
+		t.Errorf("%+v, then %+v", first, now)
+	}
+	far, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	first.answers.note("a.example.org", []netip.Addr{far}, time.Hour, time.Now())
+	first.answers.note("b.example.org", []netip.Addr{other}, time.Hour, time.Now())
+	cut := map[string]bool{}
+	open := func(addr netip.Addr, what string) bool {
+		t.Helper()
+		_, _, ok := first.enter(addr, func() { cut[what] = true })
+		return ok
+	}
+	if !open(far, "a") || !open(other, "b") || open(addr, "of none") {
+		t.Error("of two names that are allowed, and an address that is none's")
 	}
 	if err := change(addr, spec("s1", "b.example.org")); err != nil {
 		t.Fatal(err)
 	}
-	if now := s.endpoints.at(addr); !second.gone() || now.Allows("a.example.org") || !now.Allows("b.example.org") {
-		t.Errorf("%+v", now)
+	if now := s.endpoints.at(addr); now.Allows("a.example.org") || !now.Allows("b.example.org") || !maps.Equal(cut, map[string]bool{"a": true}) || open(far, "a") {
+		t.Errorf("%+v, %v", now, cut)
+	}
+	ranges := spec("s1", "b.example.org")
+	ranges.Egress.Addresses, ranges.Egress.DeniedAddresses = []string{"192.0.2.0/30"}, []string{"192.0.2.2/32"}
+	if err := change(addr, ranges); err != nil || len(cut) != 1 || !open(far, "by address") || !open(other, "by name") || open(netip.MustParseAddr("192.0.2.4"), "") {
+		t.Errorf("%v, %v", err, cut)
+	}
+	if err := change(addr, spec("s1", "b.example.org")); err != nil || !maps.Equal(cut, map[string]bool{"a": true, "by address": true}) {
+		t.Errorf("%v, %v", err, cut)
 	}
 	for name, err := range map[string]error{
 		"to all of the network": change(addr, spec("s1", "*")),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 
@@ -13,22 +14,37 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// endpoint is a container on a network. What it may reach never changes; it is revoked, and another one takes its
-// place. It implements guard.Endpoint.
+// endpoint is a container on a network. It is revoked when another one takes its place. It implements guard.Endpoint.
 type endpoint struct {
 	user, container string
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
 	answers         answers
+	relays          relays
+	reach           atomic.Pointer[reach] // of one that is filtered
 	dns             *dnsfilter.Endpoint
 	done            chan struct{}
 	revoke          func() // closes done
 }
 
+// reach is what a filtered container may reach: names, and addresses whatever the name.
+type reach struct {
+	policy.Egress
+	policy.Ranges
+}
+
+// allows reports whether an address may be reached under a name, or if that is empty whatever the name.
+func (r *reach) allows(name string, addr netip.Addr) bool {
+	if name == "" {
+		return r.Ranges.Allows(addr)
+	}
+	return r.Egress.Allows(name)
+}
+
 // newEndpoint reads what a container may reach out of its Spec, which may have come from a container's labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep := &endpoint{user: spec.User, container: spec.ContainerName(), done: make(chan struct{})}
-	reach := policy.Egress{}
+	reach := &reach{}
 	var err error
 	if reach.Domains, err = policy.ParseDomains(spec.Egress.Domains); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may reach: %w", ep.container, err)
@@ -36,8 +52,15 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	if reach.Denied, err = policy.ParseDenied(spec.Egress.Denied); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
 	}
+	if reach.Ranges, err = policy.ParseRanges(spec.Egress.Addresses, spec.Egress.DeniedAddresses); err != nil {
+		return nil, fmt.Errorf("cannot read the addresses that %s may reach: %w", ep.container, err)
+	}
 	ep.open = reach.Domains.Everything()
-	ep.dns = &dnsfilter.Endpoint{ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open, Allows: reach.Allows}
+	ep.reach.Store(reach)
+	ep.dns = &dnsfilter.Endpoint{
+		ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open,
+		Allows: func(name string) bool { return ep.reach.Load().allows(name, netip.Addr{}) },
+	}
 	ep.revoke = sync.OnceFunc(func() { close(ep.done) })
 	return ep, nil
 }
@@ -50,6 +73,9 @@ func (ep *endpoint) User() string { return ep.user }
 
 // Allows reports whether the container may connect to a name.
 func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
+
+// Direct reports whether it may connect to an address whatever the name.
+func (ep *endpoint) Direct(addr netip.Addr) bool { return ep.reach.Load().allows("", addr) }
 
 // Done is closed when the container is removed.
 func (ep *endpoint) Done() <-chan struct{} { return ep.done }

@@ -83,6 +83,57 @@ func (a *answers) release() {
 	a.open--
 }
 
+// relays are the connections of a container that are relayed.
+type relays struct {
+	mu   sync.Mutex
+	open map[*relayed]bool
+}
+
+// relayed is one connection: the address, and the name that it may be reached under, or none for one that may be reached
+// whatever the name.
+type relayed struct {
+	addr netip.Addr
+	name string
+	cut  context.CancelFunc
+}
+
+// enter counts a connection in until leave is called, if it may be. It is there before that is decided, so that a change of
+// what is allowed meets either it or the decision.
+func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
+	r = &relayed{addr: addr, cut: cut}
+	if !ep.Direct(addr) {
+		if r.name, ok = ep.answers.nameOf(addr, time.Now()); !ok {
+			return nil, nil, false
+		}
+	}
+	rs := &ep.relays
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if !ep.reach.Load().allows(r.name, addr) {
+		return nil, nil, false
+	}
+	if rs.open == nil {
+		rs.open = map[*relayed]bool{}
+	}
+	rs.open[r] = true
+	return r, func() {
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		delete(rs.open, r)
+	}, true
+}
+
+// recheck ends the connections that may not be any more, once what may be is known to those that come.
+func (rs *relays) recheck(now *reach) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.open {
+		if !now.allows(r.name, r.addr) {
+			r.cut()
+		}
+	}
+}
+
 // startRelays accepts at the further ports until life ends.
 func (s *stack) startRelays(life context.Context) {
 	if s.gateway == nil {
@@ -126,11 +177,19 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 			User: ep.user, Container: ep.container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
 		})
 	}
-	name, ok := ep.answers.nameOf(to.Addr(), time.Now())
-	switch {
-	case !ok:
+	ctx, cancel := context.WithCancel(life)
+	defer cancel()
+	r, leave, ok := ep.enter(to.Addr(), cancel)
+	if !ok {
 		decided("", decisions.Denied, "the address is none that was told for an allowed name")
 		return
+	}
+	defer leave()
+	name, allowed := r.name, "the name is allowed"
+	if name == "" {
+		name, allowed = to.Addr().String(), "the address is allowed"
+	}
+	switch {
 	case !s.admits.Admits(to.Addr()):
 		decided(name, decisions.Denied, "the name has no address that this call may reach")
 		return
@@ -145,8 +204,6 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		return
 	}
 	defer give()
-	ctx, cancel := context.WithCancel(life)
-	defer cancel()
 	go func() {
 		select {
 		case <-ep.done:
@@ -160,7 +217,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		decided(name, decisions.Failed, "no address of the name could be connected to")
 		return
 	}
-	decided(name, decisions.Allowed, "the name is allowed")
+	decided(name, decisions.Allowed, allowed)
 	carry(ctx, c, far.(*net.TCPConn))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -188,6 +189,8 @@ func (s *stack) startGuard(life context.Context) error {
 			return s.dns.Known(ep.(*endpoint).dns, name)
 		},
 		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) },
+		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
+		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },
 		Decided:    s.reportConnection,
 		Limits:     limits,
 		Budget:     s.owner.budget,

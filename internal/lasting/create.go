@@ -55,14 +55,16 @@ type Template struct {
 type Network struct {
 	// None is no interface at all, which cannot be changed later.
 	None bool `json:"none,omitempty"`
-	// Allow are patterns of names, as allowedDomains has them, and Deny those of names taken away again. An empty Allow
-	// is nothing.
-	Allow []string `json:"allow,omitempty"`
-	Deny  []string `json:"deny,omitempty"`
+	// Allow are patterns of names, as allowedDomains has them, and Deny those of names taken away again. Addresses and ranges
+	// of addresses are reached whatever the name, but for those that DenyAddresses has more narrowly. Without either nothing is.
+	Allow         []string `json:"allow,omitempty"`
+	Deny          []string `json:"deny,omitempty"`
+	Addresses     []string `json:"addresses,omitempty"`
+	DenyAddresses []string `json:"denyAddresses,omitempty"`
 }
 
 func (n Network) lasting() sandbox.Lasting {
-	return sandbox.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny}
+	return sandbox.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
 // maxKept bounds what is kept of a sandbox for its caller, in bytes: metadata, note, and environment each.

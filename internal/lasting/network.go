@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// SetNetwork replaces what the sandbox may reach. Its connections end, and those that it may still have are made anew by
-// its programs. The error is of class FailedPrecondition where the sandbox was made without a network, and where it is
+// SetNetwork replaces what the sandbox may reach. The connections that it may not have any more end, and those that it may
+// go on, unless it has had all of the network. The error is of class FailedPrecondition where the sandbox was made without a network, and where it is
 // held to names and is to have all of the network.
 func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return b.changes(func() error {

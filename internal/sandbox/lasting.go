@@ -32,9 +32,11 @@ type Lasting struct {
 	Memory int64
 	// Env is every command's; the later ones win.
 	Env []map[string]string
-	// NoNetwork is no interface at all. Else Allow and Deny are patterns of names, and an empty Allow is nothing.
-	NoNetwork   bool
-	Allow, Deny []string
+	// NoNetwork is no interface at all. Else Allow and Deny are patterns of names, and AllowAddresses and DenyAddresses are
+	// addresses and ranges. Without anything that is allowed nothing is reached.
+	NoNetwork                     bool
+	Allow, Deny                   []string
+	AllowAddresses, DenyAddresses []string
 }
 
 // PlanLasting returns the Spec of the container of a sandbox that lasts, and its commands' environment. All of its
@@ -116,12 +118,26 @@ func (s *Service) lastingEgress(c *call, l Lasting) (dockerexec.Egress, error) {
 	if l.NoNetwork {
 		return dockerexec.Egress{}, nil
 	}
-	if len(l.Allow) == 0 { // a network on which nothing is reached
-		return dockerexec.Egress{Profile: profileIsolated, Domains: []string{}, Denied: []string{}}, nil
+	if _, err := policy.ParseRanges(l.AllowAddresses, l.DenyAddresses); err != nil {
+		return dockerexec.Egress{}, err
 	}
-	asked := *c
-	asked.Confinement = Confinement{AllowedDomains: l.Allow, Restrictions: process.Restrictions{DeniedDomains: l.Deny}}
-	return asked.egress(true)
+	reach := dockerexec.Egress{Profile: profileIsolated, Domains: []string{}, Denied: []string{}} // a network on which nothing is reached
+	if len(l.Allow) > 0 {
+		asked := *c
+		asked.Confinement = Confinement{AllowedDomains: l.Allow, Restrictions: process.Restrictions{DeniedDomains: l.Deny}}
+		var err error
+		if reach, err = asked.egress(true); err != nil {
+			return dockerexec.Egress{}, err
+		}
+	}
+	if len(l.AllowAddresses) == 0 {
+		return reach, nil
+	}
+	if c.cfg.CannotFilter != nil {
+		return dockerexec.Egress{}, errs.Denied("this host cannot hold a sandbox to addresses (%v)", c.cfg.CannotFilter)
+	}
+	reach.Addresses, reach.DeniedAddresses = l.AllowAddresses, l.DenyAddresses
+	return reach, nil
 }
 
 // CheckCommand refuses what no container could start.

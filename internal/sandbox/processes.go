@@ -35,7 +35,9 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 	if n.Home != "" { // or it is what it was at the first start
 		n.Home = p.home
 	}
-	n.UserID, n.SandboxID, n.Cwd, n.Egress = c.User.id, c.ID.String(), command.Cwd, process.Egress(p.spec.Egress)
+	e := p.spec.Egress // a call's has no addresses
+	n.UserID, n.SandboxID, n.Cwd = c.User.id, c.ID.String(), command.Cwd
+	n.Egress = process.Egress{Profile: e.Profile, Domains: e.Domains, Denied: e.Denied}
 	return s.processes.Start(ctx, n, s.token, secrets)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// Endpoint is one container's permission to connect. It never changes; it is revoked, and another
-// takes its place.
+// Endpoint is one container's permission to connect. When what it may reach changes, Recheck ends what is no longer
+// allowed.
 type Endpoint interface {
 	// ID says whose connections these are, in decisions.
 	ID() string
@@ -43,6 +43,10 @@ type Config struct {
 	// MayConnect is asked about each address right before the guard connects to it, whatever
 	// Resolve said: public for most clients, private too for those of the local profile.
 	MayConnect func(endpoint Endpoint, addr netip.Addr) bool
+	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such a connection is Relay's,
+	// which must not block.
+	Direct func(endpoint Endpoint, addr netip.Addr) bool
+	Relay  func(c *net.TCPConn, port uint16)
 	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
 	// without waiting.
 	Known func(endpoint Endpoint, name string) (addrs []netip.Addr, known bool)
@@ -101,7 +105,7 @@ func DefaultLimits() Limits {
 func (c Config) Validate() error {
 	var faults []error
 	for what, absent := range map[string]bool{
-		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil, "Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Budget": c.Budget == nil,
+		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil, "Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Relay": c.Direct != nil && c.Relay == nil, "Budget": c.Budget == nil,
 	} {
 		if absent {
 			faults = append(faults, fmt.Errorf("%s is missing", what))

@@ -84,6 +84,22 @@ func (cs *endpoints) watch(ctx context.Context, who identity, t *endpointState) 
 	}
 }
 
+// Recheck ends the connections of an endpoint to names that it may not reach any more, and those alone.
+func (g *Guard) Recheck(ep Endpoint) {
+	g.endpoints.mu.Lock()
+	defer g.endpoints.mu.Unlock()
+	for who, t := range g.endpoints.active {
+		if who.done != ep.Done() {
+			continue
+		}
+		for f := range t.flows {
+			if name := f.name.Load(); name != nil && !ep.Allows(*name) {
+				f.cut()
+			}
+		}
+	}
+}
+
 // decided says that a flow's name is known, or never will be.
 func (cs *endpoints) decided(f *flow) {
 	cs.mu.Lock()

@@ -3,7 +3,9 @@ package guard
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
+	"sync/atomic"
 )
 
 // flow is one connection of a client.
@@ -17,6 +19,8 @@ type flow struct {
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
 	kept    room
+	// name is what the flow has asked for, until that has been answered; nil while it asks for nothing.
+	name atomic.Pointer[string]
 	// cut ends the flow at once; any goroutine may call it, and it does not wait.
 	cut func()
 }
@@ -44,6 +48,30 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	}
 	boundClient(socket, f.buffers)
 	return true
+}
+
+// direct passes a connection on that may be made whatever the name, and reports whether it has. The socket is the relay's
+// then; socket returns it.
+func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.TCPConn, error)) bool {
+	if g.cfg.Direct == nil {
+		return false
+	}
+	ep, known := g.cfg.Endpoint(source)
+	if !known || !g.cfg.Direct(ep, to) {
+		return false
+	}
+	c, err := socket()
+	if err == nil {
+		g.cfg.Relay(c, port)
+	}
+	return err == nil
+}
+
+// asksFor reports whether the flow may go to a name. It is known by that name before it is decided, so that a change of what
+// is allowed meets either the name here or the decision.
+func (f *flow) asksFor(name string) bool {
+	f.name.Store(&name)
+	return f.endpoint.Allows(name)
 }
 
 // resolve finds the addresses of an allowed name. It blocks.

@@ -141,6 +141,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 	s.requests++
 	s.socket.inHead.Store(false)
 	defer func() {
+		s.name.Store(nil)
 		s.free(0)
 		s.socket.inHead.Store(true)
 		if s.hijacked {
@@ -148,7 +149,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	name, refused := requestName(r, s.port)
-	if refused == nil && !s.endpoint.Allows(name) {
+	if refused == nil && !s.asksFor(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
 	if refused != nil {

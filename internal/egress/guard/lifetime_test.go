@@ -125,6 +125,74 @@ func TestRevocationEndsEverything(t *testing.T) {
 	}
 }
 
+// TestRecheck: when fewer names are allowed, what goes on to the others ends, and nothing else.
+func TestRecheck(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, port, nil)
+	c, o := established(r, origin) // to allowed.example
+	ask := func(name string) (client, server net.Conn) {
+		client = dial(t, r.http)
+		_, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: "+name+"\r\n\r\n")
+		server = take(t, origin)
+		if _, err := http.ReadRequest(bufio.NewReader(server)); err != nil {
+			t.Fatal(err)
+		}
+		return client, server
+	}
+	gone, goneOrigin := ask("allowed.example")
+	stays, staysOrigin := ask("also.example")
+	idle, idleOrigin := ask("allowed.example") // has its answer before
+	_, _ = io.WriteString(idleOrigin, "HTTP/1.1 204 No Content\r\n\r\n")
+	answers := bufio.NewReader(idle)
+	if status, _ := answer(t, answers, "GET"); status != 204 {
+		t.Fatal(status)
+	}
+	r.endpoint.now.Store(&[]string{"also.example"})
+	r.Recheck(r.endpoint)
+	for what, end := range map[string]net.Conn{"client": c, "origin": o, "plain client": gone, "plain origin": goneOrigin} {
+		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, _ = io.WriteString(staysOrigin, "HTTP/1.1 204 No Content\r\n\r\n")
+	if status, _ := answer(t, bufio.NewReader(stays), "GET"); status != 204 {
+		t.Errorf("what is still allowed: %d", status)
+	}
+	_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
+	if status, _ := answer(t, answers, "GET"); status != 403 {
+		t.Errorf("the next request of a kept connection: %d", status)
+	}
+}
+
+// TestDirect: a connection to an address that is allowed by itself is not looked into, whichever port it is to.
+func TestDirect(t *testing.T) {
+	relayed := make(chan *net.TCPConn, 1)
+	r := newRig(t, 1, 2, func(c *Config) {
+		c.Direct = func(_ Endpoint, addr netip.Addr) bool { return addr == loopback }
+		c.Relay = func(conn *net.TCPConn, port uint16) {
+			if port != 1 && port != 2 {
+				t.Errorf("port %d", port)
+			}
+			relayed <- conn
+		}
+	})
+	for _, address := range []string{r.tls, r.http} {
+		c := dial(t, address)
+		far := <-relayed
+		for _, end := range [][2]net.Conn{{c, far}, {far, c}} {
+			_, _ = io.WriteString(end[0], "as it is")
+			_ = end[0].(*net.TCPConn).CloseWrite()
+			if got, err := io.ReadAll(end[1]); string(got) != "as it is" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+		_ = far.Close()
+	}
+	if n := r.Open(); n != 0 {
+		t.Errorf("%d of them are the guard's", n)
+	}
+}
+
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()

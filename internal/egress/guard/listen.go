@@ -24,6 +24,9 @@ func (l *httpListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		if l.guard.direct(peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr(), l.guard.cfg.HTTPPort, func() (*net.TCPConn, error) { return c, nil }) {
+			continue
+		}
 		s := &httpSession{flow: &flow{guard: l.guard, port: l.guard.cfg.HTTPPort, plain: true}}
 		s.cut = s.abort
 		s.own(c)

@@ -27,13 +27,19 @@ type fakeEndpoint struct {
 	id    string
 	user  string
 	names []string
+	now   atomic.Pointer[[]string] // instead of names, if set
 	done  chan struct{}
 }
 
 func (c *fakeEndpoint) ID() string              { return c.id }
 func (c *fakeEndpoint) User() string            { return c.user }
-func (c *fakeEndpoint) Allows(name string) bool { return slices.Contains(c.names, name) }
 func (c *fakeEndpoint) Done() <-chan struct{}   { return c.done }
+func (c *fakeEndpoint) Allows(name string) bool {
+	if now := c.now.Load(); now != nil {
+		return slices.Contains(*now, name)
+	}
+	return slices.Contains(c.names, name)
+}
 
 // rig is a guard on loopback whose names all live at 127.0.0.1.
 type rig struct {

@@ -2,7 +2,9 @@ package guard
 
 import (
 	"context"
+	"net"
 	"net/netip"
+	"os"
 	"syscall"
 	"time"
 
@@ -31,16 +33,31 @@ type session struct {
 	to        netip.AddrPort // the origin's address, while a port of ours is taken for it
 }
 
-// newSession makes the session of a connection that was accepted, or returns nil if it must end now. It implements
-// poller.Acceptor.
+// newSession makes the session of a connection that was accepted, or returns nil for one that has ended or is another's.
+// It implements poller.Acceptor.
 func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source netip.Addr) *session {
+	if g.direct(source, sock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
+		return nil
+	}
 	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort}, life: ctx, next: (*session).begin}
 	s.Init(l, fd, s)
 	s.flow.cut = func() { l.Post(s.Reset) }
 	if !s.flow.enter(ctx, fd, source) {
+		sock.Reset(fd)
 		return nil
 	}
 	return s
+}
+
+// give makes a connection of Go's of a socket.
+func give(fd int) (*net.TCPConn, error) {
+	file := os.NewFile(uintptr(fd), "")
+	c, err := net.FileConn(file) // which has a descriptor of its own
+	if err != nil {
+		return nil, err
+	}
+	_ = file.Close()
+	return c.(*net.TCPConn), nil
 }
 
 // User returns who has the client.
@@ -79,7 +96,7 @@ func (s *session) readHello() {
 		return
 	}
 	s.name = name
-	if refused == nil && !s.flow.endpoint.Allows(name) {
+	if refused == nil && !s.flow.asksFor(name) {
 		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
 	}
 	s.flow.guard.endpoints.decided(s.flow)

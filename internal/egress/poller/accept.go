@@ -56,8 +56,6 @@ func (l *listener) accept() {
 			if s := l.accepts(loop, fd, source.Addr()); s != nil {
 				l.next++
 				s.start(loop == l.loops[0])
-			} else {
-				sock.Reset(fd)
 			}
 		case errors.Is(err, sock.Again):
 			return

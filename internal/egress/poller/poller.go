@@ -32,7 +32,8 @@ type Handler interface {
 	Reset()
 }
 
-// Acceptor makes a session of l's of a connection that was accepted. It returns nil for one that must be reset. It is
+// Acceptor makes a session of l's of a connection that was accepted. It returns nil for one that it has ended, or has
+// given to somebody else. It is
 // called on the goroutine of the first of the loops.
 type Acceptor func(l *Loop, fd int, source netip.Addr) *Session
 

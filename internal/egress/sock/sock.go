@@ -180,3 +180,14 @@ func addrPort(raw *unix.RawSockaddrAny) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
+
+// Local returns the address that a connection was made to; the zero Addr where that cannot be told.
+func Local(fd int) netip.Addr {
+	switch a, _ := unix.Getsockname(fd); a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(a.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(a.Addr).Unmap()
+	}
+	return netip.Addr{}
+}

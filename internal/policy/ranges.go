@@ -1,0 +1,75 @@
+package policy
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// Ranges are addresses that may be reached whatever the name. Where an address is in ranges of both lists the narrower
+// one decides, and of two that are the same the one that allows. The zero value allows none.
+type Ranges struct{ allowed, denied []netip.Prefix }
+
+// maxRanges is how many each list may have: each connection is compared with all.
+const maxRanges = 256
+
+// ParseRanges reads IPv4 addresses and ranges. All faults come in one error, of class ErrInvalidArgument.
+func ParseRanges(allowed, denied []string) (r Ranges, err error) {
+	var faults []error
+	for _, list := range []struct {
+		name string
+		from []string
+		to   *[]netip.Prefix
+	}{{"allowed", allowed, &r.allowed}, {"denied", denied, &r.denied}} {
+		if len(list.from) > maxRanges {
+			faults = append(faults, errs.Invalid("%d ranges are %s, more than %d", len(list.from), list.name, maxRanges))
+			continue
+		}
+		for _, written := range list.from {
+			prefix, err := ParseRange(written)
+			faults = append(faults, err)
+			*list.to = append(*list.to, prefix)
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return Ranges{}, err
+	}
+	return r, nil
+}
+
+// ParseRange reads one address, or a range such as 192.0.2.0/24.
+func ParseRange(s string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return netip.Prefix{}, errs.Invalid("%.100q is no address and no range of addresses", s)
+		}
+		prefix = netip.PrefixFrom(addr, addr.BitLen())
+	}
+	if !prefix.Addr().Is4() {
+		return netip.Prefix{}, errs.Invalid("%.100q is no address of IPv4, and there is no IPv6", s)
+	}
+	if prefix != prefix.Masked() {
+		return netip.Prefix{}, errs.Invalid("%.100q has bits beyond its length: the range is %s", s, prefix.Masked())
+	}
+	return prefix, nil
+}
+
+// Allows reports whether an address may be reached. Whether anybody may is Addresses' to say.
+func (r Ranges) Allows(addr netip.Addr) bool {
+	allowed := longest(r.allowed, addr)
+	return allowed >= 0 && allowed >= longest(r.denied, addr)
+}
+
+// longest is the length of the narrowest range that holds an address, or -1.
+func longest(list []netip.Prefix, addr netip.Addr) int {
+	bits := -1
+	for _, prefix := range list {
+		if prefix.Contains(addr) {
+			bits = max(bits, prefix.Bits())
+		}
+	}
+	return bits
+}
