@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
@@ -27,8 +28,9 @@ type E2B struct {
 	DefaultNetwork string `json:"defaultNetwork" env:"DEFAULT_NETWORK" reload:"restart"`
 
 	// Templates are what sandboxes can be made of, by names of up to 64 of a-z, 0-9, "_", "." and "-", a letter or digit
-	// first. One that is called base replaces our own. Its variable holds a JSON object. Default none but base.
-	Templates map[string]E2BTemplate `json:"templates" env:"TEMPLATES" reload:"restart"`
+	// first. One that is called base replaces our own. `sandbox template` edits them. Its variable holds a JSON object.
+	// Default none but base.
+	Templates map[string]E2BTemplate `json:"templates" env:"TEMPLATES" reload:"live"`
 }
 
 // E2BTemplate is an image with what its sandboxes may use.
@@ -40,12 +42,21 @@ type E2BTemplate struct {
 	Memory Size    `json:"memory"`
 	// Env is under what a sandbox's creator and a command's caller give.
 	Env map[string]string `json:"env"`
+	// Start is a command line that bash runs when a sandbox has been made, and that goes on. Ready is one that is run again
+	// and again until it ends with 0: then the sandbox is ready. One that is not after ReadyTimeoutMs is removed, and the call
+	// that makes it fails; 0 is a minute.
+	Start        string `json:"start"`
+	Ready        string `json:"ready"`
+	ReadyTimeout Millis `json:"readyTimeoutMs"`
 }
 
 // e2bDomainPattern is of names as hosts have them, with or without a port. A sandbox's id and a port come before it.
 var e2bDomainPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
 
-const maxE2BDomain = 200
+const (
+	maxE2BDomain    = 200
+	maxReadyTimeout = 10 * time.Minute
+)
 
 var templatePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
@@ -77,6 +88,9 @@ func (e E2B) check(f *faults, tcp TCP) {
 		}
 		if t.Memory != 0 {
 			f.atLeast(key+".memory", t.Memory, minMemory)
+		}
+		if t.ReadyTimeout != 0 {
+			f.between(key+".readyTimeoutMs", int64(t.ReadyTimeout), 1, maxReadyTimeout.Milliseconds())
 		}
 		for _, variable := range slices.Sorted(maps.Keys(t.Env)) {
 			if variable == "" || strings.ContainsAny(variable, "=\x00") || strings.Contains(t.Env[variable], "\x00") {

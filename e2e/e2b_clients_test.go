@@ -14,6 +14,10 @@ const (
 	bensKey  = "ben-0123456789abcdef0123456789abcdef"
 )
 
+// e2bTemplates are what templates.test.mjs is about.
+const e2bTemplates = `{"web": {"env": {"OF": "the template"}, "start": "echo at the start > made; exec python3 -m http.server 8080", "ready": "curl -sf localhost:8080/made"},
+	"never": {"ready": "exit 1", "readyTimeoutMs": 2000}}`
+
 // e2bSettings have a lab speak to clients of E2B, and say what these need for it.
 func e2bSettings(t *testing.T) (settings, environ []string) {
 	t.Helper()
@@ -24,7 +28,7 @@ func e2bSettings(t *testing.T) (settings, environ []string) {
 	}
 	address := freePort(t)
 	url := "http://" + address
-	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_E2B_DOMAIN=sandboxes.test", "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
+	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_E2B_DOMAIN=sandboxes.test", "SANDBOXD_E2B_TEMPLATES=" + e2bTemplates, "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
 		[]string{"E2B_API_URL=" + url, "E2B_SANDBOX_URL=" + url, "E2B_API_KEY=e2b_" + annesKey, "E2B_TEST_OTHER_KEY=e2b_" + bensKey}
 }
 

@@ -23,14 +23,33 @@ service itself. "sandbox doctor --help" says more.`,
 		DisableFlagParsing: true,
 		// What says where a service is on TCP does not count here.
 		PersistentPreRun: func(*cobra.Command, []string) {},
-		RunE: func(_ *cobra.Command, args []string) error {
-			program, err := serviceProgram()
-			if err != nil {
-				return err
-			}
-			return unix.Exec(program, append([]string{"sandboxd", "doctor"}, args...), os.Environ())
-		},
+		RunE:             asService,
 	}
+}
+
+// templateCommand likewise.
+func templateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "template COMMAND",
+		Short: "Say what sandboxes of E2B's clients can be made of",
+		Long: `template is "sandboxd template", which has to be on this host: it edits e2b.templates in the service's settings, and
+pulls an image that Docker does not have. "sandbox template --help" says more.`,
+		Example: `  sudo sandbox template add node node:24
+  sandbox template list
+  sudo sandbox template remove node`,
+		DisableFlagParsing: true,
+		PersistentPreRun:   func(*cobra.Command, []string) {},
+		RunE:               asService,
+	}
+}
+
+// asService becomes sandboxd with the same command.
+func asService(cmd *cobra.Command, args []string) error {
+	program, err := serviceProgram()
+	if err != nil {
+		return err
+	}
+	return unix.Exec(program, append([]string{"sandboxd", cmd.Name()}, args...), os.Environ())
 }
 
 // serviceProgram is sandboxd, beside this program or in PATH.

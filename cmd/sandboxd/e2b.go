@@ -38,7 +38,7 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *calls)
 	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
 	server := newServer(running.counting(e2b.New(e2b.Config{
 		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: templates(cfg.E2B), MaxRequest: cfg.Exec.MaxRequestBytes,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, Life: ctx, Log: d.log,
 		Observed: func(route string, status int, took time.Duration) {
 			d.metrics.called(api.Call{Route: "e2b " + route, Status: countedStatus(status), Took: took})
@@ -58,7 +58,8 @@ func countedStatus(status int) int {
 func templates(cfg config.E2B) map[string]lasting.Template {
 	list := map[string]lasting.Template{}
 	for name, t := range cfg.Templates {
-		list[name] = lasting.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env}
+		list[name] = lasting.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env,
+			Start: t.Start, Ready: t.Ready, ReadyTimeout: t.ReadyTimeout.Duration()}
 	}
 	return list
 }

@@ -8,8 +8,9 @@ export const { Sandbox } = e2b;
 export const before = process.env.E2B_TEST_CLIENT === "e2b-before";
 
 // sandbox makes one, which is killed when the scenario's file has ended.
-export async function sandbox(options = {}) {
-  const box = await Sandbox.create({ timeoutMs: 120_000, ...options });
+export async function sandbox(template, options = {}) {
+  if (typeof template !== "string") [template, options] = ["base", template];
+  const box = await Sandbox.create(template, { timeoutMs: 120_000, ...options });
   after(() => box.kill().catch(() => {}));
   return box;
 }

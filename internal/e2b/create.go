@@ -95,11 +95,11 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 // template finds what a sandbox is made of.
 func (s *server) template(name string) (lasting.Template, error) {
 	if name == "" || name == baseTemplate {
-		t := s.cfg.Templates[baseTemplate]
+		t := s.cfg.Templates()[baseTemplate]
 		t.Name = baseTemplate
 		return t, nil
 	}
-	t, ok := s.cfg.Templates[name]
+	t, ok := s.cfg.Templates()[name]
 	if !ok {
 		return lasting.Template{}, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what the surface needs. All fields but Templates, Domain and Observed must be set.
+// Config is what the surface needs. All fields but Domain and Observed must be set.
 type Config struct {
 	Sandboxes Sandboxes
 	// Service counts the calls of the control plane.
@@ -36,8 +36,8 @@ type Config struct {
 	Secret []byte
 	// Blocked says that a sandbox whose creator says nothing about the network has none; else it has all of it.
 	Blocked bool
-	// Templates are what sandboxes can be made of, by name, beside "base".
-	Templates map[string]lasting.Template
+	// Templates are what sandboxes can be made of now, by name, beside "base".
+	Templates func() map[string]lasting.Template
 	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.
 	MaxRequest int64
 	// Domain is below what sandboxes' ports have their hosts, with a port if clients are to name one; empty is none.

@@ -64,7 +64,9 @@ func newLab(t *testing.T, change ...func(*Config)) *lab {
 	cfg := Config{
 		Sandboxes: l.memory, Service: l.memory.lab.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
 		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
-		Templates: map[string]lasting.Template{"node": {Image: "node:24", CPUs: 2}},
+		Templates: func() map[string]lasting.Template {
+			return map[string]lasting.Template{"node": {Image: "node:24", CPUs: 2}}
+		},
 	}
 	for _, c := range change {
 		c(&cfg)

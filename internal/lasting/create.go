@@ -49,6 +49,10 @@ type Template struct {
 	Memory int64
 	// Env is under Create.Env.
 	Env map[string]string
+	// Start is a command line for bash that goes on; Ready is one that is run again and again until it ends with 0, for at
+	// most ReadyTimeout, which is 0 for a minute. Empty is none.
+	Start, Ready string
+	ReadyTimeout time.Duration
 }
 
 // Network is what a sandbox may reach.
@@ -154,10 +158,19 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	e.container = started.ID
 	e.mu.Unlock()
 	limits := spec.Platform.Limits
+	waits := c.Template.Start != "" || c.Template.Ready != "" // and is not there before
 	if err := s.change(e, func(r *record) {
-		r.Made, r.Env, r.Reach, r.CPUs, r.Memory = true, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory
+		r.Made, r.Env, r.Reach, r.CPUs, r.Memory = !waits, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory
 	}); err != nil {
 		return err
+	}
+	if waits {
+		if err := (&Sandbox{of: s, entry: e, id: e.id, owner: r.Owner, service: service}).makeReady(ctx, c.Template); err != nil {
+			return err
+		}
+		if err := s.change(e, func(r *record) { r.Made = true }); err != nil {
+			return err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

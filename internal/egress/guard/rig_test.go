@@ -31,9 +31,9 @@ type fakeEndpoint struct {
 	done  chan struct{}
 }
 
-func (c *fakeEndpoint) ID() string              { return c.id }
-func (c *fakeEndpoint) User() string            { return c.user }
-func (c *fakeEndpoint) Done() <-chan struct{}   { return c.done }
+func (c *fakeEndpoint) ID() string            { return c.id }
+func (c *fakeEndpoint) User() string          { return c.user }
+func (c *fakeEndpoint) Done() <-chan struct{} { return c.done }
 func (c *fakeEndpoint) Allows(name string) bool {
 	if now := c.now.Load(); now != nil {
 		return slices.Contains(*now, name)

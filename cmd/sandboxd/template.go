@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/durable"
+)
+
+func templateCommand(settings *string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "template",
+		Short: "Say what sandboxes of E2B's clients can be made of",
+		Long: `template edits e2b.templates in the settings file; what else is in the file, comments too, stays as it is. A service
+that runs takes it over at SIGHUP (systemctl reload).`,
+	}
+	var t config.E2BTemplate
+	var memory string
+	add := &cobra.Command{
+		Use:   "add NAME IMAGE",
+		Short: "Add a template, and pull its image if Docker does not have it",
+		Long: `add has Docker pull IMAGE, if it does not have it, and puts the template NAME into the settings. Flags say what its
+sandboxes get and run; the settings page has what else may be in a template.`,
+		Example: `  sandboxd template add node node:24
+  sandboxd template add web python:3 --start=./serve --ready=./is-ready`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			t.Image = args[1]
+			if memory != "" {
+				if err := t.Memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", memory))); err != nil {
+					return fmt.Errorf("--memory: %w", err)
+				}
+			}
+			err = withImage(cmd.Context(), *settings, func(ctx context.Context, i target) error {
+				return pullMissing(ctx, i.docker, t.Image, cmd.OutOrStdout())
+			})
+			if err != nil {
+				return err
+			}
+			return editSettings(*settings, true, func(text []byte) ([]byte, error) { return config.AddE2BTemplate(text, args[0], t) })
+		},
+	}
+	add.Flags().Float64Var(&t.CPUs, "cpus", 0, "CPUs of a sandbox (default: limits.cpus)")
+	add.Flags().StringVar(&memory, "memory", "", "memory of a sandbox, such as 2Gi (default: limits.memory)")
+	add.Flags().StringToStringVar(&t.Env, "env", nil, "variables, as NAME=VALUE")
+	add.Flags().StringVar(&t.Start, "start", "", "a command line that runs in each sandbox, and goes on")
+	add.Flags().StringVar(&t.Ready, "ready", "", "a command line that ends with 0 when the sandbox is ready")
+	list := &cobra.Command{
+		Use: "list", Short: "List the templates", Args: cobra.NoArgs,
+		Long:    "list prints the templates of the settings, with their images and start commands.",
+		Example: `  sandboxd template list`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(*settings)
+			if err != nil {
+				return err
+			}
+			return listTemplates(cmd.OutOrStdout(), cfg.E2B.Templates)
+		},
+	}
+	remove := &cobra.Command{
+		Use: "remove NAME", Short: "Remove a template", Args: cobra.ExactArgs(1),
+		Long:    "remove takes a template out of the settings. Its image and the sandboxes that were made of it stay.",
+		Example: `  sandboxd template remove node`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return editSettings(*settings, false, func(text []byte) ([]byte, error) { return config.RemoveE2BTemplate(text, args[0]) })
+		},
+	}
+	root.AddCommand(add, list, remove)
+	return root
+}
+
+func listTemplates(out io.Writer, all map[string]config.E2BTemplate) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tIMAGE\tSTART")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", name, all[name].Image, all[name].Start)
+	}
+	return table.Flush()
+}
+
+// editSettings edits the settings file, which it makes if it may. Its mode stays.
+func editSettings(named string, create bool, edit func([]byte) ([]byte, error)) error {
+	_, file, err := config.Find(named, os.Environ())
+	if err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
+	if file == "" {
+		file = config.DefaultFile
+	}
+	mode := fs.FileMode(0o644)
+	text, err := os.ReadFile(file)
+	switch {
+	case err == nil:
+		var info fs.FileInfo
+		if file, err = filepath.EvalSymlinks(file); err != nil {
+			return err
+		}
+		if info, err = os.Stat(file); err == nil {
+			mode = info.Mode().Perm()
+		}
+	case create && errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err == nil {
+		text, err = edit(text)
+	}
+	if err == nil {
+		err = durable.WriteFile(file, text, mode)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot change %s: %w", file, err)
+	}
+	return nil
+}
+
+// pullMissing pulls an image that Docker does not have.
+func pullMissing(ctx context.Context, docker images.Docker, ref string, out io.Writer) error {
+	_, err := images.NewFinder(docker, ref).Find(ctx)
+	if cerrdefs.IsFailedPrecondition(err) { // it is missing
+		err = images.Pull(ctx, docker, ref, out)
+	}
+	return err
+}

@@ -1,0 +1,26 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Sandbox, sandbox } from "./lab.mjs";
+
+// The templates are those of the service's settings; "web" serves its own folder, and is ready when it is served.
+test("a template with a start command is ready when its ready command says so", async () => {
+  const box = await sandbox("web");
+  assert.equal((await box.getInfo()).templateId, "web");
+  const { stdout } = await box.commands.run("curl -sS localhost:8080/made; echo $OF");
+  assert.equal(stdout, "at the start\nthe template\n");
+  const started = (await box.commands.list()).find((p) => JSON.stringify(p.args).includes("http.server"));
+  assert(started, "the start command goes on");
+});
+
+test("a template that is never ready", async () => {
+  await assert.rejects(Sandbox.create("never"), /its ready command (ended with 1|has not ended)/);
+});
+
+test("what the creator says is above the template", async () => {
+  const box = await sandbox("web", { envs: { OF: "the creator" } });
+  assert.equal((await box.commands.run("echo $OF")).stdout, "the creator\n");
+});
+
+test("an unknown template is not found, and none is listed", async () => {
+  await assert.rejects(Sandbox.create("unheard-of"), (err) => /not found/.test(err.message) && !/web|never/.test(err.message));
+});
