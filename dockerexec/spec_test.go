@@ -30,7 +30,8 @@ func fullSpec() Spec {
 		Links: []Link{{Target: "/home/notes", ID: FileID{Dev: 1, Ino: 4, Since: 5}}},
 
 		Process: Process{ID: "p-1", Dir: "/data/users/alice/processes/p-1"},
-		Egress:  Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}, Denied: []string{"a.example.com", "b.example.com"}},
+		Egress: Egress{Profile: "isolated", Domains: []string{"*.example.com", "example.org"}, Denied: []string{"a.example.com", "b.example.com"},
+			Addresses: []string{"192.0.2.0/24"}, DeniedAddresses: []string{"192.0.2.7"}},
 	}
 }
 
