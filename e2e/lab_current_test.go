@@ -30,7 +30,9 @@ var mainScenarios = []string{
 	"TestNothingOutlivesACommand", "TestTimeoutEndsTheWholeTree", "TestACancelledCallEndsTheTree", "TestSignals",
 	// Containers and the service.
 	"TestManyFirstCallsMakeOneContainer", "TestContainerRemovedBehindOurBack",
-	"TestKilledServiceLeavesNothingRunning", "TestShutdownLetsCommandsFinish",
+	"TestKilledServiceLeavesNothingRunning", "TestShutdownLetsCommandsFinish", "TestPool",
+	"TestAnIdleContainerIsFrozen", "TestAFrozenContainerOutlivesTheService", "TestAFrozenContainerBehindOurBack",
+	"TestFrozenContainersAreRemoved",
 	// Images.
 	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
 	// What a call may see and do.
