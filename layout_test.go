@@ -17,9 +17,9 @@ const module = "github.com/daycare-run/sandbox/"
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/strictjson internal/errs internal/quota internal/sandbox",
-	"api":                       "internal/events internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"api":                       "internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
-	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/quota internal/sandbox",
+	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",
@@ -27,6 +27,7 @@ var mayImport = map[string]string{
 	"internal/cli/mcp":          "client api/types internal/policy pathmap",
 	"internal/attach":           "dockerexec internal/egress/decisions internal/errs internal/quota",
 	"internal/quota":            "",
+	"internal/pace":             "",
 	"internal/sandbox":          "internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
 	"internal/sandboxtest":      "internal/events dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
 	"internal/lasting":          "dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",

@@ -2,22 +2,14 @@ package api
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/budget"
-)
-
-// Who sends a body may be behind by so long; each byte earns its part of a second.
-const (
-	bodyDelay = 10 * time.Second
-	bodyRate  = 1 << 10 // bytes a second
+	"github.com/daycare-run/sandbox/internal/pace"
 )
 
 // memoryOf is how many bytes of requests all callers may have here at a time: some of the largest of each.
@@ -67,50 +59,15 @@ func (r memoryReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bound is a body that has to come in time. It is bounded also when nobody reads it: the server takes what
-// is left of it before it goes on.
+// bound is a body that has to come in time, and that is no larger than its route takes.
 func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route, memory *memory) io.ReadCloser {
-	b := &body{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: cmp.Or(m.cfg.BodyDelay, bodyDelay)}
-	b.left = b.limit
-	b.wait(b.left)
+	delay := cmp.Or(m.cfg.BodyDelay, pace.Delay)
 	if r.streams {
-		return b
+		return pace.Body(w, from, delay)
 	}
-	b.ReadCloser = http.MaxBytesReader(w, from, m.cfg.MaxRequest)
+	b := pace.Body(w, http.MaxBytesReader(w, from, m.cfg.MaxRequest), delay)
 	return struct {
 		io.Reader
 		io.Closer
 	}{memory.reader(b), b}
-}
-
-// body is a request's, whose sender may not be slow. Whoever takes it may.
-type body struct {
-	io.ReadCloser
-	answer      http.ResponseWriter
-	control     *http.ResponseController
-	limit, left time.Duration
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	b.wait(b.left)
-	began := time.Now()
-	n, err := b.ReadCloser.Read(p)
-	b.left = min(b.left-time.Since(began)+time.Duration(n)*time.Second/bodyRate, b.limit)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		b.answer.Header().Set("Connection", "close") // what comes yet is no request
-		err = fmt.Errorf("it came too slowly: more than %v behind %d bytes a second", b.limit, bodyRate)
-	case err != nil:
-		b.wait(0) // from now on the server looks whether the caller is still there
-	}
-	return n, err
-}
-
-// wait sets how long the connection may be read from; 0 is for as long as it takes.
-func (b *body) wait(limit time.Duration) {
-	var deadline time.Time
-	if limit != 0 {
-		deadline = time.Now().Add(limit)
-	}
-	_ = b.control.SetReadDeadline(deadline) // every connection has one
 }

@@ -12,6 +12,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -64,9 +65,8 @@ const lingering = 5 * time.Second
 func (b *uploadBody) drain(control *http.ResponseController) {
 	_ = control.Flush()
 	from := b.from
-	if rest, ok := from.(*body); ok {
-		rest.wait(lingering)
-		from = rest.ReadCloser // which sets no further deadline
+	if rest, ok := from.(*pace.Sent); ok {
+		from = rest.Linger(lingering)
 	}
 	_, _ = io.Copy(io.Discard, from)
 }

@@ -10,6 +10,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"path"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -45,6 +47,11 @@ type Config struct {
 	// Life ends when the service stops.
 	Life context.Context
 	Log  zerolog.Logger
+	// BodyDelay and AnswerDelay are how long who sends a body may be behind a slow line, and how long a piece of an answer may
+	// wait to be taken. Zero is for those of package pace.
+	BodyDelay, AnswerDelay time.Duration
+	// Unasked is after how long a watcher ends for whose events nobody asks. Zero is for ten minutes.
+	Unasked time.Duration
 	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
 	Observed func(route string, status int, took time.Duration)
 }
@@ -64,14 +71,21 @@ type server struct {
 
 // New makes the surface's handler.
 func New(cfg Config) http.Handler {
-	s := &server{cfg: cfg, watchers: newWatchers()}
+	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
+	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked))}
 	s.ports = newPorts(s)
 	mux := s.routes()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, below := s.hostBelow(req.Host)
+		pace.Free(w)
 		if below && at.id != "" && at.port != ownPort {
 			s.observed("ports", func(w http.ResponseWriter, req *http.Request) { s.ports.serve(at, w, req) }, w, req)
 			return
+		}
+		w = pace.Answer(w, cfg.AnswerDelay)
+		if req.ContentLength != 0 {
+			req = req.Clone(req.Context()) // the server goes by the kind of its own body
+			req.Body = pace.Body(w, req.Body, cfg.BodyDelay)
 		}
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
 			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -16,8 +17,11 @@ import (
 const (
 	mostOfOne = 8
 	mostOfAll = 48
-	// mostWaiting bounds the events that wait to be asked for.
-	mostWaiting = 10_000
+	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in bytes.
+	mostWaiting      = 10_000
+	mostWaitingNames = 1 << 20
+	// unasked is after how long a watcher ends for whose events nobody asks.
+	unasked = 10 * time.Minute
 )
 
 // watchers counts those that there are, and has those that are asked for their events.
@@ -26,19 +30,24 @@ type watchers struct {
 	of     map[string]int // by sandbox
 	all    int
 	polled map[string]*polled
+	idle   time.Duration
 }
 
 // polled keeps what has changed until it is asked for.
 type polled struct {
 	sandbox string
 	stop    context.CancelFunc
+	unasked *time.Timer // stops it
 
 	// Under watchers.mu.
 	events []hostfs.Event
+	names  int // their bytes
 	ended  error
 }
 
-func newWatchers() *watchers { return &watchers{of: map[string]int{}, polled: map[string]*polled{}} }
+func newWatchers(idle time.Duration) *watchers {
+	return &watchers{of: map[string]int{}, polled: map[string]*polled{}, idle: idle}
+}
 
 // open watches a directory of a sandbox; close gives its place back.
 func (w *watchers) open(ctx context.Context, c called, written string, recursive bool) (_ *sandbox.Watch, close func(), _ error) {
@@ -127,26 +136,30 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 }
 
 // createWatcher makes a watcher whose events are asked for. It ends when it is removed, when more wait than are kept, and
-// with its directory, so with its sandbox.
+// with its directory, so with its sandbox; and when nobody has asked for long, who has forgotten it.
 func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
 	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	id, p := rand.Text(), &polled{sandbox: c.ID(), stop: stop}
 	w := s.watchers
+	id, p := rand.Text(), &polled{sandbox: c.ID(), stop: stop, unasked: time.AfterFunc(w.idle, stop)}
 	w.mu.Lock()
 	w.polled[id] = p
 	w.mu.Unlock()
 	go func() {
 		defer end()
+		defer p.unasked.Stop()
 		for p.ended == nil {
 			events, err := watch.Next(ctx)
 			w.mu.Lock()
 			p.events, p.ended = append(p.events, events...), err
-			if len(p.events) > mostWaiting {
-				p.events, p.ended = nil, errs.Busy("more than %d events waited to be asked for", mostWaiting)
+			for _, e := range events {
+				p.names += len(e.Name)
+			}
+			if len(p.events) > mostWaiting || p.names > mostWaitingNames {
+				p.events, p.ended = nil, errs.Busy("more events waited to be asked for than may")
 			}
 			w.mu.Unlock()
 		}
@@ -161,7 +174,7 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 func (w *watchers) find(c called, id string) (*polled, error) {
 	p := w.polled[id]
 	if p == nil || p.sandbox != c.ID() {
-		return nil, notFound("there is no watcher %.64q: it was removed, or has ended with its directory or for too many events", id)
+		return nil, notFound("there is no watcher %.64q: it was removed, or has ended with its directory or for too many events, or nobody has asked for %v", id, w.idle)
 	}
 	return p, nil
 }
@@ -177,7 +190,8 @@ func (s *server) watcherEvents(_ context.Context, c called, r *filesystempb.GetW
 	for _, e := range p.events {
 		told.Events = append(told.Events, toldEvent(e))
 	}
-	p.events = nil
+	p.events, p.names = nil, 0
+	p.unasked.Reset(s.watchers.idle)
 	return told, nil
 }
 

@@ -1,0 +1,190 @@
+package e2b
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// TestWatchersThatNobodyAsks gives their places back.
+func TestWatchersThatNobodyAsks(t *testing.T) {
+	const unaskedHere = time.Second
+	b := newLab(t, func(cfg *Config) { cfg.Unasked = unaskedHere }).create(`{}`)
+	for range mostOfOne {
+		b.watch("", false)
+	}
+	asked := &filesystempb.CreateWatcherResponse{}
+	eventually(t, func() (free bool) {
+		made, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})
+		if err == nil {
+			asked = made
+		}
+		return err == nil
+	})
+	for end := time.Now().Add(2 * unaskedHere); time.Now().Before(end); time.Sleep(unaskedHere / 50) {
+		if _, err := call[filesystempb.GetWatcherEventsRequest, filesystempb.GetWatcherEventsResponse](b, "GetWatcherEvents", &filesystempb.GetWatcherEventsRequest{WatcherId: asked.GetWatcherId()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dial sends a head with the credentials of a sandbox, and returns the connection.
+func (b *box) dial(method, path, rest string) net.Conn {
+	b.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.url, "http://"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: %s\r\nX-Access-Token: %s\r\nX-Api-Key: %s\r\n%s", method, path, b.ID, b.Token, annesKey, rest)
+	if _, err := io.WriteString(conn, head); err != nil {
+		b.t.Fatal(err)
+	}
+	return conn
+}
+
+// TestBodiesThatCome too slowly end every route that takes one, and what comes no more does, too.
+func TestBodiesThatCome(t *testing.T) {
+	b := newLab(t, func(cfg *Config) { cfg.BodyDelay = 200 * time.Millisecond }).create(`{}`)
+	json := "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+	for path, rest := range map[string]string{
+		"/v2/sandboxes": json, "/sandboxes/" + b.ID + "/timeout": json, "/filesystem.Filesystem/Stat": json, "/process.Process/List": json, "/nothing": json,
+		"/process.Process/Start": "Content-Type: application/connect+json\r\nContent-Length: 100\r\n\r\n\x00\x00\x00\x00\x5f{",
+		"/files?path=x":          "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
+		"/files":                 "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 1000\r\n\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"y\"\r\n\r\nz",
+	} {
+		conn := b.dial("POST", path, rest)
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		text, err := io.ReadAll(res.Body)
+		if res.StatusCode >= 500 || err != nil {
+			t.Errorf("%s: %d %s %v", path, res.StatusCode, text, err)
+		}
+		if n, err := io.Copy(io.Discard, conn); err != nil {
+			t.Errorf("%s: the connection goes on: %d %v", path, n, err)
+		}
+	}
+}
+
+// TestAStreamOutlivesTheBoundsOfItsRequest: what a body and an answer's piece have time for says nothing about a stream.
+func TestAStreamOutlivesTheBoundsOfItsRequest(t *testing.T) {
+	b := newLab(t, func(cfg *Config) { cfg.BodyDelay, cfg.AnswerDelay = 100*time.Millisecond, 100*time.Millisecond }).create(`{}`)
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start",
+		&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "sh", Args: []string{"-c", "sleep 0.5; echo x; sleep 0.5"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	for stream.Receive() {
+		ended = stream.Msg().GetEvent().GetEnd() != nil
+	}
+	if !ended || stream.Err() != nil {
+		t.Errorf("%v", stream.Err())
+	}
+}
+
+// TestWhoTakesNothing is left: the handlers end, and what they held is free again.
+func TestWhoTakesNothing(t *testing.T) {
+	quotas := quota.New(quota.Limits{})
+	b := newLabWith(t, quotas, func(cfg *Config) { cfg.AnswerDelay = 2 * time.Second }).create(`{}`)
+	if status, text := put(b, "huge", strings.Repeat("x", 32<<20)); status != http.StatusOK { // larger than what sockets hold
+		t.Fatalf("%d %s", status, text)
+	}
+	command := `{"process":{"cmd":"sh","args":["-c","exec head -c 40000000 /dev/zero"]}}`
+	b.dial("GET", "/files?path=huge", "\r\n")
+	b.dial("GET", "/files?path=huge", "Accept-Encoding: gzip\r\n\r\n")
+	b.dial("POST", "/process.Process/Start", fmt.Sprintf("Content-Type: application/connect+json\r\nContent-Length: %d\r\n\r\n\x00\x00\x00\x00%c%s", len(command)+5, len(command), command))
+	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 3 })
+	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 })
+}
+
+// newLabWith is a lab whose facade counts.
+func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *lab {
+	t.Helper()
+	counts := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
+		o.Config = func(c *sandbox.Config) { c.Quotas = quotas }
+	})
+	l := newLab(t, append(change, func(cfg *Config) { cfg.Service = counts.Service })...)
+	l.memory.lab = counts
+	return l
+}
+
+// TestTenThousandStreams opens them: those beyond the bound are refused in order, and nothing is left of any.
+func TestTenThousandStreams(t *testing.T) {
+	const all, most, workers = 10_000, 100, 32
+	quotas := quota.New(quota.Limits{PerUser: quota.Bounds{Calls: most}})
+	b := newLabWith(t, quotas).create(`{}`)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
+	t.Cleanup(client.CloseIdleConnections)
+	open := func() (*connect.ServerStreamForClient[processpb.ConnectResponse], error) {
+		client := connect.NewClient[processpb.ConnectRequest, processpb.ConnectResponse](client, b.url+"/process.Process/Connect", connect.WithProtoJSON())
+		req := connect.NewRequest(&processpb.ConnectRequest{Process: &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Tag{Tag: "t"}}})
+		for name, values := range b.header() {
+			req.Header()[name] = values
+		}
+		stream, err := client.CallServerStream(t.Context(), req)
+		if err == nil && !stream.Receive() {
+			err = stream.Err()
+		}
+		return stream, err
+	}
+	tag := "t"
+	first, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start",
+		&processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "sleep", Args: []string{"1000"}}, Tag: &tag})
+	if err != nil || !first.Receive() {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.memory.boxes[0].Kill(t.Context()) })
+	var mu sync.Mutex
+	var opened []*connect.ServerStreamForClient[processpb.ConnectResponse]
+	refused := 0
+	before := runtime.NumGoroutine()
+	var work sync.WaitGroup
+	for range workers {
+		work.Go(func() {
+			for range all / workers {
+				stream, err := open()
+				mu.Lock()
+				switch {
+				case err == nil:
+					opened = append(opened, stream)
+				case connect.CodeOf(err) == connect.CodeResourceExhausted:
+					refused++
+				default:
+					t.Errorf("%v", err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	if len(opened) != most-1 || refused != all/workers*workers-len(opened) {
+		t.Errorf("%d are open, and %d refused", len(opened), refused)
+	}
+	for _, stream := range opened {
+		_ = stream.Close()
+	}
+	_ = first.Close()
+	client.CloseIdleConnections()
+	http.DefaultClient.CloseIdleConnections()
+	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 && runtime.NumGoroutine() < before+20 })
+}
