@@ -15,7 +15,8 @@ import (
 )
 
 // A Docker that goes and comes back makes its bridges and rules anew. What filtered containers send meanwhile leaves
-// the host by no path, whether they go on without Docker (live-restore) or are started again with it.
+// the host by no path, whether they go on without Docker (live-restore) or are started again with it, and whatever else
+// becomes of the host's rules in that time.
 func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
 	p := current.get(t)
 	p.enter(t)
@@ -42,6 +43,7 @@ func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
 		engine.liveRestore(t, live)
 		engine.stop()
 		t.Logf("stopped after %v", time.Since(began))
+		p.feed(t, "flush ruleset", "nft", "-f", "-") // Docker's own included: it makes them anew
 		if live {
 			for _, s := range senders {
 				s.goesOn(t)
@@ -51,6 +53,7 @@ func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
 		t.Logf("started after %v", time.Since(began))
 		for _, s := range senders {
 			s.goesOn(t)
+			s.l.fight(t, "", 200*time.Millisecond)
 			eventually(t, "the allowed name is reached", func() bool {
 				out, err := s.l.client.Exec(t.Context(), "sender", types.Exec{
 					Command: hello("http://" + s.name), Permissions: []string{"@network"}, AllowedDomains: []string{s.name}, TimeoutMs: unhurried,

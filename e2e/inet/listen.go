@@ -36,7 +36,11 @@ const maxData = 4096
 
 // Listen accepts TCP connections, logs them and what they send first, and returns to each what it
 // sends, until the Inet is closed.
-func (in *Inet) Listen(at netip.AddrPort) error {
+func (in *Inet) Listen(at netip.AddrPort) error { return in.Serve(at, in.echo) }
+
+// Serve accepts TCP connections, logs them and has serve speak with each. It closes a connection when serve has returned,
+// or when the Inet is closed.
+func (in *Inet) Serve(at netip.AddrPort, serve func(*net.TCPConn)) error {
 	l, err := in.listen(at)
 	if err != nil {
 		return err
@@ -48,15 +52,15 @@ func (in *Inet) Listen(at netip.AddrPort) error {
 			if err != nil {
 				return
 			}
-			if in.own(c, func() { in.echo(c) }) != nil {
+			tcp := c.(*ownedConn).Conn.(*net.TCPConn)
+			if in.own(c, func() { defer c.Close(); serve(tcp) }) != nil {
 				return
 			}
 		}
 	})
 }
 
-func (in *Inet) echo(c net.Conn) {
-	defer func() { _ = c.Close() }()
+func (in *Inet) echo(c *net.TCPConn) {
 	first := make([]byte, maxData)
 	n, err := c.Read(first)
 	if err != nil {
