@@ -45,6 +45,7 @@ func renderInet(c Config, e elements) table {
 				c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) })...),
 		},
 		{name: "leaving", rules: leavingRules(c)},
+		{name: "refused", rules: refuse()},
 		{
 			name: "output", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookOutput, priority: beforeFilter,
 			rules: c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) }),
@@ -106,10 +107,9 @@ func leavingRules(c Config) []phrase {
 	for _, port := range c.ClosedPorts {
 		rules = append(rules, rule(protocol(unix.IPPROTO_TCP), dport(port), refused[0]))
 	}
-	// What is refused here is never tracked: one container cannot fill the host's table.
-	for i := range refused {
-		rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), refused[i]))
-	}
+	// What is refused here is never tracked: one container cannot fill the host's table. One rule counts: a second one
+	// would count the same flow once more.
+	rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), to("refused")))
 	for _, b := range c.Bridges {
 		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationIn(reachableSet(b)), accept()))
 	}

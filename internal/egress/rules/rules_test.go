@@ -227,8 +227,8 @@ func TestOneContainerIsBounded(t *testing.T) {
 	}
 	s.i1.send(t, "eth0", frames...)
 	s.outside.fence(t, s.world.host, "eth0")
-	if entries, err := s.table.tracks.flowsOf(s.i1.addr); err != nil || len(entries) > flows || len(entries) == 0 {
-		t.Errorf("%d flows are tracked: %v", len(entries), err)
+	if entries, err := s.table.tracks.flowsOf(s.i1.addr); err != nil || len(entries) > flows || len(entries) < flows*3/4 {
+		t.Errorf("%d flows are tracked, not %d: %v", len(entries), flows, err)
 	}
 	if came := len(s.host.matching("flood")); came > flows {
 		t.Errorf("%d questions came to the filter", came)
