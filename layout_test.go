@@ -38,7 +38,7 @@ var mayImport = map[string]string{
 	"internal/durable":          "",
 	"internal/strictjson":       "",
 	"dockerexec":                "internal/events internal/durable internal/agent/ask internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/dockerd internal/quota pathmap",
-	"internal/egress":           "dockerexec internal/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/decisions dnsfilter internal/policy",
+	"internal/egress":           "dockerexec internal/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/sock internal/egress/decisions dnsfilter internal/policy",
 	"internal/egress/guard":     "internal/budget internal/egress/poller internal/egress/sock internal/httplog",
 	"internal/egress/poller":    "internal/budget internal/egress/sock",
 	"internal/egress/sock":      "",

@@ -7,12 +7,16 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/daycare-run/sandbox/internal/budget"
 )
 
 // serveTCP takes connections until the listener is closed.
 func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 	for {
-		conn, err := listener.Accept()
+		conn, err := listener.AcceptTCP()
 		if err != nil {
 			if ctx.Err() != nil {
 				return
@@ -32,7 +36,9 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 			defer s.conns.Give(ep.owner(), 1)
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
+			_ = conn.SetWriteBuffer(dns.MaxMsgSize)
 			s.serveConn(ctx, conn, source)
+			budget.Deliver(ctx, conn, s.config.IdleTimeout)
 		})
 	}
 }

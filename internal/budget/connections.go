@@ -15,6 +15,9 @@ type Connections struct {
 const (
 	// perConnection is how many descriptors a connection has: its client's and its origin's.
 	perConnection = 2
+	// leastBuffers and mostBuffers are what the kernel may hold for one connection: who has few has fast ones, and
+	// who has thousands has small ones.
+	leastBuffers, mostBuffers = 32 << 10, 4 << 20
 	// hellos and userHellos bound what lies in this process's own memory.
 	hellos, userHellos = 64 << 20, 8 << 20
 )
@@ -32,6 +35,11 @@ func NewConnections(perUser int) (*Connections, error) {
 		Buffers:     NewPool(TCPMemory(), 0),
 		Ports:       NewPorts(LocalPorts()),
 	}, nil
+}
+
+// TakeBuffers takes what the kernel may hold for one connection, or nothing, and returns 0, if there is not enough.
+func (c *Connections) TakeBuffers(user string) int {
+	return c.Buffers.TakeShare(user, leastBuffers, mostBuffers)
 }
 
 // Stats are the numbers of each budget, by its name.

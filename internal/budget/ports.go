@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// timeWait is how long the kernel keeps a port after a connection that its own side ended first
-// (TCP_TIMEWAIT_LEN, which cannot be set).
-const timeWait = time.Minute
+// timeWait is how long the kernel keeps a port after a connection that its own side ended first: a minute
+// (TCP_TIMEWAIT_LEN, which cannot be set), and up to five seconds more, because its timers of that length are coarse.
+const timeWait = 66 * time.Second
 
 // Ports are the host's own ports towards each destination. A connection takes one, and where our side ends it
 // first, the kernel keeps that for a minute more. It is safe for concurrent use.

@@ -6,9 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // A relay carries connections to ports beside 80 and 443. What goes over them has no name that could be read, so
@@ -23,6 +26,8 @@ const (
 	mostAnswers = 1024
 	// relayDial bounds the connection to an address.
 	relayDial = 10 * time.Second
+	// relayIdle is how long who has ended a connection may take nothing of what is left for it.
+	relayIdle = 5 * time.Minute
 )
 
 // answers are the addresses that a container has got from DNS, with their names.
@@ -198,8 +203,8 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		return
 	}
 	defer ep.answers.release()
-	give, ok := s.owner.takeRelay(ep.user, to)
-	if !ok {
+	buffers, give := s.owner.takeRelay(ep.user, to)
+	if buffers == 0 {
 		decided(name, decisions.Limited, "budget used up: the user has too many connections open")
 		return
 	}
@@ -211,7 +216,12 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		case <-ctx.Done():
 		}
 	}()
-	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: keepAlive}
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { sock.BoundClient(int(fd), buffers) })
+	}
+	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: keepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { sock.BoundOrigin(int(fd), buffers) })
+	}}
 	far, err := dialer.DialContext(ctx, "tcp4", to.String())
 	if err != nil {
 		decided(name, decisions.Failed, "no address of the name could be connected to")
@@ -224,20 +234,27 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 // relayDescriptors are those of a relayed connection: two sockets, and a pipe each way.
 const relayDescriptors = 6
 
-// takeRelay takes what a relayed connection needs of its user's budgets. Whoever of the two ends it first, the port
-// counts as one that the kernel keeps.
-func (e *Egress) takeRelay(user string, to netip.AddrPort) (give func(), ok bool) {
-	if !e.budget.Descriptors.Take(user, relayDescriptors) {
-		return nil, false
+// takeRelay takes what a relayed connection needs of its user's budgets, and returns how many bytes the kernel may hold for
+// it, or 0. Whoever of the two ends it first, the port counts as one that the kernel keeps.
+func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give func()) {
+	b := e.budget
+	if !b.Descriptors.Take(user, relayDescriptors) {
+		return 0, nil
 	}
-	if !e.budget.Ports.Take(user, to) {
-		e.budget.Descriptors.Give(user, relayDescriptors)
-		return nil, false
+	if buffers = b.TakeBuffers(user); buffers == 0 {
+		b.Descriptors.Give(user, relayDescriptors)
+		return 0, nil
 	}
-	return func() {
-		e.budget.Ports.Give(user, to, true)
-		e.budget.Descriptors.Give(user, relayDescriptors)
-	}, true
+	if !b.Ports.Take(user, to) {
+		b.Buffers.Give(user, buffers)
+		b.Descriptors.Give(user, relayDescriptors)
+		return 0, nil
+	}
+	return buffers, func() {
+		b.Ports.Give(user, to, true)
+		b.Buffers.Give(user, buffers)
+		b.Descriptors.Give(user, relayDescriptors)
+	}
 }
 
 // keepAlive finds peers that are gone, in about two minutes.
@@ -261,7 +278,10 @@ func carry(ctx context.Context, near, far *net.TCPConn) {
 		})
 	}
 	ways.Wait()
-	_, _ = near.Close(), far.Close() // before abort, which would throw away what is still to be sent
+	for _, c := range []*net.TCPConn{near, far} {
+		budget.Deliver(ctx, c, relayIdle)
+		_ = c.Close() // before abort, which would throw away what is still to be sent
+	}
 }
 
 // abort closes a connection at once. One that is closed already stays as it is.

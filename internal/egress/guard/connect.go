@@ -66,6 +66,6 @@ func (s *httpSession) connectTo(ctx context.Context, dialer *net.Dialer, to neti
 func (s *httpSession) prepare(_, _ string, socket syscall.RawConn) error {
 	return socket.Control(func(fd uintptr) {
 		sock.DelayAck(int(fd))
-		boundOrigin(int(fd), s.buffers)
+		sock.BoundOrigin(int(fd), s.buffers)
 	})
 }

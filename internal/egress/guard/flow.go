@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+
+	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // flow is one connection of a client.
@@ -46,7 +48,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 		f.decide("", &refusal{verdict: Limited, reason: reasonTooMany})
 		return false
 	}
-	boundClient(socket, f.buffers)
+	sock.BoundClient(socket, f.buffers)
 	return true
 }
 

@@ -135,7 +135,7 @@ func (s *session) relay() {
 	if ended, err := s.Splice(s.limits().HalfClosedIdle); err != nil {
 		s.Reset()
 	} else if ended {
-		s.finish()
+		s.deliver()
 	}
 }
 

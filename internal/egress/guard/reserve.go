@@ -1,22 +1,11 @@
 package guard
 
-import (
-	"sync"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/egress/sock"
-)
+import "sync"
 
 // A user's budgets: descriptors, bytes of hellos, and bytes of the kernel's buffers. What a flow has of them is
 // given back when it leaves.
 
 const (
-	// leastBuffers and mostBuffers are what the kernel may hold for one flow: who has few connections has
-	// fast ones, and who has thousands has small ones.
-	leastBuffers, mostBuffers = 32 << 10, 4 << 20
-	// mostNear is what a socket of a container needs at most: there is no distance to bridge.
-	mostNear = 512 << 10
 	// tlsDescriptors are the client's socket and the origin's. HTTP takes those of origins when it connects.
 	tlsDescriptors, httpDescriptors = 2, 1
 )
@@ -34,7 +23,7 @@ func (f *flow) reserve() bool {
 	if !b.Descriptors.Take(user, f.descriptors()) {
 		return false
 	}
-	if f.buffers = b.Buffers.TakeShare(user, leastBuffers, mostBuffers); f.buffers == 0 {
+	if f.buffers = b.TakeBuffers(user); f.buffers == 0 {
 		b.Descriptors.Give(user, f.descriptors())
 		return false
 	}
@@ -77,22 +66,4 @@ func (f *flow) free(n int) {
 		f.guard.cfg.Budget.Hellos.Give(f.endpoint.User(), f.kept.bytes-n)
 		f.kept.bytes = n
 	}
-}
-
-// The kernel doubles what a socket's buffers are set to, for what it needs itself. Half of a flow's bytes are for
-// what an origin sends, a quarter for what it is sent, and an eighth for either with the client.
-
-func boundClient(fd, bytes int) {
-	near := min(bytes/8, mostNear)
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, int32(near/2))
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, int32(near/2))
-}
-
-// boundOrigin is for a socket that is not connected yet: the window that it offers first depends on it. The
-// forced options go beyond net.core.rmem_max, and need CAP_NET_ADMIN.
-func boundOrigin(fd, bytes int) {
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, int32(bytes/8))
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int32(bytes/8))
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, int32(bytes/4))
-	sock.SetInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, int32(bytes/4))
 }

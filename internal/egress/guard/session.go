@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
@@ -31,6 +32,7 @@ type session struct {
 	answer    []byte         // the server's first
 	lingering int            // how many bytes a refused client may still send
 	to        netip.AddrPort // the origin's address, while a port of ours is taken for it
+	left      budget.Undelivered
 }
 
 // newSession makes the session of a connection that was accepted, or returns nil for one that has ended or is another's.
@@ -79,6 +81,22 @@ func (s *session) close(how func(fd int)) {
 	}
 	s.givePort()
 	s.flow.guard.endpoints.leave(s.flow)
+}
+
+// deliver ends a session of which both sides have ended, once they have all that was sent to them: until then it counts.
+func (s *session) deliver() {
+	sock.Shutdown(s.Origin.FD(), unix.SHUT_WR)
+	left := budget.Unsent(s.Client.FD()) + budget.Unsent(s.Origin.FD())
+	waits, late := s.left.Waits(left, s.Loop().Now(), s.limits().HalfClosedIdle)
+	switch {
+	case late:
+		s.Reset()
+	case waits:
+		s.next = (*session).deliver
+		s.Within(budget.DeliveryPause, s.deliver)
+	default:
+		s.finish()
+	}
 }
 
 func (s *session) limits() *Limits { return &s.flow.guard.cfg.Limits }
@@ -201,7 +219,7 @@ func (s *session) dial(to netip.AddrPort) error {
 		return err
 	}
 	sock.DelayAck(fd)
-	boundOrigin(fd, s.flow.buffers)
+	sock.BoundOrigin(fd, s.flow.buffers)
 	if err := sock.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
 		sock.Close(fd)
 		return err

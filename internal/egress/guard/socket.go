@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
@@ -102,6 +103,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Close waits until its client has all that was sent to it: until then the connection counts.
+func (c *conn) Close() error {
+	budget.Deliver(c.session.life, c.tcp, c.session.guard.cfg.Limits.HalfClosedIdle)
+	return c.Conn.Close()
+}
+
 // originConn is a connection to an origin. It has a port and a descriptor of its user's budget.
 type originConn struct {
 	*socket
@@ -118,7 +125,9 @@ func (c *originConn) Close() error {
 		return net.ErrClosed
 	}
 	switched := c.switched.Load()
-	if !switched {
+	if switched {
+		budget.Deliver(c.session.life, c.tcp, c.session.guard.cfg.Limits.HalfClosedIdle)
+	} else {
 		_ = c.tcp.SetLinger(0)
 	}
 	err := c.session.disown(c.tcp)
