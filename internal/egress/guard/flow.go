@@ -52,8 +52,8 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	return true
 }
 
-// direct passes a connection on that may be made whatever the name, and reports whether it has. The socket is the relay's
-// then; socket returns it.
+// direct passes a connection on that may be made whatever the name, and reports whether it is one. The socket is the relay's
+// then; socket returns it, or has closed it.
 func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.TCPConn, error)) bool {
 	if g.cfg.Direct == nil {
 		return false
@@ -62,11 +62,10 @@ func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.T
 	if !known || !g.cfg.Direct(ep, to) {
 		return false
 	}
-	c, err := socket()
-	if err == nil {
+	if c, err := socket(); err == nil {
 		g.cfg.Relay(c, port)
 	}
-	return err == nil
+	return true
 }
 
 // asksFor reports whether the flow may go to a name. It is known by that name before it is decided, so that a change of what
