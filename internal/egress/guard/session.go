@@ -54,7 +54,7 @@ func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source n
 // give makes a connection of Go's of a socket.
 func give(fd int) (*net.TCPConn, error) {
 	file := os.NewFile(uintptr(fd), "")
-	defer file.Close() // not later, by the collector: the number may be another's then
+	defer file.Close()           // not later, by the collector: the number may be another's then
 	c, err := net.FileConn(file) // which has a descriptor of its own
 	if err != nil {
 		return nil, err
