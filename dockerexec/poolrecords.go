@@ -169,18 +169,7 @@ func (e *Executor) removePooled(dir string) error {
 	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
 		return nil
 	}
-	root, err := os.OpenRoot(e.cfg.PoolDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
-	}
-	defer root.Close()
-	if err := removeDirs(root, filepath.Base(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
-	}
-	return nil
+	return removePoolDirs(dir)
 }
 
 // PoolFolders are those of an instance's pooled containers in the folder of the pool, which other services may use, too.
@@ -194,15 +183,17 @@ func PoolFolders(dir, instance string) (folders []string) {
 	return folders
 }
 
-// RemovePoolFolder removes the folder of a pooled container that is gone, and the folder of the pool with the last one.
-// One with a file in it, other than a spool, stays.
+// RemovePoolFolder removes the folder of a pooled container that is gone. One with a file in it, other than a spool, stays.
 func RemovePoolFolder(folder string) error {
 	spools, _ := filepath.Glob(filepath.Join(folder, spoolPrefix+"*"))
 	for _, spool := range spools {
 		_ = os.Remove(spool)
 	}
-	pool := filepath.Dir(folder)
-	root, err := os.OpenRoot(pool)
+	return removePoolDirs(folder)
+}
+
+func removePoolDirs(folder string) error {
+	root, err := os.OpenRoot(filepath.Dir(folder))
 	if err == nil {
 		defer root.Close()
 		err = removeDirs(root, filepath.Base(folder))
@@ -210,7 +201,6 @@ func RemovePoolFolder(folder string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove a folder of the pool: %w", err)
 	}
-	_ = os.Remove(pool) // unless others are in it
 	return nil
 }
 

@@ -256,6 +256,9 @@ func (c *cleanup) pool() {
 			c.remove(folder, func() error { return dockerexec.RemovePoolFolder(folder) })
 		}
 	}
+	if !c.dryRun {
+		_ = os.Remove(dir) // unless others are in it
+	}
 }
 
 // ofUsers are what the service has beside the users' homes.

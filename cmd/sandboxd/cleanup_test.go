@@ -111,3 +111,19 @@ func TestFilesOfACleanup(t *testing.T) {
 		}
 	}
 }
+
+// The folder of the pool goes with the last of what is in it.
+func TestThePoolsFolderOfACleanup(t *testing.T) {
+	for _, left := range []string{"", "mine-1/home", "others-1/home"} {
+		users := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(users, ".pool", left), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c := &cleanup{out: &bytes.Buffer{}, cfg: config.Config{UsersDir: users}, instances: map[string]bool{"mine": true, "": true}}
+		c.pool()
+		_, err := os.Lstat(filepath.Join(users, ".pool"))
+		if stays := err == nil; stays != strings.HasPrefix(left, "others") || len(c.faults) > 0 {
+			t.Errorf("with %q it is there: %v, %v", left, stays, c.faults)
+		}
+	}
+}
