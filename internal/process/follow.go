@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // Chunk is a piece of a followed log: bytes, or a notice that something may be missing before the next
@@ -126,42 +128,70 @@ func (l *Log) cut() (notice string) {
 // advance is called at the end of a file. If there is a newer one, nothing is written to this one any
 // more, but more may have been since it was read: it is read to its end once more.
 func (l *Log) advance() (more bool) {
-	if l.isCurrent() {
-		return false
-	}
 	for range advanceTries {
-		files := l.files()
 		if l.at == nil {
-			return l.enter(files)
-		}
-		for n, file := range files {
-			if !file.same(l.at) {
-				continue
-			}
-			if n > 0 {
-				l.next, files[n-1] = files[n-1], file
+			files, certain := l.list()
+			if certain {
+				return l.enter(files, false)
 			}
 			closeAll(files)
-			return n > 0
+			continue
 		}
 		if l.unlinked() {
-			return l.skip(files)
+			return l.skip(l.files())
 		}
-		closeAll(files) // it was being renamed
+		switch place := l.place(l.at); {
+		case place == 0:
+			return false
+		case place > 0:
+			var certain bool
+			if l.next, certain = l.follows(place); certain {
+				return l.next != nil
+			}
+		}
 	}
-	return l.skip(l.files())
+	switch {
+	case l.at == nil:
+		return l.enter(l.files(), true)
+	case l.place(l.at) < 0: // somebody has given it another name
+		return l.skip(l.files())
+	}
+	return false // a name at a time is looked for once more when something changes
 }
 
-// advanceTries is how often a file is looked for that is there, but at none of its names.
-const advanceTries = 10
+// advanceTries is how often names are looked at that change meanwhile.
+const advanceTries = 100
 
-// enter begins with the oldest file; it owns files.
-func (l *Log) enter(files []*logFile) bool {
+// follows opens the file after the one that is at this place, which is certain if that one is there still: files go to
+// higher places alone, the highest first, so nothing below has come to another place meanwhile, but one that
+// leaves its own to close the gap before it. None is before the next one was made.
+func (l *Log) follows(place int) (next *logFile, certain bool) {
+	n := place
+	for n > 0 && next == nil {
+		n--
+		next = l.open(n)
+	}
+	certain = true
+	for between := n + 1; between < place; between++ {
+		if file := l.open(between); file != nil {
+			file.close()
+			certain = false
+		}
+	}
+	if certain = certain && l.isAt(l.at, place); !certain && next != nil {
+		next.close()
+		next = nil
+	}
+	return next, certain
+}
+
+// enter begins with the oldest file; it owns files. doubtful says that there may be an older one.
+func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	if len(files) == 0 {
 		return false
 	}
 	last := len(files) - 1
-	l.moveTo(files[last], 0)
+	l.next, l.skips = files[last], doubtful
 	closeAll(files[:last])
 	return true
 }
@@ -184,11 +214,22 @@ func (l *Log) skip(files []*logFile) (more bool) {
 	return false
 }
 
-// isCurrent reports whether at is still process.log.
-func (l *Log) isCurrent() bool {
+// place returns where a file is by its name: 0 is process.log, and -1 is nowhere.
+func (l *Log) place(file *logFile) int {
+	for n := range launch.MaxLogFiles + 1 {
+		if l.isAt(file, n) {
+			return n
+		}
+	}
+	return -1
+}
+
+func (l *Log) isAt(file *logFile, n int) bool {
+	if l.looks != nil {
+		l.looks()
+	}
 	var stat unix.Stat_t
-	return l.at != nil && unix.Fstatat(int(l.dir.Fd()), logName, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		stat.Dev == l.at.dev && stat.Ino == l.at.ino
+	return unix.Fstatat(int(l.dir.Fd()), nameOf(n), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && stat.Dev == file.dev && stat.Ino == file.ino
 }
 
 // unlinked reports whether at has no name any more.

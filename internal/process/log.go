@@ -35,6 +35,8 @@ type Log struct {
 	offset int64    // in at
 	next   *logFile // what comes after at, once nothing is written to that any more
 	skips  bool     // something may be missing before next
+
+	looks func() // of tests: called before a name is looked at; nil is nothing
 }
 
 // Log opens the log of a user's process at its beginning.
@@ -156,11 +158,26 @@ func closeAll(files []*logFile) {
 	}
 }
 
-// files opens what there is of the log, the newest first. Rotation renames the older ones first, and while
-// it goes on one name is missing. A file that it moves ahead is met again, and newer ones may have been
-// met in between: the last meeting counts.
+// files opens what there is of the log, the newest first, as it was at one time if that can be had.
 func (l *Log) files() []*logFile {
-	var files []*logFile
+	for range listTries {
+		files, certain := l.list()
+		if certain {
+			return files
+		}
+		closeAll(files)
+	}
+	files, _ := l.list()
+	return files
+}
+
+// listTries is how often names are listed that change meanwhile.
+const listTries = 10
+
+// list is files as its names are met, one after the other. Rotation renames the older ones first, and while it goes on one
+// name is missing. It is certain if each file is where it was met when all have been: names of files go up alone.
+func (l *Log) list() (files []*logFile, certain bool) {
+	var places []int
 	missing := 0
 	for n := 0; n <= launch.MaxLogFiles && missing < 2; n++ {
 		file := l.open(n)
@@ -171,19 +188,31 @@ func (l *Log) files() []*logFile {
 		missing = 0
 		if met := slices.IndexFunc(files, file.same); met >= 0 {
 			files[met].close()
-			files = slices.Delete(files, met, met+1)
+			files, places = slices.Delete(files, met, met+1), slices.Delete(places, met, met+1)
 		}
-		files = append(files, file)
+		files, places = append(files, file), append(places, n)
 	}
-	return files
+	for i, file := range files {
+		if !l.isAt(file, places[i]) {
+			return files, false
+		}
+	}
+	return files, true
+}
+
+func nameOf(n int) string {
+	if n == 0 {
+		return logName
+	}
+	return launch.OldLog(n)
 }
 
 // open opens one file of the log; nil is none that could be one.
 func (l *Log) open(n int) *logFile {
-	name := logName
-	if n > 0 {
-		name = launch.OldLog(n)
+	if l.looks != nil {
+		l.looks()
 	}
+	name := nameOf(n)
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(l.dir.Fd()), name, flags, 0)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -411,5 +412,77 @@ func TestALogOfAProcess(t *testing.T) {
 	})
 	if err != nil || got.String() != "a\nb\nc\nd\n" {
 		t.Errorf("followed %q, %v", got.String(), err)
+	}
+}
+
+// Numbered lines come in their order and none comes twice, however many times the names of the files turn between any two
+// looks at them; what is missing has been told in that place.
+func TestFollowWhileNamesTurn(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit, keep, most int
+		seeds             uint64
+		mayMiss           bool
+	}{
+		"all are kept, and the names turn often": {100, 99, 60, 1, false},
+		"all are kept":                           {100, 99, 12, 1, false},
+		"few are kept":                           {20, 3, 12, 6, true},
+		"one is kept":                            {20, 1, 6, 6, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range test.seeds {
+				const lines = 1500
+				dir, random := t.TempDir(), rand.New(rand.NewPCG(seed, 13))
+				l, _ := openLog(t, dir)
+				w := &rotating{dir: dir, limit: test.limit, keep: test.keep}
+				written := 0
+				write := func(most int) {
+					for range random.IntN(most + 1) {
+						if written < lines {
+							if err := w.line(written); err != nil {
+								t.Fatal(err)
+							}
+							written++
+						}
+					}
+				}
+				l.looks = func() {
+					if random.IntN(4) == 0 { // the writer is fast, but not in each moment
+						write(test.most)
+					}
+				}
+				var got strings.Builder
+				next, gaps, told := 0, 0, test.mayMiss // what went before there was a reader
+				for done := false; !done; {
+					done = written == lines
+					err := l.drain(t.Context(), func(c Chunk) error {
+						got.Write(c.Bytes)
+						if c.Notice != "" {
+							gaps++
+							got.WriteString("gap\n")
+						}
+						return nil
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					write(5)
+				}
+				for line := range strings.Lines(got.String()) {
+					if line == "gap\n" {
+						told = true
+						continue
+					}
+					n, err := strconv.Atoi(strings.TrimSuffix(line, "\n"))
+					if err != nil || n < next || n > next && !told {
+						t.Fatalf("seed %d: line %q comes where %d is next", seed, line, next)
+					}
+					next, told = n+1, false
+				}
+				if next != lines || gaps > 0 && !test.mayMiss {
+					t.Errorf("seed %d: %d lines of %d, %d gaps", seed, next, lines, gaps)
+				}
+				_ = w.file.Close()
+			}
+		})
 	}
 }
