@@ -125,7 +125,7 @@ var routes = []route{
 	{pattern: "GET /v1/health", who: forUsers, handle: (*server).health},
 	{pattern: "GET /v1/openapi.json", who: forUsers, handle: (*server).contract},
 	{pattern: "GET /metrics", who: forOperators, handle: (*server).metrics},
-	{pattern: "GET /v1/containers", who: forOperators, handle: (*server).containers},
+	{pattern: "GET /v1/containers", who: forUsers, handle: (*server).containers},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},

@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * The warm containers, by name
-         * @description For callers who act for everyone.
+         * @description A caller who acts for some users sees those of these users.
          */
         get: operations["listContainers"];
         put?: never;
