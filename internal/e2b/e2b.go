@@ -152,7 +152,7 @@ func (s *server) controlRoutes() map[string]handlerOfControl {
 
 // procedures are the calls into a sandbox in the Connect protocol, for those with its token.
 func (s *server) procedures() map[string]http.Handler {
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest))}
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)), connect.WithInterceptors(faultsOfCallers{})}
 	return map[string]http.Handler{
 		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
 		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),
@@ -199,6 +199,7 @@ func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) fun
 
 func stream[In, Out any](do func(context.Context, called, *In, func(*Out) error) error) func(context.Context, *connect.Request[In], *connect.ServerStream[Out]) error {
 	return func(ctx context.Context, req *connect.Request[In], to *connect.ServerStream[Out]) error {
+		*ctx.Value(readKey{}).(*bool) = true
 		return connectError(ctx, do(ctx, calledOf(ctx), req.Msg, to.Send))
 	}
 }

@@ -149,3 +149,27 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, string(text)+"\n") // to one who may have gone
 }
+
+// faultsOfCallers has what a stream cannot be read for be the caller's fault: connect says of its envelopes that the fault is
+// the service's own.
+type faultsOfCallers struct{}
+
+// readKey is where a stream's handler says that there was something to be read.
+type readKey struct{}
+
+func (faultsOfCallers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+
+func (faultsOfCallers) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (faultsOfCallers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		read := false
+		err := next(context.WithValue(ctx, readKey{}, &read), conn)
+		if code := connect.CodeOf(err); err != nil && !read && (code == connect.CodeInternal || code == connect.CodeUnknown) {
+			return connect.NewError(connect.CodeInvalidArgument, err)
+		}
+		return err
+	}
+}
