@@ -289,6 +289,7 @@ func TestWhatIsNotSetIsClosed(t *testing.T) {
 		return access.Caller{Name: "bob", Users: sandbox.OnlyUsers()}, nil
 	}
 	c := readContract(t)
+	close(w.stopping) // so that what is followed ends
 	for name, authenticate := range map[string]Authenticator{"no authenticator": nil, "nobody": nobody} {
 		cfg := w.config()
 		cfg.Authenticator = authenticate

@@ -65,9 +65,11 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 			told = append(told, serviceEvent(stream, e))
 		}
 		err = to.sendEvents(told)
-		select {
-		case <-time.After(gather):
-		case <-ctx.Done():
+		if len(list) < events.Batch { // or else there are more already
+			select {
+			case <-time.After(gather):
+			case <-ctx.Done():
+			}
 		}
 	}
 	return nil

@@ -170,8 +170,8 @@ func (f *Follower) Close() {
 // Place is up to which event all has been seen.
 func (f *Follower) Place() uint64 { return f.place }
 
-// batch is how many events are returned at a time.
-const batch = 512
+// Batch is how many events are returned at a time.
+const Batch = 512
 
 // Next returns the next events, in their order, and waits until there is one that matches. gap says that there were others before
 // them that are not kept any more; they may have been somebody else's. The error is the context's.
@@ -201,9 +201,9 @@ func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 	f.place = s.seq
 	if len(list) > 0 {
 		slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
-		if len(list) >= batch { // each kind gives no more than that
-			list = list[:batch]
-			f.place = list[batch-1].Seq
+		if len(list) >= Batch { // each kind gives no more than that
+			list = list[:Batch]
+			f.place = list[Batch-1].Seq
 		}
 	}
 	if len(list) == 0 && s.changed == nil {
@@ -216,7 +216,7 @@ func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 func (r *ring) since(list []Event, place uint64, filter *Filter) []Event {
 	first := max(r.count-len(r.events), 0)
 	begin := first + sort.Search(r.count-first, func(i int) bool { return r.at(first+i).Seq > place })
-	for n, found := begin, 0; n < r.count && found < batch; n++ {
+	for n, found := begin, 0; n < r.count && found < Batch; n++ {
 		if e := r.at(n); filter.matches(e) {
 			list = append(list, *e)
 			found++

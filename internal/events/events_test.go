@@ -83,7 +83,7 @@ func TestGap(t *testing.T) {
 		s.Publish(Call, "ann", i)
 	}
 	got, gap := next(t, late)
-	if !gap || got[0] != -1 || got[1] != 10 || len(got) != batch {
+	if !gap || got[0] != -1 || got[1] != 10 || len(got) != Batch {
 		t.Errorf("gap %t, %d from %v on", gap, len(got), got[:2])
 	}
 	count := len(got)
