@@ -137,7 +137,7 @@ while not ended.wait(0.001):
 		eventually(t, "the server has all of them", func() bool { return arrived.Load() >= count*size })
 		grown := resident(t, l.daemon.Process.Pid) - before
 		t.Logf("%d MiB of hellos, %d MiB more memory", count*size>>20, grown>>20)
-		if grown > count*size {
+		if grown > count*size*3/2 { // to keep them takes more than twice as much
 			t.Error("the service keeps what the server has")
 		}
 		r.end(t)

@@ -167,7 +167,7 @@ print("got", flush=True)
 `, name, "1")
 			r.end(t)
 			verdicts := map[types.Verdict]bool{}
-			eventually(t, "the log of decisions tells of "+c.whose, func() bool {
+			eventuallyWithin(t, 30*time.Second, "the log of decisions tells of "+c.whose, func() bool {
 				told, err := l.client.Decisions(t.Context(), client.DecisionQuery{UserID: "bodies", Name: name})
 				if err != nil {
 					t.Fatal(err)
