@@ -33,6 +33,7 @@ var mayImport = map[string]string{
 	"internal/lasting":          "dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
+	"internal/console":          "",
 	"internal/errs":             "",
 	"internal/events":           "",
 	"internal/durable":          "",

@@ -62,6 +62,9 @@ type TCP struct {
 	// AllowedOrigins are web pages from which a browser may call, such as https://console.example.org.
 	// Default none.
 	AllowedOrigins []string `json:"allowedOrigins" env:"ALLOWED_ORIGINS" reload:"restart"`
+
+	// Console serves the console at /console, where a browser signs in with a token. Default false.
+	Console bool `json:"console" env:"CONSOLE" reload:"restart"`
 }
 
 func (a Access) check(f *faults) {
@@ -95,6 +98,9 @@ func (t TCP) check(f *faults, shared bool) {
 	if t.ClientCAFile != "" && t.CertFile == "" {
 		f.Add("tcp.clientCaFile", "is set without tcp.certFile: certificates of callers go with TLS")
 	}
+	if t.Console && t.Listen == "" {
+		f.Add("tcp.console", "is set, but tcp.listen is not: set it too, to an address such as 127.0.0.1:7480")
+	}
 	f.each("tcp.allowedHosts", t.AllowedHosts, func(host string) error {
 		if _, err := netip.ParseAddr(host); err == nil || isHost(host) {
 			return nil
@@ -111,7 +117,7 @@ func (t TCP) checkUnused(f *faults) {
 		is  bool
 	}{
 		{"tokensFile", t.TokensFile != ""}, {"certFile", t.CertFile != ""}, {"keyFile", t.KeyFile != ""},
-		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0},
+		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0}, {"console", t.Console},
 	} {
 		if set.is {
 			f.Add("tcp."+set.key, "is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")

@@ -94,7 +94,13 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 		return who
 	}), unix}}
 	if tcp != nil {
-		server := newServer(handler(tcp.authenticate, warnings), log)
+		served := handler(tcp.authenticate, warnings)
+		if cfg.TCP.Console {
+			if served, err = openConsole(cfg.DataDir, tcp, served); err != nil {
+				return nil, errors.Join(err, tcp.Close(), socket.Close())
+			}
+		}
+		server := newServer(served, log)
 		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp.Listener, shared, nil), server})
 	}
 	return endpoints, nil
@@ -114,6 +120,9 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 type tcpListener struct {
 	net.Listener
 	authenticate api.Authenticator
+	admit        func(*http.Request) error
+	// signIn is for the console: a session is as good as the token that it was begun with, and no better.
+	signIn func(token string) (authorization string, ok bool)
 }
 
 // openTCP listens as the settings say; nil if they do not. The warnings are for the operator.
@@ -126,7 +135,11 @@ func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpListener, warnings []
 		return nil, nil, err
 	}
 	tcp := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
-	return &tcpListener{listener, tcp.Caller}, warnings, nil
+	signIn := func(token string) (string, bool) {
+		_, known := tokens.Find(token)
+		return "Bearer " + token, known
+	}
+	return &tcpListener{listener, tcp.Caller, tcp.Admit, signIn}, warnings, nil
 }
 
 // listenTCP listens at the address that a setting names, with TLS if the settings say so.

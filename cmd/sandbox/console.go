@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/signal"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/console"
+)
+
+func consoleCommand(a *app) *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "console [flags]",
+		Short: "Show in a browser what runs, what it may see and what it tried to reach",
+		Long: `console opens a port of this host's loopback at which a browser sees the console, and prints a link with which one browser
+signs in, once. The console calls the service as this command would. It ends when it is interrupted.`,
+		Example: `  sudo sandbox console
+  sandbox console --url https://sandbox.example.org:7480 --token-file ~/.sandbox-token`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			defer stop()
+			listener, err := net.Listen("tcp", listen)
+			if err != nil {
+				return fmt.Errorf("cannot listen: %w", err)
+			}
+			if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+				_ = listener.Close()
+				return fmt.Errorf("--listen %s is not of this host's loopback, where nobody reads along; for others there is the setting tcp.console", listen)
+			}
+			c := a.client()
+			defer c.Close()
+			secret := rand.Text()
+			handler, err := oneTime(c.Proxy(), listener.Addr().String(), secret)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/console/#key=%s\n", listener.Addr(), secret)
+			return serveConsole(ctx, listener, handler)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "an address and a port of the loopback; 0 is any that is free")
+	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
+	return cmd
+}
+
+// oneTime is a console at an address, for whoever shows the secret first.
+func oneTime(service http.Handler, address, secret string) (http.Handler, error) {
+	var used atomic.Bool
+	seal := make([]byte, 32)
+	_, _ = rand.Read(seal) // it does not fail
+	return console.New(console.Config{
+		SealKey: seal,
+		// Without a session nobody calls: other users of this host reach the port, too.
+		API: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if !console.InSession(req) {
+				http.Error(w, "sign in at /console/", http.StatusUnauthorized)
+				return
+			}
+			service.ServeHTTP(w, req)
+		}),
+		SignIn: func(given string) (string, bool) {
+			same := subtle.ConstantTimeCompare([]byte(given), []byte(secret)) == 1
+			return "", same && used.CompareAndSwap(false, true)
+		},
+		Admit: func(req *http.Request) error {
+			if req.Host != address || req.Header.Get("Origin") != "" {
+				return fmt.Errorf("this is %s, and not %.200q", address, req.Host)
+			}
+			return nil
+		},
+	})
+}
+
+func serveConsole(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+// The public API, as a session of the console speaks it.
+
+let key = localStorage.getItem("console-key") ?? "";
+export const signedIn = () => key !== "";
+
+const ended = new EventTarget();
+export const onEnd = (f) => ended.addEventListener("end", f);
+
+function forget() {
+  if (!key) return;
+  key = "";
+  localStorage.removeItem("console-key");
+  ended.dispatchEvent(new Event("end"));
+}
+
+export async function signIn(secret) {
+  const response = await fetch("session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ secret }) });
+  if (!response.ok) throw new Error((await response.text()).trim());
+  key = (await response.json()).key;
+  localStorage.setItem("console-key", key);
+}
+
+export async function signOut() {
+  await fetch("session", { method: "DELETE", headers: { "X-Console-Key": key } }).catch(() => {});
+  forget();
+}
+
+// open is a call; its error has the service's own words.
+export async function open(method, path, body, options = {}) {
+  const headers = { "X-Console-Key": key, ...options.headers };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const response = await fetch("/v1/" + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: options.signal, cache: "no-store" });
+  if (response.status === 401) forget();
+  if (!response.ok) {
+    const text = await response.text();
+    let message = text;
+    try { message = JSON.parse(text).error.message; } catch { /* not in its form */ }
+    const error = new Error(message || "the service answered " + response.status);
+    error.status = response.status;
+    throw error;
+  }
+  return response;
+}
+
+export async function call(method, path, body) {
+  const response = await open(method, path, body);
+  return response.status === 204 ? null : response.json();
+}
+
+// lines reads a stream by lines until it ends.
+export async function lines(response, each) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n");
+    rest = parts.pop();
+    parts.forEach(each);
+  }
+}
+
+// follow takes events for good: after a break it goes on where it was. told is given what the state of the link is.
+export async function follow(each, told) {
+  let last = "", wait = 250;
+  while (signedIn()) {
+    try {
+      const response = await open("GET", "events?replay=true", undefined, last ? { headers: { "Last-Event-ID": last } } : {});
+      await lines(response, (line) => {
+        if (!line.startsWith("data: ")) return;
+        const event = JSON.parse(line.slice(6));
+        if (event.kind === "open") { wait = 250; told("live"); }
+        if (event.kind !== "open" || last === "") last = event.id;
+        each(event);
+      });
+    } catch (error) {
+      if (error.status === 400) last = "";
+    }
+    if (!signedIn()) return;
+    told("lost");
+    await new Promise((resolve) => setTimeout(resolve, wait));
+    wait = Math.min(wait * 2, 5000);
+  }
+}

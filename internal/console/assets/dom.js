@@ -1,0 +1,127 @@
+// Elements, and text that others have chosen. Nothing here makes markup of a string.
+
+const svgs = new Set(["svg", "g", "path", "rect", "text", "title", "desc", "line", "polyline"]);
+
+// h makes an element. Attributes whose name begins with "on" are listeners; null and false are left out.
+export function h(name, attributes, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const svg = svgs.has(tag);
+  const el = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  if (classes.length) el.setAttribute("class", classes.join(" "));
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
+    else if (key === "value" || key === "checked") el[key] = value;
+    else el.setAttribute(key, value === true ? "" : value);
+  }
+  el.append(...children.flat(9).filter((c) => c !== null && c !== undefined && c !== false).map((c) => (c instanceof Node ? c : document.createTextNode(String(c)))));
+  return el;
+}
+
+const most = 240;
+// What would change a line's direction or cannot be seen is shown as a sign.
+const unseen = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+// safe is a string that a tenant has chosen, cut and with all of it to be seen.
+export function safe(text, limit = most) {
+  text = String(text ?? "");
+  const cut = text.length > limit ? Array.from(text.slice(0, limit * 2)).slice(0, limit).join("") + "…" : text;
+  return cut.replace(unseen, (c) => (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\u2423"));
+}
+
+// theirs is an element with such a string, whose direction ends with it.
+export const theirs = (text, limit) => h("bdi", null, safe(text, limit));
+
+// keyed brings an element's children in line with items: each has a key, by which its element stays.
+export function keyed(parent, items, key, make, update) {
+  const there = parent.keyed ?? (parent.keyed = new Map());
+  const wanted = new Set();
+  let place = parent.firstChild;
+  for (const item of items) {
+    const k = key(item);
+    if (wanted.has(k)) continue;
+    wanted.add(k);
+    let el = there.get(k);
+    if (!el) there.set(k, (el = make(item)));
+    update?.(el, item);
+    if (el === place) place = place.nextSibling;
+    else parent.insertBefore(el, place);
+  }
+  for (const [k, el] of there) {
+    if (wanted.has(k)) continue;
+    el.remove();
+    there.delete(k);
+  }
+}
+
+const rowHeight = 34;
+
+// list is a table of which what can be seen alone is there. columns are [name, width, cell].
+export function list(label, columns) {
+  const body = h("div.list", { tabindex: "0", role: "rowgroup" });
+  const layout = columns.map((c) => c[1]).join(" ");
+  const space = h("div", { role: "presentation" });
+  body.append(space);
+  const heads = h("div.heads", { role: "row" }, columns.map((c) => h("span", { role: "columnheader" }, c[0])));
+  heads.style.gridTemplateColumns = layout;
+  const el = h("div.scroll", { role: "table", "aria-label": label }, h("div", { role: "rowgroup" }, heads), body);
+  let items = [];
+  const rows = new Map(); // by their place; what has not changed is not drawn again
+  const draw = () => {
+    const first = Math.max(Math.floor(body.scrollTop / rowHeight) - 4, 0);
+    const last = Math.min(first + Math.ceil(body.clientHeight / rowHeight) + 8, items.length);
+    const free = [];
+    for (const [i, row] of rows) if (i < first || i >= last) { rows.delete(i); free.push(row); }
+    for (let i = first; i < last; i++) {
+      let row = rows.get(i);
+      if (!row) {
+        row = free.pop();
+        if (!row) {
+          row = h("div", { role: "row" });
+          row.style.gridTemplateColumns = layout;
+          body.append(row);
+        }
+        row.item = undefined;
+        row.style.top = i * rowHeight + "px";
+        row.setAttribute("aria-rowindex", i + 2);
+        rows.set(i, row);
+      }
+      if (row.item === items[i]) continue;
+      row.item = items[i];
+      row.replaceChildren(...columns.map((c) => h("span", { role: "cell" }, c[2](row.item))));
+    }
+    for (const row of free) row.remove();
+  };
+  body.addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
+  return {
+    el,
+    set(next) {
+      items = next;
+      space.style.height = items.length * rowHeight + "px";
+      el.setAttribute("aria-rowcount", items.length + 1);
+      draw();
+    },
+  };
+}
+
+// table is a small one, with all of its rows.
+export function table(label, heads) {
+  const body = h("tbody");
+  const el = h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, h("table", null, h("thead", null, h("tr", null, heads.map((t) => h("th", { scope: "col" }, t)))), body));
+  return { el, body };
+}
+
+// confirm asks once; it resolves to whether the answer was yes.
+export function confirm(text, yes) {
+  const dialog = document.getElementById("ask");
+  return new Promise((resolve) => {
+    const answer = (value) => () => { dialog.close(); resolve(value); };
+    dialog.replaceChildren(h("p", { id: "ask-text" }, text), h("div.bar", null,
+      h("button.danger", { type: "button", onclick: answer(true) }, yes), h("button", { type: "button", onclick: answer(false) }, "Cancel")));
+    dialog.oncancel = () => resolve(false);
+    dialog.showModal();
+  });
+}
+
+export const clock = (time) => new Date(time).toLocaleTimeString();
+export const ms = (n) => (n >= 10000 ? (n / 1000).toFixed(0) + " s" : n >= 100 ? n.toFixed(0) + " ms" : n.toFixed(1) + " ms");

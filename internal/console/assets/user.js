@@ -1,0 +1,115 @@
+// One user: sandboxes, containers with what they see, commands and durable processes.
+import { call, lines, open } from "./api.js";
+import { clock, confirm, h, keyed, list, ms, safe, table, theirs } from "./dom.js";
+import { picture, request } from "./explain.js";
+import { shown } from "./overview.js";
+import { changed, refresh, store, watch } from "./store.js";
+
+export function user(main, [id = ""]) {
+  const fault = h("p.bad", { role: "alert" });
+  const sandboxes = table("Sandboxes", ["Sandbox", "Working directory", "Holds", "State", "To do"]);
+  const containers = h("div.columns");
+  const commands = list("Commands", [
+    ["Time", "6rem", (c) => clock(c.began)],
+    ["Command", "minmax(12rem, 3fr)", (c) => h("code", null, theirs(c.command))],
+    ["Grants", "minmax(6rem, 1fr)", (c) => theirs(`${c.grants ?? ""} ${c.network ?? ""}`.trim() || "–")],
+    ["Sandbox", "7rem", (c) => theirs(c.sandboxId, 63)],
+    ["Container", "5rem", (c) => c.way ?? ""],
+    ["End", "8rem", end],
+    ["Took", "5rem", (c) => (c.phase === "ended" ? ms(c.totalMs) : "")],
+  ]);
+  const processes = table("Durable processes", ["Process", "Command", "State", "Restarts", "To do"]);
+  const log = h("div");
+  main.append(h("h1", null, "User ", theirs(id, 63)), fault,
+    h("section.card", null, h("h2", null, "Sandboxes"), sandboxes.el), h("section", null, h("h2", null, "Containers"), containers),
+    h("section.card", null, h("h2", null, "Commands, now and lately"), commands.el),
+    h("section.card", null, h("h2", null, "Durable processes"), processes.el, log));
+
+  const act = async (question, yes, work) => {
+    if (question && !(await confirm(question, yes))) return;
+    fault.textContent = "";
+    await work().catch((e) => { fault.textContent = safe(e.message, 2000); });
+    refresh();
+    look();
+  };
+  const button = (text, question, work, danger) => h(danger ? "button.danger" : "button", { type: "button", onclick: () => act(question, text, work) }, text);
+
+  let known = -1, looking = false, following = null;
+  const own = () => store.sandboxes.filter((s) => s.userId === id);
+  async function look() {
+    if (looking || !own().length) return;
+    looking = true;
+    known = store.processes;
+    const found = await call("GET", `sandboxes/${encodeURIComponent(own()[0].id)}/processes`).catch(() => null);
+    looking = false;
+    if (found) keyed(processes.body, found.processes, (p) => p.id + p.status + p.restartCount, (p) => processRow(p));
+    if (known !== store.processes) look();
+  }
+  function processRow(p) {
+    const path = `sandboxes/${encodeURIComponent(p.sandboxId)}/processes/${p.id}`;
+    return h("tr", null, h("th", { scope: "row" }, theirs(p.name || p.id)), h("td", null, h("code", null, theirs(p.command || (p.argv ?? []).join(" ")))),
+      h("td", null, h("span", { class: p.status === "running" ? "good" : "dim" }, p.status)), h("td", null, p.restartCount),
+      h("td", null, h("button", { type: "button", onclick: () => follow(p, path) }, "Log"), " ",
+        p.status === "running" ? button("Stop", `Stop the process “${safe(p.name || p.id, 80)}”?`, () => call("POST", path + "/stop", {}), true)
+          : button("Remove", `Remove the process “${safe(p.name || p.id, 80)}” with its log?`, () => call("DELETE", path), true)));
+  }
+  async function follow(p, path) {
+    following?.abort();
+    const mine = (following = new AbortController());
+    const text = h("pre", { tabindex: "0", role: "log", "aria-label": "Log of " + safe(p.name || p.id, 80) });
+    log.replaceChildren(h("h3", null, "Log of ", theirs(p.name || p.id, 80)), text);
+    try {
+      await lines(await open("GET", path + "/log?follow=true", undefined, { headers: { Accept: "application/x-ndjson" }, signal: mine.signal }), (line) => {
+        if (!line) return;
+        const data = JSON.parse(line).data;
+        if (data === undefined) return;
+        text.append(document.createTextNode(data.replace(/[^\P{C}\n\t]/gu, "\u2423")));
+        while (text.childNodes.length > 2000) text.firstChild.remove();
+        text.scrollTop = text.scrollHeight;
+      });
+    } catch (e) {
+      if (!mine.signal.aborted) log.append(h("p.bad", null, safe(e.message)));
+    }
+  }
+
+  const stop = watch(() => {
+    keyed(sandboxes.body, own(), (s) => s.id + s.updatedAt + Boolean(s.paused), (s) => sandboxRow(s));
+    const calls = [...store.calls.values()].filter((c) => c.userId === id).reverse();
+    commands.set(calls);
+    keyed(containers, [...store.containers.values()].filter((c) => c.userId === id), (c) => c.name, (c) => containerCard(c), (el, c) => el.show(c));
+    if (known !== store.processes) look();
+  });
+  function sandboxRow(s) {
+    const path = "sandboxes/" + encodeURIComponent(s.id), p = s.permissions;
+    const holds = [p.network && "network", p.events && "events", p.writeDirs?.length && "writes " + p.writeDirs.join(" "), p.readDirs?.length && "reads " + p.readDirs.join(" "), p.appId && "app " + p.appId].filter(Boolean);
+    return h("tr", null, h("th", { scope: "row" }, theirs(s.id)), h("td", null, h("code", null, theirs(p.workingDir || "/home"))), h("td", null, theirs(holds.join(", ") || "nothing more")),
+      h("td", null, s.paused ? "paused" : "runs"), h("td", null, h("a", { href: "#/explain/" + encodeURIComponent(s.id) }, "Explain"), " ",
+        s.paused ? button("Resume", "", () => call("POST", path + "/resume")) : button("Pause", `Pause the sandbox “${safe(s.id, 80)}” with its processes?`, () => call("POST", path + "/pause")), " ",
+        button("Remove", `Remove the sandbox “${safe(s.id, 80)}”? The user's files stay.`, () => call("DELETE", path), true)));
+  }
+  return () => { stop(); following?.abort(); };
+}
+
+function end(c) {
+  if (c.phase !== "ended") return h("span.good", null, c.phase === "running" ? "running" : "waiting");
+  const how = c.outcome === "failed" ? c.signal ?? "exit " + c.exitCode : c.outcome;
+  return h("span", { class: c.outcome === "ok" ? "dim" : "bad" }, how);
+}
+
+// containerCard is a container with the picture of what its latest call saw.
+function containerCard(c) {
+  const state = h("span"), body = h("div", null, h("p.dim", null, "No call is known that was made in it."));
+  const card = h("section.card", null, h("h3", null, h("span.mono", null, theirs(c.name)), " ", state), body);
+  let asked = "";
+  card.show = (now) => {
+    state.textContent = shown(now);
+    state.className = shown(now) === "busy" ? "good" : "dim";
+    const last = [...store.calls.values()].filter((k) => k.container === now.name && k.sandboxId).at(-1);
+    const grants = last && JSON.stringify([last.sandboxId, last.grants, last.network]);
+    if (!grants || grants === asked) return;
+    asked = grants;
+    call("POST", `sandboxes/${encodeURIComponent(last.sandboxId)}/explain`, request(last.grants ?? "", last.network ?? ""))
+      .then((e) => body.replaceChildren(picture(e)), (e) => body.replaceChildren(h("p.dim", null, safe(e.message, 500)))).then(changed);
+  };
+  return card;
+}
