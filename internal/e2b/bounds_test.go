@@ -188,3 +188,32 @@ func TestTenThousandStreams(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 && runtime.NumGoroutine() < before+20 })
 }
+
+// TestBodiesShareMemory has one sandbox's calls hold all that one may have for messages: more of its own are told to come
+// again, another's are answered, and the memory is there again afterwards.
+func TestBodiesShareMemory(t *testing.T) {
+	const most = 8 << 20
+	l := newLab(t, func(cfg *Config) { cfg.MaxRequest = most })
+	b, other := l.create(`{}`), l.create(`{}`)
+	message := `{"path":"` + strings.Repeat("x", most-100) + `"}`
+	stat := func(b *box) int {
+		header := b.header()
+		header.Set("Content-Type", "application/json")
+		status, _, _ := b.send("POST", "/filesystem.Filesystem/Stat", message, header)
+		return status
+	}
+	var held []net.Conn
+	for range 8 { // a quarter of 256 MiB; each lacks its end
+		conn := b.dial("POST", "/filesystem.Filesystem/Stat", fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(message)))
+		_, _ = io.WriteString(conn, message[:len(message)-1]) // the last may be refused already
+		held = append(held, conn)
+	}
+	eventually(t, func() bool { return stat(b) == http.StatusTooManyRequests })
+	if status := stat(other); status != http.StatusBadRequest { // the path is too long
+		t.Errorf("another sandbox's call: %d", status)
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	eventually(t, func() bool { return stat(b) == http.StatusBadRequest })
+}

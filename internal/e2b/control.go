@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -16,7 +17,7 @@ import (
 func read(req *http.Request, into any) error {
 	text, err := io.ReadAll(req.Body)
 	if err != nil {
-		if isTooLarge(err) {
+		if isTooLarge(err) || cerrdefs.IsResourceExhausted(err) {
 			return err
 		}
 		return invalid("the body was cut short: %v", err)

@@ -5,7 +5,7 @@
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
 // streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
-// ask for on the host, insidefiles.go in the container. sandboxes.go says what is asked of lasting. The messages of both
+// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, and sandboxes.go says what is asked of lasting. The messages of both
 // services are in processpb and filesystempb.
 package e2b
 
@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -66,13 +67,14 @@ const envdVersion = "0.6.1"
 type server struct {
 	cfg      Config
 	watchers *watchers
+	bodies   *budget.Pool
 	ports    *ports
 }
 
 // New makes the surface's handler.
 func New(cfg Config) http.Handler {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
-	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked))}
+	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest)}
 	s.ports = newPorts(s)
 	mux := s.routes()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -107,7 +109,7 @@ func (s *server) routes() *http.ServeMux {
 		mux.Handle(pattern, s.controlled(handle))
 	}
 	for procedure, handler := range s.procedures() {
-		mux.Handle("POST "+procedure, s.within(s.byToken, handler, failConnect))
+		mux.Handle("POST "+procedure, s.within(s.byToken, s.keeping(handler), failConnect))
 	}
 	for pattern, handle := range s.plainRoutes() {
 		mux.Handle(pattern, s.within(s.byToken, answering(handle), failPlain))
