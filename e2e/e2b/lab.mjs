@@ -1,6 +1,13 @@
 // What the scenarios share: the client that E2B_TEST_CLIENT names, and a sandbox that goes with its scenario.
 import { after } from "node:test";
 
+// The older client leaves the timers of its requests behind, of a minute each, and a file's process would wait for them.
+const timeout = globalThis.setTimeout;
+globalThis.setTimeout = (run, ms, ...args) => {
+  const timer = timeout(run, ms, ...args);
+  return ms >= 30_000 ? timer.unref() : timer;
+};
+
 export const e2b = await import(process.env.E2B_TEST_CLIENT ?? "e2b");
 export const { Sandbox } = e2b;
 
