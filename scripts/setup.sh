@@ -5,7 +5,7 @@
 #
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no Docker)
-#   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, docker-compose,
+#   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, chromium, docker-compose,
 #                               systemd-analyze), and the current Docker and etcd, which are built for them
 #   scripts/setup.sh engine     only that Docker
 #   scripts/setup.sh etcd       only that etcd
@@ -208,21 +208,24 @@ has_node() {
 		printf '%s\n' "v$NODE" "$(node --version)" | sort --check --version-sort 2>/dev/null
 }
 
+has_chromium() { command -v chromium >/dev/null; }
+
 has_compose() { command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1; }
 
 setup_test_programs() {
 	step "Programs of the tests"
 	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null && command -v gcc >/dev/null &&
-		has_node && has_compose && command -v systemd-analyze >/dev/null; then
-		say "already there: ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze"
+		has_node && has_compose && has_chromium && command -v systemd-analyze >/dev/null; then
+		say "already there: ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze, chromium"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the tests use ip, nft, git, gcc, node, npm, docker-compose and systemd-analyze:" \
-			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose and systemd, and run it again"
+		die "the tests use ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze and chromium:" \
+			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose, systemd and chromium, and run it again"
 	fi
 	apt_install iproute2 nftables git systemd gcc libc6-dev
 	has_compose || apt_install docker-compose
+	has_chromium || apt_install chromium
 	has_node || apt_install nodejs npm
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }

@@ -57,7 +57,7 @@ export function explain(main, [id, tags = "", names = ""]) {
   });
   const form = h("form", { onsubmit: (e) => { e.preventDefault(); run(); } },
     h("div.bar", null, h("label", null, "Sandbox", sandbox), h("button", { type: "submit" }, "Explain")), h("div.columns", null, sides.map((s) => [s.el])));
-  const shown = h("div.columns", null, sides.map((s) => h("section.card", { "aria-label": "Picture" }, s.out)));
+  const shown = h("div.columns", null, sides.map((s, i) => h("section.card", { "aria-label": ["First", "Second"][i] + " picture" }, s.out)));
   main.append(h("h1", null, "Explain"), h("p.dim", null, "What a call with these grants sees, and what it reaches. A second choice beside it shows what differs."), form, shown);
   let drawn = "";
   const stop = watch(() => {

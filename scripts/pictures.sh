@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Makes the pictures of docs/console.md anew, from the scenario that tests the console: as root, where `make test` works.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+SANDBOX_E2E_PICTURES=$made go test ./e2e -run 'TestConsole/runsc$' -count=1
+for view in overview user egress explain; do
+	install -m 644 "$made/console-$view.png" "docs/console-$view.png"
+done
