@@ -113,7 +113,7 @@ func (l *lab) survivors(t *testing.T) (left []string) {
 
 // programs are what runs in a container, which may have no room for one that tells.
 func (l *lab) programs(id string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	created, err := l.engine.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: []string{"/bin/ps", "-eo", "args"}, AttachStdout: true, AttachStderr: true})
 	if err != nil {

@@ -190,7 +190,7 @@ func TestDemoStopElsewhere(t *testing.T) {
 // leftOf is what a run has left on the machine that belongs to nobody any more.
 func leftOf(run string) []string {
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		left = left[:0]
 		shims, err := dockerd.Shims()
 		if err != nil {

@@ -223,7 +223,7 @@ setup_test_programs() {
 		die "the tests use ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze and chromium:" \
 			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose, systemd and chromium, and run it again"
 	fi
-	apt_install iproute2 nftables git systemd gcc libc6-dev
+	apt_install e2fsprogs iproute2 nftables git systemd gcc libc6-dev
 	has_compose || apt_install docker-compose
 	has_chromium || apt_install chromium
 	has_node || apt_install nodejs npm
