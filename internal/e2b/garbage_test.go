@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -220,7 +219,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, kind string, body []byte, query string) {
 		if strings.ContainsAny(query, " #\r\n\x7f") || strings.ContainsFunc(query, func(r rune) bool { return r < 32 }) || strings.ContainsFunc(kind, func(r rune) bool { return r < 32 || r > 126 }) {
-			t.Skip(fmt.Sprintf("no header or request line has %q", query))
+			t.Skipf("no header or request line has %q", query)
 		}
 		newMangler(t).send(t, list[int(which)%len(list)].route, kind, body, query)
 	})
