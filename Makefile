@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: make demo, make test. Each sets up what it needs.
 .DEFAULT_GOAL := help
 GOTESTSUM = go tool -modfile=tools/test/go.mod gotestsum --format testname --hide-summary skipped,output \
-	--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=40
+	--rerun-fails=2 --rerun-fails-run-root-test --rerun-fails-max-failures=15
 .PHONY: help setup demo test unit lint bench binaries image install uninstall clean
 
 help: ## show the targets

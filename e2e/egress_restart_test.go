@@ -18,10 +18,10 @@ import (
 // the host by no path, whether they go on without Docker (live-restore) or are started again with it, and whatever else
 // becomes of the host's rules in that time.
 func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
-	p := current.get(t)
+	p := flushed.get(t)
 	p.enter(t)
 	begin(t)
-	w, engine := openWorldBeside(t, p), current.engine
+	w, engine := openWorldBeside(t, p), flushed.engine
 	began := time.Now()
 	defer func() { t.Logf("in all %v", time.Since(began)) }()
 	forbidden := w.fresh()

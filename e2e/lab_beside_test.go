@@ -16,7 +16,8 @@ var alone = map[string]string{
 }
 
 // flushing are the scenarios that nothing else may run beside in a place where nobody but us has rules: there they
-// flush all that there are, those of other labs and of Docker included, or restart it.
+// flush all that there are, those of other labs and of Docker included, or restart it. They have a current engine of
+// their own, so that others need not wait for them.
 var flushing = []string{"TestEgressStaysClosed", "TestEgressStaysClosedWhileDockerRestarts"}
 
 // begun are the tests that are known to run beside others, or alone.

@@ -127,7 +127,7 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	}
 	for _, runtime := range runtimes {
 		t.Run(runtime+"@current", func(t *testing.T) {
-			p := current.get(t) // this may take longer than a scenario has
+			p := currentOf(t).get(t) // this may take longer than a scenario has
 			p.enter(t)
 			begin(t)
 			scenario(t, p, runtime)
@@ -135,10 +135,23 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	}
 }
 
-// current is the current engine. The first scenario that needs it starts it; it ends with the suite.
-var current currentEngine
+// current is the current engine, and flushed one more, for flushing alone: for those nobody else has to wait. The first
+// scenario that needs one starts it; it ends with the suite.
+var (
+	current = currentEngine{inet: "e2e-inet-new"}
+	flushed = currentEngine{inet: "e2e-inet-fl"}
+)
+
+// currentOf is the one that the scenario is run on.
+func currentOf(t *testing.T) *currentEngine {
+	if slices.Contains(flushing, topOf(t)) {
+		return &flushed
+	}
+	return &current
+}
 
 type currentEngine struct {
+	inet   string // of its place
 	mu     sync.Mutex
 	begun  bool
 	engine *privateEngine // nil when it did not start
@@ -151,7 +164,7 @@ func (c *currentEngine) get(t *testing.T) *place {
 	defer c.mu.Unlock()
 	if !c.begun {
 		c.begun = true
-		c.engine = startCurrent(t)
+		c.engine = startCurrent(t, c.inet)
 	}
 	if c.engine == nil {
 		t.Fatal("the current engine did not start; the first scenario that needed it says why")
@@ -166,7 +179,7 @@ func (c *currentEngine) get(t *testing.T) *place {
 
 // startCurrent starts dockerd as it starts by itself, with its bridge, its rules, its image store and its own
 // containerd, in a network namespace that is like a host of its own. It has the sandbox image.
-func startCurrent(t *testing.T) *privateEngine {
+func startCurrent(t *testing.T, inet string) *privateEngine {
 	t.Helper()
 	programs, err := currentPrograms()
 	if err != nil {
@@ -178,7 +191,7 @@ func startCurrent(t *testing.T) *privateEngine {
 	}
 	e := layEngine(t, map[string]any{"userland-proxy": false})
 	e.programs = programs
-	e.place.inet = "e2e-inet-new"
+	e.place.inet = inet
 	prepared := filepath.Join(preparedEngines, filepath.Base(programs)+"-"+strings.TrimPrefix(found.ID, "sha256:")[:12])
 	if linkPrepared(prepared, e.dir+"/data") == nil {
 		e.start(t)

@@ -505,5 +505,5 @@ func (b *lockedBuffer) tail() string { return endOf(b.String()) }
 // endOf is the last of a log, without a dump, for a test that has failed.
 func endOf(log string) string {
 	log, _, _ = strings.Cut(log, dumpBegins)
-	return log[max(0, len(log)-4000):]
+	return log[max(0, len(log)-20000):]
 }
