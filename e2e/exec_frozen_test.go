@@ -136,7 +136,9 @@ func TestAFrozenContainerBehindOurBack(t *testing.T) {
 				l.removeByForce(id)
 				return nil
 			},
-			"restarted": func(id string) error { return l.engine.ContainerRestart(t.Context(), id, container.StopOptions{Timeout: new(0)}) },
+			"restarted": func(id string) error {
+				return l.engine.ContainerRestart(t.Context(), id, container.StopOptions{Timeout: new(0)})
+			},
 		} {
 			l.sh(t, user, "true")
 			id := l.frozen(t, user)
