@@ -133,8 +133,12 @@ func settledLab(t *testing.T, run string, p *place, settings []string) (*lab, er
 }
 
 // labPool is how many containers a lab keeps ready for users who come. Each takes half a second of a processor to make, and
-// the suite has hundreds of labs, so it is none but for the scenarios of the pool; SANDBOX_E2E_POOL=2 has all with it.
+// the suite has hundreds of labs, so it is none in those of one scenario, but for the scenarios of the pool;
+// SANDBOX_E2E_POOL=2 has all with it. Those that scenarios share have a pool (sharedPool).
 func labPool() string { return cmp.Or(os.Getenv("SANDBOX_E2E_POOL"), "0") }
+
+// sharedPool is that of the labs that scenarios share.
+func sharedPool() string { return "SANDBOXD_POOL_SIZE=" + cmp.Or(os.Getenv("SANDBOX_E2E_POOL"), "1") }
 
 // layLab makes a lab without a sandboxd. Its folder has the name of its networks.
 func layLab(t *testing.T, run string, p *place) (*lab, error) {
@@ -438,7 +442,7 @@ func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 	l := sharedLabs[name]
 	if l == nil {
 		var err error
-		if l, err = openLab(t, p, settings); err != nil {
+		if l, err = openLab(t, p, append(settings, sharedPool())); err != nil {
 			t.Fatal(err)
 		}
 		sharedLabs[name] = l
