@@ -56,6 +56,7 @@ type runtimeFindings struct {
 	packages  packages
 	processes durable
 	surface   surface
+	e2b       foreign
 }
 
 // errLeft marks an error that has left something behind.
@@ -65,14 +66,16 @@ var errLeft = errors.New("not everything is removed")
 type lab struct {
 	settings settings
 	docker   *client.Client
-	dir      string     // of this run alone; removed at the end
-	floor    string     // the floor program
-	world    *inet.Inet // nil when nothing needs it
-	image    string     // the version that the last service said
-	progress io.Writer
-	begun    time.Time
-	pass     int               // the number of the pass, from 1
-	failed   map[string]string // findings.failed of this pass
+	dir      string // of this run alone; removed at the end
+	floor    string // the floor program
+	// e2bAddress is where the service listens for clients of E2B that has been started for them.
+	e2bAddress string
+	world      *inet.Inet // nil when nothing needs it
+	image      string     // the version that the last service said
+	progress   io.Writer
+	begun      time.Time
+	pass       int               // the number of the pass, from 1
+	failed     map[string]string // findings.failed of this pass
 }
 
 // say tells how far the run is.
@@ -215,6 +218,7 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},
 		{[]string{"packages"}, "packages", func() ([]string, error) { return hostsWay(ctx) }, func(s *service) error { return s.measureInstalls(ctx, &found.packages) }},
 		{[]string{"processes"}, "processes", l.processSettings, func(s *service) error { return s.measureProcesses(ctx, &found.processes) }},
+		{[]string{"e2b"}, "e2b", l.e2bSettings, func(s *service) error { return s.measureE2B(ctx, &found.e2b) }},
 	} {
 		if !l.settings.has(part.names...) {
 			continue

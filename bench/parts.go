@@ -18,7 +18,7 @@ var parts = []part{
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection},
+	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
@@ -28,7 +28,7 @@ var insideParts = []string{"warm", "line", "session", "cold", "together", "strea
 // pictureParts are what the picture shows.
 var (
 	pictureParts  = []string{"warm", "line", "session"}
-	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages"}
+	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages", "e2b"}
 	internetParts = []string{"network", "dns", "guard"}
 )
 
