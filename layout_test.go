@@ -66,6 +66,7 @@ var mayImport = map[string]string{
 	"internal/version":          "",
 	"internal/cluster":          "internal/errs",
 	"internal/cluster/etcdtest": "",
+	"internal/cluster/forward":  "internal/access internal/cluster internal/errs internal/quota internal/sandbox",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
 }
 

@@ -13,6 +13,7 @@
 package api
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -47,6 +48,10 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is asked about each request. Nil refuses all.
 	Authenticator Authenticator
+	// Router says which host answers a call. Nil is for one host alone, which answers all.
+	Router Router
+	// Nodes are the hosts of the cluster; nil for one host alone.
+	Nodes Nodes
 	// Version is the service's, for health.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.
@@ -67,6 +72,15 @@ type Config struct {
 	Log      zerolog.Logger
 	// LogCalls says whether each call is logged at level info rather than debug. Nil is for never.
 	LogCalls func() bool
+}
+
+// Router says where a call is answered that is about a user, where there are several hosts.
+type Router interface {
+	// Route is asked once a caller is admitted. Where another host answers, it has when Route returns, and done is nil. Else
+	// the call is this host's to answer until done is called, by ctx, which also ends when it may not go on.
+	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string) (ctx context.Context, done func(), err error)
+	// Await waits until all is known here that was known anywhere of a sandbox.
+	Await(ctx context.Context, id string) error
 }
 
 // Call is a request that was answered.
@@ -126,6 +140,8 @@ var routes = []route{
 	{pattern: "GET /v1/openapi.json", who: forUsers, handle: (*server).contract},
 	{pattern: "GET /metrics", who: forOperators, handle: (*server).metrics},
 	{pattern: "GET /v1/containers", who: forUsers, handle: (*server).containers},
+	{pattern: "GET /v1/nodes", who: forOperators, handle: (*server).nodes},
+	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: (*server).setNode},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},

@@ -90,6 +90,8 @@ func serviceExchanges(t *testing.T) []exchange {
 	if h := degraded.Health(t.Context()); len(h.Warnings) != 1 || h.Problem != "no engine" {
 		t.Errorf("it is well: %+v", h)
 	}
+	clustered := newLab(t, nil)
+	clustered.nodes = hosts{"host-1": true, "host-2": false}
 	empty := newLab(t, nil)
 	if err := errors.Join(empty.Delete(t.Context(), "a"), empty.Delete(t.Context(), "agent-7")); err != nil {
 		t.Fatal(err)
@@ -97,6 +99,11 @@ func serviceExchanges(t *testing.T) []exchange {
 	return []exchange{
 		{name: "none", route: "GET /v1/containers", lab: containers(), status: 200},
 		{name: "busy and starting", route: "GET /v1/containers", lab: containers(ready, starting), status: 200},
+		{name: "none", route: "GET /v1/nodes", status: 200},
+		{name: "not there", route: "PUT /v1/nodes/host-9", body: `{"draining":true}`, status: 404},
+		{name: "neither", route: "PUT /v1/nodes/host-1", body: `{}`, status: 400, breaks: true},
+		{name: "drained", route: "PUT /v1/nodes/host-1", lab: clustered, body: `{"draining":true}`, status: 204},
+		{name: "some", route: "GET /v1/nodes", lab: clustered, status: 200},
 		{name: "healthy", route: "GET /v1/health", status: 200},
 		{name: "degraded", route: "GET /v1/health", lab: degraded, status: 200},
 		{name: "none", route: "GET /v1/sandboxes", lab: empty, status: 200},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -27,6 +28,22 @@ type lab struct {
 	*sandboxtest.Lab
 	stopping chan struct{} // closed by a test whose service stops
 	process  string        // that ready has started last
+	nodes    Nodes         // nil for one host alone
+}
+
+// hosts are those of a cluster, and whether they are drained.
+type hosts map[string]bool
+
+func (h hosts) List() (list []types.Node) {
+	for name, draining := range h {
+		list = append(list, types.Node{Name: name, Address: name + ":7483", Version: "v1.2.3", Draining: draining, Users: 3})
+	}
+	return list
+}
+
+func (h hosts) SetDraining(_ context.Context, node string, draining bool) error {
+	h[node] = draining
+	return nil
 }
 
 type runFunc = sandboxtest.RunFunc
@@ -46,7 +63,7 @@ func (l *lab) ready(id string) {
 }
 
 func (l *lab) config() Config {
-	return Config{Authenticator: anyone, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
+	return Config{Authenticator: anyone, Nodes: l.nodes, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
 }
 
 func (l *lab) handler() http.Handler { return New(l.Service, l.config()) }

@@ -1,13 +1,17 @@
 package api
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/felixge/httpsnoop"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -41,7 +45,7 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	answer := httpsnoop.Metrics{Code: http.StatusOK}
 	answer.CaptureMetrics(w, func(w http.ResponseWriter) {
 		if caller, err = m.admit(s, w, req, r); err == nil {
-			err = count(s, w, req, r)
+			err = m.answer(s, w, req, r, caller)
 		}
 		if _, is := errors.AsType[reportedError](err); err != nil && !is {
 			s.fail(w, err)
@@ -60,6 +64,60 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 }
 
 // count runs the route as one of its user's and its caller's calls.
+// answer has the host answer that holds the call's user.
+func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route, caller access.Caller) error {
+	if m.cfg.Router == nil {
+		return count(s, w, req, r)
+	}
+	user, err := m.userOf(s, req)
+	if err != nil {
+		return err
+	}
+	if user == "" {
+		return count(s, w, req, r)
+	}
+	ctx, done, err := m.cfg.Router.Route(w, req, caller, user)
+	if err != nil || done == nil {
+		return err
+	}
+	defer done()
+	return count(s, w, req.WithContext(ctx), r)
+}
+
+// userOf is whom a call is about, of those for whom its caller acts; empty for nobody.
+func (m *middleware) userOf(s *server, req *http.Request) (string, error) {
+	id := req.PathValue("id")
+	switch {
+	case id == "":
+		return s.service.Named(req.URL.Query().Get("userId")), nil
+	case req.Method == http.MethodPut && strings.HasSuffix(req.Pattern, "/{id}"):
+		return s.registrant(req)
+	}
+	box, err := s.service.Get(id)
+	if cerrdefs.IsNotFound(err) {
+		if err := m.cfg.Router.Await(req.Context(), id); err != nil {
+			return "", err
+		}
+		box, err = s.service.Get(id)
+	}
+	if err != nil {
+		return "", nil // as the handler says
+	}
+	return box.User.String(), nil
+}
+
+// registrant is whom a registration is for, whose body is read for that and put back.
+func (s *server) registrant(req *http.Request) (string, error) {
+	text, err := io.ReadAll(req.Body)
+	if err != nil {
+		return "", err
+	}
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	var about struct{ UserID string }
+	_ = json.Unmarshal(text, &about, json.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true)) // the handler says what is wrong
+	return s.service.Named(about.UserID), nil
+}
+
 func count(s *server, w http.ResponseWriter, req *http.Request, r route) error {
 	done, err := s.service.Ask(req.PathValue("id"))
 	if err != nil {

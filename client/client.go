@@ -107,6 +107,18 @@ func (c *Client) Containers(ctx context.Context) ([]types.Container, error) {
 	return list.Containers, err
 }
 
+// Nodes lists the hosts of the cluster; none where the service is the only one.
+func (c *Client) Nodes(ctx context.Context) (types.NodeList, error) {
+	var list types.NodeList
+	err := c.call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
+	return list, err
+}
+
+// SetDraining has a host give its users to others and take no new ones, or take them again.
+func (c *Client) SetDraining(ctx context.Context, node string, draining bool) error {
+	return c.call(ctx, http.MethodPut, "/v1/nodes/"+url.PathEscape(node), types.NodeChange{Draining: &draining}, nil)
+}
+
 // Health asks how the service is.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	var health types.Health

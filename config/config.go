@@ -47,6 +47,9 @@ type Config struct {
 	// E2B is the surface for clients of E2B.
 	E2B E2B `json:"e2b" envPrefix:"E2B_"`
 
+	// Cluster makes this host one of several.
+	Cluster Cluster `json:"cluster" envPrefix:"CLUSTER_"`
+
 	// HomeOwner owns a home that the service creates: one owner of all of them, as uid:gid, or a range of ids of
 	// which each home gets one of its own, as user and as group. A home that is there already keeps its owner.
 	// Commands run as the owner of the home, so it is never root, and nobody else on the host should have these
@@ -290,6 +293,7 @@ func Default() Config {
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		E2B:       E2B{DefaultNetwork: "open", Templates: map[string]E2BTemplate{}},
+		Cluster:   Cluster{Etcd: []string{}, RemountCommand: []string{}},
 		HomeOwner: Owners{UID: 200_000, Last: 299_999},
 		Limits:    Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:    defaultQuotas(),

@@ -56,6 +56,7 @@ func (c Config) check() faults {
 	c.Access.check(&f)
 	c.TCP.check(&f, c.E2B.Listen != "")
 	c.E2B.check(&f, c.TCP)
+	c.Cluster.check(&f, c.E2B)
 	if c.HomeOwner.UID == 0 {
 		f.Add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
@@ -99,6 +100,17 @@ func (c Config) checkPaths(f *faults) {
 		{"tcp.certFile", c.TCP.CertFile, c.TCP.CertFile != "" && f.path("tcp.certFile", c.TCP.CertFile)},
 		{"tcp.keyFile", c.TCP.KeyFile, c.TCP.KeyFile != "" && f.path("tcp.keyFile", c.TCP.KeyFile)},
 		{"tcp.clientCaFile", c.TCP.ClientCAFile, c.TCP.ClientCAFile != "" && f.path("tcp.clientCaFile", c.TCP.ClientCAFile)},
+	}
+	if c.Cluster.On() {
+		for key, file := range map[string]string{
+			"caFile": c.Cluster.CAFile, "certFile": c.Cluster.CertFile, "keyFile": c.Cluster.KeyFile, "sealingKeyFile": c.Cluster.SealingKeyFile,
+		} {
+			key = "cluster." + key
+			own = append(own, struct {
+				key, path string
+				good      bool
+			}{key, file, f.path(key, file)})
+		}
 	}
 	for _, o := range own {
 		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {

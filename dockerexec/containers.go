@@ -213,19 +213,27 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	}
 }
 
-// Leave gives up all containers of a user's calls, with what runs in them.
-func (e *Executor) Leave(user string) {
+// Leave gives up all containers of a user's calls, with what runs in them, and returns when they have gone or ctx has ended.
+func (e *Executor) Leave(ctx context.Context, user string) error {
 	e.mu.Lock()
-	var theirs []Fingerprint
-	for fingerprint, c := range e.containers {
+	var theirs []*container
+	for _, c := range e.containers {
 		if c.spec.User == user {
-			theirs = append(theirs, fingerprint)
+			theirs = append(theirs, c)
 		}
 	}
 	e.mu.Unlock()
-	for _, fingerprint := range theirs {
-		e.Expel(fingerprint)
+	for _, c := range theirs {
+		e.Expel(c.fingerprint)
 	}
+	for _, c := range theirs {
+		select {
+		case <-c.gone:
+		case <-ctx.Done():
+			return fmt.Errorf("the containers of user %q do not end: %w", user, context.Cause(ctx))
+		}
+	}
+	return nil
 }
 
 // discard removes a container in the background.

@@ -251,6 +251,27 @@ type ContainerList struct {
 	Containers []Container `json:"containers"`
 }
 
+// Node is a host of a cluster.
+type Node struct {
+	Name    string `json:"name"`
+	Address string `json:"address"` // where the other hosts call it
+	Version string `json:"version"`
+	// Draining says that it takes no new users.
+	Draining bool `json:"draining"`
+	// Users is how many it holds.
+	Users int `json:"users"`
+}
+
+// NodeList is the answer of GET /v1/nodes.
+type NodeList struct {
+	Nodes []Node `json:"nodes"`
+}
+
+// NodeChange is the body of PUT /v1/nodes/{node}.
+type NodeChange struct {
+	Draining *bool `json:"draining"` // must be set
+}
+
 // Health is the answer of GET /v1/health.
 type Health struct {
 	// Status is "ok", or "degraded" when commands cannot run now; Problem then says why.

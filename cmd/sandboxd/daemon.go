@@ -60,6 +60,9 @@ type daemon struct {
 	service   *sandbox.Service
 	lasting   *lasting.Sandboxes
 
+	member       *member // nil for a host that is the only one
+	cgroupParent string  // of its containers then
+
 	closers []func() // called by close, the last one first
 
 	cfg    atomic.Pointer[config.Config] // in force
@@ -84,6 +87,9 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 		}
 	}()
 	if err := d.openHost(cfg); err != nil {
+		return nil, err
+	}
+	if err := d.openCluster(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if err := d.openPlatforms(ctx, cfg); err != nil {
@@ -164,7 +170,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot open usersDir: %w", err)
 	}
-	d.rootfs = rootfs.NewPlanner(rootfsSettings(cfg), d.log)
+	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	if d.networks, err = egress.New(egressSettings(cfg, d.decisions, d.log)); err != nil {
 		return err
@@ -175,6 +181,8 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		DataDir:       cfg.DataDir,
 		Idle:          idle(cfg),
 		Ahead:         cfg.Exec.Ahead > 0,
+		MayStart:      d.mayStart(),
+		CgroupParent:  d.cgroupParent,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,
 		PoolDir:       filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x"))),
@@ -196,8 +204,10 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), d.callSettings(cfg, rules), d.rootfs, d.platforms, d.log)
-	if err != nil {
+	calls := d.callSettings(cfg, rules)
+	if d.member != nil {
+		d.resolver = sandbox.ShareResolver(d.member, calls, d.rootfs, d.platforms, d.log)
+	} else if d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), calls, d.rootfs, d.platforms, d.log); err != nil {
 		return err
 	}
 	trash := hostfs.NewTrash(func(dir string, err error) {

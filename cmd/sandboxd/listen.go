@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/httplog"
 	"github.com/daycare-run/sandbox/internal/version"
 )
@@ -29,14 +30,26 @@ type endpoint struct {
 
 // answer serves HTTP on the socket, and on TCP and for clients of E2B if the settings say so, until ctx ends, and then
 // as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
-func answer(ctx context.Context, cfg config.Config, handler func(authenticate api.Authenticator, warnings []string) http.Handler, l *daemon, log zerolog.Logger) error {
+func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &calls{}
 	foreign, err := l.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err
 	}
+	counting := func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
+		return running.counting(handler(authenticate, warnings, router))
+	}
+	var entry api.Router
+	if l.member != nil {
+		entry = forward.Entry{Router: l.member.router}
+		nodes, err := l.member.openNodes(cfg, counting)
+		if err != nil {
+			return err
+		}
+		foreign = append(foreign, nodes)
+	}
 	endpoints, err := listenAll(ctx, cfg, l.tokens, l.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
-		return running.counting(handler(authenticate, warnings))
+		return counting(authenticate, warnings, entry)
 	}, log)
 	if err != nil {
 		for _, e := range foreign {

@@ -16,7 +16,13 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
+	shared, keyFile := process.Shared(nil), ""
+	if d.member != nil {
+		shared, keyFile = processRecords{d.member.cluster}, cfg.Cluster.SealingKeyFile
+		boot += "@" + cfg.Cluster.Name // hosts in a lab have one kernel
+	}
 	d.processes, err = process.Open(process.Config{
+		Shared: shared, KeyFile: keyFile,
 		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir, Discard: d.runner.Discard,
 		Paused: d.resolver.Paused, Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas, Bounds: processBounds(cfg), Events: d.events, Log: d.log,
 	})

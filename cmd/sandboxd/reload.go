@@ -121,7 +121,7 @@ func (d *daemon) apply(r reading) error {
 	d.logs.use(next.Log)
 	d.platforms.Use(r.platform)
 	d.quotas.Use(quotas(next, runtime.NumCPU()))
-	d.rootfs.Use(rootfsSettings(next))
+	d.rootfs.Use(d.rootfsSettings(next))
 	d.resolver.Use(d.callSettings(next, r.rules))
 	d.executor.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)

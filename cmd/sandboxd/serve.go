@@ -23,15 +23,22 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		return err
 	}
 	defer d.close()
+	if d.member != nil {
+		defer d.member.start(context.WithoutCancel(ctx))()
+	}
 	d.executor.Start(ctx, d.processes)
 	d.lasting.Start(ctx)
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)() // also while the service waits for commands to end
 	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()
 	metrics := metricsHandler(d)
-	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string) http.Handler {
+	var nodes api.Nodes
+	if d.member != nil {
+		nodes = d.member
+	}
+	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
 		return api.New(d.service, api.Config{
-			Authenticator: authenticate, Warnings: warnings,
+			Authenticator: authenticate, Router: router, Nodes: nodes, Warnings: warnings,
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
 			Stopping: ctx.Done(), Metrics: metrics, Observed: d.metrics.called,
 			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },

@@ -19,11 +19,17 @@ import (
 )
 
 // rootfsSettings returns what the settings say about containers' filesystems.
-func rootfsSettings(cfg config.Config) rootfs.Config {
-	return rootfs.Config{
+func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
+	settings := rootfs.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
 		HomeOwners: rootfs.Owners(cfg.HomeOwner),
 	}
+	if d.member != nil {
+		settings.ClaimOwner = func(id uint32, user string) (bool, error) {
+			return d.member.cluster.Owner(context.Background(), id, user)
+		}
+	}
+	return settings
 }
 
 // callSettings returns what the settings say about calls.
@@ -39,12 +45,15 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 
 // poolSettings returns what the settings say about containers for users who are still to come.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
+	if cfg.Cluster.On() {
+		cfg.Pool.Size = 0 // a home that is ready on one host is of no use on another
+	}
 	return sandbox.PoolConfig{Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory)}
 }
 
 // ownPlaces are what is the service's, and nobody's to mount.
 func ownPlaces(cfg config.Config) []string {
-	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile}
+	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile, cfg.Cluster.KeyFile, cfg.Cluster.SealingKeyFile}
 	return slices.DeleteFunc(places, func(place string) bool { return place == "" })
 }
 

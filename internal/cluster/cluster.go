@@ -82,8 +82,11 @@ type Cluster struct {
 	stale    time.Time // since when etcd has not answered; zero while it does
 }
 
+// Etcd is a client of etcd's.
+type Etcd = clientv3.Client
+
 // Dial connects to etcd, which need not be up.
-func Dial(endpoints []string, encryption *tls.Config) (*clientv3.Client, error) {
+func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: encryption, DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,

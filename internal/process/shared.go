@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -106,8 +108,8 @@ func (m *Manager) Adopt(user string) error {
 	return nil
 }
 
-// Release forgets the processes of a user whom this host holds no more. Their records stay, and their containers are
-// removed as those are of which nothing is known. It waits for what is done to them until ctx ends.
+// Release ends the processes of a user whom this host is to hold no more, and forgets them. Their records stay as they
+// are: another host finds that they do not run. After an error some may run.
 func (m *Manager) Release(ctx context.Context, user string) error {
 	for _, p := range m.all() {
 		if m.shown(p).UserID != user {
@@ -116,12 +118,30 @@ func (m *Manager) Release(ctx context.Context, user string) error {
 		if err := p.take(ctx); err != nil {
 			return err
 		}
-		if !p.gone {
-			m.forget(p)
-		}
+		err := m.release(ctx, p)
 		p.give()
+		if err != nil {
+			return err
+		}
 	}
-	m.Lost()
+	return nil
+}
+
+// release is Release for one process, whose turn is held.
+func (m *Manager) release(ctx context.Context, p *process) error {
+	if p.gone {
+		return nil
+	}
+	if i := p.instance(); i.Running {
+		if err := m.signal(ctx, i, unix.SIGTERM); err != nil {
+			return err
+		}
+		m.discard(ctx, p, i)
+	}
+	if err := m.clearLeftovers(ctx, p); err != nil {
+		return err
+	}
+	m.forget(p)
 	return nil
 }
 

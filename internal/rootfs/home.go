@@ -152,7 +152,11 @@ func (p *Planner) makeHome(user string) error {
 	if err != nil {
 		return err
 	}
-	uid, gid, err := p.allotted.next(owners, cfg.UsersDir)
+	var claim func(uint32) (bool, error)
+	if cfg.ClaimOwner != nil {
+		claim = func(id uint32) (bool, error) { return cfg.ClaimOwner(id, user) }
+	}
+	uid, gid, err := p.allotted.next(owners, cfg.UsersDir, claim)
 	if err != nil {
 		return err
 	}

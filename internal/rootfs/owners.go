@@ -39,8 +39,9 @@ type allotted struct {
 }
 
 // next chooses the owner of a home that is about to be made in usersDir. What is taken is what homes there have.
-// The caller sees to it that no two choose at a time.
-func (a *allotted) next(o Owners, usersDir string) (uid, gid uint32, err error) {
+// The caller sees to it that no two choose at a time. Hosts that share usersDir ask claim, which says whether an id is to be
+// had; nil is for one host alone.
+func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, error)) (uid, gid uint32, err error) {
 	if o.Last == 0 {
 		return o.UID, o.GID, nil
 	}
@@ -56,7 +57,14 @@ func (a *allotted) next(o Owners, usersDir string) (uid, gid uint32, err error) 
 	}
 	choose := func(from uint32, free func(uint32) bool) bool {
 		for id := uint64(max(from, o.UID)); id <= uint64(o.Last); id++ {
-			if free(uint32(id)) {
+			if !free(uint32(id)) {
+				continue
+			}
+			has := true
+			if claim != nil {
+				has, err = claim(uint32(id))
+			}
+			if has || err != nil {
 				uid = uint32(id)
 				return true
 			}
@@ -67,6 +75,9 @@ func (a *allotted) next(o Owners, usersDir string) (uid, gid uint32, err error) 
 	vacant := func(id uint32) bool { return !taken[id] }
 	if (highest == o.Last || !choose(highest+1, untouched)) && !choose(o.UID, untouched) && !choose(o.UID, vacant) {
 		return 0, 0, fmt.Errorf("all of %d-%d are taken: %w", o.UID, o.Last, errNoOwnerLeft)
+	}
+	if err != nil {
+		return 0, 0, err
 	}
 	if a.given == nil {
 		a.given = map[uint32]bool{}

@@ -30,7 +30,7 @@ func TestEachHomeHasAnOwner(t *testing.T) {
 	range5 := Owners{UID: 500_000, Last: 500_004}
 	want := func(name string, o Owners, id uint32) {
 		t.Helper()
-		uid, gid, err := a.next(o, users)
+		uid, gid, err := a.next(o, users, nil)
 		if err != nil || uid != id || gid != id {
 			t.Fatalf("%s: %d:%d, %v, want %d", name, uid, gid, err, id)
 		}
@@ -44,10 +44,10 @@ func TestEachHomeHasAnOwner(t *testing.T) {
 	want("c", range5, 500_004)
 	want("d", range5, 500_000)
 	want("e", range5, 500_003) // the only one left, although it was b's
-	if _, _, err := a.next(range5, users); !errors.Is(err, errNoOwnerLeft) || !strings.Contains(err.Error(), "500000-500004") {
+	if _, _, err := a.next(range5, users, nil); !errors.Is(err, errNoOwnerLeft) || !strings.Contains(err.Error(), "500000-500004") {
 		t.Errorf("%v", err)
 	}
-	if uid, gid, err := a.next(Owners{UID: 7, GID: 8}, users); err != nil || uid != 7 || gid != 8 {
+	if uid, gid, err := a.next(Owners{UID: 7, GID: 8}, users, nil); err != nil || uid != 7 || gid != 8 {
 		t.Errorf("%d:%d, %v", uid, gid, err)
 	}
 	a = allotted{} // a service that was started again

@@ -30,6 +30,8 @@ type Config struct {
 	EventsSocket string
 	// HomeOwners own the homes that are made.
 	HomeOwners Owners
+	// ClaimOwner makes an id the one of a user's home, or says that it is another's, where several hosts make homes; else nil.
+	ClaimOwner func(id uint32, user string) (bool, error)
 }
 
 // Planner finds out what containers see of the host. It is safe for concurrent use.

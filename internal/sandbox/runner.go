@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -50,11 +51,21 @@ type Runner struct {
 func NewRunner(resolver *Resolver, executor ProcessExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
 	r := &Runner{resolver: resolver, executor: executor, trash: trash}
 	r.SetMaxLog(maxLog)
-	folders, err := resolver.rootfs.ProcessDirs()
-	for _, folder := range folders {
-		err = errors.Join(err, dropLaunch(resolver.rootfs.UsersDir(), folder))
+	if resolver.registry.shared != nil {
+		return r, nil // other hosts write, too: DropUnread does it for who comes to this one
 	}
-	return r, err
+	return r, r.DropUnread("")
+}
+
+// DropUnread removes what was written for a user's processes, or with an empty name for all, and nobody has read.
+func (r *Runner) DropUnread(user string) error {
+	folders, err := r.resolver.rootfs.ProcessDirs()
+	for _, folder := range folders {
+		if user == "" || strings.HasPrefix(folder, user+"/") {
+			err = errors.Join(err, dropLaunch(r.resolver.rootfs.UsersDir(), folder))
+		}
+	}
+	return err
 }
 
 // SetMaxLog bounds the logs of the processes that are started from now on.

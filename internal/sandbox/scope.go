@@ -37,15 +37,21 @@ func (u Users) All() bool { return u.all }
 // Has reports whether a user is one of them.
 func (u Users) Has(id UserID) bool { return u.all || u.ids[id] }
 
-func (u Users) String() string {
-	if u.all {
-		return "everyone"
-	}
-	var names []string
+// IDs are they by name, where they are not all.
+func (u Users) IDs() []string {
+	names := []string{}
 	for id := range maps.Keys(u.ids) {
 		names = append(names, id.id)
 	}
 	slices.Sort(names)
+	return names
+}
+
+func (u Users) String() string {
+	if u.all {
+		return "everyone"
+	}
+	names := u.IDs()
 	if len(names) == 0 {
 		return "nobody"
 	}
@@ -133,4 +139,13 @@ func (s *Service) Decisions() *decisions.Log {
 		return log
 	}
 	return log.Scoped(func(user string) bool { return s.scope.Has(UserID{user}) })
+}
+
+// Named is a user's id if it can be one and the service's callers act for it; else empty.
+func (s *Service) Named(user string) string {
+	id, err := ParseUserID(user)
+	if err != nil || !s.scope.Has(id) {
+		return ""
+	}
+	return id.id
 }

@@ -85,6 +85,52 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The hosts of the cluster, by name
+         * @description For callers who act for everyone. There are none where the service is the only one.
+         */
+        get: operations["listNodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/nodes/{node}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The host's name. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Drain a host, or have it take users again
+         * @description A host that is drained takes no new users and gives those that it has to others: who is idle at once, who is busy when
+         *     no call of theirs is being answered and no process runs that would not be started again, or after ten minutes. No
+         *     call is lost by that: those that come meanwhile wait. It stays drained, over restarts too, until it is told
+         *     otherwise. For callers who act for everyone.
+         */
+        put: operations["setNode"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/egress/decisions": {
         parameters: {
             query?: never;
@@ -1845,6 +1891,23 @@ export interface components {
         ContainerList: {
             containers: components["schemas"]["Container"][];
         };
+        Node: {
+            name: string;
+            /** @description Where the other hosts call it. */
+            address: string;
+            /** @description The service's there. */
+            version: string;
+            /** @description It takes no new users. */
+            draining: boolean;
+            /** @description How many it holds. */
+            users: number;
+        };
+        NodeList: {
+            nodes: components["schemas"]["Node"][];
+        };
+        NodeChange: {
+            draining: boolean;
+        };
         Health: {
             /**
              * @description `degraded` when commands cannot run now; `problem` then says why.
@@ -2220,6 +2283,62 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             429: components["responses"]["Busy"];
+        };
+    };
+    listNodes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The hosts that have a lease, as the one knows them that was asked. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    setNode: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The host's name. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NodeChange"];
+            };
+        };
+        responses: {
+            /** @description All hosts are told. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     listDecisions: {

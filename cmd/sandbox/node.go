@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+func nodeCommand(a *app) *cobra.Command {
+	node := &cobra.Command{Use: "node", Short: "List, drain and undrain the hosts of a cluster"}
+	var asJSON bool
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List the hosts of the cluster",
+		Long:  "list shows the hosts that have a lease, as the one knows them that is asked. One host alone shows none.",
+		Example: `  sandbox node list
+  sandbox node list --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client().Nodes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), list.Nodes)
+			}
+			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "HOST\tSTATE\tUSERS\tADDRESS\tVERSION")
+			for _, n := range list.Nodes {
+				state := "ready"
+				if n.Draining {
+					state = "draining"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", n.Name, state, n.Users, n.Address, n.Version)
+			}
+			return table.Flush()
+		},
+	}
+	jsonFlag(list, &asJSON)
+	drain := &cobra.Command{
+		Use:   "drain HOST",
+		Short: "Have a host give its users to others",
+		Long: `drain has a host take no new users and give those that it has to others: who is idle at once, who is busy when that is
+over, or after ten minutes. When "sandbox node list" shows no users, it can be stopped, upgraded or switched off.`,
+		Example: `  sandbox node drain host-2`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.client().SetDraining(cmd.Context(), args[0], true)
+		},
+	}
+	undrain := &cobra.Command{
+		Use:     "undrain HOST",
+		Short:   "Have a host take users again",
+		Long:    "undrain ends what drain began. Users who have gone to other hosts stay there.",
+		Example: `  sandbox node undrain host-2`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.client().SetDraining(cmd.Context(), args[0], false)
+		},
+	}
+	node.AddCommand(list, drain, undrain)
+	return node
+}

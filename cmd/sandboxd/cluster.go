@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/fence"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/version"
+)
+
+// member is this host as one of several. There is none where there is one host.
+type member struct {
+	d       *daemon
+	cluster *cluster.Cluster
+	fence   *fence.Member
+	router  *forward.Router
+	certs   forward.Certificates
+
+	mu     sync.Mutex
+	wanted map[string]map[string]bool // processes that some host has to run, by user
+}
+
+// clusterPrefix is what the keys in etcd begin with.
+const clusterPrefix = "/daycare/"
+
+// fenceGroup is the control group of a service's containers. The fence has to know it before there ever was a service.
+func fenceGroup(cfg config.Config) fence.Group {
+	sum := sha256.Sum256([]byte(cfg.DataDir))
+	return fence.GroupOf(hex.EncodeToString(sum[:6]))
+}
+
+func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
+
+// dialEtcd connects as the settings say.
+func dialEtcd(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
+	certs, err := forward.ReadCertificates(cfg.CAFile, cfg.CertFile, cfg.KeyFile)
+	if err != nil {
+		return nil, certs, err
+	}
+	etcd, err := cluster.Dial(cfg.Etcd, certs.Client(""))
+	return etcd, certs, err
+}
+
+// openCluster makes this host one of several, if the settings say so.
+func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
+	if !cfg.Cluster.On() {
+		return nil
+	}
+	if text, err := os.ReadFile(cfg.Cluster.SealingKeyFile); err != nil || len(text) != 32 {
+		return fmt.Errorf("cannot use cluster.sealingKeyFile: want 32 bytes, the same on all hosts: %d, %v", len(text), err)
+	}
+	etcd, certs, err := dialEtcd(cfg.Cluster)
+	if err != nil {
+		return err
+	}
+	d.onClose(func() { _ = etcd.Close() })
+	info, err := d.docker.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot ask Docker how it has control groups, which the fence needs to know: %w", err)
+	}
+	group := fenceGroup(cfg)
+	if d.cgroupParent = string(group); info.CgroupDriver == "systemd" {
+		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")
+	}
+	m := &member{d: d, certs: certs, wanted: map[string]map[string]bool{}}
+	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix, Log: d.log})
+	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
+	m.router = forward.New(forward.Config{
+		Cluster: m.cluster, MayStart: m.fence.MayStart, Certificates: certs, Log: d.log,
+		Take: m.take, Release: m.release,
+	})
+	d.member = m
+	return nil
+}
+
+// take takes over what is a user's.
+func (m *member) take(user string) error {
+	if err := m.d.runner.DropUnread(user); err != nil {
+		return err
+	}
+	return m.d.processes.Adopt(user)
+}
+
+// release ends all that runs of a user on this host.
+func (m *member) release(ctx context.Context, user string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := m.d.processes.Release(ctx, user); err != nil {
+		return err
+	}
+	return m.d.executor.Leave(ctx, user)
+}
+
+// mayStart is what the executor asks; nil for always.
+func (d *daemon) mayStart() func() error {
+	if d.member == nil {
+		return nil
+	}
+	return d.member.fence.MayStart
+}
+
+// Write keeps a sandbox's record for all hosts.
+func (m *member) Write(user, id string, text []byte, revision int64) (int64, error) {
+	return m.cluster.Write(context.Background(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
+}
+
+// processRecords are those of processes for all hosts.
+type processRecords struct{ *cluster.Cluster }
+
+var _ process.Shared = processRecords{}
+
+func (p processRecords) Write(user string, values map[string][]byte) error {
+	var changes []cluster.Change
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		changes = append(changes, cluster.Change{Kind: "processes", Name: user + "/" + name, Value: values[name]})
+	}
+	_, err := p.Cluster.Write(context.Background(), user, changes...)
+	return err
+}
+
+func (p processRecords) Read(user, name string) ([]byte, error) {
+	return p.Cluster.Read(context.Background(), "processes", user+"/"+name)
+}
+
+func (p processRecords) List(user string) (map[string][]byte, error) {
+	all, err := p.Cluster.List(context.Background(), "processes", user+"/")
+	own := map[string][]byte{}
+	for name, value := range all {
+		own[strings.TrimPrefix(name, user+"/")] = value
+	}
+	return own, err
+}
+
+// toldOfProcess remembers whose processes some host has to run.
+func (m *member) toldOfProcess(name string, text []byte, _ int64) {
+	user, id, _ := strings.Cut(name, "/")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if process.Wanted(id, text) {
+		if m.wanted[user] == nil {
+			m.wanted[user] = map[string]bool{}
+		}
+		m.wanted[user][id] = true
+	} else if delete(m.wanted[user], id); len(m.wanted[user]) == 0 {
+		delete(m.wanted, user)
+	}
+}
+
+// start makes this host one of the cluster's until stop is called.
+func (m *member) start(ctx context.Context) (stop func()) {
+	m.cluster.Keep("sandboxes", m.d.resolver.Told)
+	m.cluster.Keep("processes", m.toldOfProcess)
+	first := make(chan struct{})
+	ends := []func(){inBackground(ctx, func(ctx context.Context) { m.cluster.Run(ctx, first) })}
+	select {
+	case <-first:
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+		m.d.log.Warn().Msg("etcd does not answer yet: nothing is known of users until it does")
+	}
+	ends = append(ends,
+		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine),
+		inBackground(ctx, func(ctx context.Context) {
+			m.fence.Run(ctx, fence.Events{Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop})
+		}))
+	return func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+}
+
+// join tells the others of this host, until they know.
+func (m *member) join(ctx context.Context, lease int64) {
+	go func() {
+		for ctx.Err() == nil && m.fence.Record().Lease == lease {
+			err := m.cluster.Join(ctx, lease)
+			if err == nil {
+				m.router.Go()
+				m.d.log.Info().Int64("lease", lease).Msg("this host is one of the cluster")
+				return
+			}
+			m.d.log.Warn().Err(err).Msg("cannot join the cluster yet")
+			sleep(ctx, time.Second)
+		}
+	}()
+}
+
+func sleep(ctx context.Context, long time.Duration) {
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+	}
+}
+
+// Engine is looked at so often, and given up after so many failures.
+const (
+	lookAtEngine = 2 * time.Second
+	engineTries  = 3
+)
+
+// watchEngine says that this host cannot keep its users while Docker does not answer.
+func (m *member) watchEngine(ctx context.Context) {
+	failed := 0
+	for ; ctx.Err() == nil; sleep(ctx, lookAtEngine) {
+		asked, cancel := context.WithTimeout(ctx, lookAtEngine)
+		_, err := m.d.docker.Ping(asked)
+		cancel()
+		switch {
+		case err == nil:
+			failed = 0
+			m.fence.SetUnfit("")
+		case ctx.Err() == nil:
+			if failed++; failed >= engineTries {
+				m.fence.SetUnfit("Docker does not answer")
+			}
+		}
+	}
+}
+
+// drainLimit is how long users that are busy may stay on a host that is drained.
+const drainLimit = 10 * time.Minute
+
+// tendUsers has somebody hold those whose processes are to run, and gives this host's users up while it is drained.
+func (m *member) tendUsers(ctx context.Context) {
+	var drained time.Time
+	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
+		m.mu.Lock()
+		wanted := slices.Collect(maps.Keys(m.wanted))
+		m.mu.Unlock()
+		for _, user := range wanted {
+			if _, held := m.cluster.Seat(user); !held && ctx.Err() == nil {
+				_, _ = m.cluster.Hold(ctx, user) // tried again soon
+			}
+		}
+		own, _ := m.cluster.Node(m.cluster.Host())
+		if !own.Draining || m.fence.Left() <= 0 {
+			drained = time.Time{}
+			continue
+		}
+		if drained.IsZero() {
+			drained = time.Now()
+		}
+		m.drain(ctx, time.Since(drained) > drainLimit)
+	}
+}
+
+// drain gives up the users who are idle, or all.
+func (m *member) drain(ctx context.Context, all bool) {
+	if !slices.ContainsFunc(m.cluster.Nodes(), func(n cluster.Node) bool { return !n.Draining }) {
+		return // nobody would take them
+	}
+	var leaving sync.WaitGroup
+	turns := make(chan struct{}, 8)
+	for _, seat := range m.cluster.Seated() {
+		if !all && (m.router.Calls(seat.User) > 0 || m.d.processes.Busy(seat.User)) {
+			continue
+		}
+		turns <- struct{}{}
+		leaving.Go(func() {
+			defer func() { <-turns }()
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if err := m.router.HandOver(ctx, seat.User); err != nil {
+				m.d.log.Warn().Err(err).Str("user", seat.User).Msg("cannot give a user to another host yet")
+			}
+		})
+	}
+	leaving.Wait()
+}
+
+// openNodes listens for the other hosts.
+func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler) (endpoint, error) {
+	listener, err := net.Listen("tcp", cfg.Cluster.Listen)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("cannot listen on cluster.listen: %w", err)
+	}
+	calls := handler(forward.Caller, nil, forward.Inbound{Router: m.router})
+	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == forward.PingPath {
+			return
+		}
+		calls.ServeHTTP(w, req)
+	}), m.d.log)
+	return endpoint{tls.NewListener(listener, m.certs.Server()), server}, nil
+}
+
+// List are the hosts for callers.
+func (m *member) List() (list []types.Node) {
+	for _, n := range m.cluster.Nodes() {
+		list = append(list, types.Node{Name: n.Name, Address: n.Address, Version: n.Version, Draining: n.Draining, Users: n.Users})
+	}
+	return list
+}
+
+// SetDraining drains a host, or has it take users again.
+func (m *member) SetDraining(ctx context.Context, node string, draining bool) error {
+	return m.cluster.SetDraining(ctx, node, draining)
+}
+
+// fenceCommand is the process that holds the host's lease.
+func fenceCommand(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "fence",
+		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
+		Long: `fence is a process of its own beside the service, where there are several hosts (docs/cluster.md): it holds
+the host's lease at etcd, so the service may be exchanged without losing its users. When the lease cannot be renewed in
+time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
+
+SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease.`,
+		Example: `  sandboxd fence
+  sandboxd fence --settings ./settings.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(*settings)
+			if err != nil {
+				return err
+			}
+			if !cfg.Cluster.On() {
+				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
+			}
+			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
+			etcd, _, err := dialEtcd(cfg.Cluster)
+			if err != nil {
+				return err
+			}
+			defer etcd.Close()
+			return fence.New(etcd, fence.Config{
+				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Log: log,
+			}).Run(cmd.Context())
+		},
+	}
+}

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"regexp"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
+)
+
+// Cluster makes this host one of several, which share usersDir and an etcd. All paths are absolute and clean, and not in
+// UsersDir. It does not go together with E2B, and with it there is no pool.
+type Cluster struct {
+	// Name is this host's, which no other has and which its certificate is for: 1 to 63 of a-z, 0-9 and -, a letter or
+	// digit first and last. Default "": this host is the only one.
+	Name string `json:"name" env:"NAME" reload:"restart"`
+
+	// Etcd are the addresses of etcd's members, such as https://10.0.0.1:2379. Over https it is called with this host's
+	// certificate. Must be set where Name is.
+	Etcd []string `json:"etcd" env:"ETCD" reload:"restart"`
+
+	// Listen is an address and a port at which the other hosts call, and which they know this one by, such as
+	// 10.0.0.1:7483. Must be set where Name is.
+	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
+
+	// CAFile has the authority that has signed the certificates of the hosts, and of nobody else: whoever has one may act
+	// for any user. CertFile and KeyFile are this host's, for client and server. All PEM. Must be set where Name is.
+	CAFile   string `json:"caFile" env:"CA_FILE" reload:"restart"`
+	CertFile string `json:"certFile" env:"CERT_FILE" reload:"restart"`
+	KeyFile  string `json:"keyFile" env:"KEY_FILE" reload:"restart"`
+
+	// SealingKeyFile has 32 bytes, the same on all hosts, that the secrets of durable processes are sealed with. Must be set
+	// where Name is.
+	SealingKeyFile string `json:"sealingKeyFile" env:"SEALING_KEY_FILE" reload:"restart"`
+
+	// RemountCommand is a program with its arguments that makes the storage of homes usable again. It is run before this
+	// host takes users, at most for 5 s. Default none.
+	RemountCommand []string `json:"remountCommand" env:"REMOUNT_COMMAND" reload:"restart"`
+}
+
+// On reports whether there are several hosts.
+func (c Cluster) On() bool { return c.Name != "" }
+
+var hostPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func (c Cluster) check(f *faults, e2b E2B) {
+	if !c.On() {
+		if c.Listen != "" || len(c.Etcd) > 0 || c.CAFile != "" || c.CertFile != "" || c.KeyFile != "" || c.SealingKeyFile != "" {
+			f.Add("cluster.name", "is empty, but other settings of cluster are set: name this host")
+		}
+		return
+	}
+	if !hostPattern.MatchString(c.Name) {
+		f.Add("cluster.name", "%s is no name of a host: want 1 to 63 of a-z, 0-9 and -, a letter or digit first and last", strictjson.Quote(c.Name))
+	}
+	if len(c.Etcd) == 0 {
+		f.Add("cluster.etcd", "is empty: name the addresses of etcd's members, such as https://10.0.0.1:2379")
+	}
+	for _, address := range c.Etcd {
+		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
+			f.Add("cluster.etcd", "%s is no address such as https://10.0.0.1:2379", strictjson.Quote(address))
+		}
+	}
+	if err := checkListen(c.Listen); err != nil {
+		f.Add("cluster.listen", "%s %s", strictjson.Quote(c.Listen), err)
+	} else if host, _, _ := net.SplitHostPort(c.Listen); host == "" || host == "0.0.0.0" || host == "::" {
+		f.Add("cluster.listen", "%s is for all addresses: the other hosts have to know one", strictjson.Quote(c.Listen))
+	}
+	if e2b.Listen != "" {
+		f.Add("e2b.listen", "is set, but sandboxes of E2B do not follow their user to another host yet: leave it empty, or leave cluster out")
+	}
+}

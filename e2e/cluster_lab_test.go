@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+)
+
+// clusterLab is three hosts on one bridge, each a network namespace with a Docker daemon, an etcd, a fence and a sandboxd of
+// its own. They see one folder of homes.
+type clusterLab struct {
+	hub   netns.NsHandle // has the bridge
+	dir   string
+	hosts []*clusterHost
+}
+
+type clusterHost struct {
+	*lab
+	name, address string
+	engine        *privateEngine
+	fence         *program
+	etcd          *program
+	settings      []string
+}
+
+// program is a process of a host's.
+type program struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	log    *lockedBuffer
+}
+
+func (p *place) program(t *testing.T, environ []string, argv ...string) *program {
+	t.Helper()
+	r := &program{cmd: exec.Command(argv[0], argv[1:]...), exited: make(chan struct{}), log: &lockedBuffer{}}
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = environ, r.log, r.log
+	if err := p.do(r.cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = r.cmd.Wait()
+		close(r.exited)
+	}()
+	return r
+}
+
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+func openCluster(t *testing.T, runtime string) *clusterLab {
+	t.Helper()
+	begin(t)
+	c := &clusterLab{}
+	var err error
+	if c.dir, err = os.MkdirTemp("", "cluster-"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(c.dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	mkdir(t, c.dir+"/users")
+	c.layBridge(t)
+	t.Cleanup(func() { c.close(t) })
+	certificates := filepath.Join(c.dir, "certificates")
+	run := func(argv ...string) {
+		if out, err := exec.Command(filepath.Join(binaries, "sandboxd"), append([]string{"cluster", "--dir", certificates}, argv...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v: %s", argv, err, out)
+		}
+	}
+	run("init")
+	for i := range 3 {
+		h := &clusterHost{name: fmt.Sprintf("host-%d", i+1), address: fmt.Sprintf("10.77.0.%d", 11+i)}
+		c.hosts = append(c.hosts, h)
+		run("issue", h.name, h.address)
+		h.engine = layEngine(t, map[string]any{"bridge": "none", "iptables": false, "ip-masq": false})
+		c.plug(t, h, i)
+	}
+	for _, h := range c.hosts {
+		h.startEtcd(t, c, certificates)
+	}
+	for _, h := range c.hosts {
+		h.engine.start(t)
+		h.engine.place.giveImage(t, "small:latest")
+		at := func(name string) string { return filepath.Join(certificates, name) }
+		h.settings = append(runtimeSettings(runtime),
+			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_USERS_DIR="+c.dir+"/users", "SANDBOXD_CLUSTER_NAME="+h.name,
+			"SANDBOXD_CLUSTER_ETCD="+c.endpoints(), "SANDBOXD_CLUSTER_LISTEN="+h.address+":7483",
+			"SANDBOXD_CLUSTER_CA_FILE="+at("ca.crt"), "SANDBOXD_CLUSTER_CERT_FILE="+at(h.name+".crt"),
+			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),
+		)
+		if h.lab, err = openLab(t, h.engine.place, h.settings); err != nil {
+			t.Fatal(err)
+		}
+		h.startFence(t)
+	}
+	for _, h := range c.hosts {
+		eventually(t, "each host knows all", func() bool { return h.knows(c) })
+	}
+	return c
+}
+
+// layBridge makes the bridge that the hosts are on.
+func (c *clusterLab) layBridge(t *testing.T) {
+	var err error
+	if c.hub, err = newNamespace(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&place{ns: c.hub}).do(func() error {
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		if err := netlink.LinkAdd(bridge); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(bridge)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// plug connects a host with the bridge.
+func (c *clusterLab) plug(t *testing.T, h *clusterHost, i int) {
+	if err := (&place{ns: c.hub}).do(func() error {
+		bridge, err := netlink.LinkByName("br0")
+		if err != nil {
+			return err
+		}
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("h%d", i), MasterIndex: bridge.Attrs().Index}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.engine.place.ns)}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(veth)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.engine.place.do(func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(h.address), Mask: net.CIDRMask(24, 32)}}); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(link)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cut takes a host's link down, or up again.
+func (c *clusterLab) cut(t *testing.T, h *clusterHost, down bool) {
+	t.Helper()
+	for i, other := range c.hosts {
+		if other != h {
+			continue
+		}
+		if err := (&place{ns: c.hub}).do(func() error {
+			link, err := netlink.LinkByName(fmt.Sprintf("h%d", i))
+			if err == nil && down {
+				return netlink.LinkSetDown(link)
+			} else if err == nil {
+				return netlink.LinkSetUp(link)
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (c *clusterLab) endpoints() string {
+	var all []string
+	for _, h := range c.hosts {
+		all = append(all, "https://"+h.address+":2379")
+	}
+	return strings.Join(all, ",")
+}
+
+func (h *clusterHost) startEtcd(t *testing.T, c *clusterLab, certificates string) {
+	t.Helper()
+	server, err := etcdtest.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var members []string
+	for _, other := range c.hosts {
+		members = append(members, other.name+"=http://"+other.address+":2380")
+	}
+	client, peer := "https://"+h.address+":2379", "http://"+h.address+":2380"
+	h.etcd = h.engine.place.program(t, os.Environ(), server, "--name", h.name, "--data-dir", filepath.Join(c.dir, "etcd-"+h.name),
+		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", strings.Join(members, ","), "--client-cert-auth", "--trusted-ca-file", filepath.Join(certificates, "ca.crt"),
+		"--cert-file", filepath.Join(certificates, h.name+".crt"), "--key-file", filepath.Join(certificates, h.name+".key"),
+		"--unsafe-no-fsync", "--log-level", "error")
+}
+
+func (h *clusterHost) startFence(t *testing.T) {
+	t.Helper()
+	h.fence = h.place.program(t, h.environ, filepath.Join(binaries, "sandboxd"), "fence")
+}
+
+// knows reports whether the host has joined and knows the others.
+func (h *clusterHost) knows(c *clusterLab) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	list, err := h.client.Nodes(ctx)
+	return err == nil && len(list.Nodes) == len(c.hosts)
+}
+
+// come has all that a host may have lost run again.
+func (c *clusterLab) come(t *testing.T, h *clusterHost) {
+	t.Helper()
+	c.cut(t, h, false)
+	select {
+	case <-h.engine.exited:
+		h.engine.start(t)
+	default:
+	}
+	select {
+	case <-h.exited:
+		if err := h.start(); err != nil {
+			t.Fatal(err)
+		}
+	default:
+	}
+	select {
+	case <-h.fence.exited:
+		h.startFence(t)
+	default:
+	}
+	for _, other := range c.hosts {
+		eventually(t, "the host is back", func() bool { return other.knows(c) })
+	}
+}
+
+func (c *clusterLab) close(t *testing.T) {
+	for _, h := range c.hosts {
+		if t.Failed() && h.lab != nil {
+			t.Logf("%s:\n%s", h.name, h.log.tail())
+			if h.fence != nil {
+				t.Logf("its fence:\n%s", h.fence.log.tail())
+			}
+		}
+	}
+	for _, h := range c.hosts {
+		if h.lab != nil {
+			h.lab.close()
+		}
+		for _, p := range []*program{h.fence, h.etcd} {
+			if p != nil {
+				p.kill()
+			}
+		}
+		if err := h.engine.close(); err != nil {
+			t.Errorf("the engine's files are left: %v", err)
+		}
+		if h.lab != nil {
+			h.removeGroup()
+		}
+	}
+	_ = c.hub.Close()
+	if err := removeTree(c.dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// removeGroup removes the control groups of a host's containers.
+func (h *clusterHost) removeGroup() {
+	for _, group := range h.groups() {
+		_ = filepath.WalkDir(group, func(name string, entry os.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && name != group {
+				_ = os.Remove(name)
+			}
+			return nil
+		})
+		_ = os.Remove(group)
+	}
+}
+
+// groups are where they are in each hierarchy.
+func (h *clusterHost) groups() []string {
+	name := fenceGroupName(h.path("data"))
+	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	own, _ := filepath.Glob("/sys/fs/cgroup/" + name)
+	return append(all, own...)
+}
+
+// fenceGroupName is what a service's fence calls the control group of its containers.
+func fenceGroupName(data string) string {
+	sum := sha256.Sum256([]byte(data))
+	return "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"
+}
+
+func killed(p *exec.Cmd) { _ = p.Process.Signal(syscall.SIGKILL) }

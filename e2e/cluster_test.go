@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
+)
+
+// Three hosts answer as one, and a user is on one of them at a time. The homes are one folder: what caches of a network's
+// filesystem would show, these scenarios do not.
+func TestCluster(t *testing.T) {
+	c := openCluster(t, "runc")
+	for _, part := range []struct {
+		name  string
+		story func(*testing.T, *clusterLab)
+	}{
+		{"any host answers", anyHostAnswers},
+		{"a drained host loses no call", drainLosesNoCall},
+		{"no two hosts run a user", noTwoHostsRunAUser},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.story(t, c) }) {
+			return // the hosts are in any state
+		}
+	}
+}
+
+// holder is the host that holds a user, who has something on it.
+func (c *clusterLab) holder(t *testing.T, user string) *clusterHost {
+	t.Helper()
+	var found *clusterHost
+	eventually(t, user+" is on one host", func() bool {
+		found = nil
+		for _, h := range c.hosts {
+			containers, err := h.listContainers()
+			if err != nil {
+				continue
+			}
+			for _, one := range containers {
+				if h.userOf(one) == user && one.State == "running" {
+					if found != nil && found != h {
+						return false
+					}
+					found = h
+				}
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+func (c *clusterLab) others(h *clusterHost) []*clusterHost {
+	return slices.DeleteFunc(slices.Clone(c.hosts), func(o *clusterHost) bool { return o == h })
+}
+
+func anyHostAnswers(t *testing.T, c *clusterLab) {
+	c.hosts[0].register(t, "ann")
+	for i, h := range c.hosts { // one of them holds the user
+		if got := h.sh(t, "ann", fmt.Sprintf("echo %d >> /home/seen; read -r first < /home/seen; echo $first", i)); got != "0" {
+			t.Errorf("%s: %q", h.name, got)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(c.dir, "users/ann/home/seen")); string(text) != "0\n1\n2\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	away := c.others(c.holder(t, "ann"))[0]
+	large := strings.Repeat("x", 1<<20)
+	if _, err := away.client.Write(t.Context(), "ann", types.Write{Target: types.Target{Path: "/home/large"}, Content: large}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := away.client.Read(t.Context(), "ann", types.Read{Target: types.Target{Path: "/home/large"}}); err != nil || len(got.Content) == 0 {
+		t.Errorf("%v", err)
+	}
+	if _, err := away.client.Exec(t.Context(), "nobody", types.Exec{Command: "true"}); !isKind(err, types.NotFound) {
+		t.Errorf("not registered: %v", err)
+	}
+	nodes, err := away.client.Nodes(t.Context())
+	if err != nil || len(nodes.Nodes) != 3 {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+}
+
+func isKind(err error, kind types.Kind) bool {
+	failure, is := errors.AsType[*client.Error](err)
+	return is && failure.Kind == kind
+}
+
+// While a host is drained each call of each user succeeds, and runs once.
+func drainLosesNoCall(t *testing.T, c *clusterLab) {
+	const users = 6
+	for i := range users {
+		c.hosts[0].register(t, fmt.Sprint("drain", i))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	var answered atomic.Int64
+	for i := range users {
+		calls.Go(func() {
+			user := fmt.Sprint("drain", i)
+			for n := 0; ctx.Err() == nil; n++ {
+				h := c.hosts[n%len(c.hosts)]
+				out, err := h.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: fmt.Sprintf("echo %d >> /home/calls", n)})
+				if err != nil || out.Failed {
+					t.Errorf("call %d of %s at %s: %v, %+v", n, user, h.name, err, out)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	eventually(t, "calls are answered", func() bool { return answered.Load() > 3*users || t.Failed() })
+	if err := c.hosts[0].client.SetDraining(t.Context(), "host-2", true); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the host has no users", func() bool { return c.usersOf(t, "host-2") == 0 || t.Failed() })
+	now := answered.Load()
+	eventually(t, "calls go on", func() bool { return answered.Load() > now+users || t.Failed() })
+	stop()
+	calls.Wait()
+	if err := c.hosts[0].client.SetDraining(t.Context(), "host-2", false); err != nil {
+		t.Error(err)
+	}
+	for i := range users {
+		text, err := os.ReadFile(filepath.Join(c.dir, "users", fmt.Sprint("drain", i), "home/calls"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, line := range strings.Fields(string(text)) {
+			if line != strconv.Itoa(n) {
+				t.Errorf("call %d of user %d is missing or ran twice: %s", n, i, line)
+				break
+			}
+		}
+	}
+}
+
+func (c *clusterLab) usersOf(t *testing.T, host string) int {
+	list, err := c.hosts[0].client.Nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list.Nodes {
+		if n.Name == host {
+			return n.Users
+		}
+	}
+	return 0
+}
+
+// stretch is a time in which one start of a process has written.
+type stretch struct{ first, last float64 }
+
+// runs are those of the lines "id uptime" in a file.
+func runs(t *testing.T, name string) map[string]stretch {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	all := map[string]stretch{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasSuffix(line, "\n") {
+			continue // it is being written
+		}
+		at, err := strconv.ParseFloat(fields[1], 64)
+		if err != nil {
+			t.Fatalf("%q", line)
+		}
+		r, known := all[fields[0]]
+		if !known {
+			r.first = at
+		}
+		r.last = max(r.last, at)
+		all[fields[0]] = r
+	}
+	return all
+}
+
+// A process writes who it is and the time without end, and whatever is done to the host that holds its user, no other
+// start of it writes before that has ended, and another goes on.
+func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
+	c.hosts[0].register(t, "one")
+	_, err := c.hosts[0].client.StartProcess(t.Context(), "one", types.StartProcess{
+		Permissions: workspace, KeepAlive: true,
+		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do read -r up rest < /proc/uptime; echo $id $up >> /home/runs; sleep 0.02; done`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(c.dir, "users/one/home/runs")
+	faults := []struct {
+		name string
+		do   func(h *clusterHost)
+		same bool // it goes on where it is
+	}{
+		{"sandboxd is killed", func(h *clusterHost) { h.stop(syscall.SIGKILL) }, true},
+		{"its link is cut", func(h *clusterHost) { c.cut(t, h, true) }, false},
+		{"its engine is killed", func(h *clusterHost) { killed(h.engine.cmd) }, false},
+		{"its fence is killed", func(h *clusterHost) { h.fence.kill() }, false},
+	}
+	times := 1
+	if n, err := strconv.Atoi(os.Getenv("SANDBOX_E2E_FAULTS")); err == nil {
+		times = n
+	}
+	for n := range times * len(faults) {
+		fault := faults[n%len(faults)]
+		eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
+		h := c.holder(t, "one")
+		before := runs(t, file)
+		begun := time.Now()
+		fault.do(h)
+		if fault.same {
+			c.come(t, h)
+			continue
+		}
+		eventuallyWithin(t, 60*time.Second, "another start of the process writes after: "+fault.name, func() bool { return len(runs(t, file)) > len(before) })
+		t.Logf("%s: it goes on elsewhere after %s", fault.name, time.Since(begun).Round(100*time.Millisecond))
+		for _, other := range c.others(h) {
+			if got := other.sh(t, "one", "echo there"); got != "there" {
+				t.Errorf("%q", got)
+			}
+		}
+		c.come(t, h)
+	}
+	var all []stretch
+	for _, r := range runs(t, file) {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return int((a.first - b.first) * 1000) })
+	for i := 1; i < len(all); i++ {
+		if all[i].first < all[i-1].last {
+			t.Errorf("two of them ran at the same time: %+v and %+v", all[i-1], all[i])
+		}
+	}
+	if len(all) < 1+times*3 {
+		t.Errorf("%d starts", len(all))
+	}
+}

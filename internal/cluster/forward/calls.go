@@ -1,0 +1,208 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/cluster"
+)
+
+// user is one whom this host holds, or has held.
+type user struct {
+	taking sync.Mutex // held while what is the user's is taken over or given up
+	epoch  int64      // of the seat that was taken over; 0 for none
+
+	// Under Router.mu.
+	calls   map[*call]bool
+	leaving chan struct{} // closed when the user has left, or stays after all; nil for one who stays
+}
+
+type call struct{ end context.CancelCauseFunc }
+
+func (r *Router) user(name string) *user {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.users[name]
+	if u == nil {
+		u = &user{calls: map[*call]bool{}}
+		r.users[name] = u
+	}
+	return u
+}
+
+// take takes over what is a user's, once for each seat.
+func (r *Router) take(name string, u *user, epoch int64) error {
+	u.taking.Lock()
+	defer u.taking.Unlock()
+	if u.epoch == epoch {
+		return nil
+	}
+	if u.epoch != 0 { // an earlier seat of this host's
+		if err := r.cfg.Release(context.Background(), name); err != nil {
+			return err
+		}
+		u.epoch = 0
+	}
+	if err := r.cfg.Take(name); err != nil {
+		return err
+	}
+	u.epoch = epoch
+	r.counted(func(c *Counts) { c.Taken++ })
+	return nil
+}
+
+// follow takes a user over, or gives it up, as its seat is now.
+func (r *Router) follow(ctx context.Context, name string) {
+	u, host := r.user(name), r.cfg.Cluster.Host()
+	seat, held := r.cfg.Cluster.Seat(name)
+	if held && seat.Host == host {
+		if err := r.take(name, u, seat.Epoch); err != nil {
+			r.cfg.Log.Error().Err(err).Str("user", name).Msg("cannot take over a user yet; the next call tries again")
+		}
+		return
+	}
+	r.endCalls(name, fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
+	u.taking.Lock()
+	defer u.taking.Unlock()
+	if seat, held := r.cfg.Cluster.Seat(name); u.epoch == 0 || held && seat.Host == host {
+		return
+	}
+	if err := r.cfg.Release(ctx, name); err != nil {
+		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up all of a user who is another host's now")
+	}
+	u.epoch = 0
+}
+
+// enter lets a call of a user's in whom this host holds. again says that the user has moved meanwhile.
+func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
+	u := r.user(seat.User)
+	r.mu.Lock()
+	if r.stopping {
+		r.mu.Unlock()
+		return nil, nil, false, errFenced
+	}
+	if leaving := u.leaving; leaving != nil {
+		r.mu.Unlock()
+		select {
+		case <-leaving:
+			return nil, nil, true, nil
+		case <-waiting.Done():
+			return nil, nil, false, context.Cause(waiting)
+		}
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	c := &call{end}
+	u.calls[c] = true
+	r.mu.Unlock()
+	done = sync.OnceFunc(func() {
+		end(nil)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(u.calls, c)
+	})
+	// Looked at when the call is counted: from here on whoever stops everything knows of it.
+	if err = r.cfg.MayStart(); err == nil {
+		err = r.take(seat.User, u, seat.Epoch)
+	}
+	if err == nil && context.Cause(ctx) != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		done()
+		return nil, nil, false, err
+	}
+	return ctx, done, false, nil
+}
+
+var errFenced = fmt.Errorf("this host has lost its place in the cluster, so what it did for users was ended; nothing is repeated: ask another host, or this one later: %w", cerrdefs.ErrUnavailable)
+
+func (r *Router) endCalls(name string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u := r.users[name]; u != nil {
+		for c := range u.calls {
+			c.end(why)
+		}
+	}
+}
+
+// Stop ends the calls that this host answers and lets none in until Go. It returns when they have ended, or ctx has.
+func (r *Router) Stop(ctx context.Context) {
+	r.mu.Lock()
+	r.stopping = true
+	for _, u := range r.users {
+		for c := range u.calls {
+			c.end(errFenced)
+		}
+	}
+	r.mu.Unlock()
+	r.idle(ctx, "")
+}
+
+// Go lets calls in again.
+func (r *Router) Go() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopping = false
+}
+
+// Calls is how many of a user's are answered here; of all users with an empty name.
+func (r *Router) Calls(name string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, u := range r.users {
+		if name == "" || name == other {
+			n += len(u.calls)
+		}
+	}
+	return n
+}
+
+// idle waits until no call of a user's is answered, or of anybody's with an empty name; it is false when ctx ends first.
+func (r *Router) idle(ctx context.Context, name string) bool {
+	for r.Calls(name) > 0 {
+		if !pause(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
+// HandOver gives a user to another host, once the calls that are answered have ended, or are ended when ctx ends. Calls that
+// come meanwhile wait, and are answered there.
+func (r *Router) HandOver(ctx context.Context, name string) error {
+	u := r.user(name)
+	r.mu.Lock()
+	if u.leaving != nil {
+		r.mu.Unlock()
+		return nil
+	}
+	leaving := make(chan struct{})
+	u.leaving = leaving
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		u.leaving = nil
+		r.mu.Unlock()
+		close(leaving)
+	}()
+	if !r.idle(ctx, name) {
+		r.endCalls(name, fmt.Errorf("the host is drained and gave the user to another, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if !r.idle(ctx, name) {
+		return fmt.Errorf("calls of user %q do not end", name)
+	}
+	u.taking.Lock()
+	defer u.taking.Unlock()
+	// Nothing of the user's may run here when another may take over.
+	if err := r.cfg.Release(ctx, name); err != nil {
+		return err
+	}
+	u.epoch = 0
+	return r.cfg.Cluster.Give(ctx, name, "")
+}

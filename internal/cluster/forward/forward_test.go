@@ -1,0 +1,402 @@
+package forward
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// host is one of a cluster, with a handler for the calls that it answers.
+type host struct {
+	*Router
+	t        *testing.T
+	name     string
+	lease    clientv3.LeaseID
+	server   *http.Server
+	entry    *httptest.Server // for callers
+	fenced   atomic.Bool
+	released atomic.Int64
+	caller   access.Caller
+	answer   func(w http.ResponseWriter, req *http.Request, who access.Caller)
+}
+
+func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
+	t.Helper()
+	if err := Issue(dir, name, "127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	certificates, err := ReadCertificates(filepath.Join(dir, AuthorityFile), filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.New(etcd, cluster.Config{Host: name, Address: listener.Addr().String(), Version: "test", Prefix: "/daycare/", Log: zerolog.Nop()})
+	h := &host{t: t, name: name, caller: access.Caller{Name: "uid:0", Users: sandbox.Everyone()}}
+	h.answer = func(w http.ResponseWriter, req *http.Request, who access.Caller) {
+		text, _ := io.ReadAll(req.Body)
+		fmt.Fprintf(w, "%s %s %s %s %d", name, who.Name, who.Users, who.Token.Name, len(text))
+	}
+	h.Router = New(Config{
+		Cluster: c, Certificates: certificates, Log: zerolog.Nop(),
+		MayStart: func() error {
+			if h.fenced.Load() {
+				return errFenced
+			}
+			return nil
+		},
+		Take:    func(string) error { return nil },
+		Release: func(context.Context, string) error { h.released.Add(1); return nil },
+	})
+	h.run(c, listener, certificates, etcd)
+	return h
+}
+
+func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certificates, etcd *clientv3.Client) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	first := make(chan struct{})
+	running.Go(func() { c.Run(ctx, first) })
+	<-first
+	running.Go(func() { h.Router.Run(ctx) })
+	lease, err := etcd.Grant(ctx, 60)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.lease = lease.ID
+	if err := c.Join(ctx, int64(lease.ID)); err != nil {
+		h.t.Fatal(err)
+	}
+	h.server = &http.Server{Handler: h.handler(Inbound{h.Router}, Caller)}
+	running.Go(func() { _ = h.server.Serve(tls.NewListener(listener, certificates.Server())) })
+	h.entry = httptest.NewServer(h.handler(Entry{h.Router}, func(*http.Request) (access.Caller, error) { return h.caller, nil }))
+	h.t.Cleanup(func() { h.entry.CloseClientConnections(); _ = h.server.Close(); cancel(); running.Wait() })
+}
+
+type router interface {
+	Route(http.ResponseWriter, *http.Request, access.Caller, string) (context.Context, func(), error)
+}
+
+// handler does as the API does; the user is the first part of the path.
+func (h *host) handler(r router, who func(*http.Request) (access.Caller, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == PingPath {
+			return
+		}
+		caller, err := who(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		w.Header().Set("X-Request-Id", cmp.Or(req.Header.Get("X-Request-Id"), "r1"))
+		ctx, done, err := r.Route(w, req, caller, strings.Trim(req.URL.Path, "/"))
+		switch {
+		case cerrdefs.IsUnavailable(err):
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		case done != nil:
+			defer done()
+			h.answer(w, req.WithContext(ctx), caller)
+		}
+	})
+}
+
+func (h *host) post(path string, body io.Reader) (int, string) {
+	h.t.Helper()
+	answer, err := http.Post(h.entry.URL+"/"+path, "text/plain", body)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	if len(answer.Header.Values("X-Request-Id")) != 1 {
+		h.t.Errorf("request ids %q", answer.Header.Values("X-Request-Id"))
+	}
+	return answer.StatusCode, strings.TrimSpace(string(text))
+}
+
+func two(t *testing.T) (*clientv3.Client, *host, *host) {
+	t.Helper()
+	etcd, _ := etcdtest.Start(t)
+	dir := filepath.Join(t.TempDir(), "certificates")
+	if err := MakeAuthority(dir); err != nil {
+		t.Fatal(err)
+	}
+	one, other := open(t, etcd, dir, "h1"), open(t, etcd, dir, "h2")
+	until(t, "they know each other", func() bool { return len(one.cfg.Cluster.Nodes()) == 2 && len(other.cfg.Cluster.Nodes()) == 2 })
+	return etcd, one, other
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came true that %s", what)
+		}
+	}
+}
+
+func TestTheHolderAnswers(t *testing.T) {
+	_, one, other := two(t)
+	one.caller = access.Caller{Name: "of-alice", Users: scope(t, "alice", "carol"), Token: quota.Token{Name: "of-alice", Some: true}}
+	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil { // h2 in doubt
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 10, smallBody + 1, 4 << 20} {
+		want := fmt.Sprintf("h2 of-alice alice, carol of-alice %d", size)
+		if status, text := one.post("alice", strings.NewReader(strings.Repeat("x", size))); status != http.StatusOK || text != want {
+			t.Errorf("%d, %q, want %q", status, text, want)
+		}
+		// Without a length it is not known to be small.
+		if status, text := one.post("alice", io.MultiReader(strings.NewReader(strings.Repeat("x", size)))); status != http.StatusOK || text != want {
+			t.Errorf("%d, %q, want %q", status, text, want)
+		}
+	}
+	if status, text := other.post("alice", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 uid:0 everyone") {
+		t.Errorf("%d, %q", status, text)
+	}
+	if n := one.Counts().Forwarded; n != 8 {
+		t.Errorf("%d were forwarded", n)
+	}
+}
+
+func scope(t *testing.T, names ...string) sandbox.Users {
+	var ids []sandbox.UserID
+	for _, name := range names {
+		id, err := sandbox.ParseUserID(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return sandbox.OnlyUsers(ids...)
+}
+
+func TestOnlyHostsCallHosts(t *testing.T) {
+	_, one, other := two(t)
+	strangers := filepath.Join(t.TempDir(), "strangers")
+	if err := MakeAuthority(strangers); err != nil {
+		t.Fatal(err)
+	}
+	if err := Issue(strangers, "h1", "127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := ReadCertificates(filepath.Join(strangers, AuthorityFile), filepath.Join(strangers, "h1.crt"), filepath.Join(strangers, "h1.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, _ := one.cfg.Cluster.Node("h2")
+	call := func(encryption *tls.Config) error {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: encryption}}
+		answer, err := client.Get("https://" + node.Address + PingPath)
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err
+	}
+	if err := call(one.cfg.Certificates.Client("h2")); err != nil {
+		t.Errorf("a host: %v", err)
+	}
+	trusting := stranger.Client("h2")
+	trusting.RootCAs = one.cfg.Certificates.authority
+	for name, encryption := range map[string]*tls.Config{
+		"a stranger": trusting, "nobody": {RootCAs: one.cfg.Certificates.authority, ServerName: "h2"}, "another name": one.cfg.Certificates.Client("h3"),
+	} {
+		if call(encryption) == nil {
+			t.Errorf("%s called", name)
+		}
+	}
+	// A caller of the open door cannot say that it is somebody.
+	said := about{Caller: "root", User: "alice"}
+	req, _ := http.NewRequest(http.MethodPost, other.entry.URL+"/alice", nil)
+	if err := said.write(req.Header); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if text, _ := io.ReadAll(answer.Body); !strings.Contains(string(text), " uid:0 ") {
+		t.Errorf("%s", text)
+	}
+	if _, err := Caller(req); !cerrdefs.IsPermissionDenied(err) {
+		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// A user who moves while calls come is asked for where it is, and each call is answered once.
+func TestCallsFollowTheirUser(t *testing.T) {
+	_, one, other := two(t)
+	var answered atomic.Int64
+	for _, h := range []*host{one, other} {
+		h.answer = func(w http.ResponseWriter, req *http.Request, _ access.Caller) {
+			_, _ = io.Copy(io.Discard, req.Body)
+			answered.Add(1)
+		}
+	}
+	var calls sync.WaitGroup
+	const callers, each = 8, 60
+	for i := range callers {
+		calls.Go(func() {
+			h := []*host{one, other}[i%2]
+			for range each {
+				if status, text := h.post("alice", strings.NewReader("body")); status != http.StatusOK {
+					t.Errorf("%d: %s", status, text)
+				}
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var moving sync.WaitGroup
+	moving.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			for _, h := range []*host{one, other} {
+				if s, held := h.cfg.Cluster.Seat("alice"); held && s.Host == h.name {
+					if err := h.HandOver(t.Context(), "alice"); err != nil {
+						t.Error(err)
+					}
+					break
+				}
+			}
+		}
+	})
+	calls.Wait()
+	close(stop)
+	moving.Wait()
+	if n := answered.Load(); n != callers*each {
+		t.Errorf("%d of %d", n, callers*each)
+	}
+	if one.released.Load()+other.released.Load() == 0 {
+		t.Error("it never moved")
+	}
+}
+
+func TestACallOfALostHostEndsAndSaysSo(t *testing.T) {
+	etcd, one, other := two(t)
+	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan struct{})
+	other.answer = func(w http.ResponseWriter, req *http.Request, _ access.Caller) {
+		close(began)
+		<-req.Context().Done()
+		http.Error(w, context.Cause(req.Context()).Error(), http.StatusServiceUnavailable)
+	}
+	failed := make(chan string, 1)
+	go func() {
+		status, text := one.post("alice", nil)
+		failed <- fmt.Sprint(status, " ", text)
+	}()
+	<-began
+	other.fenced.Store(true)
+	if _, err := etcd.Revoke(t.Context(), other.lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-failed; !strings.HasPrefix(got, "503") || !strings.Contains(got, "not repeated") {
+		t.Errorf("%s", got)
+	}
+	until(t, "the next call is answered elsewhere", func() bool {
+		status, text := one.post("alice", nil)
+		return status == http.StatusOK && strings.HasPrefix(text, "h1 ")
+	})
+}
+
+// What a fenced host does ends, and nothing is begun there.
+func TestAFencedHostAnswersNothing(t *testing.T) {
+	_, one, _ := two(t)
+	if _, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan struct{})
+	one.answer = func(w http.ResponseWriter, req *http.Request, _ access.Caller) {
+		close(began)
+		<-req.Context().Done()
+		http.Error(w, context.Cause(req.Context()).Error(), http.StatusServiceUnavailable)
+	}
+	ended := make(chan string, 1)
+	go func() {
+		_, text := one.post("alice", nil)
+		ended <- text
+	}()
+	<-began
+	one.fenced.Store(true)
+	one.Stop(t.Context())
+	if n := one.Calls(""); n != 0 {
+		t.Errorf("%d calls are left", n)
+	}
+	if got := <-ended; !strings.Contains(got, "nothing is repeated") {
+		t.Errorf("%s", got)
+	}
+	if status, text := one.post("alice", nil); status != http.StatusServiceUnavailable {
+		t.Errorf("%d: %s", status, text)
+	}
+}
+
+// A connection that is upgraded goes both ways.
+func TestUpgradedConnectionsAreForwarded(t *testing.T) {
+	_, one, other := two(t)
+	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	other.answer = func(w http.ResponseWriter, _ *http.Request, _ access.Caller) {
+		w.Header().Set("Upgrade", "echo")
+		w.Header().Set("Connection", "Upgrade")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_ = buffered.Flush()
+		line, _ := buffered.ReadString('\n')
+		_, _ = io.WriteString(conn, "heard "+line)
+	}
+	conn, err := net.Dial("tcp", one.entry.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /alice HTTP/1.1\r\nHost: x\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+	text := bufio.NewReader(conn)
+	for line := ""; line != "\r\n"; {
+		if line, err = text.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fmt.Fprintln(conn, "hello")
+	if got, err := text.ReadString('\n'); got != "heard hello\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -1,0 +1,106 @@
+package forward
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// header has what a host says about a call that it sends. It is read only of hosts.
+const header = "X-Daycare-Call"
+
+// about is what a host says about a call.
+type about struct {
+	From   string      `json:"from"` // the host
+	Caller string      `json:"caller"`
+	Users  *[]string   `json:"users"` // for whom it acts; null for everyone
+	Token  quota.Token `json:"token"`
+	User   string      `json:"user"` // whose call it is
+	Epoch  int64       `json:"epoch"`
+}
+
+func (a about) write(h http.Header) error {
+	text, err := json.Marshal(a)
+	h.Set(header, base64.StdEncoding.EncodeToString(text))
+	return err
+}
+
+func read(req *http.Request) (a about, _ error) {
+	text, err := base64.StdEncoding.DecodeString(req.Header.Get(header))
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	if err != nil || a.Caller == "" {
+		return about{}, errs.Denied("only hosts of the cluster call here, and this one does not say for whom")
+	}
+	return a, nil
+}
+
+// Caller authenticates a call that another host sends: TLS has seen to it that it is one, and it says who the caller is.
+func Caller(req *http.Request) (access.Caller, error) {
+	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
+		return access.Caller{}, errs.Denied("only hosts of the cluster call here")
+	}
+	a, err := read(req)
+	if err != nil {
+		return access.Caller{}, err
+	}
+	caller := access.Caller{Name: a.Caller, Users: sandbox.Everyone(), Token: a.Token}
+	if a.Users == nil {
+		return caller, nil
+	}
+	var ids []sandbox.UserID
+	for _, name := range *a.Users {
+		id, err := sandbox.ParseUserID(name)
+		if err != nil {
+			return access.Caller{}, err
+		}
+		ids = append(ids, id)
+	}
+	caller.Users = sandbox.OnlyUsers(ids...)
+	return caller, nil
+}
+
+// Certificates are a host's own and the authority that has signed those of all hosts.
+type Certificates struct {
+	own       tls.Certificate
+	authority *x509.CertPool
+}
+
+// ReadCertificates reads them from files in PEM.
+func ReadCertificates(authority, certificate, key string) (c Certificates, err error) {
+	text, err := os.ReadFile(authority)
+	if err != nil {
+		return c, fmt.Errorf("cannot use cluster.caFile: %w", err)
+	}
+	c.authority = x509.NewCertPool()
+	if !c.authority.AppendCertsFromPEM(text) {
+		return c, fmt.Errorf("cannot use cluster.caFile: %s has no certificate", authority)
+	}
+	if c.own, err = tls.LoadX509KeyPair(certificate, key); err != nil {
+		return c, fmt.Errorf("cannot use cluster.certFile and cluster.keyFile: %w", err)
+	}
+	return c, nil
+}
+
+// Server is for the listener at which other hosts call: whoever has no certificate of the authority is not let in.
+func (c Certificates) Server() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
+		NextProtos: []string{"http/1.1"}, // streams are WebSockets, too
+	}
+}
+
+// Client is for calling a host by its name; with an empty one, that of the address counts, as for etcd.
+func (c Certificates) Client(host string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, RootCAs: c.authority, ServerName: host}
+}

@@ -1,0 +1,315 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster"
+)
+
+var (
+	errMoved      = errors.New("the user is another host's")
+	errNotReached = errors.New("the host cannot be reached")
+)
+
+// away is a call that another host answers.
+type away struct {
+	seat cluster.Seat
+	end  context.CancelCauseFunc
+}
+
+// smallBody is what is kept of a request to be able to send it again. A larger one is sent when the host has taken the call.
+const smallBody = 64 << 10
+
+// sending is the body of a call, which may have to be sent twice.
+type sending struct {
+	ready bool
+	small []byte
+	large *watched // nil for a small one
+}
+
+// watched knows whether it was read.
+type watched struct {
+	io.Reader
+	mu   sync.Mutex
+	read bool
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	b.read = true
+	b.mu.Unlock()
+	return b.Reader.Read(p)
+}
+
+func (s *sending) prepare(req *http.Request) (err error) {
+	if s.ready {
+		return nil
+	}
+	s.ready = true
+	switch {
+	case req.Body == nil || req.ContentLength == 0:
+	case req.ContentLength > 0 && req.ContentLength <= smallBody:
+		s.small, err = io.ReadAll(req.Body)
+	default:
+		s.large = &watched{Reader: req.Body}
+	}
+	return err
+}
+
+// restore gives a body back that was read to be sent, and was not.
+func (s *sending) restore(req *http.Request) {
+	if s.ready && s.large == nil {
+		req.Body = io.NopCloser(bytes.NewReader(s.small))
+	}
+}
+
+// silentWriter does not pass on that a body may be sent: the caller has not asked.
+type silentWriter struct{ http.ResponseWriter }
+
+func (w silentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w silentWriter) WriteHeader(code int) {
+	if code != http.StatusContinue {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+func (s *sending) attach(out *http.Request) error {
+	if s.large == nil {
+		out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(s.small)), int64(len(s.small))
+		if len(s.small) == 0 {
+			out.Body = http.NoBody
+		}
+		return nil
+	}
+	s.large.mu.Lock()
+	defer s.large.mu.Unlock()
+	if s.large.read {
+		return fmt.Errorf("the user moved to another host while the call was sent: ask again: %w", cerrdefs.ErrUnavailable)
+	}
+	out.Body = io.NopCloser(s.large)
+	out.Header.Set("Expect", "100-continue")
+	return nil
+}
+
+// send has the host that holds a user answer a call. After errMoved and errNotReached nothing was begun, and nothing
+// answered.
+func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request, caller access.Caller, seat cluster.Seat, body *sending) error {
+	p, err := r.peer(waiting, seat.Host)
+	if err != nil {
+		return err
+	}
+	if err := body.prepare(req); err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(req.Context())
+	defer end(nil)
+	out := &away{seat, end}
+	r.mu.Lock()
+	r.away[out] = true
+	r.mu.Unlock()
+	begun := time.Now()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.away, out)
+	}()
+	said := about{From: r.cfg.Cluster.Host(), Caller: caller.Name, Token: caller.Token, User: seat.User, Epoch: seat.Epoch}
+	if !caller.Users.All() {
+		users := caller.Users.IDs()
+		said.Users = &users
+	}
+	id := w.Header().Get("X-Request-Id")
+	var failed error
+	proxy := httputil.ReverseProxy{
+		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(p.url)
+			pr.Out.Header.Del("Authorization")
+			pr.Out.Header.Set("X-Request-Id", id)
+			failed = errors.Join(said.write(pr.Out.Header), body.attach(pr.Out))
+		},
+		ModifyResponse: func(answer *http.Response) error {
+			if answer.StatusCode == http.StatusMisdirectedRequest {
+				return errMoved
+			}
+			w.Header().Del("X-Request-Id") // the host says it, too
+			r.counted(func(c *Counts) { c.Forwarded++; c.Took += time.Since(begun) })
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	}
+	proxy.ServeHTTP(silentWriter{w}, req.WithContext(ctx))
+	if w.Header().Get("X-Request-Id") == "" {
+		w.Header().Set("X-Request-Id", id)
+	}
+	switch lost := context.Cause(ctx); {
+	case failed == nil, errors.Is(failed, errMoved):
+		return failed
+	case errors.Is(failed, errNotReached):
+		p.answered(false)
+		return errNotReached
+	case lost != nil && req.Context().Err() == nil:
+		return lost
+	case req.Context().Err() != nil:
+		return context.Cause(req.Context())
+	case cerrdefs.IsUnavailable(failed):
+		return failed
+	default:
+		r.counted(func(c *Counts) { c.Lost++ })
+		return lostError(seat.Host)
+	}
+}
+
+func lostError(host string) error {
+	return fmt.Errorf("host %q was lost while it answered the call; how far it came is not known, and it is not repeated: %w", host, cerrdefs.ErrUnavailable)
+}
+
+// lostGrace is how long an answer may be on its way after its user's seat has gone.
+const lostGrace = time.Second
+
+// recall ends the calls that a host is to answer which does not hold their user any more: it may never.
+func (r *Router) recall(now cluster.Seat) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := range r.away {
+		if a.seat.User == now.User && a.seat != now {
+			time.AfterFunc(lostGrace, func() {
+				r.mu.Lock()
+				still := r.away[a]
+				r.mu.Unlock()
+				if still {
+					a.end(lostError(a.seat.Host))
+				}
+			})
+		}
+	}
+}
+
+// peer is another host, as it is called.
+type peer struct {
+	transport *http.Transport
+	url       *url.URL
+	address   string
+
+	mu    sync.Mutex
+	heard time.Time // when it has answered last
+}
+
+func (p *peer) answered(does bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.heard = time.Now(); !does {
+		p.heard = time.Time{}
+	}
+}
+
+func (p *peer) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Since(p.heard) > silence
+}
+
+const (
+	probeEvery = time.Second
+	silence    = 3 * time.Second
+)
+
+// peer finds a host that answers: nothing is sent to one that does not, so it can be sent elsewhere.
+func (r *Router) peer(ctx context.Context, host string) (*peer, error) {
+	node, ok := r.cfg.Cluster.Node(host)
+	if !ok {
+		return nil, errNotReached
+	}
+	p := r.connect(node)
+	if p.silent() && !r.ask(ctx, p) {
+		return nil, errNotReached
+	}
+	return p, nil
+}
+
+func (r *Router) connect(node cluster.Node) *peer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.nodes[node.Name]
+	if p != nil && p.address == node.Address {
+		return p
+	}
+	if p != nil {
+		p.transport.CloseIdleConnections()
+	}
+	dialer := &net.Dialer{Timeout: time.Second}
+	p = &peer{address: node.Address, url: &url.URL{Scheme: "https", Host: node.Address}}
+	p.transport = &http.Transport{
+		TLSClientConfig: r.cfg.Certificates.Client(node.Name), TLSHandshakeTimeout: 2 * time.Second, DisableCompression: true,
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, ExpectContinueTimeout: time.Minute,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %v", errNotReached, err)
+			}
+			return conn, nil
+		},
+	}
+	r.nodes[node.Name] = p
+	return p
+}
+
+// PingPath is what a host answers to others without looking at anything.
+const PingPath = "/cluster/ping"
+
+// ask finds out whether a host answers.
+func (r *Router) ask(ctx context.Context, p *peer) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url.String()+PingPath, nil)
+	if err != nil {
+		return false
+	}
+	answer, err := p.transport.RoundTrip(req)
+	if err == nil {
+		_ = answer.Body.Close()
+	}
+	p.answered(err == nil)
+	return err == nil
+}
+
+// probe asks each host once a second until ctx ends.
+func (r *Router) probe(ctx context.Context) {
+	for ctx.Err() == nil {
+		var asking sync.WaitGroup
+		for _, node := range r.cfg.Cluster.Nodes() {
+			if node.Name != r.cfg.Cluster.Host() {
+				asking.Go(func() { r.ask(ctx, r.connect(node)) })
+			}
+		}
+		asking.Wait()
+		select {
+		case <-time.After(probeEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func pause(ctx context.Context) bool {
+	select {
+	case <-time.After(2 * time.Millisecond):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
