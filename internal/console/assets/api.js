@@ -21,7 +21,7 @@ export async function signIn(secret) {
 }
 
 export async function signOut() {
-  await fetch("session", { method: "DELETE", headers: { "X-Console-Key": key } }).catch(() => {});
+  await fetch("session", { method: "DELETE", headers: { "X-Console-Key": key }, signal: AbortSignal.timeout(5000) }).catch(() => {});
   forget();
 }
 
