@@ -100,6 +100,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	must(err)
 	k.Sandboxes, err = lasting.Open(lasting.Config{
 		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(resolver, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
+		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true },
 	})
 	must(err)
 	k.executor.Start(t.Context(), processes)
@@ -405,7 +406,7 @@ func TestLastingOverARestart(t *testing.T) {
 
 func TestLastingDeadlines(t *testing.T) {
 	eachKeeper(t, func(t *testing.T, k *keeper, again func() *keeper) {
-		soon := func(c *lasting.Create) { c.Deadline = time.Now().Add(4 * time.Second) }
+		soon := func(c *lasting.Create) { c.Deadline = time.Now().Add(8 * time.Second) }
 		killed := k.make(t, soon)
 		paused := k.make(t, soon, func(c *lasting.Create) { c.OnDeadline, c.AutoResume = lasting.Pause, true })
 		k.end()

@@ -184,8 +184,13 @@ func TestATokenOfOneUser(t *testing.T) {
 		t.Errorf("what there is: %+v, %v", boxes, err)
 	}
 	var refusal *client.Error
-	if _, err := tess.Containers(ctx); !errors.As(err, &refusal) || refusal.Kind != types.Denied {
-		t.Errorf("the service's containers: %v", err)
+	all, err := engine.Containers(ctx)
+	if err != nil || !slices.ContainsFunc(all, func(c types.Container) bool { return c.UserID == "other" }) {
+		t.Errorf("the service's containers: %+v, %v", all, err)
+	}
+	hers, err := tess.Containers(ctx)
+	if err != nil || len(hers) == 0 || slices.ContainsFunc(hers, func(c types.Container) bool { return c.UserID != "tess" }) {
+		t.Errorf("her containers: %+v, %v", hers, err)
 	}
 	if _, err := tess.Put(ctx, "mine", types.Registration{UserID: "other"}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "may act for tess alone") {
 		t.Errorf("a sandbox for another: %v", err)

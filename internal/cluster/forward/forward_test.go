@@ -261,11 +261,14 @@ func TestCallsFollowTheirUser(t *testing.T) {
 		}
 	}
 	var calls sync.WaitGroup
-	const callers, each = 8, 60
+	var asked atomic.Int64
+	const callers, moves = 8, 5
+	moved := func() bool { return one.released.Load()+other.released.Load() >= moves }
 	for i := range callers {
 		calls.Go(func() {
 			h := []*host{one, other}[i%2]
-			for range each {
+			for !moved() && t.Context().Err() == nil {
+				asked.Add(1)
 				if status, text := h.post("alice", strings.NewReader("body")); status != http.StatusOK {
 					t.Errorf("%d: %s", status, text)
 				}
@@ -294,11 +297,8 @@ func TestCallsFollowTheirUser(t *testing.T) {
 	calls.Wait()
 	close(stop)
 	moving.Wait()
-	if n := answered.Load(); n != callers*each {
-		t.Errorf("%d of %d", n, callers*each)
-	}
-	if one.released.Load()+other.released.Load() == 0 {
-		t.Error("it never moved")
+	if n := answered.Load(); n != asked.Load() {
+		t.Errorf("%d of %d", n, asked.Load())
 	}
 }
 
