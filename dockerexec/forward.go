@@ -85,7 +85,7 @@ func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode
 
 // dial asks the agent for a connection. One that does not answer is given up: the next connection has another.
 func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, err error) {
-	stream, err := mux.OpenStream(ctx)
+	stream, err := openStream(ctx, mux)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	if err != nil {
 		return nil, dockerd.Explain(e.docker, err)
 	}
-	stream, err := mux.OpenStream(ctx)
+	stream, err := openStream(ctx, mux)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the sandbox's commands: %w", err)
 	}

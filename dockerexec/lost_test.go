@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -101,6 +102,28 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller who leaves while the command begins costs that command, and not the container with all that runs there.
+func TestACallerWhoLeavesAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		why := errors.New("the caller has gone")
+		for range 10 {
+			ctx, leave := context.WithCancelCause(t.Context())
+			c := aCommand
+			c.Started = func() { leave(why) }
+			if _, err := e.Run(ctx, engine.spec("alice"), c, discard); !errors.Is(err, why) {
+				t.Errorf("%v", err)
+			}
+		}
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 {
+			t.Errorf("in %d containers: %v", engine.made, err)
+		}
+	})
 }
 
 // A session that is known to be broken has not begun a command. One that breaks later may have.

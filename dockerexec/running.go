@@ -17,10 +17,14 @@ import (
 // run starts a command and returns when it has ended with all that it left running.
 func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
 	opened := time.Now()
-	stream, err := s.mux.OpenStream(ctx)
-	if err != nil && s.mux.IsClosed() {
-		return Result{}, errLost // nothing of this command has been sent
-	} else if err != nil {
+	stream, err := openStream(ctx, s.mux)
+	switch { // nothing of this command has been sent
+	case err == nil:
+	case ctx.Err() != nil:
+		return Result{}, err
+	case s.mux.IsClosed():
+		return Result{}, errLost
+	default:
 		return Result{}, s.failure(err)
 	}
 	defer stream.Close()

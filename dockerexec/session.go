@@ -132,6 +132,22 @@ func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Sessio
 	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), windows.open)
 }
 
+// openStream opens a stream to an agent. A caller who leaves meanwhile is no fault of the agent's: the error is ctx's
+// cause then.
+func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) {
+	// Of a stream whose context ends while it is opened, mux says that the agent is too slow, and keeps it for good.
+	opening, done := outlasting(ctx, receiveLimit)
+	defer done()
+	stream, err := mux.OpenStream(opening)
+	if ctx.Err() == nil {
+		return stream, err
+	}
+	if err == nil {
+		_ = stream.Reset()
+	}
+	return nil, context.Cause(ctx)
+}
+
 // close ends the session and with it every command; it does not wait for them.
 func (s *session) close() { _ = s.mux.Close() }
 

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 )
 
 // clientFrame is one of a WebSocket's, masked with zeros; first is its first byte.
@@ -17,7 +20,8 @@ func clientFrame(first byte, payload string) []byte {
 }
 
 // Who sends garbage to a command over its WebSocket is told that it is his fault, and it counts so: not as the engine's,
-// and the log does not fill. The command ends, and the next one runs.
+// and the log does not fill. The command ends, and nothing else: the container is the same as before, and who has a command
+// there keeps it.
 func TestGarbageOnAWebSocketOfACommand(t *testing.T) {
 	garbage := map[string][]byte{
 		"reserved bits":              clientFrame(0xf1, "x"),
@@ -31,6 +35,15 @@ func TestGarbageOnAWebSocketOfACommand(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "noisy")
 		l.sh(t, "noisy", "true")
+		own := l.containerOf(t, "noisy").ID
+		stdin, leave := io.Pipe()
+		neighbour, ended := &lockedBuffer{}, make(chan error, 1)
+		go func() {
+			_, err := l.client.Attach(t.Context(), "noisy", types.Exec{Permissions: workspace, Command: "echo begun; cat; echo still here", TimeoutMs: unhurried},
+				client.Streams{Stdin: stdin, Stdout: neighbour})
+			ended <- err
+		}()
+		eventually(t, "the neighbour's command has begun", func() bool { return neighbour.String() == "begun\n" })
 		logged := len(l.log.String())
 		for name, send := range garbage {
 			for range times {
@@ -66,11 +79,15 @@ func TestGarbageOnAWebSocketOfACommand(t *testing.T) {
 		if said > times {
 			t.Errorf("the log has %d lines about it", said)
 		}
+		_ = leave.Close()
+		if err := <-ended; err != nil || neighbour.String() != "begun\nstill here\n" {
+			t.Errorf("the neighbour's command: %v, %q", err, neighbour)
+		}
 		if left := sleeping(t, l, "noisy", "7371"); left != "" {
 			t.Errorf("still running: %s", left)
 		}
-		if got := l.sh(t, "noisy", "echo fine"); got != "fine" {
-			t.Errorf("the next command: %q", got)
+		if got := l.sh(t, "noisy", "echo fine"); got != "fine" || l.containerOf(t, "noisy").ID != own {
+			t.Errorf("the next command: %q, in the same container: %v", got, l.containerOf(t, "noisy").ID == own)
 		}
 	})
 }
