@@ -82,7 +82,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	r.mu.Lock()
 	if r.stopping {
 		r.mu.Unlock()
-		return nil, nil, false, errFenced
+		return nil, nil, false, fencedError{errFenced}
 	}
 	if leaving := u.leaving; leaving != nil {
 		r.mu.Unlock()
@@ -104,7 +104,9 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		delete(u.calls, c)
 	})
 	// Looked at when the call is counted: from here on whoever stops everything knows of it.
-	if err = r.cfg.MayStart(); err == nil {
+	if err = r.cfg.MayStart(); err != nil {
+		err = fencedError{err}
+	} else {
 		err = r.take(seat.User, u, seat.Epoch)
 	}
 	if err == nil && context.Cause(ctx) != nil {
@@ -116,6 +118,11 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	}
 	return ctx, done, false, nil
 }
+
+// fencedError is of a call that this host did not begin, because it may do nothing for users now.
+type fencedError struct{ error }
+
+func (e fencedError) Unwrap() error { return e.error }
 
 var errFenced = fmt.Errorf("this host has lost its place in the cluster, so what it did for users was ended; nothing is repeated: ask another host, or this one later: %w", cerrdefs.ErrUnavailable)
 

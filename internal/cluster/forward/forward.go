@@ -151,11 +151,19 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 			return nil, nil, nil
 		}
 		running, done, again, err := i.enter(ctx, req.Context(), seat)
+		if fenced := (fencedError{}); errors.As(err, &fenced) {
+			w.Header().Set(fencedHeader, "true")
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			return nil, nil, nil
+		}
 		if !again || err != nil {
 			return running, done, err
 		}
 	}
 }
+
+// fencedHeader is of an answer that nothing was begun, by a host that may do nothing now: another takes the user over.
+const fencedHeader = "X-Daycare-Fenced"
 
 // Await is not for calls that others send: whoever sent them has looked.
 func (i Inbound) Await(context.Context, string) error { return nil }

@@ -37,6 +37,7 @@ type host struct {
 	server   *http.Server
 	entry    *httptest.Server // for callers
 	fenced   atomic.Bool
+	onStart  atomic.Pointer[func()] // called when it is asked whether it may start something
 	released atomic.Int64
 	caller   access.Caller
 	answer   func(w http.ResponseWriter, req *http.Request, who access.Caller)
@@ -64,6 +65,9 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 	h.Router = New(Config{
 		Cluster: c, Certificates: certificates, Log: zerolog.Nop(),
 		MayStart: func() error {
+			if f := h.onStart.Load(); f != nil {
+				(*f)()
+			}
 			if h.fenced.Load() {
 				return errFenced
 			}
@@ -360,6 +364,33 @@ func TestAFencedHostAnswersNothing(t *testing.T) {
 	}
 	if status, text := one.post("alice", nil); status != http.StatusServiceUnavailable {
 		t.Errorf("%d: %s", status, text)
+	}
+}
+
+// A host that may do nothing now has begun nothing, so a call of a user whom it still holds waits for the one that takes over.
+func TestACallOfAFencedHostWaitsForTheNext(t *testing.T) {
+	etcd, one, other := two(t)
+	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := one.post("alice", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 ") {
+		t.Fatalf("%d: %s", status, text)
+	}
+	asked := make(chan struct{})
+	var once sync.Once
+	other.fenced.Store(true)
+	other.onStart.Store(new(func() { once.Do(func() { close(asked) }) }))
+	answered := make(chan string, 1)
+	go func() {
+		status, text := one.post("alice", strings.NewReader("body"))
+		answered <- fmt.Sprint(status, " ", text)
+	}()
+	<-asked
+	if _, err := etcd.Revoke(t.Context(), other.lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answered; !strings.HasPrefix(got, "200 h1 ") {
+		t.Error(got)
 	}
 }
 

@@ -144,7 +144,11 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 			failed = errors.Join(said.write(pr.Out.Header), body.attach(pr.Out))
 		},
 		ModifyResponse: func(answer *http.Response) error {
-			if answer.StatusCode == http.StatusMisdirectedRequest {
+			switch {
+			case answer.StatusCode != http.StatusMisdirectedRequest:
+			case answer.Header.Get(fencedHeader) != "":
+				return errNotReached
+			default:
 				return errMoved
 			}
 			w.Header().Del("X-Request-Id") // the host says it, too
