@@ -244,6 +244,8 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
 		if errors.Is(err, errLost) {
 			c.err = lostError{c.err}
+		} else if refused, is := errors.AsType[refusedStart](err); is {
+			c.err = refused.error
 		}
 		e.giveUp(c)
 		return

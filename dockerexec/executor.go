@@ -26,9 +26,9 @@ type Config struct {
 	Idle Idle
 	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
 	Ahead bool
-	// MayStart is asked before each start of a container; an error of class Unavailable says that none may be. Nil is for
-	// always.
-	MayStart func() error
+	// MayStart is asked before each start of a user's container, and after it; an error of class Unavailable says that none
+	// may be. Nil is for always.
+	MayStart func(user string) error
 	// CgroupParent is the control group that containers are put below; empty for Docker's own.
 	CgroupParent string
 	// Platform is the present platform; containers of any other are stale. It may ask Docker.
@@ -89,8 +89,9 @@ type Executor struct {
 	host        HostMemory
 	unreclaimed sync.Once // tells that memory cannot be given back
 
-	pauses pauses
-	starts starts
+	pauses   pauses
+	starts   starts
+	starting atomic.Int64 // that Docker is asked for
 
 	verifying  fileLocks         // of what is mounted, held while that is verified
 	networking sync.Mutex        // held while a network is looked at, made or removed

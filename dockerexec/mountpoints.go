@@ -199,17 +199,38 @@ func (e *Executor) startUndisturbed(ctx context.Context, c *container, mounts []
 	// Docker goes on when its caller leaves, so this one does not.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	if e.cfg.MayStart != nil {
-		if err := e.cfg.MayStart(); err != nil {
-			return err
-		}
+	e.starting.Add(1)
+	defer e.starting.Add(-1)
+	if err := e.mayStart(c); err != nil { // asked when it is counted: whoever waits for none knows of it
+		return err
 	}
 	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
 		// Whatever the runtime was doing has ended before others go on.
 		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
 	}
+	if err := e.mayStart(c); err != nil { // Docker has taken its time
+		return errors.Join(err, e.removeContainer(c.id))
+	}
 	return nil
 }
+
+// refusedStart is what MayStart has said.
+type refusedStart struct{ error }
+
+func (e refusedStart) Unwrap() error { return e.error }
+
+func (e *Executor) mayStart(c *container) error {
+	if e.cfg.MayStart == nil {
+		return nil
+	}
+	if err := e.cfg.MayStart(c.spec.User); err != nil {
+		return refusedStart{err}
+	}
+	return nil
+}
+
+// Starting is how many containers Docker is starting now.
+func (e *Executor) Starting() int { return int(e.starting.Load()) }
 
 // pauseWriters pauses the containers that could disturb the start of another, and reports whether there are any.
 // resume lets them go on; it is to be called also after an error.

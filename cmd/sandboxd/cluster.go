@@ -85,7 +85,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix, Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
-		Cluster: m.cluster, MayStart: m.fence.MayStart, Certificates: certs, Log: d.log,
+		Cluster: m.cluster, MayStart: m.mayStart, Certificates: certs, Log: d.log,
 		Take: m.take, Release: m.release,
 	})
 	d.member = m
@@ -111,11 +111,19 @@ func (m *member) release(ctx context.Context, user string) error {
 }
 
 // mayStart is what the executor asks; nil for always.
-func (d *daemon) mayStart() func() error {
+func (d *daemon) mayStart() func(user string) error {
 	if d.member == nil {
 		return nil
 	}
-	return d.member.fence.MayStart
+	return d.member.mayStart
+}
+
+// mayStart is nil while this host has a lease, and the user's seat is on it.
+func (m *member) mayStart(user string) error {
+	if err := m.fence.MayStart(); err != nil {
+		return err
+	}
+	return m.cluster.MayStart(user, m.fence.Record().Lease)
 }
 
 // Write keeps a sandbox's record for all hosts.
@@ -180,7 +188,7 @@ func (m *member) start(ctx context.Context) (stop func()) {
 	ends = append(ends,
 		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine),
 		inBackground(ctx, func(ctx context.Context) {
-			m.fence.Run(ctx, fence.Events{Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop})
+			m.fence.Run(ctx, fence.Events{Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop, Starting: m.d.executor.Starting})
 		}))
 	return func() {
 		for _, end := range slices.Backward(ends) {

@@ -34,14 +34,17 @@ type Node struct {
 	// Draining says that it takes no new users.
 	Draining bool `json:"-"`
 	// Users is how many seats it has.
-	Users   int `json:"-"`
-	created int64
+	Users int `json:"-"`
+	// revision is that of its key, which is another with each lease.
+	revision int64
 }
 
 // Seat says that a host holds a user. Epoch is of this time alone, and grows.
 type Seat struct {
 	User, Host string
 	Epoch      int64
+	// Lease is the host's when it got the seat. With that it ends, also when the host has another by then.
+	Lease int64
 }
 
 // Seats says which host holds a user. One host alone has none: it is always that one.
@@ -76,7 +79,6 @@ type Cluster struct {
 	seats    map[string]Seat
 	users    map[string]int // seats by host
 	claiming map[string]int // seats on their way, by host
-	lease    int64          // this host's
 	watchers map[*watcher]bool
 	keepers  []keeper
 	stale    time.Time // since when etcd has not answered; zero while it does
@@ -153,6 +155,14 @@ func (c *Cluster) Seated() (list []Seat) {
 		}
 	}
 	return list
+}
+
+// MayStart is nil while this host holds a user, as far as is known, with the lease that it has now.
+func (c *Cluster) MayStart(user string, lease int64) error {
+	if s, held := c.Seat(user); held && s.Host == c.cfg.Host && s.Lease == lease {
+		return nil
+	}
+	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user, cerrdefs.ErrUnavailable)
 }
 
 // Reached waits until all is known that was so at a revision.

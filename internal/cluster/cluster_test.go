@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -247,5 +248,45 @@ func TestAnIDHasOneHome(t *testing.T) {
 		if got, err := hosts[0].Owner(t.Context(), 200000, tt.user); got != tt.want || err != nil {
 			t.Errorf("%s: %t, %v", tt.user, got, err)
 		}
+	}
+}
+
+// A host that has another lease holds nobody by the seats of the one before: those end by themselves.
+func TestSeatsOfAnEarlierLeaseHoldNobody(t *testing.T) {
+	etcd, hosts := three(t)
+	h1, h2 := hosts[0], hosts[1]
+	s := h1.hold(t, "alice")
+	if err := h1.MayStart("alice", int64(h1.lease)); err != nil {
+		t.Error(err)
+	}
+	if err := h2.MayStart("alice", int64(h2.lease)); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("another's user: %v", err)
+	}
+	before, _ := h2.Node("h1")
+	next, err := etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h1.MayStart("alice", int64(next.ID)); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("with the next lease: %v", err)
+	}
+	if err := h1.Join(t.Context(), int64(next.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if now, held := h1.Seat("alice"); held {
+		t.Errorf("it is still there: %+v", now)
+	}
+	// Who has not heard of the next lease places nobody on the one before.
+	if err := h2.claim(t.Context(), "bob", before); !errors.Is(err, errHostGone) {
+		t.Errorf("%v", err)
+	}
+	if again := h1.hold(t, "alice"); again.Lease == s.Lease {
+		t.Errorf("%+v", again)
+	}
+	if err := h1.Join(t.Context(), int64(next.ID)); err != nil { // as a service does that was exchanged
+		t.Fatal(err)
+	}
+	if s := h1.hold(t, "alice"); s.Host == "h1" && h1.MayStart("alice", int64(next.ID)) != nil {
+		t.Error("its users are lost")
 	}
 }

@@ -18,16 +18,14 @@ const askLimit = 5 * time.Second
 
 var _ Seats = (*Cluster)(nil)
 
-// Join makes this host one of the cluster's for as long as a lease lives; 0 says that it has none now.
+// Join makes this host one of the cluster's for as long as a lease lives. Nothing may run when it is a new one. Seats of
+// this host that are on another are given up: they would end with that, and unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
-	c.mu.Lock()
-	c.lease = lease
-	c.mu.Unlock()
-	if lease == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
+	if err := c.giveUpOthers(ctx, lease); err != nil {
+		return fmt.Errorf("cannot join the cluster: %w", err)
+	}
 	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version})
 	if err != nil {
 		return err
@@ -37,6 +35,24 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 		return fmt.Errorf("cannot join the cluster: %w", err)
 	}
 	return c.Reached(ctx, put.Header.Revision)
+}
+
+// giveUpOthers removes this host's seats that are not on a lease.
+func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
+	all, err := c.etcd.Get(ctx, c.key("seats", ""), clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	for _, kv := range all.Kvs {
+		if string(kv.Value) != c.cfg.Host || kv.Lease == lease {
+			continue
+		}
+		same := clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)
+		if _, err := c.etcd.Txn(ctx).If(same).Then(clientv3.OpDelete(string(kv.Key))).Commit(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Hold implements Seats.
@@ -86,7 +102,7 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	seat, node := c.key("seats", user), c.key("nodes", target.Name)
 	answer, err := c.etcd.Txn(ctx).If(
 		clientv3.Compare(clientv3.CreateRevision(seat), "=", 0),
-		clientv3.Compare(clientv3.CreateRevision(node), "=", target.created),
+		clientv3.Compare(clientv3.ModRevision(node), "=", target.revision), // it is on the lease that is known here
 	).Then(
 		clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))),
 	).Else(clientv3.OpGet(seat)).Commit()

@@ -154,7 +154,7 @@ func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
 	gone := change.Type == mvccpb.DELETE
 	switch kind {
 	case "nodes":
-		n := Node{Name: name, Lease: change.Kv.Lease, created: change.Kv.CreateRevision}
+		n := Node{Name: name, Lease: change.Kv.Lease, revision: change.Kv.ModRevision}
 		if delete(c.nodes, name); !gone && json.Unmarshal(change.Kv.Value, &n) == nil {
 			c.nodes[name] = n
 		}
@@ -163,7 +163,7 @@ func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
 			c.drains[name] = true
 		}
 	case "seats":
-		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision}
+		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision, Lease: change.Kv.Lease}
 		if old, ok := c.seats[name]; ok {
 			c.users[old.Host]--
 			delete(c.seats, name)

@@ -29,6 +29,8 @@ const (
 	Limit = 6 * time.Second
 	// ackLimit is how long the service has to say that it does nothing for users any more, before it is killed itself.
 	ackLimit = time.Second
+	// orphanedStarts is for how long Docker may go on with the starts of a service that has ended.
+	orphanedStarts = 15 * time.Second
 	// goneLimit is for how long a service that ran may be away: one that is exchanged is back by then.
 	goneLimit = time.Minute
 )
@@ -60,6 +62,9 @@ type Fence struct {
 	cfg  Config
 	etcd *clientv3.Client
 	rec  Record
+	// orphaned is when the service was found dead, whose starts Docker may go on with.
+	orphaned time.Duration
+	probing  chan error // the answer of the homes, which is waited for
 }
 
 // New makes a Fence.
@@ -91,11 +96,20 @@ func (f *Fence) overdue() bool { return now() >= f.rec.Deadline() }
 
 // take gets a new lease, once nothing of ours runs and the homes are sound.
 func (f *Fence) take(ctx context.Context) error {
-	if beat, found := f.cfg.Files.Beat(f.rec.Boot); found && beat.lives() && beat.Unfit != "" {
+	beat, found := f.cfg.Files.Beat(f.rec.Boot)
+	lives := found && beat.lives()
+	if lives && beat.Unfit != "" {
 		return errors.New(beat.Unfit)
 	}
 	if err := f.cfg.Group.KillAll(killLimit); err != nil {
 		return err
+	}
+	// What Docker has still to start for an earlier lease stands still in the group, and dies there: it must not be let go.
+	if lives && beat.Starting > 0 {
+		return fmt.Errorf("Docker is still starting %d containers", beat.Starting)
+	}
+	if f.orphaned != 0 && now()-f.orphaned < orphanedStarts {
+		return errors.New("Docker may still be starting containers for a service that has ended")
 	}
 	if err := f.soundHomes(ctx); err != nil {
 		return err
@@ -203,12 +217,17 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 func (f *Fence) quiet() {
 	for end := now() + ackLimit; ; time.Sleep(10 * time.Millisecond) {
 		beat, found := f.cfg.Files.Beat(f.rec.Boot)
-		if !found || !beat.lives() || beat.Quiet == f.rec.Count {
+		if !found || beat.Quiet == f.rec.Count {
+			return
+		}
+		if !beat.lives() {
+			f.orphaned = now()
 			return
 		}
 		if now() >= end {
 			f.cfg.Log.Error().Int("pid", beat.PID).Msg("the service does not stop what it does for users, so it is killed")
 			beat.kill()
+			f.orphaned = now()
 			return
 		}
 	}
@@ -224,7 +243,16 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 			return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
 		}
 	}
+	if f.probing != nil { // an earlier one has not come back yet; each takes a thread
+		select {
+		case <-f.probing:
+			f.probing = nil
+		case <-ctx.Done():
+			return homesSilent(limit)
+		}
+	}
 	done := make(chan error, 1)
+	f.probing = done
 	go func() { // it may never come back, if the storage does not
 		name := filepath.Join(f.cfg.UsersDir, fmt.Sprintf(".probe-%d", os.Getpid()))
 		defer os.Remove(name)
@@ -239,13 +267,18 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 	}()
 	select {
 	case err := <-done:
+		f.probing = nil
 		if err != nil {
 			return fmt.Errorf("usersDir is not sound: %w", err)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("usersDir does not answer within %s: see to its storage", limit)
+		return homesSilent(limit)
 	}
+}
+
+func homesSilent(limit time.Duration) error {
+	return fmt.Errorf("usersDir does not answer within %s: see to its storage", limit)
 }
 
 func wait(ctx context.Context, long time.Duration) {

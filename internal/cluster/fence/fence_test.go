@@ -119,11 +119,12 @@ func TestNothingInTheGroupIsLeft(t *testing.T) {
 
 // rig is a fence and a service's side of it.
 type rig struct {
-	files   Files
-	group   Group
-	member  *Member
-	joined  atomic.Int64
-	stopped atomic.Int64
+	files    Files
+	group    Group
+	member   *Member
+	joined   atomic.Int64
+	stopped  atomic.Int64
+	starting atomic.Int64
 }
 
 func lay(t *testing.T) *rig {
@@ -140,8 +141,9 @@ func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
 func (r *rig) serve(t *testing.T) (stop func()) {
 	return inBackground(t, func(ctx context.Context) {
 		r.member.Run(ctx, Events{
-			Joined: func(lease int64) { r.joined.Store(lease) },
-			Stop:   func(context.Context) { r.stopped.Add(1) },
+			Joined:   func(lease int64) { r.joined.Store(lease) },
+			Stop:     func(context.Context) { r.stopped.Add(1) },
+			Starting: func() int { return int(r.starting.Load()) },
 		})
 	})
 }
@@ -194,7 +196,15 @@ func TestWhoCannotRenewRunsNothing(t *testing.T) {
 		all, err := etcd.Leases(t.Context())
 		return err == nil && len(all.Leases) == 0
 	})
+	// What Docker is still starting for those times dies before there is a lease that would let it go on.
+	r.starting.Store(1)
+	until(t, "the fence knows it", func() bool { beat, _ := r.files.Beat(bootID()); return beat.Starting == 1 })
+	late := r.group.run(t, "one", "touch "+filepath.Join(t.TempDir(), "late")+"; sleep 7007")
 	r.member.SetUnfit("")
+	if err := late.Wait(); err == nil || r.member.MayStart() == nil {
+		t.Errorf("it ran: %v", err)
+	}
+	r.starting.Store(0)
 	until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
 }
 

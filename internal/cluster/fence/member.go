@@ -72,6 +72,8 @@ type Events struct {
 	Joined func(lease int64)
 	// Stop ends all that is done for users, and returns when it has ended, or ctx has.
 	Stop func(ctx context.Context)
+	// Starting is how many containers Docker is starting; nil for none ever.
+	Starting func() int
 }
 
 // Run follows the fence until ctx ends. It beats, so that the fence knows of it, and is the second who kills: the fence
@@ -106,6 +108,9 @@ func (m *Member) Run(ctx context.Context, events Events) {
 			if !r.Fenced && stopped { // the fence is dead: nobody opens the group before there is another
 				_ = m.group.KillAll(killLimit)
 			}
+		}
+		if events.Starting != nil {
+			beat.Starting = events.Starting()
 		}
 		beat.At = now()
 		if why := m.unfit.Load(); why != nil {

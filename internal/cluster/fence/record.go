@@ -45,6 +45,8 @@ type Beat struct {
 	Unfit string `json:"unfit,omitempty"`
 	// Quiet is the Record.Count for which nothing is done for users any more.
 	Quiet int `json:"quiet"`
+	// Starting is how many containers Docker is starting for it.
+	Starting int `json:"starting"`
 }
 
 // Read returns the record; an empty one, of a boot that is this one, when there is none that can be used.

@@ -65,6 +65,9 @@ func (r *Router) follow(ctx context.Context, name string) {
 		return
 	}
 	r.endCalls(name, fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
+	ending, cancel := context.WithTimeout(ctx, patience)
+	r.idle(ending, name) // or one of them starts something when it was looked
+	cancel()
 	u.taking.Lock()
 	defer u.taking.Unlock()
 	if seat, held := r.cfg.Cluster.Seat(name); u.epoch == 0 || held && seat.Host == host {
@@ -104,7 +107,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		delete(u.calls, c)
 	})
 	// Looked at when the call is counted: from here on whoever stops everything knows of it.
-	if err = r.cfg.MayStart(); err != nil {
+	if err = r.cfg.MayStart(seat.User); err != nil {
 		err = fencedError{err}
 	} else {
 		err = r.take(seat.User, u, seat.Epoch)

@@ -25,8 +25,8 @@ import (
 // Config is what a Router needs; all fields must be set.
 type Config struct {
 	Cluster *cluster.Cluster
-	// MayStart is nil while this host may do something for users.
-	MayStart func() error
+	// MayStart is nil while this host may do something for a user.
+	MayStart func(user string) error
 	// Take is called before the first call of a user whom this host holds is let in, and Release when it holds the user no
 	// more: it ends what runs for the user, and returns when that has ended.
 	Take    func(user string) error

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -64,14 +66,14 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 	}
 	h.Router = New(Config{
 		Cluster: c, Certificates: certificates, Log: zerolog.Nop(),
-		MayStart: func() error {
+		MayStart: func(user string) error {
 			if f := h.onStart.Load(); f != nil {
 				(*f)()
 			}
 			if h.fenced.Load() {
 				return errFenced
 			}
-			return nil
+			return c.MayStart(user, int64(h.lease))
 		},
 		Take:    func(string) error { return nil },
 		Release: func(context.Context, string) error { h.released.Add(1); return nil },
@@ -429,5 +431,27 @@ func TestUpgradedConnectionsAreForwarded(t *testing.T) {
 	fmt.Fprintln(conn, "hello")
 	if got, err := text.ReadString('\n'); got != "heard hello\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// What a host does not say about a caller is nothing that the caller may do.
+func TestACallerIsNoMoreThanIsSaid(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"caller":"c"}`:                                "nobody",
+		`{"caller":"c","users":null}`:                   "nobody",
+		`{"caller":"c","users":[]}`:                     "nobody",
+		`{"caller":"c","users":["alice"]}`:              "alice",
+		`{"caller":"c","everyone":true,"users":[]}`:     "everyone",
+		`{"everyone":true}`:                             "",
+		`{"caller":"c","users":["../x"]}`:               "",
+		`{"caller":"c","users":["alice"],"everyone":1}`: "",
+	} {
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{}}}
+		req.Header.Set(header, base64.StdEncoding.EncodeToString([]byte(text)))
+		caller, err := Caller(req)
+		if got := caller.Users.String(); err == nil && got != want || err != nil && want != "" {
+			t.Errorf("%s: %q, %v, want %q", text, got, err, want)
+		}
 	}
 }

@@ -20,12 +20,13 @@ const header = "X-Daycare-Call"
 
 // about is what a host says about a call.
 type about struct {
-	From   string      `json:"from"` // the host
-	Caller string      `json:"caller"`
-	Users  *[]string   `json:"users"` // for whom it acts; null for everyone
-	Token  quota.Token `json:"token"`
-	User   string      `json:"user"` // whose call it is
-	Epoch  int64       `json:"epoch"`
+	From     string      `json:"from"` // the host
+	Caller   string      `json:"caller"`
+	Everyone bool        `json:"everyone"` // it acts for all
+	Users    []string    `json:"users"`    // or for these; none is nobody
+	Token    quota.Token `json:"token"`
+	User     string      `json:"user"` // whose call it is
+	Epoch    int64       `json:"epoch"`
 }
 
 func (a about) write(h http.Header) error {
@@ -55,11 +56,11 @@ func Caller(req *http.Request) (access.Caller, error) {
 		return access.Caller{}, err
 	}
 	caller := access.Caller{Name: a.Caller, Users: sandbox.Everyone(), Token: a.Token}
-	if a.Users == nil {
+	if a.Everyone {
 		return caller, nil
 	}
 	var ids []sandbox.UserID
-	for _, name := range *a.Users {
+	for _, name := range a.Users {
 		id, err := sandbox.ParseUserID(name)
 		if err != nil {
 			return access.Caller{}, err

@@ -128,11 +128,8 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 		defer r.mu.Unlock()
 		delete(r.away, out)
 	}()
-	said := about{From: r.cfg.Cluster.Host(), Caller: caller.Name, Token: caller.Token, User: seat.User, Epoch: seat.Epoch}
-	if !caller.Users.All() {
-		users := caller.Users.IDs()
-		said.Users = &users
-	}
+	said := r.about(caller)
+	said.User, said.Epoch = seat.User, seat.Epoch
 	id := w.Header().Get("X-Request-Id")
 	var failed error
 	proxy := httputil.ReverseProxy{
@@ -176,6 +173,13 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 	default:
 		r.counted(func(c *Counts) { c.Lost++ })
 		return lostError(seat.Host)
+	}
+}
+
+// about says who a caller is, to another host.
+func (r *Router) about(caller access.Caller) about {
+	return about{
+		From: r.cfg.Cluster.Host(), Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(), Users: caller.Users.IDs(),
 	}
 }
 
