@@ -81,6 +81,10 @@ type Router interface {
 	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string) (ctx context.Context, done func(), err error)
 	// Await waits until all is known here that was known anywhere of a sandbox.
 	Await(ctx context.Context, id string) error
+	// Host is this host's name, and Gather what the others answer to a GET of the same caller's, by name. silent are those
+	// that do not. Where another host has asked, there are none.
+	Host() string
+	Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string)
 }
 
 // Call is a request that was answered.
@@ -102,6 +106,8 @@ type server struct {
 	service *sandbox.Service
 	// streamed are those of all requests.
 	streamed *streamedExecs
+	// caller is whose the request is.
+	caller access.Caller
 	// id is the request's.
 	id string
 	// cut says that the answer could not be written to its end.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -19,6 +20,17 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	list := types.DecisionList{Decisions: []types.Decision{}}
 	for _, d := range q.recent(s.service.Decisions()) {
 		list.Decisions = append(list.Decisions, decision(d))
+		list.Decisions[len(list.Decisions)-1].Node = s.host()
+	}
+	list.Unanswered = fromOthers(s, req, func(host string, others types.DecisionList) {
+		for _, d := range others.Decisions {
+			d.Node = host
+			list.Decisions = append(list.Decisions, d)
+		}
+	})
+	if s.cfg.Router != nil {
+		slices.SortStableFunc(list.Decisions, func(a, b types.Decision) int { return a.Time.Compare(b.Time) })
+		list.Decisions = list.Decisions[max(len(list.Decisions)-q.limit, 0):]
 	}
 	s.answer(w, http.StatusOK, list)
 	return nil

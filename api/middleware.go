@@ -147,7 +147,7 @@ func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, 
 	if !all {
 		s.cfg.Warnings = nil // they are about the service as a whole
 	}
-	s.service = m.service.Scoped(caller.Users, caller.Token)
+	s.service, s.caller = m.service.Scoped(caller.Users, caller.Token), caller
 	return caller, nil
 }
 

@@ -2,7 +2,11 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -12,6 +16,33 @@ import (
 type Nodes interface {
 	List() []types.Node
 	SetDraining(ctx context.Context, node string, draining bool) error
+}
+
+// fromOthers has take called with what each other host answers to the same request, and returns those that do not answer, by
+// name. It does so for lists that are of no one user.
+func fromOthers[List any](s *server, req *http.Request, take func(host string, list List)) (silent []string) {
+	if s.cfg.Router == nil || s.service.Named(req.URL.Query().Get("userId")) != "" {
+		return nil
+	}
+	answers, silent := s.cfg.Router.Gather(req.Context(), s.caller, req.URL.RequestURI())
+	for _, host := range slices.Sorted(maps.Keys(answers)) {
+		var list List
+		if json.Unmarshal(answers[host], &list) != nil {
+			silent = append(silent, host)
+			continue
+		}
+		take(host, list)
+	}
+	slices.Sort(silent)
+	return silent
+}
+
+// host is this one's name; empty for one host alone.
+func (s *server) host() string {
+	if s.cfg.Router == nil {
+		return ""
+	}
+	return s.cfg.Router.Host()
 }
 
 func (s *server) nodes(w http.ResponseWriter, _ *http.Request) error {

@@ -30,14 +30,20 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-func (s *server) containers(w http.ResponseWriter, _ *http.Request) error {
+func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
 	list := types.ContainerList{Containers: []types.Container{}}
 	for _, c := range s.service.Containers() {
 		list.Containers = append(list.Containers, types.Container{
 			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
-			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(),
+			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(), Node: s.host(),
 		})
 	}
+	list.Unanswered = fromOthers(s, req, func(host string, others types.ContainerList) {
+		for _, c := range others.Containers {
+			c.Node = host
+			list.Containers = append(list.Containers, c)
+		}
+	})
 	s.answer(w, http.StatusOK, list)
 	return nil
 }

@@ -102,9 +102,15 @@ func (c *Client) Exec(ctx context.Context, id string, e types.Exec) (types.Outpu
 
 // Containers lists the warm containers.
 func (c *Client) Containers(ctx context.Context) ([]types.Container, error) {
+	list, err := c.AllContainers(ctx)
+	return list.Containers, err
+}
+
+// AllContainers lists the warm containers, and the hosts of the cluster that did not say which they have.
+func (c *Client) AllContainers(ctx context.Context) (types.ContainerList, error) {
 	var list types.ContainerList
 	err := c.call(ctx, http.MethodGet, "/v1/containers", nil, &list)
-	return list.Containers, err
+	return list, err
 }
 
 // Nodes lists the hosts of the cluster; none where the service is the only one.

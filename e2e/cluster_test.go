@@ -76,7 +76,13 @@ func anyHostAnswers(t *testing.T, c *clusterLab) {
 	if text, err := os.ReadFile(filepath.Join(c.dir, "users/ann/home/seen")); string(text) != "0\n1\n2\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	away := c.others(c.holder(t, "ann"))[0]
+	holder := c.holder(t, "ann")
+	away := c.others(holder)[0]
+	if list, err := away.client.AllContainers(t.Context()); err != nil || len(list.Unanswered) > 0 || !slices.ContainsFunc(list.Containers, func(one types.Container) bool {
+		return one.UserID == "ann" && one.Node == holder.name
+	}) {
+		t.Errorf("the containers of all hosts: %+v, %v", list, err)
+	}
 	large := strings.Repeat("x", 1<<20)
 	if _, err := away.client.Write(t.Context(), "ann", types.Write{Target: types.Target{Path: "/home/large"}, Content: large}); err != nil {
 		t.Fatal(err)

@@ -59,11 +59,15 @@ type Decision struct {
 	Type    string  `json:"type,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
+	// Node is the host that has decided, whose Seq it is; empty for a service that is the only one.
+	Node string `json:"node,omitempty"`
 }
 
 // DecisionList is the answer of GET /v1/egress/decisions, oldest first.
 type DecisionList struct {
 	Decisions []Decision `json:"decisions"`
+	// Unanswered are the hosts of the cluster whose decisions are not in it, because they did not answer.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // DecisionEvent is a line of GET /v1/egress/decisions?follow=true. One of the two is set.

@@ -244,11 +244,15 @@ type Container struct {
 	Commands    int       `json:"commands"`
 	CreatedAt   time.Time `json:"createdAt"`
 	LastUsedAt  time.Time `json:"lastUsedAt"`
+	// Node is the host that has it; empty for a service that is the only one.
+	Node string `json:"node,omitempty"`
 }
 
 // ContainerList is the answer of GET /v1/containers.
 type ContainerList struct {
 	Containers []Container `json:"containers"`
+	// Unanswered are the hosts of the cluster whose containers are not in it, because they did not answer.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Node is a host of a cluster.

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func rootCommand() *cobra.Command {
@@ -84,18 +87,28 @@ included. One that has been idle for the service's idle time is removed.`,
   sandbox ps --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			containers, err := a.client().Containers(cmd.Context())
+			list, err := a.client().AllContainers(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), containers)
+			for _, host := range list.Unanswered {
+				fmt.Fprintf(cmd.ErrOrStderr(), "host %s does not answer: its containers are missing\n", host)
 			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), list.Containers)
+			}
+			several := slices.ContainsFunc(list.Containers, func(c types.Container) bool { return c.Node != "" })
 			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "USER\tSTATE\tCOMMANDS\tRUNTIME\tUP\tLAST USED\tCONTAINER")
-			for _, c := range containers {
-				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s ago\t%s\n", c.UserID, c.State, c.Commands, c.Runtime,
-					age(c.CreatedAt), age(c.LastUsedAt), c.Name)
+			row := func(host, rest string) {
+				if several {
+					rest = host + "\t" + rest
+				}
+				fmt.Fprintln(table, rest)
+			}
+			row("HOST", "USER\tSTATE\tCOMMANDS\tRUNTIME\tUP\tLAST USED\tCONTAINER")
+			for _, c := range list.Containers {
+				row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands, c.Runtime,
+					age(c.CreatedAt), age(c.LastUsedAt), c.Name))
 			}
 			return table.Flush()
 		},

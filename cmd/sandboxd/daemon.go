@@ -172,7 +172,11 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	}
 	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
-	if d.networks, err = egress.New(egressSettings(cfg, d.decisions, d.log)); err != nil {
+	networks := egressSettings(cfg, d.decisions, d.log)
+	if d.member != nil {
+		networks.MayPass = d.member.fence.MayStart
+	}
+	if d.networks, err = egress.New(networks); err != nil {
 		return err
 	}
 	d.onClose(d.networks.Shutdown)

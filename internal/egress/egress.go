@@ -56,6 +56,9 @@ type Config struct {
 	// AcceptWeaker goes without rules where the kernel or the service's rights allow none: containers may
 	// be open then, but not filtered.
 	AcceptWeaker bool
+	// MayPass is asked before each lookup and each connection; an error says that nothing new may pass. It must not block.
+	// Nil is for always.
+	MayPass func() error
 	// Decisions takes every verdict.
 	Decisions *decisions.Log
 	Log       zerolog.Logger

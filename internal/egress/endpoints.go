@@ -82,6 +82,8 @@ func (ep *endpoint) Done() <-chan struct{} { return ep.done }
 
 // endpoints are the containers of a network by their addresses.
 type endpoints struct {
+	mayPass func() error // Config.MayPass
+
 	subnet  netip.Prefix
 	gateway netip.Addr
 
@@ -197,15 +199,18 @@ func (es *endpoints) count() int {
 
 // dnsEndpoint implements dnsfilter.Config.Endpoint.
 func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Endpoint {
-	if ep := es.at(addr); ep != nil && !ep.gone() {
+	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
 		return ep.dns
 	}
 	return nil
 }
 
+// passing reports whether anything new may pass now.
+func (es *endpoints) passing() bool { return es.mayPass == nil || es.mayPass() == nil }
+
 // guardEndpoint implements guard.Config.Endpoint.
 func (es *endpoints) guardEndpoint(addr netip.Addr) (guard.Endpoint, bool) {
-	if ep := es.at(addr); ep != nil && !ep.gone() {
+	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
 		return ep, true
 	}
 	return nil, false

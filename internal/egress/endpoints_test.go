@@ -110,6 +110,14 @@ func TestWhoAsks(t *testing.T) {
 	if es.dnsEndpoint(ep.addr.Next()) != nil {
 		t.Error("a stranger is known")
 	}
+	es.mayPass = func() error { return errors.New("the host has no lease") }
+	if _, ok := es.guardEndpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
+		t.Error("one is served while nothing may pass")
+	}
+	es.mayPass = func() error { return nil }
+	if _, ok := es.guardEndpoint(ep.addr); !ok || es.dnsEndpoint(ep.addr) == nil {
+		t.Error("one is not served again")
+	}
 	ep.revoke()
 	ep.revoke()
 	if _, ok := es.guardEndpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {

@@ -78,6 +78,7 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []
 	}
 	s := &stack{owner: e, network: n, admits: e.admits(profile), table: none{}}
 	s.endpoints.init(n)
+	s.endpoints.mayPass = e.cfg.MayPass
 	life, stop := context.WithCancel(e.ctx)
 	s.stop = stop
 	defer func() {
@@ -188,7 +189,7 @@ func (s *stack) startGuard(life context.Context) error {
 		Known: func(ep guard.Endpoint, name string) ([]netip.Addr, bool) {
 			return s.dns.Known(ep.(*endpoint).dns, name)
 		},
-		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) },
+		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) && s.endpoints.passing() },
 		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
 		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },
 		Decided:    s.reportConnection,

@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * The warm containers, by name
-         * @description A caller who acts for some users sees those of these users.
+         * @description A caller who acts for some users sees those of these users. In a cluster those of all hosts are among them.
          */
         get: operations["listContainers"];
         put?: never;
@@ -1786,9 +1786,13 @@ export interface components {
             type?: string;
             verdict: components["schemas"]["Verdict"];
             reason: components["schemas"]["Reason"];
+            /** @description The host of the cluster that has decided, whose `seq` it is; absent where the service is the only one. */
+            node?: string;
         };
         DecisionList: {
             decisions: components["schemas"]["Decision"][];
+            /** @description The hosts of the cluster that did not answer, so that theirs are missing; absent if none. */
+            unanswered?: string[];
         };
         /** @description A line of decisions that are followed. */
         DecisionEvent: components["schemas"]["Decision"] | {
@@ -1887,9 +1891,13 @@ export interface components {
             createdAt: string;
             /** Format: date-time */
             lastUsedAt: string;
+            /** @description The host of the cluster that has it; absent where the service is the only one. */
+            node?: string;
         };
         ContainerList: {
             containers: components["schemas"]["Container"][];
+            /** @description The hosts of the cluster that did not answer, so that theirs are missing; absent if none. */
+            unanswered?: string[];
         };
         Node: {
             name: string;
@@ -2270,7 +2278,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The containers of this service. One that is being made is among them. */
+            /** @description The containers. One that is being made is among them. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -106,10 +106,10 @@ func (f *Fence) take(ctx context.Context) error {
 	}
 	// What Docker has still to start for an earlier lease stands still in the group, and dies there: it must not be let go.
 	if lives && beat.Starting > 0 {
-		return fmt.Errorf("Docker is still starting %d containers", beat.Starting)
+		return fmt.Errorf("%d containers are still being started by Docker", beat.Starting)
 	}
 	if f.orphaned != 0 && now()-f.orphaned < orphanedStarts {
-		return errors.New("Docker may still be starting containers for a service that has ended")
+		return errors.New("containers may still be started by Docker for a service that has ended")
 	}
 	if err := f.soundHomes(ctx); err != nil {
 		return err

@@ -455,3 +455,30 @@ func TestACallerIsNoMoreThanIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// What is asked of all hosts is asked as its caller, who is told which of them do not answer.
+func TestAllHostsAreAsked(t *testing.T) {
+	_, one, other := two(t)
+	one.caller = access.Caller{Name: "of-alice", Users: scope(t, "alice"), Token: quota.Token{Name: "of-alice", Some: true}}
+	var seen atomic.Pointer[access.Caller]
+	other.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if who, err := Caller(req); err == nil && req.URL.Path != PingPath {
+			seen.Store(&who)
+		}
+		fmt.Fprint(w, "list of "+req.URL.Query().Get("of"))
+	})
+	answers, silent := Entry{one.Router}.Gather(t.Context(), one.caller, "/list?of=h2")
+	if string(answers["h2"]) != "list of h2" || len(answers) != 1 || len(silent) != 0 {
+		t.Errorf("%q, %q", answers, silent)
+	}
+	if who := seen.Load(); who == nil || who.Name != "of-alice" || who.Users.String() != "alice" || who.Token.Name != "of-alice" {
+		t.Errorf("%+v", who)
+	}
+	if answers, silent := (Inbound{one.Router}).Gather(t.Context(), one.caller, "/list"); len(answers)+len(silent) != 0 {
+		t.Errorf("who is asked asks others: %q, %q", answers, silent)
+	}
+	_ = other.server.Close()
+	if answers, silent := (Entry{one.Router}).Gather(t.Context(), one.caller, "/list"); len(answers) != 0 || fmt.Sprint(silent) != "[h2]" {
+		t.Errorf("%q, %q", answers, silent)
+	}
+}
