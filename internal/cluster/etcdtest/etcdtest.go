@@ -37,34 +37,46 @@ func Program() (string, error) {
 // Start runs a server of one member until the test ends, and returns a client.
 func Start(t testing.TB) (client *clientv3.Client, endpoint string) {
 	t.Helper()
+	client, endpoints, _ := StartMembers(t, 1)
+	return client, endpoints[0]
+}
+
+// StartMembers runs a server of so many members until the test ends. kill ends one of them.
+func StartMembers(t testing.TB, members int) (client *clientv3.Client, endpoints []string, kill func(member int)) {
+	t.Helper()
 	program, err := Program()
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoint, peer := "http://"+free(t), "http://"+free(t)
-	var log bytes.Buffer
-	server := exec.Command(program, "--name", "one", "--data-dir", t.TempDir(), "--listen-client-urls", endpoint, "--advertise-client-urls", endpoint,
-		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "one="+peer, "--unsafe-no-fsync", "--log-level", "error")
-	server.Stdout, server.Stderr = &log, &log
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
+	var peers, all []string
+	for i := range members {
+		endpoints, peers = append(endpoints, "http://"+free(t)), append(peers, "http://"+free(t))
+		all = append(all, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
-	client, err = clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop()})
+	logs, servers := make([]bytes.Buffer, members), make([]*exec.Cmd, members)
+	for i := range members {
+		server := exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--listen-client-urls", endpoints[i],
+			"--advertise-client-urls", endpoints[i], "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
+			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level", "error")
+		server.Stdout, server.Stderr = &logs[i], &logs[i]
+		server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		servers[i] = server
+		t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	}
+	client, err = clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = client.Close()
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
+	t.Cleanup(func() { _ = client.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := client.Get(ctx, "there"); err != nil {
-		t.Fatalf("etcd does not answer: %v: %s", err, log.String())
+		t.Fatalf("etcd does not answer: %v", err) // its log is being written
 	}
-	return client, endpoint
+	return client, endpoints, func(member int) { _ = servers[member].Process.Kill(); _ = servers[member].Wait() }
 }
 
 // free is an address of the loopback that nobody listens at.

@@ -245,3 +245,26 @@ func TestAServiceThatHangsIsKilled(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// While etcd has no majority, what runs goes on for as long as the lease was good for, and no longer.
+func TestWithoutAMajorityUsersGoOnUntilTheDeadline(t *testing.T) {
+	etcd, _, kill := etcdtest.StartMembers(t, 3)
+	r := lay(t)
+	r.fence(t, etcd)
+	r.serve(t)
+	until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
+	tenant := r.group.run(t, "one", "sleep 7008")
+	kill(0)
+	sent := r.member.Record().Sent
+	until(t, "it is renewed by two of three", func() bool { return r.member.Record().Sent > sent+Renew/2 })
+	kill(1)
+	if err := tenant.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	ended := now()
+	until(t, "nothing may start", func() bool { return r.stopped.Load() == 1 && cerrdefs.IsUnavailable(r.member.MayStart()) })
+	// Fenced off, it keeps when the renewal was sent that was answered last.
+	if went := ended - r.member.Record().Sent; went < Limit-Renew/10 || went > TTL {
+		t.Errorf("it went on for %s after the last renewal", went)
+	}
+}
