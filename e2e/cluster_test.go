@@ -83,6 +83,12 @@ func anyHostAnswers(t *testing.T, c *clusterLab) {
 	}) {
 		t.Errorf("the containers of all hosts: %+v, %v", list, err)
 	}
+	if seats, left, hosts := holder.metric(t, "sandboxd_cluster_seats"), holder.metric(t, "sandboxd_cluster_lease_left_seconds"), away.metric(t, "sandboxd_cluster_hosts"); seats < 1 || left <= 0 || hosts != 3 {
+		t.Errorf("metrics: %v seats, %v s left, %v hosts", seats, left, hosts)
+	}
+	if forwarded := away.metric(t, "sandboxd_cluster_forwarded_calls_total"); forwarded < 1 {
+		t.Errorf("%v calls were forwarded", forwarded)
+	}
 	large := strings.Repeat("x", 1<<20)
 	if _, err := away.client.Write(t.Context(), "ann", types.Write{Target: types.Target{Path: "/home/large"}, Content: large}); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,11 @@ func metricsHandler(d *daemon) http.Handler {
 		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
 		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats, pool: d.pool.Stats,
 	}
-	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
+	all := registry(d.metrics, state)
+	if d.member != nil {
+		all.MustRegister(clusterCollector(d.member.state))
+	}
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
 }
 
 func registry(c *metrics, state *stateCollector) *prometheus.Registry {

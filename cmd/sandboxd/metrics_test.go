@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -66,7 +67,11 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})
-	return c, registry(c, state)
+	all := registry(c, state)
+	all.MustRegister(clusterCollector(func() clusterState {
+		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+	}))
+	return c, all
 }
 
 func TestMetrics(t *testing.T) {
@@ -83,6 +88,14 @@ func TestMetrics(t *testing.T) {
 	want := `
 sandboxd_api_connections 3
 sandboxd_api_connections_refused_total 2
+sandboxd_cluster_fences_total 1
+sandboxd_cluster_forwarded_calls_total 9
+sandboxd_cluster_forwarded_seconds_total 8
+sandboxd_cluster_hosts 3
+sandboxd_cluster_lease_left_seconds 5
+sandboxd_cluster_lost_calls_total 2
+sandboxd_cluster_seats 4
+sandboxd_cluster_takeovers_total 6
 sandboxd_container_freezes_total 8
 sandboxd_container_thaws_total 6
 sandboxd_containers{runtime="runsc",state="busy"} 2
