@@ -41,6 +41,9 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 		}
 	}
 	attending := e.attend(ctx, c)
+	if c.spec.Lasting != "" { // in the pool
+		return e.launchAttended(attending, c)
+	}
 	done, err := e.pauses.use(attending, e.docker, c.id)
 	if err != nil {
 		return err
@@ -256,6 +259,18 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	e.tell(c, "idle")
 	unused := c.users == 0
 	e.mu.Unlock()
+	if c.sess != nil {
+		e.watchSession(c, unused)
+	} else if c.lost { // one that lasts, in the pool
+		e.forget(c)
+	}
+	log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
+		Str("runtime", c.spec.Runtime()).Bool("adopted", adopted).
+		Dur("took", time.Since(start)).Msg("container ready")
+}
+
+// watchSession gives a container up when its session ends. One that is unused has a shell wait for the first command.
+func (e *Executor) watchSession(c *container, unused bool) {
 	if unused && e.ahead.Load() {
 		_ = c.sess.tell(wire.Control{Ahead: true}) // it ends the session
 	}
@@ -267,7 +282,4 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 		c.sess.spool.close()
 		e.forget(c)
 	})
-	log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
-		Str("runtime", c.spec.Runtime()).Bool("adopted", adopted).
-		Dur("took", time.Since(start)).Msg("container ready")
 }

@@ -32,6 +32,7 @@ type container struct {
 	ready      chan struct{} // closed when id, spool and session, or err, are set
 	isPrepared bool          // Config.Mounts is to release it
 	class      string        // of one in the pool: that of the users who may have it
+	stockedOn  *Platform     // the present platform when it was made, of one in the pool that is to last; nil is its Spec's
 	pool       string        // the folder of one that is in the pool, or was
 	tmp        string        // the volume of /tmp, where Docker has said which
 
@@ -80,6 +81,22 @@ func (c *container) isReady() bool {
 
 // isSettled reports whether a container is there and nobody makes it ready: it is so, or sleeps as it was found. e.mu is held.
 func (c *container) isSettled() bool { return c.isReady() || c.sleeps() }
+
+// platform is the one that a container is stale without. One that lasts has its template's in its Spec.
+func (c *container) platform() Platform {
+	if c.stockedOn != nil {
+		return *c.stockedOn
+	}
+	return c.spec.Platform
+}
+
+// hangUp ends what is open to the agents in a container.
+func (c *container) hangUp() {
+	if c.sess != nil {
+		c.sess.close()
+	}
+	c.asks.close()
+}
 
 // sleeps reports whether a container was found paused and is left so until it is used; e.mu is held.
 func (c *container) sleeps() bool { return c.paused && c.frozen }
@@ -208,7 +225,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 		return
 	}
 	if c.err == nil {
-		c.sess.close()
+		c.hangUp()
 		e.forget(c)
 	}
 }
@@ -239,9 +256,7 @@ func (e *Executor) Leave(ctx context.Context, user string) error {
 // discard removes a container in the background.
 func (e *Executor) discard(c *container) {
 	e.work.Go(func() {
-		if c.sess != nil {
-			c.sess.close()
-		}
+		c.hangUp()
 		if err := e.dispose(c); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot remove container")
 		}

@@ -185,3 +185,10 @@ func (f *forwarder) close() {
 		_ = f.mux.Close()
 	}
 }
+
+// handOver ends a forwarder that is to be another one's, with the agent that it has.
+func (f *forwarder) handOver(to *forwarder) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to.mux, f.mux, f.closed = f.mux, nil, true
+}

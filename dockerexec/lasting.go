@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -19,15 +20,19 @@ import (
 // never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
 // InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 
-// StartLasting makes the Spec's container and waits until it takes commands; it is started in
+// StartLasting makes the Spec's container, unless BindLasting has, and waits until it takes commands; it is started in
 // the token's turn. After an error nothing is left of it.
 func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+	if bound, is, err := e.boundLasting(ctx, spec); is || err != nil {
+		return bound, err
+	}
 	return e.startAlone(ctx, spec, token, "sandbox")
 }
 
-// Lasting lists this instance's containers that last, also those that have ended.
+// Lasting lists this instance's containers that last, also those that have ended, without those in the pool.
 func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
-	return e.listAlone(ctx, labelLasting)
+	list, err := e.listAlone(ctx, labelLasting)
+	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
 // AskLasting opens a stream for one ask.Request to a container that lasts. The error is errdefs.ErrNotFound where the

@@ -229,9 +229,7 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	e.mu.Unlock()
 	var faults []error
 	for _, c := range on {
-		if c.sess != nil {
-			c.sess.close()
-		}
+		c.hangUp()
 		faults = append(faults, e.dispose(c))
 		e.left(c)
 	}

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -53,6 +55,9 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 		return name
 	}
 	s.User, s.SpoolDir, s.Egress = user, to, egress
+	if s.Lasting != "" {
+		s.Lasting = user
+	}
 	s.Mounts, s.Masks, s.Pins = append([]Mount(nil), s.Mounts...), append([]Mask(nil), s.Masks...), append([]Pin(nil), s.Pins...)
 	for i := range s.Mounts {
 		s.Mounts[i].Source = moved(s.Mounts[i].Source)
@@ -72,6 +77,14 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
 		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), e.DropPooled(spec.User))
 	}
+	var present *Platform
+	if spec.Lasting != "" {
+		platform, err := e.cfg.Platform(ctx)
+		if err != nil {
+			return errors.Join(err, e.DropPooled(spec.User))
+		}
+		present = &platform
+	}
 	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, nil)
 	if err != nil {
 		return errors.Join(err, e.DropPooled(spec.User))
@@ -88,7 +101,7 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 		return errors.Join(errStopping, e.DropPooled(spec.User))
 	}
 	c := e.add(spec, spec.Fingerprint())
-	c.class, c.pool, c.begun, c.give = class, spec.SpoolDir, true, give
+	c.class, c.pool, c.begun, c.give, c.stockedOn = class, spec.SpoolDir, true, give, present
 	e.work.Go(func() { e.prepare(c, e.logOf(ctx)) })
 	e.mu.Unlock()
 	<-c.ready
@@ -135,14 +148,7 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 		return err
 	}
 	defer e.work.Done()
-	err = e.assign(from, to)
-	if err == nil {
-		err = e.writeRecord(to.id)
-	}
-	if err == nil {
-		err = e.cfg.GiveHome(from.spec.User, to.spec.User)
-	}
-	if err != nil {
+	if err = e.hand(from, to); err != nil {
 		e.abandon(from, to)
 		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
 	}
@@ -168,16 +174,36 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 	return nil
 }
 
+// hand gives a container's way, record and home to whom it is bound to.
+func (e *Executor) hand(from, to *container) error {
+	err := e.assign(from, to)
+	if err == nil {
+		err = e.writeRecord(to.id)
+	}
+	if err == nil {
+		err = e.cfg.GiveHome(from.spec.User, to.spec.User)
+	}
+	return err
+}
+
+// waiting is the container of a class that has waited for longest; nil for none. e.mu is held.
+func (e *Executor) waiting(class string) (longest *container) {
+	if e.closed {
+		return nil
+	}
+	for _, c := range e.containers {
+		if c.spec.IsPooled() && c.class == class && c.isReady() && !c.retired && (longest == nil || c.since.Before(longest.since)) {
+			longest = c
+		}
+	}
+	return longest
+}
+
 // claim takes a container out of the pool. What it becomes is in its place at once, for calls to wait for.
 func (e *Executor) claim(class string, a quota.Account, egress Egress) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.containers {
-		if c.spec.IsPooled() && c.class == class && c.isReady() && !c.retired && (from == nil || c.since.Before(from.since)) {
-			from = c
-		}
-	}
-	if from == nil || e.closed {
+	if from = e.waiting(class); from == nil {
 		return nil, nil, ErrNotStocked
 	}
 	from.give()
@@ -187,16 +213,21 @@ func (e *Executor) claim(class string, a quota.Account, egress Egress) (from, to
 		return nil, nil, err
 	}
 	spec := from.spec.boundTo(a.User, egress)
+	to = e.add(spec, spec.Fingerprint())
+	e.succeed(from, to)
+	to.token, to.begun, to.give, to.sess = a.Token, true, give, from.sess
+	return from, to, nil
+}
+
+// succeed has a container of the pool be another one from now on; e.mu is held.
+func (e *Executor) succeed(from, to *container) {
 	delete(e.containers, from.fingerprint)
 	from.unwanted(nil)
 	e.work.Add(1)
-	to = e.add(spec, spec.Fingerprint())
-	to.token, to.begun, to.give, to.pool = a.Token, true, give, from.pool
-	to.id, to.spool, to.tmp, to.sess = from.id, from.spool, from.tmp, from.sess
+	to.id, to.spool, to.tmp, to.pool = from.id, from.spool, from.tmp, from.pool
 	to.isPrepared, to.prepared = true, from.prepared
 	to.addr, to.gateway, to.since = from.addr, from.gateway, from.since
-	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: spec}
-	return from, to, nil
+	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: to.spec}
 }
 
 // abandon removes a container that could not be bound. Its home is still its own.
@@ -233,6 +264,13 @@ func (e *Executor) rename(c *container) {
 	err := e.docker.ContainerRename(ctx, c.id, c.spec.ContainerName())
 	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
 		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a container keeps the name that it had in the pool")
+	}
+}
+
+// renameFound has one that was found be renamed that has not been yet.
+func (e *Executor) renameFound(c *container, found containertypes.Summary) {
+	if !slices.Contains(found.Names, "/"+c.spec.ContainerName()) {
+		e.work.Go(func() { e.rename(c) })
 	}
 }
 

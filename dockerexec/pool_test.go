@@ -84,14 +84,14 @@ func (m *poolModel) home(user string) string { return filepath.Join(m.dir, "user
 
 func (m *poolModel) platform() Platform { return Platform{Instance: "test", DataDir: m.dir} }
 
-// stock puts a container into the pool that is ready.
-func (m *poolModel) stock() {
+// stock puts a container into the pool that is ready, or one that is to last.
+func (m *poolModel) stock(lasts bool) {
 	m.made++
 	id := fmt.Sprintf("%064d", m.made)
 	user := m.e.NewPoolUser()
-	spool := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1")
+	spool, class, sess := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1"), "class", m.sess
 	var st unix.Stat_t
-	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), os.WriteFile(spool, nil, 0o600), unix.Stat(m.home(user), &st)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
 		m.t.Fatal(err)
 	}
 	spec := Spec{
@@ -99,14 +99,20 @@ func (m *poolModel) stock() {
 		Mounts: []Mount{{Source: m.home(user), Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}},
 		Masks:  []Mask{{Target: "/home/.ssh", Place: m.home(user) + "/.ssh"}},
 	}
-	m.containers[id] = containertypes.Summary{
-		ID: id, State: containertypes.StateRunning, Labels: spec.labels(),
-		Mounts: []containertypes.MountPoint{{Destination: wire.SpoolPath, Source: spool}},
+	found := containertypes.Summary{ID: id, State: containertypes.StateRunning}
+	if lasts {
+		spec.Lasting, spool, class, sess = user, "", "lasting", nil
+	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	} else {
+		found.Mounts = []containertypes.MountPoint{{Destination: wire.SpoolPath, Source: spool}}
 	}
+	found.Labels = spec.labels()
+	m.containers[id] = found
 	m.e.mu.Lock()
 	defer m.e.mu.Unlock()
 	c := m.e.add(spec, spec.Fingerprint())
-	c.id, c.spool, c.pool, c.class, c.sess, c.give = id, spool, spec.SpoolDir, "class", m.sess, func() {}
+	c.id, c.spool, c.pool, c.class, c.sess, c.give = id, spool, spec.SpoolDir, class, sess, func() {}
 	c.begun, c.isPrepared, c.addr = true, true, netip.MustParseAddr("192.0.2.2")
 	close(c.ready)
 }
@@ -134,12 +140,14 @@ func (m *poolModel) restart() {
 		listed = append(listed, found)
 	}
 	for _, found := range listed {
-		c := m.e.consider(found, m.platform())
+		c := m.e.considerAny(found, m.platform())
 		if c == nil {
 			delete(m.containers, found.ID)
 			continue
 		}
-		c.sess, c.addr = m.sess, netip.MustParseAddr("192.0.2.2")
+		if c.addr = netip.MustParseAddr("192.0.2.2"); c.spec.Lasting == "" {
+			c.sess = m.sess
+		}
 		m.belongs(found.ID, c.spec)
 	}
 	m.e.tidyPool(listed)
@@ -182,13 +190,18 @@ func (m *poolModel) kept(user string) {
 }
 
 // bind binds for a new user, and reports whether the service is still there.
-func (m *poolModel) bind(user string, at int) (alive bool) {
+func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 	m.killAt = at
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		err = m.e.Bind(context.Background(), "class", quota.Account{User: user}, Egress{Profile: "isolated", Domains: []string{user + ".example"}})
+		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
+		if lasts {
+			err = m.e.BindLasting(context.Background(), "lasting", user, egress)
+		} else {
+			err = m.e.Bind(context.Background(), "class", quota.Account{User: user}, egress)
+		}
 	}()
 	<-done
 	if m.killed {
@@ -199,9 +212,9 @@ func (m *poolModel) bind(user string, at int) (alive bool) {
 	}
 	m.e.mu.Lock()
 	defer m.e.mu.Unlock()
-	for _, c := range m.e.containers {
+	for _, c := range m.e.all() {
 		if c.spec.User == user {
-			if !c.isReady() || c.spec.Egress.Domains[0] != user+".example" {
+			if lasts != (c.spec.Lasting == user) || !lasts && !c.isReady() || c.spec.Egress.Domains[0] != user+".example" {
 				m.t.Fatalf("%s: %+v", user, c.spec)
 			}
 			m.belongs(c.id, c.spec)
@@ -216,17 +229,21 @@ func (m *poolModel) bind(user string, at int) (alive bool) {
 func (m *poolModel) forgets(id string) {
 	m.e.mu.Lock()
 	var gone *container
-	for _, c := range m.e.containers {
+	for _, c := range m.e.all() {
 		if c.id == id {
 			gone = c
 		}
 	}
-	m.e.drop(gone)
+	dropped := m.e.drop(gone)
 	m.e.mu.Unlock()
-	if err := m.e.dispose(gone); err != nil {
+	if dropped {
+		if err := m.e.dispose(gone); err != nil {
+			m.t.Fatal(err)
+		}
+		m.e.left(gone)
+	} else if err := m.e.RemoveProcess(m.t.Context(), id); err != nil {
 		m.t.Fatal(err)
 	}
-	m.e.left(gone)
 	delete(m.containers, id)
 	if _, err := os.Lstat(m.e.recordFile(id)); !errors.Is(err, fs.ErrNotExist) {
 		m.t.Fatalf("its record is there: %v", err)
@@ -271,15 +288,16 @@ func TestBindingsWithKills(t *testing.T) {
 	m.restart()
 	var kills [killPoints]int
 	for i := range n {
+		lasts := m.random.IntN(2) == 0
 		for range 1 + m.random.IntN(2) {
-			m.stock()
+			m.stock(lasts)
 		}
 		at := -1
 		if m.random.IntN(4) == 0 {
 			at = m.random.IntN(killPoints)
 			kills[at]++
 		}
-		if !m.bind(fmt.Sprintf("user-%d", i), at) {
+		if !m.bind(fmt.Sprintf("user-%d", i), lasts, at) {
 			if m.random.IntN(4) == 0 { // and something is left of what was being written, or the disk is bad
 				m.spoil()
 			}

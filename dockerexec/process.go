@@ -84,6 +84,11 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 		defer e.mu.Unlock()
 		e.attended(c)
 	}()
+	return e.launchAttended(ctx, c)
+}
+
+// launchAttended is launch with attend's context.
+func (e *Executor) launchAttended(ctx context.Context, c *container) error {
 	done, err := e.pauses.use(ctx, e.docker, c.id)
 	if err != nil {
 		return err
@@ -175,8 +180,17 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 	return fault
 }
 
-// RemoveProcess takes a process's container away, running or not.
+// RemoveProcess takes a process's container away, running or not, with what it had in the pool.
 func (e *Executor) RemoveProcess(_ context.Context, id string) error {
 	e.processEnded(id)
-	return e.removeContainer(id)
+	if err := e.removeContainer(id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	record, bound := e.bound[id]
+	e.mu.Unlock()
+	if !bound {
+		return nil
+	}
+	return errors.Join(e.unbind(id), e.DropPooled(record.Pooled))
 }

@@ -49,6 +49,11 @@ func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContai
 		p.PID = found.State.Pid
 	}
 	p.Spec, _ = processSpec(found.Config.Labels) // only told
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if record, bound := e.bound[id]; bound {
+		p.Spec = record.Spec
+	}
 	return p, nil
 }
 
@@ -101,10 +106,15 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	spec, err := processSpec(found.Labels)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil || !runs(found) || e.processes[found.ID] != nil || e.closed {
+	if err != nil || !runs(found) || e.processes[found.ID] != nil || e.preparing[found.ID] != nil || e.closed {
 		return nil
 	}
-	c := &container{spec: spec, fingerprint: Fingerprint(found.Labels[labelFingerprint]), id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused, tmp: tmpOf(found.Mounts)}
+	fingerprint := Fingerprint(found.Labels[labelFingerprint])
+	record, bound := e.bound[found.ID]
+	if bound {
+		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
+	}
+	c := &container{spec: spec, fingerprint: fingerprint, id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused, tmp: tmpOf(found.Mounts)}
 	if c.paused {
 		e.pauses.found(c.id)
 	}
@@ -112,6 +122,9 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 		c.reach.Store(e.lastingEgress(spec))
 	}
 	e.processes[found.ID] = c
+	if bound {
+		e.renameFound(c, found)
+	}
 	return c
 }
 

@@ -129,13 +129,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			e.considerGateway(found, platform)
 			continue
 		}
-		var c *container
-		if found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "" {
-			c = e.considerProcess(found)
-		} else {
-			c = e.consider(found, platform)
-		}
-		if c != nil {
+		if c := e.considerAny(found, platform); c != nil {
 			adopted = append(adopted, c)
 		}
 	}
@@ -149,8 +143,20 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.adopt(adopted)
 	e.tidyPool(listed)
 	seen()
-	e.retire(func(c *container) bool { return !c.spec.Platform.equal(platform) })
+	e.retire(func(c *container) bool { return !c.platform().equal(platform) })
 	return e.removeUnusedTmp(ctx)
+}
+
+// considerAny puts a container into the map of its kind. One in the pool is nobody's, of whatever kind it is to be.
+func (e *Executor) considerAny(found containertypes.Summary, platform Platform) (adopted *container) {
+	e.mu.Lock()
+	_, bound := e.bound[found.ID]
+	e.mu.Unlock()
+	pooled := !bound && Spec{User: found.Labels[labelUser]}.IsPooled()
+	if !pooled && (found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "") {
+		return e.considerProcess(found)
+	}
+	return e.consider(found, platform)
 }
 
 // runs reports whether a container has programs, which may be paused.
@@ -180,9 +186,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 		if bound {
 			adopted.pool = filepath.Join(e.cfg.PoolDir, filepath.Base(record.Pooled))
-			if !slices.Contains(found.Names, "/"+spec.ContainerName()) {
-				e.work.Go(func() { e.rename(adopted) })
-			}
+			e.renameFound(adopted, found)
 		}
 	}
 	e.mu.Unlock()

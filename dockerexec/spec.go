@@ -293,7 +293,7 @@ func (s Spec) ContainerName() string {
 	if s.Process.ID != "" {
 		return "daycare-process-" + s.Process.ID
 	}
-	if s.Lasting != "" {
+	if s.Lasting != "" && !s.IsPooled() {
 		return "daycare-lasting-" + s.Lasting
 	}
 	return "daycare-sandbox-" + strings.Replace(s.User, "/", "-", 1) + "-" + s.Fingerprint().Short()

@@ -77,7 +77,7 @@ var (
 	pooledKinds = prometheus.NewDesc("sandboxd_pool_classes",
 		"Kinds of first calls for which containers wait.", nil, nil)
 	poolAsked = prometheus.NewDesc("sandboxd_pool_first_calls_total",
-		"First execs of users without a home, by what the pool was for them: hit, or why the container had to be made (empty: none waited; unlike: of a kind for which none do; failed).", []string{"outcome"}, nil)
+		"First execs of users without a home, and sandboxes of E2B's clients, by what the pool was for them: hit, or why the container had to be made (empty: none waited; unlike: of a kind for which none do; failed).", []string{"outcome"}, nil)
 	poolOff = prometheus.NewDesc("sandboxd_pool_off",
 		"1 when the pool has turned itself off, because the file system of usersDir is of no use to it.", nil, nil)
 	poolRefills = prometheus.NewDesc("sandboxd_pool_refills_total",

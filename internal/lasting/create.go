@@ -129,7 +129,10 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	s.all[r.ID] = e
 	s.mu.Unlock()
 	if err := s.create(ctx, service, owner, e, c); err != nil {
-		return nil, errors.Join(err, s.remove(e))
+		err = errors.Join(err, s.remove(e))
+		s.again.Store(true) // it may have a container from the pool
+		s.rouse()
+		return nil, err
 	}
 	s.rouse()
 	return &Sandbox{of: s, entry: e, id: r.ID, owner: owner.Name, service: service}, nil
@@ -146,6 +149,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	}
 	plan := c.Network.lasting()
 	plan.Image, plan.CPUs, plan.Memory, plan.Env = c.Template.Image, c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
+	service.BindLasting(ctx, r.ID, plan)
 	spec, env, err := service.PlanLasting(ctx, r.ID, plan)
 	if err != nil {
 		return err

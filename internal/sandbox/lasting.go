@@ -47,7 +47,7 @@ func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (docker
 			return dockerexec.Spec{}, nil, err
 		}
 	}
-	c, err := s.call(id, Confinement{Permissions: []string{policy.TagWorkspace}, Home: LastingHome})
+	c, err := s.call(id, lastingConfinement)
 	if err != nil {
 		return dockerexec.Spec{}, nil, err
 	}
@@ -56,37 +56,79 @@ func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (docker
 		return dockerexec.Spec{}, nil, err
 	}
 	p, err := s.resolver.plan(ctx, c, false)
+	if err == nil {
+		err = s.resolver.makeLasting(ctx, &p, id, l.shape())
+	}
 	if err != nil {
 		return dockerexec.Spec{}, nil, err
 	}
-	if l.Image != "" {
-		if p.platform, err = s.resolver.platforms.of(ctx, l.Image); err != nil {
-			return dockerexec.Spec{}, nil, err
-		}
-		p.spec.Platform = p.platform.Platform
-	}
-	accounts, err := p.platform.outfit.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
-	if err != nil {
-		return dockerexec.Spec{}, nil, err
-	}
-	spec := p.spec
-	spec.Lasting, spec.Egress, spec.Passwd, spec.Group = id, egress, accounts.Passwd, accounts.Group
-	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
-	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool { return m.Target != policy.Home.String() })
-	spec.Platform.ReadOnlyRoot = false
-	if spec.Platform.Limits, err = l.limits(spec.Platform.Limits); err != nil {
-		return dockerexec.Spec{}, nil, err
-	}
+	p.spec.Egress = egress
 	env := map[string]string{}
 	who := map[string]string{"USER": images.AccountName, "LOGNAME": images.AccountName}
 	for _, entry := range p.environment(append([]map[string]string{who}, l.Env...)...) {
 		name, value, _ := strings.Cut(entry, "=")
 		env[name] = value
 	}
-	return spec, env, nil
+	return p.spec, env, nil
 }
 
-func (l Lasting) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
+// lastingConfinement is what a sandbox that lasts asks for: all of its home.
+var lastingConfinement = Confinement{Permissions: []string{policy.TagWorkspace}, Home: LastingHome}
+
+// lastingShape is what the containers of sandboxes that last differ in, but for whose they are and what they may reach.
+type lastingShape struct {
+	// Image, CPUs and Memory are those of Lasting.
+	Image  string  `json:"image,omitempty"`
+	CPUs   float64 `json:"cpus,omitempty"`
+	Memory int64   `json:"memory,omitempty"`
+}
+
+func (l Lasting) shape() lastingShape { return lastingShape{l.Image, l.CPUs, l.Memory} }
+
+// makeLasting makes a plan that of a sandbox that lasts.
+func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastingShape) (err error) {
+	if p.platform, err = r.lastingPlatform(ctx, l); err != nil {
+		return err
+	}
+	accounts, err := p.platform.outfit.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
+	if err != nil {
+		return err
+	}
+	spec := &p.spec
+	spec.Lasting, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, p.platform.Platform
+	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
+	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool { return m.Target != policy.Home.String() })
+	return nil
+}
+
+// lastingPlatform is the present platform for containers of a shape.
+func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platform, err error) {
+	if l.Image == "" {
+		p, err = r.platforms.current(ctx)
+	} else {
+		p, err = r.platforms.of(ctx, l.Image)
+	}
+	if err != nil {
+		return p, err
+	}
+	p.ReadOnlyRoot = false
+	p.Limits, err = l.limits(p.Limits)
+	return p, err
+}
+
+// BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it, for PlanLasting
+// and what is made from that to find. The user has no home yet. Nothing rests on it.
+func (s *Service) BindLasting(ctx context.Context, id string, l Lasting) {
+	c, err := s.call(id, lastingConfinement)
+	if err != nil {
+		return
+	}
+	if egress, err := s.lastingEgress(c, l); err == nil {
+		s.pool.bindLasting(ctx, c, l.shape(), egress, s.token)
+	}
+}
+
+func (l lastingShape) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
 	nanoCPUs := int64(l.CPUs * 1e9)
 	switch {
 	case l.CPUs < 0 || l.Memory < 0:

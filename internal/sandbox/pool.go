@@ -27,6 +27,7 @@ type PoolExecutor interface {
 	Stocked() (all map[string]int, ready int)
 	Trim(most map[string]int)
 	Bind(ctx context.Context, class string, a quota.Account, egress dockerexec.Egress) error
+	BindLasting(ctx context.Context, class, user string, egress dockerexec.Egress) error
 	DropPooled(user string) error
 	NewPoolUser() string
 }
@@ -168,7 +169,30 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 	if p.resolver.rootfs.HasHome(c.User.id) { // by now
 		return false
 	}
-	outcome := p.bindOnce(ctx, c, token)
+	class, key, egress, ok := p.resolver.class(c)
+	return p.bindOnce(c, keyedClass{class, key}, ok, token, func() error {
+		return p.executor.Bind(ctx, key, quota.Account{User: c.User.id, Token: token}, egress)
+	})
+}
+
+// bindLasting is bind for a sandbox that lasts, before it has its container.
+func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress dockerexec.Egress, token quota.Token) (hit bool) {
+	if p == nil || p.size() == 0 {
+		return false
+	}
+	class, key, ok := p.resolver.lastingClass(ctx, c, l, egress)
+	return p.bindOnce(c, keyedClass{class, key}, ok, token, func() error {
+		return p.executor.BindLasting(ctx, key, c.User.id, egress)
+	})
+}
+
+// bindOnce has a container of a class bound, if there are such, and counts what came of it.
+func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func() error) (hit bool) {
+	outcome := PoolUnlike
+	if is {
+		p.classes.note(vote{Key: class.key, User: c.User.id, Caller: token.Name}, class.poolClass)
+		outcome = p.judged(c, bind())
+	}
 	p.mu.Lock()
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
@@ -177,13 +201,7 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 	return outcome == PoolHit
 }
 
-func (p *Pool) bindOnce(ctx context.Context, c *call, token quota.Token) PoolOutcome {
-	class, key, egress, ok := p.resolver.class(c)
-	if !ok {
-		return PoolUnlike
-	}
-	p.classes.note(vote{Key: key, User: c.User.id, Caller: token.Name}, class)
-	err := p.executor.Bind(ctx, key, quota.Account{User: c.User.id, Token: token}, egress)
+func (p *Pool) judged(c *call, err error) PoolOutcome {
 	if errors.Is(err, dockerexec.ErrNotStocked) {
 		return PoolEmpty
 	}
@@ -320,5 +338,9 @@ func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
 	if err != nil {
 		return errors.Join(err, p.executor.DropPooled(user))
 	}
-	return p.executor.Stock(ctx, key, spec)
+	err = p.executor.Stock(ctx, key, spec)
+	if err != nil && class.Lasts && ctx.Err() == nil {
+		p.classes.drop(key) // an image in which nothing can start keeps no other class waiting
+	}
+	return err
 }

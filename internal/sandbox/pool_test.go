@@ -24,7 +24,8 @@ import (
 type fakePool struct {
 	planner *rootfs.Planner
 	waits   map[string][]dockerexec.Spec
-	bound   map[string]string // the home's former user, by user
+	bound   map[string]string          // the home's former user, by user
+	specs   map[string]dockerexec.Spec // of all that waited, by the user
 	trimmed map[string]int
 	made    int
 	err     error // of Stock
@@ -34,6 +35,7 @@ type fakePool struct {
 func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
 	if f.err == nil {
 		f.waits[class] = append(f.waits[class], spec)
+		f.specs[spec.User] = spec
 	}
 	return f.err
 }
@@ -66,6 +68,10 @@ func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dock
 	return f.planner.GiveHome(list[0].User, a.User)
 }
 
+func (f *fakePool) BindLasting(ctx context.Context, class, user string, egress dockerexec.Egress) error {
+	return f.Bind(ctx, class, quota.Account{User: user}, egress)
+}
+
 func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	t.Helper()
 	root := t.TempDir()
@@ -73,7 +79,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg := *r.cfg()
 	cfg.Egress, cfg.MaxDomains, cfg.Decisions = policy.EgressRules{AllowGlobalWildcard: true}, 10, decisions.New(100)
 	r.Use(cfg)
-	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, bound: map[string]string{}}
+	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
 	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most}, r, fake, zerolog.Nop())
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
@@ -320,4 +326,54 @@ func TestClassesThatWereCut(t *testing.T) {
 
 func restrictions(denied ...string) process.Restrictions {
 	return process.Restrictions{DenyRead: denied}
+}
+
+// Sandboxes that last are of classes of their own, by their size and by whether they have a network, and all of it. What was
+// kept for one is what the next one's plan asks for.
+func TestPoolOfSandboxesThatLast(t *testing.T) {
+	s, pool, fake := newPool(t, 1, 7)
+	kinds := []Lasting{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
+	come := func(n int) {
+		for i, kind := range kinds {
+			id := fmt.Sprintf("box-%d-%d", n, i)
+			if _, _, err := s.Put(id, Registration{UserID: id, Network: !kind.NoNetwork}); err != nil {
+				t.Fatal(err)
+			}
+			kind.Env = []map[string]string{{"OF": id}} // which is no part of its container
+			s.BindLasting(t.Context(), id, kind)
+			spec, env, err := s.PlanLasting(t.Context(), id, kind)
+			if err != nil || env["OF"] != id || spec.Lasting != id {
+				t.Fatalf("%+v, %v, %v", spec, env, err)
+			}
+			waited, is := fake.specs[fake.bound[id]]
+			if is != (n > 0) {
+				t.Errorf("%s: from the pool %v", id, is)
+			}
+			if !is {
+				continue
+			}
+			waited.User, waited.Lasting, waited.SpoolDir, waited.Egress = spec.User, spec.Lasting, spec.SpoolDir, spec.Egress
+			waited.Mounts[0].Source = spec.Mounts[0].Source
+			if waited.Fingerprint() != spec.Fingerprint() {
+				t.Errorf("what waited: %+v\nwhat is asked for: %+v", waited, spec)
+			}
+		}
+	}
+	come(0)
+	pool.fillNow(t)
+	if all, ready := fake.Stocked(); len(all) != 4 || ready != 4 {
+		t.Fatalf("%v", all)
+	}
+	come(1)
+	if got := pool.Stats(); got.Asked[PoolHit] != 4 || got.Asked[PoolEmpty] != 4 {
+		t.Errorf("%+v", got)
+	}
+	// One that cannot be started is not tried again and again while others wait.
+	fake.err = errors.New("no such program")
+	pool.last = time.Time{}
+	before := len(pool.classes.list())
+	pool.step(t.Context())
+	if after := len(pool.classes.list()); after != before-1 {
+		t.Errorf("%d classes of %d", after, before)
+	}
 }

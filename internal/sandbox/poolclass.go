@@ -27,6 +27,9 @@ type poolClass struct {
 	// Profile is the network's; empty for none. Open is for all of it.
 	Profile string `json:"profile,omitempty"`
 	Open    bool   `json:"open,omitempty"`
+	// Lasts is for sandboxes that last, which are of a Shape.
+	Lasts bool         `json:"lasts,omitempty"`
+	Shape lastingShape `json:"shape,omitzero"`
 }
 
 // class returns a call's class, its key, and what the call may reach. ok is false for calls that are of none: those with
@@ -68,11 +71,32 @@ func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexe
 	return class, class.key(decision), egress, class.size() <= maxClassSize
 }
 
+// lastingClass is class for a sandbox that lasts. What its container is made from is in the key: with another image of that
+// name it is another class.
+func (r *Resolver) lastingClass(ctx context.Context, c *call, l lastingShape, egress dockerexec.Egress) (class poolClass, key string, ok bool) {
+	class, _, _, ok = r.class(c)
+	if !ok || egress.Profile != "" && c.cfg.CannotFilter != nil { // as above
+		return class, "", false
+	}
+	class.Profile, class.Open, class.Lasts, class.Shape = egress.Profile, egress.IsOpen(), true, l
+	decision, err := r.decide(c)
+	if err != nil {
+		return class, "", false
+	}
+	platform, err := r.lastingPlatform(ctx, l)
+	return class, class.lastingKey(decision, platform), err == nil && class.size() <= maxClassSize
+}
+
+// lastingKey is key for a class of sandboxes that last.
+func (class poolClass) lastingKey(decision policy.Decision, p platform) string {
+	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform}.Fingerprint())
+}
+
 // maxClassSize bounds a class, in bytes: it is kept, and written down.
 const maxClassSize = 16 << 10
 
 func (class poolClass) size() (n int) {
-	for _, text := range slices.Concat([]string{class.WorkingDir, class.Home}, class.WriteDirs, class.ReadDirs, class.Permissions) {
+	for _, text := range slices.Concat([]string{class.WorkingDir, class.Home, class.Shape.Image}, class.WriteDirs, class.ReadDirs, class.Permissions) {
 		n += len(text)
 	}
 	return n
@@ -123,7 +147,14 @@ func (r *Resolver) pooledSpec(ctx context.Context, class poolClass, user, key st
 	if err != nil {
 		return dockerexec.Spec{}, err
 	}
-	if class.key(p.decision) != key {
+	now := class.key(p.decision)
+	if class.Lasts {
+		if err := r.makeLasting(ctx, &p, user, class.Shape); err != nil {
+			return dockerexec.Spec{}, errors.Join(errOtherClass, err) // as of a template that is gone
+		}
+		now = class.lastingKey(p.decision, p.platform)
+	}
+	if now != key {
 		return dockerexec.Spec{}, errOtherClass
 	}
 	p.spec.Egress = dockerexec.Egress{Profile: class.Profile} // and no names; what is open has no way before it has a user

@@ -1,0 +1,91 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// A container of the pool may be one that is to last. It waits like any other; bound, it is among those of processes, and
+// StartLasting finds it there.
+
+// BindLasting is Bind for a container that lasts, of the sandbox that has its user's name. Whose place it takes is up to the
+// caller. After an error nothing is left of the container, and StartLasting makes another one.
+func (e *Executor) BindLasting(ctx context.Context, class, user string, egress Egress) error {
+	from, to, err := e.claimLasting(class, user, egress)
+	if err != nil {
+		return err
+	}
+	defer e.work.Done()
+	defer from.give()
+	last := from // who has what is to be given up
+	if err = e.hand(from, to); err == nil {
+		last, err = to, e.cfg.Mounts.Rebind(from.spec, to.spec)
+	}
+	e.mu.Lock()
+	if err == nil && to.lost {
+		err = errLost
+	}
+	closed := e.closed
+	if err == nil {
+		e.attended(to)
+		e.processes[to.id] = to
+	}
+	e.mu.Unlock()
+	if err != nil {
+		to.asks.close()
+		err = errors.Join(err, e.dispose(last))
+		e.mu.Lock() // not sooner, or it would be taken for one of an earlier service
+		e.attended(to)
+		e.mu.Unlock()
+		return fmt.Errorf("cannot bind a container of the pool to sandbox %q: %w", user, err)
+	}
+	if closed { // the next service's, then
+		to.asks.close()
+	}
+	e.work.Go(func() { e.rename(to) })
+	e.logOf(ctx).Info().Str("sandbox", user).Str("container", to.spec.ContainerName()).Str("id", to.id[:12]).Msg("container of the pool bound")
+	return nil
+}
+
+// claimLasting takes a container out of the pool. What it becomes is found when it is bound.
+func (e *Executor) claimLasting(class, user string, egress Egress) (from, to *container, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if from = e.waiting(class); from == nil {
+		return nil, nil, ErrNotStocked
+	}
+	spec := from.spec.boundTo(user, egress)
+	to = &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{})}
+	e.succeed(from, to)
+	from.asks.handOver(&to.asks)
+	to.lose = func(error) {} // nobody waits for Docker
+	e.preparing[to.id] = to
+	return from, to, nil
+}
+
+// boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or of which something has changed
+// since, goes: a sandbox has one container.
+func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+	fingerprint := spec.Fingerprint()
+	var others []string
+	e.mu.Lock()
+	for id, record := range e.bound {
+		if record.Spec.Lasting != spec.Lasting {
+			continue
+		}
+		if c := e.processes[id]; c != nil && c.fingerprint == fingerprint {
+			found, is = ProcessContainer{ID: id, Spec: spec, Started: c.since, Running: true}, true
+		} else {
+			others = append(others, id)
+		}
+	}
+	e.mu.Unlock()
+	for _, id := range others {
+		err = errors.Join(err, e.RemoveProcess(ctx, id))
+	}
+	if err != nil {
+		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: what it had from the pool stays: %w", err)
+	}
+	return found, is, nil
+}

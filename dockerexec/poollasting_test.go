@@ -1,0 +1,61 @@
+package dockerexec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"testing"
+
+	containertypes "github.com/docker/docker/api/types/container"
+)
+
+// What was bound to a sandbox and does not fit, or has ended while it was bound, goes before the sandbox gets another one;
+// nobody takes it for an earlier service's meanwhile.
+func TestASandboxHasOneContainer(t *testing.T) {
+	m := &poolModel{
+		t: t, dir: t.TempDir(), docker: fakeEngine(t, map[string]any{"": nil}),
+		containers: map[string]containertypes.Summary{}, owners: map[string]string{}, homes: map[uint64]string{},
+	}
+	m.sess = openSessionOfTests(t)
+	m.restart()
+	egress := Egress{Profile: "isolated", Domains: []string{}}
+	bind := func(user string) error { return m.e.BindLasting(t.Context(), "lasting", user, egress) }
+	m.stock(true)
+	if err := bind("fits"); err != nil {
+		t.Fatal(err)
+	}
+	list := m.e.all()
+	if len(list) != 1 {
+		t.Fatalf("%d containers", len(list))
+	}
+	c := list[0]
+	if got, is, err := m.e.boundLasting(t.Context(), c.spec); !is || err != nil || got.ID != c.id {
+		t.Errorf("%+v, %v, %v", got, is, err)
+	}
+	other := c.spec
+	other.Platform.ImageID = "another"
+	if got, is, err := m.e.boundLasting(t.Context(), other); is || err != nil || len(m.e.all()) != 0 || len(m.e.bound) != 0 {
+		t.Errorf("%+v, %v, %v", got, is, err)
+	}
+	if _, err := os.Lstat(m.e.recordFile(c.id)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its record: %v", err)
+	}
+
+	m.stock(true)
+	id := fmt.Sprintf("%064d", m.made)
+	m.e.cfg.GiveHome = func(from, to string) error {
+		if m.e.considerAny(m.containers[id], m.platform()) != nil {
+			t.Error("one that is being bound is taken over")
+		}
+		m.e.ended(id)
+		m.e.processEnded(id)
+		return m.give(from, to)
+	}
+	if err := bind("ends"); !errors.Is(err, errLost) || len(m.e.all()) != 0 || len(m.e.bound) != 0 || len(m.e.preparing) != 0 {
+		t.Errorf("%v, %d, %v", err, len(m.e.all()), m.e.bound)
+	}
+	if err := bind("late"); !errors.Is(err, ErrNotStocked) {
+		t.Error(err)
+	}
+}
