@@ -41,6 +41,32 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 	}
 }
 
+// The agent of the service before may be ending still, with all that begins beside it. The container stays.
+func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		died := 0
+		engine.attach = func(_ string, conn attachStream) {
+			switch died++; died {
+			case 1:
+				_, _ = conn.Write([]byte("OCI runtime exec failed: write init-p: broken pipe: unknown\r\n"))
+				_ = conn.Close()
+			case 2:
+				_ = conn.Close()
+			default:
+				engine.obey(conn)
+			}
+		}
+		engine.has("alice")
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 || died != 3 {
+			t.Errorf("the %d. agent, in %d containers: %v", died, engine.made, err)
+		}
+	})
+}
+
 // One that is removed before it is started is lost, too.
 func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 	for status, tries := range map[int]int{http.StatusConflict: containerTries, http.StatusNotFound: containerTries, http.StatusInternalServerError: 1} {

@@ -43,11 +43,34 @@ func openSession(ctx context.Context, docker *client.Client, containerID string,
 	s := &session{spool: spool}
 	spool.tell = s.tell
 	if first == nil {
-		return s, startAgent(ctx, docker, containerID, "session", s.greet)
+		return s, s.startAgent(ctx, docker, containerID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
 	return s, greeted(ctx, first, s.greet)
+}
+
+// How often an agent is started in a container that was found, and within which time and after which another follows it.
+const (
+	agentTries = 5
+	agentDies  = 3 * time.Second
+	agentAgain = 200 * time.Millisecond
+)
+
+// startAgent starts the agent in a container that was found. The agent of the service before may still be ending there, and
+// ends all that begins beside it: one that dies at once is followed by another.
+func (s *session) startAgent(ctx context.Context, docker *client.Client, containerID string) error {
+	for begun, try := time.Now(), 1; ; try++ {
+		err := startAgent(ctx, docker, containerID, "session", s.greet)
+		if err == nil || try == agentTries || time.Since(begun) > agentDies {
+			return err
+		}
+		select {
+		case <-time.After(agentAgain):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // attach opens the stdin and stdout of the first process of a container that has not been started. Docker closes that
