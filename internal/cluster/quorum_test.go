@@ -24,7 +24,9 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 	var placed, written, read error
 	var asking sync.WaitGroup // each waits for a while
 	asking.Go(func() { _, placed = h.Hold(t.Context(), "bob") })
-	asking.Go(func() { _, written = h.Write(t.Context(), "alice", Change{Kind: "sandboxes", Name: "a", Value: []byte("1")}) })
+	asking.Go(func() {
+		_, written = h.Write(t.Context(), "alice", Change{Kind: "sandboxes", Name: "a", Value: []byte("1")})
+	})
 	asking.Go(func() { _, read = h.Read(t.Context(), "sandboxes", "a") })
 	asking.Wait()
 	for what, err := range map[string]error{"placed": placed, "written": written, "read": read} {
