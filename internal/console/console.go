@@ -50,7 +50,7 @@ const (
 	keyHeader  = "X-Console-Key"
 	// sessionTime is how long a session lasts.
 	sessionTime = 12 * time.Hour
-	// maxEnded is how many sessions are remembered that were ended before their time.
+	// maxEnded is how many sessions are remembered, each by itself, that were ended before their time.
 	maxEnded  = 4096
 	maxSecret = 4 << 10
 )
@@ -64,6 +64,8 @@ type Console struct {
 
 	mu    sync.Mutex
 	ended map[[sha256.Size]byte]time.Time // by their cookie's hash: when they had begun
+	// endedAll has, by authorization, until when all sessions were ended that had begun: what is used when ended is full.
+	endedAll map[string]time.Time
 }
 
 type session struct {
@@ -79,7 +81,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, fmt.Errorf("cannot seal sessions: %w", err)
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
-	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}}, err
+	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}, endedAll: map[string]time.Time{}}, err
 }
 
 // ServeHTTP is http.Handler.
@@ -177,13 +179,15 @@ func (c *Console) cookie(req *http.Request, value string, age int) *http.Cookie 
 	}
 }
 
-// end has a session be none from now on.
+// end has a session be none from now on. Where too many were ended to remember each, all end that stand for the same.
 func (c *Console) end(cookie [sha256.Size]byte, s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.ended, func(_ [sha256.Size]byte, begun time.Time) bool { return c.now().Sub(begun) >= sessionTime })
 	if len(c.ended) < maxEnded {
 		c.ended[cookie] = s.Begun
+	} else {
+		c.endedAll[s.Authorization] = c.now()
 	}
 }
 
@@ -206,6 +210,7 @@ func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, ended := c.ended[cookie]
+	ended = ended || !s.Begun.After(c.endedAll[s.Authorization])
 	return cookie, s, !ended && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
 }
 

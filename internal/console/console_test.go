@@ -117,6 +117,24 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// However many have signed out, whoever signs out is out.
+func TestManySignOuts(t *testing.T) {
+	d := newDesk(t)
+	var both []string
+	for range maxEnded + 1 {
+		cookie, key := d.signIn()
+		both = []string{"Cookie", cookie.Name + "=" + cookie.Value, keyHeader, key}
+		d.ask("DELETE", "/console/session", "", both...)
+	}
+	if d.ask("GET", "/v1/sandboxes", "", both...); d.reached != nil {
+		t.Error("signing out ends nothing")
+	}
+	cookie, key := d.signIn()
+	if d.ask("GET", "/v1/sandboxes", "", "Cookie", cookie.Name+"="+cookie.Value, keyHeader, key); d.reached == nil {
+		t.Error("nobody can sign in again")
+	}
+}
+
 func TestSignInIsRefused(t *testing.T) {
 	d := newDesk(t)
 	good, kind := `{"secret":"`+secret+`"}`, []string{"Content-Type", "application/json"}
