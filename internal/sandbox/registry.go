@@ -16,7 +16,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -70,83 +69,6 @@ type records struct {
 	active    map[ID]*activity
 }
 
-// recordVersion is the version of a record's form on disk.
-const recordVersion = 2
-
-// record is a Sandbox on disk.
-type record struct {
-	Version    int    `json:"version"`
-	ID         string `json:"id"`
-	UserID     string `json:"userId"`
-	WorkingDir string `json:"workingDir"`
-	// From version 2.
-	WriteDirs []string      `json:"writeDirs,omitempty"`
-	ReadDirs  []string      `json:"readDirs,omitempty"`
-	Network   bool          `json:"network,omitempty"`
-	Events    bool          `json:"events,omitempty"`
-	AppID     string        `json:"appId,omitempty"`
-	Mounts    []mountRecord `json:"mounts,omitempty"`
-	SkillsDir string        `json:"skillsDir,omitempty"`
-	Token     string        `json:"token,omitempty"`
-	Paused    bool          `json:"paused,omitempty"`
-
-	CreatedAt time.Time `json:"createdAt"`
-	UpdatedAt time.Time `json:"updatedAt"`
-}
-
-type mountRecord struct {
-	Source   string `json:"source"`
-	Target   string `json:"target"`
-	ReadOnly bool   `json:"readOnly"`
-}
-
-// Records keep the records of a cluster's sandboxes, of which each host is told with Resolver.Told.
-type Records interface {
-	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns its revision. It fails
-	// unless it had the revision that is given, 0 for none, and this host holds the user.
-	Write(user, id string, text []byte, revision int64) (int64, error)
-}
-
-// openShared is a registry of records that are kept elsewhere.
-func openShared(shared Records, quotas *quota.Ledger) *registry {
-	return &registry{
-		records: &records{
-			shared: shared, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
-			active: map[ID]*activity{}, revisions: map[ID]int64{},
-		},
-		scope: Everyone(),
-	}
-}
-
-// told takes what a shared record is by now, nil for gone. What this host has written since wins.
-func (r *records) told(id string, text []byte, revision int64) error {
-	s, err := parseRecord(id, text)
-	if parsed, bad := ParseID(id); text == nil {
-		s.ID, err = parsed, bad
-	}
-	if err != nil {
-		return fmt.Errorf("the record of sandbox %q is damaged: %w", id, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if revision < r.revisions[s.ID] {
-		return nil
-	}
-	old, known := r.sandboxes[s.ID]
-	clear(r.appRoots)
-	if known && (text == nil || old.User != s.User) {
-		r.forget(s.ID)
-	}
-	if text == nil {
-		delete(r.revisions, s.ID)
-		return nil
-	}
-	if r.revisions[s.ID], r.sandboxes[s.ID] = revision, s; r.give[s.ID] == nil {
-		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
-	}
-	return nil
-}
-
 // openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
 // as <name>.damaged and told in the log; the others load. quotas bound how many there may be.
 func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
@@ -185,85 +107,6 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 	}
 	return r, nil
-}
-
-func readRecord(name string) (Sandbox, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	return parseRecord(strings.TrimSuffix(filepath.Base(name), ".json"), text)
-}
-
-func parseRecord(id string, text []byte) (Sandbox, error) {
-	var on record
-	if err := json.Unmarshal(text, &on); err != nil {
-		return Sandbox{}, err
-	}
-	if on.Version < 1 || on.Version > recordVersion {
-		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
-	}
-	if on.ID != id {
-		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
-	}
-	return on.sandbox()
-}
-
-// sandbox parses a record like a stranger's: whoever can write the file can write anything.
-func (on record) sandbox() (Sandbox, error) {
-	s := Sandbox{
-		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token, Paused: on.Paused,
-		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
-	}
-	var faults [6]error
-	s.ID, faults[0] = ParseID(on.ID)
-	s.User, faults[1] = ParseUserID(on.UserID)
-	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
-	_, faults[3] = policy.ParseAppID(on.AppID)
-	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
-	s.ReadDirs, faults[5] = parsePaths(on.ReadDirs)
-	all := faults[:]
-	for _, m := range on.Mounts {
-		source, err := pathmap.ParseHost(m.Source)
-		target, err2 := pathmap.ParseContainer(m.Target)
-		all = append(all, err, err2)
-		s.Mounts = append(s.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
-	}
-	if on.SkillsDir != "" {
-		_, err := pathmap.ParseHost(on.SkillsDir)
-		all = append(all, err)
-	}
-	return s, errors.Join(all...)
-}
-
-func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
-	var paths []pathmap.ContainerPath
-	for _, name := range names {
-		path, err := pathmap.ParseContainer(name)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, path)
-	}
-	return paths, nil
-}
-
-func newRecord(s Sandbox) record {
-	on := record{
-		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
-		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
-		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
-	}
-	for _, dir := range s.WriteDirs {
-		on.WriteDirs = append(on.WriteDirs, dir.String())
-	}
-	for _, dir := range s.ReadDirs {
-		on.ReadDirs = append(on.ReadDirs, dir.String())
-	}
-	for _, m := range s.Mounts {
-		on.Mounts = append(on.Mounts, mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
-	}
-	return on
 }
 
 // same compares all but the times, who registered it and whether it is paused.
@@ -336,21 +179,6 @@ func (r *records) write(s Sandbox) error {
 		return fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
 	}
 	return nil
-}
-
-// share writes a shared record, or removes it where text is nil.
-func (r *records) share(s Sandbox, text []byte) error {
-	var before int64
-	if _, known := r.sandboxes[s.ID]; known {
-		before = r.revisions[s.ID]
-	}
-	r.mu.Unlock()
-	revision, err := r.shared.Write(s.User.id, s.ID.id, text, before)
-	r.mu.Lock()
-	if err == nil {
-		r.revisions[s.ID] = revision
-	}
-	return err
 }
 
 // forget takes a sandbox out; mu is held.

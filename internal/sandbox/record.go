@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// recordVersion is the version of a record's form on disk.
+const recordVersion = 2
+
+// record is a Sandbox on disk.
+type record struct {
+	Version    int    `json:"version"`
+	ID         string `json:"id"`
+	UserID     string `json:"userId"`
+	WorkingDir string `json:"workingDir"`
+	// From version 2.
+	WriteDirs []string      `json:"writeDirs,omitempty"`
+	ReadDirs  []string      `json:"readDirs,omitempty"`
+	Network   bool          `json:"network,omitempty"`
+	Events    bool          `json:"events,omitempty"`
+	AppID     string        `json:"appId,omitempty"`
+	Mounts    []mountRecord `json:"mounts,omitempty"`
+	SkillsDir string        `json:"skillsDir,omitempty"`
+	Token     string        `json:"token,omitempty"`
+	Paused    bool          `json:"paused,omitempty"`
+
+	CreatedAt time.Time `json:"createdAt"`
+	UpdatedAt time.Time `json:"updatedAt"`
+}
+
+type mountRecord struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+func readRecord(name string) (Sandbox, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return parseRecord(strings.TrimSuffix(filepath.Base(name), ".json"), text)
+}
+
+func parseRecord(id string, text []byte) (Sandbox, error) {
+	var on record
+	if err := json.Unmarshal(text, &on); err != nil {
+		return Sandbox{}, err
+	}
+	if on.Version < 1 || on.Version > recordVersion {
+		return Sandbox{}, fmt.Errorf("version %d is not known", on.Version)
+	}
+	if on.ID != id {
+		return Sandbox{}, fmt.Errorf("it is about %q", on.ID)
+	}
+	return on.sandbox()
+}
+
+// sandbox parses a record like a stranger's: whoever can write the file can write anything.
+func (on record) sandbox() (Sandbox, error) {
+	s := Sandbox{
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token, Paused: on.Paused,
+		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+	}
+	var faults [6]error
+	s.ID, faults[0] = ParseID(on.ID)
+	s.User, faults[1] = ParseUserID(on.UserID)
+	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
+	_, faults[3] = policy.ParseAppID(on.AppID)
+	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
+	s.ReadDirs, faults[5] = parsePaths(on.ReadDirs)
+	all := faults[:]
+	for _, m := range on.Mounts {
+		source, err := pathmap.ParseHost(m.Source)
+		target, err2 := pathmap.ParseContainer(m.Target)
+		all = append(all, err, err2)
+		s.Mounts = append(s.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+	}
+	if on.SkillsDir != "" {
+		_, err := pathmap.ParseHost(on.SkillsDir)
+		all = append(all, err)
+	}
+	return s, errors.Join(all...)
+}
+
+func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
+	var paths []pathmap.ContainerPath
+	for _, name := range names {
+		path, err := pathmap.ParseContainer(name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+func newRecord(s Sandbox) record {
+	on := record{
+		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
+		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+	for _, dir := range s.WriteDirs {
+		on.WriteDirs = append(on.WriteDirs, dir.String())
+	}
+	for _, dir := range s.ReadDirs {
+		on.ReadDirs = append(on.ReadDirs, dir.String())
+	}
+	for _, m := range s.Mounts {
+		on.Mounts = append(on.Mounts, mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
+	}
+	return on
+}

@@ -1,0 +1,70 @@
+package sandbox
+
+import (
+	"fmt"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/pathmap"
+)
+
+// Records keep the records of a cluster's sandboxes, of which each host is told with Resolver.Told.
+type Records interface {
+	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns its revision. It fails
+	// unless it had the revision that is given, 0 for none, and this host holds the user.
+	Write(user, id string, text []byte, revision int64) (int64, error)
+}
+
+// openShared is a registry of records that are kept elsewhere.
+func openShared(shared Records, quotas *quota.Ledger) *registry {
+	return &registry{
+		records: &records{
+			shared: shared, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
+			active: map[ID]*activity{}, revisions: map[ID]int64{},
+		},
+		scope: Everyone(),
+	}
+}
+
+// told takes what a shared record is by now, nil for gone. What this host has written since wins.
+func (r *records) told(id string, text []byte, revision int64) error {
+	s, err := parseRecord(id, text)
+	if parsed, bad := ParseID(id); text == nil {
+		s.ID, err = parsed, bad
+	}
+	if err != nil {
+		return fmt.Errorf("the record of sandbox %q is damaged: %w", id, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if revision < r.revisions[s.ID] {
+		return nil
+	}
+	old, known := r.sandboxes[s.ID]
+	clear(r.appRoots)
+	if known && (text == nil || old.User != s.User) {
+		r.forget(s.ID)
+	}
+	if text == nil {
+		delete(r.revisions, s.ID)
+		return nil
+	}
+	if r.revisions[s.ID], r.sandboxes[s.ID] = revision, s; r.give[s.ID] == nil {
+		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+	}
+	return nil
+}
+
+// share writes a shared record, or removes it where text is nil.
+func (r *records) share(s Sandbox, text []byte) error {
+	var before int64
+	if _, known := r.sandboxes[s.ID]; known {
+		before = r.revisions[s.ID]
+	}
+	r.mu.Unlock()
+	revision, err := r.shared.Write(s.User.id, s.ID.id, text, before)
+	r.mu.Lock()
+	if err == nil {
+		r.revisions[s.ID] = revision
+	}
+	return err
+}
