@@ -16,7 +16,12 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 	etcd, _, kill := etcdtest.StartMembers(t, 3)
 	h := join(t, etcd, "h1")
 	kill(0) // one may go
-	s := h.hold(t, "alice")
+	var s Seat
+	until(t, "two of three have a leader", func() (ok bool) {
+		var err error
+		s, err = h.Hold(t.Context(), "alice")
+		return err == nil
+	})
 	kill(1)
 	if now := h.hold(t, "alice"); now != s || h.MayStart("alice", int64(h.lease)) != nil {
 		t.Errorf("%+v after %+v", now, s)

@@ -130,6 +130,13 @@ type rig struct {
 func lay(t *testing.T) *rig {
 	r := &rig{files: Files{filepath.Join(t.TempDir(), "s")}, group: group(t)}
 	r.member = NewMember(r.files, r.group, zerolog.Nop())
+	// On a busy machine the service may take too long for the fence, and is killed: that is not to be the test.
+	stand := exec.Command("sleep", "7009")
+	if err := stand.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stand.Process.Kill(); _ = stand.Wait() })
+	r.member.pid = stand.Process.Pid
 	return r
 }
 

@@ -17,6 +17,7 @@ type Member struct {
 	files Files
 	group Group
 	log   zerolog.Logger
+	pid   int // of the service, which the fence kills where it does not stop
 
 	deadline atomic.Int64 // of the lease; 0 for none
 	record   atomic.Pointer[Record]
@@ -25,7 +26,7 @@ type Member struct {
 
 // NewMember makes the side of a service whose fence has the same files and group.
 func NewMember(files Files, group Group, log zerolog.Logger) *Member {
-	m := &Member{files: files, group: group, log: log}
+	m := &Member{files: files, group: group, log: log, pid: os.Getpid()}
 	m.look()
 	return m
 }
@@ -79,7 +80,7 @@ type Events struct {
 // Run follows the fence until ctx ends. It beats, so that the fence knows of it, and is the second who kills: the fence
 // itself may be dead.
 func (m *Member) Run(ctx context.Context, events Events) {
-	beat := Beat{Boot: bootID(), PID: os.Getpid(), Started: startOf(os.Getpid())}
+	beat := Beat{Boot: bootID(), PID: m.pid, Started: startOf(m.pid)}
 	var joined int64
 	stopped := true
 	for ctx.Err() == nil {
