@@ -2,17 +2,12 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,79 +17,6 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 )
-
-// call sends a body as JSON and reads the answer into what it is for, which may be nil.
-func (l *lab) call(t *testing.T, method, path string, body, into any) (status int) {
-	t.Helper()
-	text, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	web := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", l.path("sandboxd.sock"))
-	}}}
-	request, err := http.NewRequestWithContext(context.Background(), method, "http://x/v1/sandboxes/"+path, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := web.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	got, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if into != nil && answer.StatusCode < 300 {
-		if err := json.Unmarshal(got, into); err != nil {
-			t.Fatalf("%v: %s", err, got)
-		}
-	} else if into != nil {
-		t.Fatalf("%s %s: %d %s", method, path, answer.StatusCode, got)
-	}
-	return answer.StatusCode
-}
-
-func (l *lab) startProcess(t *testing.T, sandbox string, p types.StartProcess) types.Process {
-	t.Helper()
-	var started types.StartedProcess
-	l.call(t, http.MethodPost, sandbox+"/processes", p, &started)
-	t.Cleanup(func() { l.call(t, http.MethodDelete, sandbox+"/processes/"+started.ID, nil, nil) })
-	return started.Process
-}
-
-func (l *lab) process(t *testing.T, sandbox, id string) types.Process {
-	t.Helper()
-	var p types.Process
-	l.call(t, http.MethodGet, sandbox+"/processes/"+id, nil, &p)
-	return p
-}
-
-// logOf is all of a process's log, the older files first.
-func logOf(t *testing.T, p types.Process) string {
-	t.Helper()
-	var all string
-	for n := 20; n >= 0; n-- {
-		name := p.LogPath
-		if n > 0 {
-			name += "." + strconv.Itoa(n)
-		}
-		text, err := os.ReadFile(name)
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		all += string(text)
-	}
-	return all
-}
-
-// prints waits until a process's log holds a text.
-func prints(t *testing.T, p types.Process, want string) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("the process prints %q", want), func() bool { return strings.Contains(logOf(t, p), want) })
-}
 
 const counting = `i=0; while :; do i=$((i+1)); echo line $i; sleep 0.01; done`
 
@@ -162,17 +84,6 @@ func checkNowhere(t *testing.T, dir, secret string) {
 			t.Errorf("%s holds the secret", name)
 		}
 	}
-}
-
-// processContainers are those that Docker has for this lab's processes, running or not.
-func (l *lab) processContainers(t *testing.T) (found []container.Summary) {
-	t.Helper()
-	for _, c := range l.containers(t) {
-		if c.Labels["run.daycare.sandbox.process"] != "" {
-			found = append(found, c)
-		}
-	}
-	return found
 }
 
 // A process that dies comes back, later each time; one without keepAlive does not.
@@ -260,16 +171,6 @@ func TestProcessStops(t *testing.T) {
 	})
 }
 
-func (l *lab) processContainersOf(t *testing.T, user string) (found []container.Summary) {
-	t.Helper()
-	for _, c := range l.processContainers(t) {
-		if c.Labels["run.daycare.sandbox.user"] == user {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
 // Users see their own processes alone, and a process sees what a call with its grants would.
 func TestProcessesOfUsers(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
@@ -301,46 +202,6 @@ func TestProcessesOfUsers(t *testing.T) {
 		}
 		if l.call(t, http.MethodGet, "proc-a/processes", nil, &list); len(list.Processes) != 1 {
 			t.Errorf("its user sees %+v", list)
-		}
-	})
-}
-
-// A process has the network of its names, also after the service was away; nothing passes meanwhile.
-func TestProcessEgress(t *testing.T) {
-	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
-		l.traveller(t, w, "netproc")
-		own := w.origin(t)
-		name, denied := w.name(t, "proc", own), w.name(t, "denied", own)
-		p := l.startProcess(t, "netproc", types.StartProcess{
-			Permissions: []string{"@network"}, AllowedDomains: []string{name},
-			Command: "while :; do curl -sS --max-time 1 http://" + name + "/hello || echo no; curl -sS --max-time 1 http://" + denied + "/hello 2>/dev/null; sleep 0.1; done",
-		})
-		prints(t, p, "hello from "+name)
-		l.stop(syscall.SIGKILL)
-		capture := w.capture(t)
-		tried := func() int { return strings.Count(logOf(t, p), "no\n") }
-		answered := func() int { return strings.Count(logOf(t, p), "hello from "+name) }
-		atFirst := answered()
-		// The connections that the service had are closed by the kernel, which takes packets, too. Once those are
-		// over none comes, though the process tries.
-		eventually(t, "nothing comes while the service is down", func() bool {
-			packets, before := seen(t, capture, own), tried()
-			eventually(t, "it notices", func() bool { return tried() > before+1 })
-			return seen(t, capture, own) == packets
-		})
-		if n := answered() - atFirst; n > 1 { // one had its answer already
-			t.Errorf("it was answered %d times while the service was down", n)
-		}
-		if err := l.start(); err != nil {
-			t.Fatal(err)
-		}
-		after := answered()
-		eventually(t, "its network is back", func() bool { return answered() > after })
-		if strings.Contains(logOf(t, p), "hello from "+denied) || w.DNS.Asked(denied) != 0 {
-			t.Error("the denied name was reached")
-		}
-		if now := l.process(t, "netproc", p.ID); now.RestartCount != 0 || now.Status != types.ProcessRunning {
-			t.Errorf("%+v", now)
 		}
 	})
 }

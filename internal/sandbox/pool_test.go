@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,91 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/rootfs"
 )
-
-// fakePool is a PoolExecutor that renames homes, and nothing else.
-type fakePool struct {
-	planner *rootfs.Planner
-	waits   map[string][]dockerexec.Spec
-	bound   map[string]string          // the home's former user, by user
-	specs   map[string]dockerexec.Spec // of all that waited, by the user
-	trimmed map[string]int
-	made    int
-	err     error // of Stock
-	unbound error // of Bind
-}
-
-func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
-	if f.err == nil {
-		f.waits[class] = append(f.waits[class], spec)
-		f.specs[spec.User] = spec
-	}
-	return f.err
-}
-
-func (f *fakePool) Stocked() (all map[string]int, ready int) {
-	all = map[string]int{}
-	for class, list := range f.waits {
-		all[class] = len(list)
-		ready += len(list)
-	}
-	return all, ready
-}
-
-func (f *fakePool) Trim(most map[string]int) { f.trimmed = most }
-func (f *fakePool) DropPooled(string) error  { return nil }
-func (f *fakePool) NewPoolUser() string {
-	f.made++
-	return dockerexec.PoolUser(fmt.Sprint("test-", f.made))
-}
-func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dockerexec.Egress) error {
-	list := f.waits[class]
-	if len(list) == 0 {
-		return dockerexec.ErrNotStocked
-	}
-	f.waits[class] = list[1:]
-	if f.unbound != nil {
-		return f.unbound
-	}
-	f.bound[a.User] = list[0].User
-	return f.planner.GiveHome(list[0].User, a.User)
-}
-
-func (f *fakePool) BindLasting(ctx context.Context, class, user string, egress dockerexec.Egress) error {
-	return f.Bind(ctx, class, quota.Account{User: user}, egress)
-}
-
-func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
-	t.Helper()
-	root := t.TempDir()
-	r := newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
-	cfg := *r.cfg()
-	cfg.Egress, cfg.MaxDomains, cfg.Decisions = policy.EgressRules{AllowGlobalWildcard: true}, 10, decisions.New(100)
-	r.Use(cfg)
-	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
-	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most}, r, fake, zerolog.Nop())
-	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{}, nil
-	}}
-	return New(r, executor, openProcesses(t, root), pool), pool, fake
-}
-
-// first is a user's first call.
-func first(t *testing.T, s *Service, user string, box Registration, r Request) error {
-	t.Helper()
-	box.UserID = user
-	if _, _, err := s.Put(user, box); err != nil {
-		t.Fatal(err)
-	}
-	r.Command = "true"
-	_, err := s.Exec(t.Context(), user, r, func(dockerexec.Stream, []byte) error { return nil })
-	return err
-}
 
 // fill lets the pool do all that it would.
 func (p *Pool) fillNow(t *testing.T) {

@@ -1,0 +1,312 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+	"github.com/libp2p/go-yamux/v5"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// poolModel is services one after the other on real directories, with a Docker that has only a list.
+type poolModel struct {
+	t          *testing.T
+	dir        string
+	docker     *client.Client
+	sess       *session
+	random     *rand.Rand
+	e          *Executor
+	containers map[string]containertypes.Summary
+	owners     map[string]string // who has run commands in a container, by its id
+	homes      map[uint64]string // whose home an inode is
+	made       int
+	killAt     int
+	killed     bool
+}
+
+// assigned is Networks of which nothing but Assign and Remove is called.
+type assigned struct {
+	Networks
+	assign func()
+}
+
+func (a assigned) Assign(netip.Addr, Spec, Spec) error { a.assign(); return nil }
+
+func (a assigned) Remove(string, netip.Addr) {}
+
+// kill ends the goroutine that binds as kill -9 does all.
+func (m *poolModel) kill(at int) {
+	if m.killAt == at {
+		m.killed = true
+		runtime.Goexit()
+	}
+}
+
+func (m *poolModel) Prepare(Spec) (Prepared, error) { return Prepared{}, nil }
+
+func (m *poolModel) Release(Spec) {}
+
+func (m *poolModel) Rebind(Spec, Spec) error { m.kill(afterRename); return nil }
+
+func (m *poolModel) give(from, to string) error {
+	m.kill(beforeRename)
+	if err := os.MkdirAll(filepath.Join(m.dir, "users", to), 0o755); err != nil {
+		return err
+	}
+	home := func(user string) string { return filepath.Join(m.dir, "users", user, "home") }
+	return unix.Renameat2(unix.AT_FDCWD, home(from), unix.AT_FDCWD, home(to), unix.RENAME_NOREPLACE)
+}
+
+func (m *poolModel) home(user string) string { return filepath.Join(m.dir, "users", user, "home") }
+
+func (m *poolModel) platform() Platform { return Platform{Instance: "test", DataDir: m.dir} }
+
+// stock puts a container into the pool that is ready, or one that is to last.
+func (m *poolModel) stock(lasts bool) {
+	m.made++
+	id := fmt.Sprintf("%064d", m.made)
+	user := m.e.NewPoolUser()
+	spool, class, sess := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1"), "class", m.sess
+	var st unix.Stat_t
+	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
+		m.t.Fatal(err)
+	}
+	spec := Spec{
+		Platform: m.platform(), User: user, SpoolDir: filepath.Dir(m.home(user)), Egress: Egress{Profile: "isolated"},
+		Mounts: []Mount{{Source: m.home(user), Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}},
+		Masks:  []Mask{{Target: "/home/.ssh", Place: m.home(user) + "/.ssh"}},
+	}
+	found := containertypes.Summary{ID: id, State: containertypes.StateRunning}
+	if lasts {
+		spec.Lasting, spool, class, sess = user, "", "lasting", nil
+	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	} else {
+		found.Mounts = []containertypes.MountPoint{{Destination: wire.SpoolPath, Source: spool}}
+	}
+	found.Labels = spec.labels()
+	m.containers[id] = found
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	c := m.e.add(spec, spec.Fingerprint())
+	c.id, c.spool, c.pool, c.class, c.sess, c.give = id, spool, spec.SpoolDir, class, sess, func() {}
+	c.begun, c.isPrepared, c.addr = true, true, netip.MustParseAddr("192.0.2.2")
+	close(c.ready)
+}
+
+// restart begins a service where another was killed.
+func (m *poolModel) restart() {
+	if m.e != nil {
+		m.e.mu.Lock()
+		m.e.closed = true
+		m.e.mu.Unlock()
+		m.e.cancel()
+	}
+	m.killAt, m.killed = -1, false
+	m.e = New(m.docker, Config{
+		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m,
+		Networks: assigned{assign: func() { m.kill(beforeRecord) }}, Log: zerolog.Nop(),
+	})
+	m.e.readRecords()
+	m.e.recoverBound()
+	var listed []containertypes.Summary
+	for id, found := range m.containers {
+		if record, bound := m.e.bound[id]; bound {
+			found.Names = []string{"/" + record.Spec.ContainerName()}
+		}
+		listed = append(listed, found)
+	}
+	for _, found := range listed {
+		c := m.e.considerAny(found, m.platform())
+		if c == nil {
+			delete(m.containers, found.ID)
+			continue
+		}
+		if c.addr = netip.MustParseAddr("192.0.2.2"); c.spec.Lasting == "" {
+			c.sess = m.sess
+		}
+		m.belongs(found.ID, c.spec)
+	}
+	m.e.tidyPool(listed)
+	m.e.work.Wait() // for what is removed
+	for _, user := range m.owners {
+		m.kept(user)
+	}
+	folders, err := os.ReadDir(m.e.cfg.PoolDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(folders) > len(m.containers) {
+		m.t.Fatalf("%d folders for %d containers, %v", len(folders), len(m.containers), err)
+	}
+}
+
+// belongs makes sure that a container has never been another's, and that its home is its user's.
+func (m *poolModel) belongs(id string, spec Spec) {
+	m.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(m.home(spec.User), &st); err != nil || st.Ino != spec.home().Ino {
+		m.t.Fatalf("%s has a container with another home than the user's: %v", spec.User, err)
+	}
+	if was := m.owners[id]; was != "" && was != spec.User {
+		m.t.Fatalf("%s has the container of %s", spec.User, was)
+	}
+	if was := m.homes[st.Ino]; was != "" && was != spec.User {
+		m.t.Fatalf("%s has the home of %s", spec.User, was)
+	}
+	m.owners[id], m.homes[st.Ino] = spec.User, spec.User
+	// A command runs there.
+	if err := os.WriteFile(filepath.Join(m.home(spec.User), "mine"), []byte(spec.User), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// kept makes sure that a user has what commands have written, and nobody else's.
+func (m *poolModel) kept(user string) {
+	m.t.Helper()
+	if text, err := os.ReadFile(filepath.Join(m.home(user), "mine")); err != nil || string(text) != user {
+		m.t.Fatalf("the home of %s has %q, %v", user, text, err)
+	}
+}
+
+// bind binds for a new user, and reports whether the service is still there.
+func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
+	m.killAt = at
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
+		if lasts {
+			err = m.e.BindLasting(context.Background(), "lasting", user, egress)
+		} else {
+			err = m.e.Bind(context.Background(), "class", quota.Account{User: user}, egress)
+		}
+	}()
+	<-done
+	if m.killed {
+		return false
+	}
+	if err != nil {
+		m.t.Fatalf("%s: %v", user, err)
+	}
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	for _, c := range m.e.all() {
+		if c.spec.User == user {
+			if lasts != (c.spec.Lasting == user) || !lasts && !c.isReady() || c.spec.Egress.Domains[0] != user+".example" {
+				m.t.Fatalf("%s: %+v", user, c.spec)
+			}
+			m.belongs(c.id, c.spec)
+			return at != afterAll
+		}
+	}
+	m.t.Fatalf("%s has none", user)
+	return false
+}
+
+// forgets ends a user's container, of which nothing may be left but the home.
+func (m *poolModel) forgets(id string) {
+	m.e.mu.Lock()
+	var gone *container
+	for _, c := range m.e.all() {
+		if c.id == id {
+			gone = c
+		}
+	}
+	dropped := m.e.drop(gone)
+	m.e.mu.Unlock()
+	if dropped {
+		if err := m.e.dispose(gone); err != nil {
+			m.t.Fatal(err)
+		}
+		m.e.left(gone)
+	} else if err := m.e.RemoveProcess(m.t.Context(), id); err != nil {
+		m.t.Fatal(err)
+	}
+	delete(m.containers, id)
+	if _, err := os.Lstat(m.e.recordFile(id)); !errors.Is(err, fs.ErrNotExist) {
+		m.t.Fatalf("its record is there: %v", err)
+	}
+	m.kept(gone.spec.User)
+	delete(m.owners, id)
+}
+
+// openSessionOfTests is one that nobody answers.
+func openSessionOfTests(t *testing.T) *session {
+	here, there := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, there) }() // who writes is not kept waiting: that would be the session's end
+	mux, err := yamux.Client(here, wire.Mux(0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = mux.Close(), there.Close() })
+	return &session{mux: mux, spool: &spool{}}
+}
+
+// fastDir is a folder on which fsync takes no time.
+func fastDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "pool-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// prune ends containers of users, so that there are not too many.
+func (m *poolModel) prune() {
+	for id, user := range m.owners {
+		if len(m.containers) < 8 {
+			return
+		}
+		if _, there := m.containers[id]; there {
+			m.forgets(id)
+		} else {
+			delete(m.owners, id) // it went with a record that was damaged
+			m.kept(user)
+		}
+		if err := os.RemoveAll(filepath.Dir(m.home(user))); err != nil { // the operator's doing
+			m.t.Fatal(err)
+		}
+		for ino, has := range m.homes {
+			if has == user {
+				delete(m.homes, ino)
+			}
+		}
+	}
+	if len(m.containers) >= 16 {
+		m.restart()
+	}
+}
+
+// spoil cuts a record, or leaves half of one beside.
+func (m *poolModel) spoil() {
+	names, _ := filepath.Glob(filepath.Join(m.e.recordsDir(), "*.json"))
+	if len(names) == 0 {
+		return
+	}
+	name := names[m.random.IntN(len(names))]
+	text, err := os.ReadFile(name)
+	if err == nil && m.random.IntN(2) == 0 {
+		err = os.WriteFile(filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"123"), text[:len(text)/2], 0o600)
+	} else if err == nil {
+		err = os.WriteFile(name, text[:m.random.IntN(len(text))], 0o600)
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}

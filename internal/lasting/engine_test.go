@@ -1,0 +1,151 @@
+package lasting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// fakeEngine has containers without an engine. Each answers requests as answer says.
+type fakeEngine struct {
+	t      *testing.T
+	answer func(*yamux.Stream, ask.Request)
+	refuse error // of what is started
+	// beforeAsked is called when a call is on its way into a container; nil is nothing.
+	beforeAsked func()
+
+	mu      sync.Mutex
+	made    map[string]dockerexec.Spec
+	paused  map[string]bool
+	reach   map[string]dockerexec.Egress
+	removed []string
+	left    map[string]bool  // tokens that are gone
+	bounds  quota.Bounds     // of each other
+	refuses map[string]error // of what is paused or removed, by container
+}
+
+func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return dockerexec.ProcessContainer{}, f.refuse
+	}
+	f.made["c-"+spec.Lasting] = spec
+	return dockerexec.ProcessContainer{ID: "c-" + spec.Lasting, Spec: spec, Running: true}, nil
+}
+
+func (f *fakeEngine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, spec := range f.made {
+		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true})
+	}
+	return list, nil
+}
+
+func (f *fakeEngine) LastingRuns(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, there := f.made[id]
+	return there
+}
+
+func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
+	if !f.LastingRuns(id) {
+		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)
+	}
+	if f.beforeAsked != nil {
+		f.beforeAsked()
+	}
+	f.mu.Lock()
+	paused := f.paused[id]
+	f.mu.Unlock()
+	if paused {
+		return nil, fmt.Errorf("not now: %w", dockerexec.ErrPaused)
+	}
+	here, there := net.Pipe()
+	client, err := yamux.Client(here, wire.Mux(0), nil)
+	if err != nil {
+		return nil, err
+	}
+	server, err := yamux.Server(there, wire.Mux(10), nil)
+	if err != nil {
+		return nil, err
+	}
+	f.t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	go func() {
+		stream, err := server.AcceptStream()
+		if err != nil {
+			return
+		}
+		var r ask.Request
+		if wire.ReadMessage(stream, wire.KindRequest, &r) == nil && f.answer != nil {
+			f.answer(stream, r)
+		}
+		_ = stream.Close()
+	}()
+	return client.OpenStream(ctx)
+}
+
+func (f *fakeEngine) set(id string, paused bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused[id] = paused
+	return nil
+}
+
+func (f *fakeEngine) PauseProcess(_ context.Context, id string) error {
+	if err := f.refused(id); err != nil {
+		return err
+	}
+	return f.set(id, true)
+}
+
+// refused is the error of what is paused or removed now.
+func (f *fakeEngine) refused(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refuses[id]
+}
+
+func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error { return f.set(id, false) }
+
+func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
+	if err := f.refused(id); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.made, id)
+	f.removed = append(f.removed, id)
+	return nil
+}
+
+func (f *fakeEngine) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
+	return dockerexec.PortConn{}, errors.New("not in this test")
+}
+
+func (f *fakeEngine) SetEgress(_ context.Context, id string, reach dockerexec.Egress) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(reach.Domains) == 1 && reach.Domains[0] == "refused.example.org" {
+		return errors.New("refused")
+	}
+	f.reach[id] = reach
+	return nil
+}
+
+func (f *fakeEngine) LastingUsage(context.Context, string) (dockerexec.Usage, error) {
+	return dockerexec.Usage{}, errors.New("not in this test")
+}

@@ -1,0 +1,135 @@
+package lasting
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+)
+
+type opened struct {
+	*lab
+	s *Sandboxes
+}
+
+func newLabOf(t *testing.T) opened {
+	l := newLab(t)
+	return opened{l, l.open()}
+}
+
+// What is on disk is there for the next service, and what is half made or half removed goes.
+func TestARestart(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	kept := l.create(s, Create{Template: Template{Name: "base"}, Metadata: map[string]string{"a": "b"}, Note: json.RawMessage(`{"x":1}`), Deadline: time.Now().Add(time.Hour)})
+	if err := kept.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	half, removing := l.create(s, Create{}), l.create(s, Create{})
+	damaged := l.create(s, Create{})
+	before := kept.Info()
+	s.Shutdown()
+	rewrite := func(id string, how func(map[string]any)) {
+		t.Helper()
+		var r map[string]any
+		name := filepath.Join(l.records(), id+".json")
+		text, err := os.ReadFile(name)
+		if err = errors.Join(err, json.Unmarshal(text, &r)); err != nil {
+			t.Fatal(err)
+		}
+		how(r)
+		text, _ = json.Marshal(r)
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rewrite(half.ID(), func(r map[string]any) { r["made"] = false })
+	rewrite(removing.ID(), func(r map[string]any) { r["removing"] = true })
+	rewrite(damaged.ID(), func(r map[string]any) { r["version"] = 99 })
+	l.paused = map[string]bool{}
+	s = l.open()
+	eventually(t, "what is half there has gone", func() bool { return !l.LastingRuns("c-"+half.ID()) && !l.LastingRuns("c-"+removing.ID()) })
+	if l.LastingRuns("c-" + damaged.ID()) {
+		t.Error("a container without a record is there still")
+	}
+	b, err := s.Find(alice, kept.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := b.Info(); fmt.Sprint(after) != fmt.Sprint(before) || after.State != StatePaused {
+		t.Errorf("%+v, and before %+v", after, before)
+	}
+	l.mu.Lock()
+	if !l.paused["c-"+kept.ID()] {
+		t.Error("it is not paused again")
+	}
+	l.mu.Unlock()
+	eventually(t, "one is left", func() bool { return len(s.All()) == 1 })
+}
+
+// A record that is cut short anywhere is set aside, and keeps nothing from starting.
+func TestRecordsCutShort(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{Metadata: map[string]string{"a": "b"}, Note: json.RawMessage(`{}`), Deadline: time.Now().Add(time.Hour)})
+	name := filepath.Join(l.records(), b.ID()+".json")
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for n := range len(whole) {
+		cut := filepath.Join(dir, b.ID()+".json")
+		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		records, err := readRecords(dir, zerolog.Nop())
+		if err != nil || len(records) != 0 {
+			t.Fatalf("cut after %d bytes: %+v, %v", n, records, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, b.ID()+".json.damaged")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeadlines(t *testing.T) {
+	l := newLabOf(t)
+	killed := l.create(l.s, Create{})
+	paused := l.create(l.s, Create{OnDeadline: Pause, AutoResume: true})
+	stays := l.create(l.s, Create{OnDeadline: Pause})
+	for _, b := range []*Sandbox{killed, paused, stays} {
+		if err := b.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "one is gone", func() bool { _, err := l.s.Find(alice, killed.ID()); return cerrdefs.IsNotFound(err) })
+	eventually(t, "two are paused", func() bool { return paused.Info().State == StatePaused && stays.Info().State == StatePaused })
+	if err := stays.Touch(t.Context()); !cerrdefs.IsFailedPrecondition(err) {
+		t.Errorf("%v", err)
+	}
+	later := time.Now().Add(time.Hour)
+	if err := stays.Connect(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	if err := stays.Connect(t.Context(), time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if now := stays.Info(); now.State != StateRunning || !now.Deadline.Equal(later) {
+		t.Errorf("%+v", now)
+	}
+	if err := paused.SetDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := paused.Touch(t.Context()); err != nil || paused.Info().State != StateRunning {
+		t.Errorf("%v", err)
+	}
+	if err := killed.SetDeadline(later); !cerrdefs.IsNotFound(err) {
+		t.Errorf("of one that is gone: %v", err)
+	}
+}
