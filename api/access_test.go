@@ -65,11 +65,9 @@ func openWays(t *testing.T) *ways {
 		return d.DialContext(ctx, network, addr)
 	}}}
 	t.Cleanup(w.client.CloseIdleConnections)
-	stopping := make(chan struct{})
-	close(stopping) // so that what is followed ends
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
-			Authenticator: authenticate, Stopping: stopping,
+			Authenticator: authenticate, Stopping: w.stopping,
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
@@ -183,6 +181,7 @@ func firstExample(t testing.TB, media *v3.MediaType) []byte {
 func TestEveryRouteForEveryCaller(t *testing.T) {
 	c := readContract(t)
 	w := openWays(t)
+	close(w.stopping) // so that what is followed ends
 	full := callerClass{"full token", w.tcp, fullToken}
 	strangers := []struct {
 		callerClass

@@ -77,6 +77,9 @@ func TestEvents(t *testing.T) {
 		return list
 	}
 	all := serve(fullToken, "replay=true", "", 8, " open container call call call process decision decision")
+	if t.Failed() {
+		return
+	}
 	serve(aliceToken, "replay=true", "", 6, " open call call call process decision")
 	serve(bobToken, "replay=true", "", 2, " open container")
 	serve(fullToken, "replay=true&userId=alice&kind=call,process", "", 5, " open call call call process")
