@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net"
@@ -14,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
@@ -41,14 +37,6 @@ type member struct {
 
 // clusterPrefix is what the keys in etcd begin with.
 const clusterPrefix = "/daycare/"
-
-// fenceGroup is the control group of a service's containers. The fence has to know it before there ever was a service.
-func fenceGroup(cfg config.Config) fence.Group {
-	sum := sha256.Sum256([]byte(cfg.DataDir))
-	return fence.GroupOf(hex.EncodeToString(sum[:6]))
-}
-
-func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
 
 // dialEtcd connects as the settings say.
 func dialEtcd(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
@@ -323,38 +311,4 @@ func (m *member) List() (list []types.Node) {
 // SetDraining drains a host, or has it take users again.
 func (m *member) SetDraining(ctx context.Context, node string, draining bool) error {
 	return m.cluster.SetDraining(ctx, node, draining)
-}
-
-// fenceCommand is the process that holds the host's lease.
-func fenceCommand(settings *string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "fence",
-		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
-		Long: `fence is a process of its own beside the service, where there are several hosts (docs/cluster.md): it holds
-the host's lease at etcd, so the service may be exchanged without losing its users. When the lease cannot be renewed in
-time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
-
-SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease.`,
-		Example: `  sandboxd fence
-  sandboxd fence --settings ./settings.json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(*settings)
-			if err != nil {
-				return err
-			}
-			if !cfg.Cluster.On() {
-				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
-			}
-			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
-			etcd, _, err := dialEtcd(cfg.Cluster)
-			if err != nil {
-				return err
-			}
-			defer etcd.Close()
-			return fence.New(etcd, fence.Config{
-				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Log: log,
-			}).Run(cmd.Context())
-		},
-	}
 }

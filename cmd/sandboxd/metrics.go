@@ -155,6 +155,13 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	gauge(queued, q.Waiting)
+	c.collectPool(counter, gauge)
+	to <- prometheus.MustNewConstMetric(poolRefilling, prometheus.CounterValue, c.pool().Refilling.Seconds())
+	b := version.Read()
+	gauge(built, 1, b.Version, b.Revision, b.Go)
+}
+
+func (c *stateCollector) collectPool(counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
 	pool := c.pool()
 	gauge(pooled, pool.Ready)
 	gauge(pooledKinds, pool.Classes)
@@ -167,7 +174,4 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 		counter(poolAsked, pool.Asked[outcome], string(outcome))
 	}
 	counter(poolRefills, pool.Refills)
-	to <- prometheus.MustNewConstMetric(poolRefilling, prometheus.CounterValue, pool.Refilling.Seconds())
-	b := version.Read()
-	gauge(built, 1, b.Version, b.Revision, b.Go)
 }

@@ -27,6 +27,31 @@ func templateCommand(settings *string) *cobra.Command {
 		Long: `template edits e2b.templates in the settings file; what else is in the file, comments too, stays as it is. A service
 that runs takes it over at SIGHUP (systemctl reload).`,
 	}
+	list := &cobra.Command{
+		Use: "list", Short: "List the templates", Args: cobra.NoArgs,
+		Long:    "list prints the templates of the settings, with their images and start commands.",
+		Example: `  sandboxd template list`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(*settings)
+			if err != nil {
+				return err
+			}
+			return listTemplates(cmd.OutOrStdout(), cfg.E2B.Templates)
+		},
+	}
+	remove := &cobra.Command{
+		Use: "remove NAME", Short: "Remove a template", Args: cobra.ExactArgs(1),
+		Long:    "remove takes a template out of the settings. Its image and the sandboxes that were made of it stay.",
+		Example: `  sandboxd template remove node`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return editSettings(*settings, false, func(text []byte) ([]byte, error) { return config.RemoveE2BTemplate(text, args[0]) })
+		},
+	}
+	root.AddCommand(addTemplateCommand(settings), list, remove)
+	return root
+}
+
+func addTemplateCommand(settings *string) *cobra.Command {
 	var t config.E2BTemplate
 	var memory string
 	add := &cobra.Command{
@@ -58,28 +83,7 @@ sandboxes get and run; the settings page has what else may be in a template.`,
 	add.Flags().StringToStringVar(&t.Env, "env", nil, "variables, as NAME=VALUE")
 	add.Flags().StringVar(&t.Start, "start", "", "a command line that runs in each sandbox, and goes on")
 	add.Flags().StringVar(&t.Ready, "ready", "", "a command line that ends with 0 when the sandbox is ready")
-	list := &cobra.Command{
-		Use: "list", Short: "List the templates", Args: cobra.NoArgs,
-		Long:    "list prints the templates of the settings, with their images and start commands.",
-		Example: `  sandboxd template list`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig(*settings)
-			if err != nil {
-				return err
-			}
-			return listTemplates(cmd.OutOrStdout(), cfg.E2B.Templates)
-		},
-	}
-	remove := &cobra.Command{
-		Use: "remove NAME", Short: "Remove a template", Args: cobra.ExactArgs(1),
-		Long:    "remove takes a template out of the settings. Its image and the sandboxes that were made of it stay.",
-		Example: `  sandboxd template remove node`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			return editSettings(*settings, false, func(text []byte) ([]byte, error) { return config.RemoveE2BTemplate(text, args[0]) })
-		},
-	}
-	root.AddCommand(add, list, remove)
-	return root
+	return add
 }
 
 func listTemplates(out io.Writer, all map[string]config.E2BTemplate) error {

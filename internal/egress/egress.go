@@ -3,23 +3,20 @@
 // rules for containers that may reach all of the internet.
 //
 // egress.go says what there is; stack.go is one network; admission.go lets containers be on it; endpoints.go has the containers on it; gatewaylink.go connects
-// the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go
-// and own.go ask about the host; reports.go turns verdicts into decisions.
+// the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go,
+// own.go and resolvers.go ask about the host; reports.go turns verdicts into decisions.
 package egress
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/miekg/dns"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -262,32 +259,6 @@ func (e *Egress) Shutdown() {
 	e.interfaces.close()
 }
 
-// SetUpstreams changes the resolvers of profiles, also on networks that are open. Profiles that are not in upstreams keep
-// theirs.
-func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	profiles, resolvers := maps.Clone(e.cfg.Profiles), map[string][]string{}
-	for name, servers := range upstreams {
-		p := profiles[name]
-		p.Upstreams = servers
-		profiles[name] = p
-		if e.stacks[name] != nil {
-			var err error
-			if resolvers[name], err = p.upstreams(); err != nil {
-				return err
-			}
-		}
-	}
-	for name, servers := range resolvers {
-		if err := e.stacks[name].dns.SetUpstreams(name, servers); err != nil {
-			return err // none that can be written down in the settings
-		}
-	}
-	e.cfg.Profiles = profiles
-	return nil
-}
-
 // Stats are the numbers of a network's servers.
 type Stats struct {
 	Containers  int   // that have an address
@@ -312,31 +283,6 @@ func (e *Egress) Stats() map[string]Stats {
 
 // Budgets returns what users' connections take of what the service has once, by the name of each budget.
 func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
-
-// upstreams returns the profile's resolvers.
-func (p Profile) upstreams() ([]string, error) {
-	if len(p.Upstreams) > 0 {
-		return p.Upstreams, nil
-	}
-	return HostResolvers()
-}
-
-// HostResolvers returns the host's own, which a profile without resolvers asks.
-func HostResolvers() ([]string, error) {
-	const file = "/etc/resolv.conf"
-	host, err := dns.ClientConfigFromFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
-	}
-	servers := slices.DeleteFunc(host.Servers, func(s string) bool {
-		addr, err := netip.ParseAddr(s)
-		return err != nil || addr.Zone() != "" // a link-local one
-	})
-	if len(servers) == 0 {
-		return nil, fmt.Errorf("docker.localDnsServers is empty, and %s names no resolver", file)
-	}
-	return servers, nil
-}
 
 func (e *Egress) admits(p Profile) policy.Addresses {
 	own := func(addr netip.Addr) bool { return e.own.has(addr) || e.routes.own(addr) }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cluster/fence"
+)
+
+// fenceGroup is the control group of a service's containers. The fence has to know it before there ever was a service.
+func fenceGroup(cfg config.Config) fence.Group {
+	sum := sha256.Sum256([]byte(cfg.DataDir))
+	return fence.GroupOf(hex.EncodeToString(sum[:6]))
+}
+
+func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
+
+// fenceCommand is the process that holds the host's lease.
+func fenceCommand(settings *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "fence",
+		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
+		Long: `fence is a process of its own beside the service, where there are several hosts (docs/cluster.md): it holds
+the host's lease at etcd, so the service may be exchanged without losing its users. When the lease cannot be renewed in
+time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
+
+SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease.`,
+		Example: `  sandboxd fence
+  sandboxd fence --settings ./settings.json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(*settings)
+			if err != nil {
+				return err
+			}
+			if !cfg.Cluster.On() {
+				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
+			}
+			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
+			etcd, _, err := dialEtcd(cfg.Cluster)
+			if err != nil {
+				return err
+			}
+			defer etcd.Close()
+			return fence.New(etcd, fence.Config{
+				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Log: log,
+			}).Run(cmd.Context())
+		},
+	}
+}

@@ -1,0 +1,61 @@
+package egress
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/miekg/dns"
+)
+
+// SetUpstreams changes the resolvers of profiles, also on networks that are open. Profiles that are not in upstreams keep
+// theirs.
+func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	profiles, resolvers := maps.Clone(e.cfg.Profiles), map[string][]string{}
+	for name, servers := range upstreams {
+		p := profiles[name]
+		p.Upstreams = servers
+		profiles[name] = p
+		if e.stacks[name] != nil {
+			var err error
+			if resolvers[name], err = p.upstreams(); err != nil {
+				return err
+			}
+		}
+	}
+	for name, servers := range resolvers {
+		if err := e.stacks[name].dns.SetUpstreams(name, servers); err != nil {
+			return err // none that can be written down in the settings
+		}
+	}
+	e.cfg.Profiles = profiles
+	return nil
+}
+
+// upstreams returns the profile's resolvers.
+func (p Profile) upstreams() ([]string, error) {
+	if len(p.Upstreams) > 0 {
+		return p.Upstreams, nil
+	}
+	return HostResolvers()
+}
+
+// HostResolvers returns the host's own, which a profile without resolvers asks.
+func HostResolvers() ([]string, error) {
+	const file = "/etc/resolv.conf"
+	host, err := dns.ClientConfigFromFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
+	}
+	servers := slices.DeleteFunc(host.Servers, func(s string) bool {
+		addr, err := netip.ParseAddr(s)
+		return err != nil || addr.Zone() != "" // a link-local one
+	})
+	if len(servers) == 0 {
+		return nil, fmt.Errorf("docker.localDnsServers is empty, and %s names no resolver", file)
+	}
+	return servers, nil
+}
