@@ -10,6 +10,9 @@ const (
 	stableAfter  = 30 * time.Second
 )
 
+// restartsAtOnce bounds the starts after a host was lost, or was away.
+const restartsAtOnce = 4
+
 // backoffNext is the delay after one of last; 0 was none.
 func backoffNext(last time.Duration) time.Duration {
 	return min(max(2*last, backoffFirst), backoffMost)

@@ -67,8 +67,10 @@ type Manager struct {
 	vault    *vault
 	bounds   atomic.Pointer[Bounds]
 	restarts atomic.Uint64
-	problems []string
-	log      zerolog.Logger
+	// restarting has one for each process that is being started again by itself.
+	restarting chan struct{}
+	problems   []string
+	log        zerolog.Logger
 
 	ctx    context.Context // ends with the manager
 	cancel context.CancelCauseFunc
@@ -89,7 +91,7 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{},
+		log: cfg.Log, processes: map[string]*process{}, restarting: make(chan struct{}, restartsAtOnce),
 	}
 	if cfg.Shared != nil {
 		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}

@@ -32,6 +32,7 @@ type process struct {
 	// Of whoever has the turn.
 	stopTimer func() bool // of the next start; nil for none
 	leftovers []Instance  // that could not be removed
+	moved     bool        // from another host, until it is known what it does here: nothing of its own has made it end
 
 	// Of whoever has the turn, who also holds Manager.mu to change them; others hold that to read.
 	record     Record

@@ -110,6 +110,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		m.enqueue(only(p.id))
 		return
 	}
+	defer func() { p.moved = false }()
 	r := p.record
 	var own *Instance
 	for _, i := range found {

@@ -24,10 +24,12 @@ func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason st
 		r.Status = Stopped
 	}
 	if r.wanted() {
-		if r.LastExitedAt.Sub(r.LastStartedAt) >= stableAfter {
+		if r.LastExitedAt.Sub(r.LastStartedAt) >= stableAfter || p.moved {
 			r.BackoffMs = 0
 		}
-		r.waitToRestart(now)
+		if !p.moved {
+			r.waitToRestart(now)
+		}
 	}
 	m.observe(p, r)
 	m.event(p).Str("status", string(r.Status)).Interface("exitCode", r.ExitCode).Str("signal", r.Signal).
@@ -70,6 +72,12 @@ func (m *Manager) arm(p *process) {
 
 // restart is what a timer does. It comes to nothing when it was cancelled after it had fired.
 func (m *Manager) restart(ctx context.Context, p *process) {
+	select {
+	case m.restarting <- struct{}{}:
+		defer func() { <-m.restarting }()
+	case <-ctx.Done():
+		return
+	}
 	if p.take(ctx) != nil {
 		return
 	}

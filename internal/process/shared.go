@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -98,7 +99,9 @@ func (m *Manager) Adopt(user string) error {
 			m.log.Error().Err(err).Str("process", id).Str("user", user).Msg("damaged process record")
 			continue
 		}
+		r.NextRestartAt = time.Time{} // by another host's clock
 		m.processes[id] = m.restored(r)
+		m.processes[id].moved = true
 		taken.ids[id] = true
 	}
 	m.mu.Unlock()
