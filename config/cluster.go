@@ -36,6 +36,16 @@ type Cluster struct {
 	// RemountCommand is a program with its arguments that makes the storage of homes usable again. It is run before this
 	// host takes users, at most for 5 s. Default none.
 	RemountCommand []string `json:"remountCommand" env:"REMOUNT_COMMAND" reload:"restart"`
+
+	// FenceCommand is a program with its arguments that makes sure that nothing of a lost host runs, such as one that has its
+	// power switched off. It has to exit with 0 before another host takes the users over whom the lost one held; FENCE_HOST and
+	// FENCE_EPOCH in its environment say which that was. One host runs it, for at most a minute, and again until it succeeds.
+	// The same on all hosts. Default none: a lost host has killed what it ran if it can do anything at all.
+	FenceCommand []string `json:"fenceCommand" env:"FENCE_COMMAND" reload:"restart"`
+
+	// Homes says who sees usersDir: all hosts ("shared"), or each its own ("local"), where a user stays with the host that
+	// has the home, and waits for it when it is lost. The same on all hosts. Default "shared".
+	Homes string `json:"homes" env:"HOMES" reload:"restart"`
 }
 
 // On reports whether there are several hosts.
@@ -65,6 +75,11 @@ func (c Cluster) check(f *faults, e2b E2B) {
 		f.Add("cluster.listen", "%s %s", strictjson.Quote(c.Listen), err)
 	} else if host, _, _ := net.SplitHostPort(c.Listen); host == "" || host == "0.0.0.0" || host == "::" {
 		f.Add("cluster.listen", "%s is for all addresses: the other hosts have to know one", strictjson.Quote(c.Listen))
+	}
+	if c.Homes != "shared" && c.Homes != "local" {
+		f.Add("cluster.homes", "%s is neither \"shared\" nor \"local\"", strictjson.Quote(c.Homes))
+	} else if c.Homes == "local" && len(c.FenceCommand) > 0 {
+		f.Add("cluster.fenceCommand", "is set, but with cluster.homes \"local\" nobody is taken over: leave it empty")
 	}
 	if e2b.Listen != "" {
 		f.Add("e2b.listen", "is set, but sandboxes of E2B do not follow their user to another host yet: leave it empty, or leave cluster out")

@@ -293,7 +293,7 @@ func Default() Config {
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		E2B:       E2B{DefaultNetwork: "open", Templates: map[string]E2BTemplate{}},
-		Cluster:   Cluster{Etcd: []string{}, RemountCommand: []string{}},
+		Cluster:   Cluster{Etcd: []string{}, RemountCommand: []string{}, FenceCommand: []string{}, Homes: "shared"},
 		HomeOwner: Owners{UID: 200_000, Last: 299_999},
 		Limits:    Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: 64 * mi, VarTmp: gi},
 		Quotas:    defaultQuotas(),

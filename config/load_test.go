@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		Listen:    "/run/daycare-sandbox/sandboxd.sock",
 		TCP:       config.TCP{AllowedHosts: []string{}, AllowedOrigins: []string{}},
 		E2B:       config.E2B{DefaultNetwork: "open", Templates: map[string]config.E2BTemplate{}},
-		Cluster:   config.Cluster{Etcd: []string{}, RemountCommand: []string{}},
+		Cluster:   config.Cluster{Etcd: []string{}, RemountCommand: []string{}, FenceCommand: []string{}, Homes: "shared"},
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
 		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
 		Quotas: config.Quotas{
@@ -139,7 +139,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		E2B: config.E2B{Listen: "[::1]:7482", DefaultNetwork: "blocked", Templates: map[string]config.E2BTemplate{
 			"node": {Image: "node:24", CPUs: 0.5, Memory: 1 << 30, Env: map[string]string{"A": "b"}},
 		}},
-		Cluster: config.Cluster{Etcd: []string{}, RemountCommand: []string{"/bin/remount", "homes"}}, // the others need a name, which excludes E2B
+		Cluster: config.Cluster{Etcd: []string{}, RemountCommand: []string{"/bin/remount", "homes"}, FenceCommand: []string{"/bin/off"}, Homes: "local"}, // the others need a name, which excludes E2B
 	}
 	file := settings(t, `{
 		"docker": {
@@ -179,7 +179,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"listen": ":7480", "tokensFile": "/t", "certFile": "/c", "keyFile": "/k", "clientCaFile": "/ca",
 			"allowedHosts": ["sandbox.example.org", "10.0.0.1"], "allowedOrigins": ["https://console.example.org"]
 		},
-		"cluster": {"remountCommand": ["/bin/remount", "homes"]},
+		"cluster": {"remountCommand": ["/bin/remount", "homes"], "fenceCommand": ["/bin/off"], "homes": "local"},
 		"e2b": {"listen": "[::1]:7482", "defaultNetwork": "blocked", "templates": {
 			"node": {"image": "node:24", "cpus": 0.5, "memory": "1Gi", "env": {"A": "b"}}
 		}}
@@ -285,6 +285,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_TCP_ALLOWED_HOSTS":                       "sandbox.example.org, 10.0.0.1",
 		"SANDBOXD_TCP_ALLOWED_ORIGINS":                     "https://console.example.org",
 		"SANDBOXD_CLUSTER_REMOUNT_COMMAND":                 "/bin/remount, homes",
+		"SANDBOXD_CLUSTER_FENCE_COMMAND":                   "/bin/off",
+		"SANDBOXD_CLUSTER_HOMES":                           "local",
 		"SANDBOXD_E2B_LISTEN":                              "[::1]:7482",
 		"SANDBOXD_E2B_DEFAULT_NETWORK":                     "blocked",
 		"SANDBOXD_E2B_TEMPLATES":                           `{"node": {"image": "node:24", "cpus": 0.5, "memory": "1Gi", "env": {"A": "b"}}}`,

@@ -30,6 +30,7 @@ type member struct {
 	fence   *fence.Member
 	router  *forward.Router
 	certs   forward.Certificates
+	cfg     config.Cluster
 
 	mu     sync.Mutex
 	wanted map[string]map[string]bool // processes that some host has to run, by user
@@ -69,8 +70,9 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	if d.cgroupParent = string(group); info.CgroupDriver == "systemd" {
 		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")
 	}
-	m := &member{d: d, certs: certs, wanted: map[string]map[string]bool{}}
-	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix, Log: d.log})
+	m := &member{d: d, certs: certs, cfg: cfg.Cluster, wanted: map[string]map[string]bool{}}
+	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix,
+		Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
 		Cluster: m.cluster, MayStart: m.mayStart, Certificates: certs, Log: d.log,
@@ -174,7 +176,7 @@ func (m *member) start(ctx context.Context) (stop func()) {
 		m.d.log.Warn().Msg("etcd does not answer yet: nothing is known of users until it does")
 	}
 	ends = append(ends,
-		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine),
+		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine), inBackground(ctx, m.fenceLost),
 		inBackground(ctx, func(ctx context.Context) {
 			m.fence.Run(ctx, fence.Events{Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop, Starting: m.d.executor.Starting})
 		}))
@@ -208,31 +210,6 @@ func sleep(ctx context.Context, long time.Duration) {
 	}
 }
 
-// Engine is looked at so often, and given up after so many failures.
-const (
-	lookAtEngine = 2 * time.Second
-	engineTries  = 3
-)
-
-// watchEngine says that this host cannot keep its users while Docker does not answer.
-func (m *member) watchEngine(ctx context.Context) {
-	failed := 0
-	for ; ctx.Err() == nil; sleep(ctx, lookAtEngine) {
-		asked, cancel := context.WithTimeout(ctx, lookAtEngine)
-		_, err := m.d.docker.Ping(asked)
-		cancel()
-		switch {
-		case err == nil:
-			failed = 0
-			m.fence.SetUnfit("")
-		case ctx.Err() == nil:
-			if failed++; failed >= engineTries {
-				m.fence.SetUnfit("Docker does not answer")
-			}
-		}
-	}
-}
-
 // drainLimit is how long users that are busy may stay on a host that is drained.
 const drainLimit = 10 * time.Minute
 
@@ -249,7 +226,7 @@ func (m *member) tendUsers(ctx context.Context) {
 			}
 		}
 		own, _ := m.cluster.Node(m.cluster.Host())
-		if !own.Draining || m.fence.Left() <= 0 {
+		if !own.Draining || m.fence.Left() <= 0 || m.cfg.Homes == "local" {
 			drained = time.Time{}
 			continue
 		}

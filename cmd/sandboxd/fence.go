@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 )
 
@@ -48,6 +50,9 @@ SIGTERM ends it and nothing else: the next one has to be there within seconds an
 			defer etcd.Close()
 			return fence.New(etcd, fence.Config{
 				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Log: log,
+				Killed: func(ctx context.Context, lease int64) error {
+					return cluster.Left(ctx, etcd, clusterPrefix, cfg.Cluster.Name, lease)
+				},
 			}).Run(cmd.Context())
 		},
 	}

@@ -2,8 +2,8 @@
 // host's lease, a user's seat one on the lease of the host that has it, and what is recorded of a user is written in a
 // transaction that fails when the seat is another's by then.
 //
-// cluster.go is what is known; watch.go keeps it true; seats.go claims and gives; records.go keeps what is recorded of
-// users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
+// cluster.go is what is known; watch.go keeps it true; seats.go claims and gives; lost.go is about hosts that are lost;
+// records.go keeps what is recorded of users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
 package cluster
 
 import (
@@ -37,6 +37,8 @@ type Node struct {
 	Users int `json:"-"`
 	// revision is that of its key, which is another with each lease.
 	revision int64
+	// epoch is of the lease it has joined with; 0 for none.
+	epoch int64
 }
 
 // Seat says that a host holds a user. Epoch is of this time alone, and grows.
@@ -58,12 +60,16 @@ type Seats interface {
 	Give(ctx context.Context, user, to string) error
 }
 
-// Config is what a Cluster needs; all fields must be set but TLS, which is for etcd.
+// Config is what a Cluster needs; all fields must be set but Fences and LocalHomes.
 type Config struct {
 	// Host is this host's name, Address where the others reach it.
 	Host, Address, Version string
 	Prefix                 string // of all keys, such as /daycare/
-	Log                    zerolog.Logger
+	// Fences says that a lost host's users may be taken over only when FenceLost has fenced it off, on some host.
+	Fences bool
+	// LocalHomes says that a user is only ever held by the host that held it first.
+	LocalHomes bool
+	Log        zerolog.Logger
 }
 
 // Cluster is what a host knows of the others. It is safe for concurrent use.
@@ -81,6 +87,8 @@ type Cluster struct {
 	claiming map[string]int // seats on their way, by host
 	watchers map[*watcher]bool
 	keepers  []keeper
+	members  map[string]int64 // epochs of hosts that have joined, and have not said that nothing of them runs
+	fenced   Fenced
 	stale    time.Time // since when etcd has not answered; zero while it does
 }
 
@@ -109,7 +117,7 @@ func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	return &Cluster{
 		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
-		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{},
+		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{}, members: map[string]int64{},
 	}
 }
 
@@ -133,7 +141,7 @@ func (c *Cluster) Node(name string) (Node, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
-	n.Draining, n.Users = c.drains[name], c.users[name]
+	n.Draining, n.Users, n.epoch = c.drains[name], c.users[name], c.members[name]
 	return n, ok
 }
 
@@ -199,7 +207,7 @@ func (c *Cluster) place() (Node, bool) {
 	if len(free) == 0 {
 		return Node{}, false
 	}
-	return slices.MinFunc(free, func(a, b Node) int {
+	best := slices.MinFunc(free, func(a, b Node) int {
 		own := func(n Node) int {
 			if n.Name == c.cfg.Host {
 				return 0
@@ -207,7 +215,9 @@ func (c *Cluster) place() (Node, bool) {
 			return 1
 		}
 		return cmp.Or(cmp.Compare(load(a), load(b)), cmp.Compare(own(a), own(b)), strings.Compare(a.Name, b.Name))
-	}), true
+	})
+	best.epoch = c.members[best.Name]
+	return best, true
 }
 
 func (c *Cluster) key(kind string, name ...string) string {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -30,9 +31,17 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	if err != nil {
 		return err
 	}
-	put, err := c.etcd.Put(ctx, c.key("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
-	if err != nil {
+	member, on := c.key("members", c.cfg.Host), strconv.FormatInt(lease, 10)
+	node := clientv3.OpPut(c.key("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.key("fencing", c.cfg.Host)), "=", 0)).Then(
+		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(member), "=", on)}, // the service was started again
+			[]clientv3.Op{node}, []clientv3.Op{node, clientv3.OpPut(member, on)}),
+	).Commit()
+	switch {
+	case err != nil:
 		return fmt.Errorf("cannot join the cluster: %w", err)
+	case !put.Succeeded:
+		return errors.New("cannot join the cluster: another host runs cluster.fenceCommand on this one")
 	}
 	return c.Reached(ctx, put.Header.Revision)
 }
@@ -62,10 +71,14 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	for {
+	for at := ""; ; {
 		c.mu.Lock()
 		s, held := c.seats[user]
 		target, found := c.place()
+		if at != "" {
+			target, found = c.nodes[at]
+			target.epoch = c.members[at]
+		}
 		if !held && found {
 			c.claiming[target.Name]++
 		}
@@ -74,6 +87,8 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		switch {
 		case held:
 			return s, nil
+		case !found && at != "":
+			return Seat{}, fmt.Errorf("the home of user %q is on host %q alone (cluster.homes is local), which is not there now: ask again when it is (sandbox node list): %w", user, at, cerrdefs.ErrUnavailable)
 		case !found:
 			return Seat{}, fmt.Errorf("no host takes users now: each is draining or has no lease (sandbox node list): %w", cerrdefs.ErrUnavailable)
 		}
@@ -89,6 +104,13 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 				err = context.Cause(ctx)
 			}
 		}
+		if home, is := errors.AsType[atHostError](err); is {
+			at = home.host
+			continue
+		}
+		if errors.Is(err, ErrNotFenced) {
+			return Seat{}, err
+		}
 		if err != nil {
 			return Seat{}, unanswered(err)
 		}
@@ -99,13 +121,28 @@ var errHostGone = errors.New("the host that was to have the seat has gone")
 
 // claim takes a seat for a host, if nobody has it and the host lives, and waits until whoever has it is known.
 func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
-	seat, node := c.key("seats", user), c.key("nodes", target.Name)
-	answer, err := c.etcd.Txn(ctx).If(
+	if target.epoch == 0 { // it has said that nothing of it runs any more
+		return errHostGone
+	}
+	seat, last := c.key("seats", user), c.key("held", user)
+	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(seat), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(node), "=", target.revision), // it is on the lease that is known here
-	).Then(
-		clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))),
-	).Else(clientv3.OpGet(seat)).Commit()
+		clientv3.Compare(clientv3.ModRevision(c.key("nodes", target.Name)), "=", target.revision), // it is on the lease that is known here
+		clientv3.Compare(clientv3.ModRevision(c.key("members", target.Name)), "=", target.epoch),
+	}
+	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpDelete(last)}
+	if c.cfg.Fences || c.cfg.LocalHomes {
+		by, err := json.Marshal(held{target.Name, target.epoch})
+		if err != nil {
+			return err
+		}
+		then[1] = clientv3.OpPut(last, string(by))
+	}
+	answer, err := c.etcd.Txn(ctx).If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
+		Then(then...).Else(clientv3.OpGet(seat), clientv3.OpGet(last)).Commit()
+	if err == nil {
+		answer, err = c.lastly(ctx, user, target, answer, conditions, then)
+	}
 	if err != nil {
 		return err
 	}
@@ -129,7 +166,11 @@ func (c *Cluster) Give(ctx context.Context, user, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	seat := c.key("seats", user)
-	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(clientv3.OpDelete(seat)).Commit()
+	then := []clientv3.Op{clientv3.OpDelete(seat)}
+	if !c.cfg.LocalHomes {
+		then = append(then, clientv3.OpDelete(c.key("held", user)))
+	}
+	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit()
 	if err != nil {
 		return unanswered(err)
 	}

@@ -131,7 +131,7 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 			known[key] = true
 		}
 		switch kind {
-		case "nodes", "drains", "seats":
+		case "nodes", "drains", "seats", "members":
 			c.takeOwn(kind, name, change)
 		}
 		for _, k := range c.keepers {
@@ -157,6 +157,10 @@ func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
 		n := Node{Name: name, Lease: change.Kv.Lease, revision: change.Kv.ModRevision}
 		if delete(c.nodes, name); !gone && json.Unmarshal(change.Kv.Value, &n) == nil {
 			c.nodes[name] = n
+		}
+	case "members":
+		if delete(c.members, name); !gone {
+			c.members[name] = change.Kv.ModRevision
 		}
 	case "drains":
 		if delete(c.drains, name); !gone {

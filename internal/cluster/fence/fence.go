@@ -44,7 +44,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Config is what a Fence needs. All must be set but Remount.
+// Config is what a Fence needs. All must be set but Remount and Killed.
 type Config struct {
 	// Files are the record's and the service's beat.
 	Files Files
@@ -54,7 +54,9 @@ type Config struct {
 	UsersDir string
 	// Remount is run before that; empty for nothing.
 	Remount []string
-	Log     zerolog.Logger
+	// Killed is told when nothing runs of what ran on a lease, which is given back then; nil for nobody.
+	Killed func(ctx context.Context, lease int64) error
+	Log    zerolog.Logger
 }
 
 // Fence holds a host's lease.
@@ -208,6 +210,12 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 	if err == nil && lease != 0 {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
+		if f.cfg.Killed != nil {
+			err = f.cfg.Killed(ctx, lease)
+		}
+		if err != nil {
+			f.cfg.Log.Warn().Err(err).Msg("cannot tell the other hosts that nothing runs here")
+		}
 		// Or it ends by itself.
 		_, _ = f.etcd.Revoke(ctx, clientv3.LeaseID(lease))
 	}

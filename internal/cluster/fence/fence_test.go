@@ -125,6 +125,9 @@ type rig struct {
 	joined   atomic.Int64
 	stopped  atomic.Int64
 	starting atomic.Int64
+	killed   atomic.Int64 // the lease of which nothing runs
+	remount  []string
+	users    string
 }
 
 func lay(t *testing.T) *rig {
@@ -137,11 +140,15 @@ func lay(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { _ = stand.Process.Kill(); _ = stand.Wait() })
 	r.member.pid = stand.Process.Pid
+	r.users = t.TempDir()
 	return r
 }
 
 func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
-	f := New(etcd, Config{Files: r.files, Group: r.group, UsersDir: t.TempDir(), Log: zerolog.New(zerolog.NewTestWriter(t))})
+	f := New(etcd, Config{
+		Files: r.files, Group: r.group, UsersDir: r.users, Remount: r.remount, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Killed: func(_ context.Context, lease int64) error { r.killed.Store(lease); return nil },
+	})
 	return inBackground(t, func(ctx context.Context) { _ = f.Run(ctx) })
 }
 
@@ -197,8 +204,10 @@ func TestWhoCannotRenewRunsNothing(t *testing.T) {
 	})
 
 	// The service says that Docker is gone.
+	second := r.joined.Load()
 	r.member.SetUnfit("Docker does not answer")
 	until(t, "the lease is given back", func() bool { return r.member.Record().Lease == 0 && r.stopped.Load() == 2 })
+	until(t, "it is said that nothing of it runs", func() bool { return r.killed.Load() == second })
 	until(t, "etcd has no lease", func() bool {
 		all, err := etcd.Leases(t.Context())
 		return err == nil && len(all.Leases) == 0
@@ -213,6 +222,33 @@ func TestWhoCannotRenewRunsNothing(t *testing.T) {
 	}
 	r.starting.Store(0)
 	until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
+}
+
+// A host takes nobody before its homes can be used.
+func TestNoLeaseWithoutHomes(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	mounted := filepath.Join(r.users, "mounted")
+	r.users = filepath.Join(r.users, "storage")
+	r.remount = []string{"sh", "-c", "echo $0 >> " + mounted + "; [ -e " + mounted + ".may ] && mkdir " + r.users + " || [ -e " + mounted + ".runs ]"}
+	r.fence(t, etcd)
+	tries := func() int {
+		text, _ := os.ReadFile(mounted)
+		return strings.Count(string(text), "\n")
+	}
+	until(t, "the command has failed", func() bool { return tries() > 1 })
+	if err := os.WriteFile(mounted+".runs", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failed := tries()
+	until(t, "the homes were looked at", func() bool { return tries() > failed+1 })
+	if lease := r.files.Read().Lease; lease != 0 {
+		t.Errorf("lease %d without homes", lease)
+	}
+	if err := os.WriteFile(mounted+".may", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 }
 
 // The service kills, too, because the fence may be dead.

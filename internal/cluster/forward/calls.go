@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -174,7 +175,7 @@ func (r *Router) Calls(name string) (n int) {
 // idle waits until no call of a user's is answered, or of anybody's with an empty name; it is false when ctx ends first.
 func (r *Router) idle(ctx context.Context, name string) bool {
 	for r.Calls(name) > 0 {
-		if !pause(ctx) {
+		if !wait(ctx, 2*time.Millisecond) {
 			return false
 		}
 	}

@@ -80,6 +80,9 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	sent := &sending{}
 	for moved := 0; ; {
 		seat, err := e.cfg.Cluster.Hold(ctx, name)
+		if errors.Is(err, cluster.ErrNotFenced) && wait(ctx, 100*time.Millisecond) {
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}
@@ -115,9 +118,7 @@ func (r *Router) changed(ctx context.Context, seat cluster.Seat) bool {
 		if now, ok := r.cfg.Cluster.Seat(seat.User); !ok || now != seat {
 			return true
 		}
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
+		if !wait(ctx, 2*time.Millisecond) {
 			return false
 		}
 	}

@@ -306,16 +306,14 @@ func (r *Router) probe(ctx context.Context) {
 			}
 		}
 		asking.Wait()
-		select {
-		case <-time.After(probeEvery):
-		case <-ctx.Done():
-		}
+		wait(ctx, probeEvery)
 	}
 }
 
-func pause(ctx context.Context) bool {
+// wait is false when ctx ends first.
+func wait(ctx context.Context, long time.Duration) bool {
 	select {
-	case <-time.After(2 * time.Millisecond):
+	case <-time.After(long):
 		return true
 	case <-ctx.Done():
 		return false

@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// A host that has joined has a key /members/<host> that no lease ends. It goes when the host's fence says that nothing of
+// it runs, or when cluster.fenceCommand has succeeded; a host that joins with another lease writes a new one, whose revision
+// is the host's epoch. What outlives a seat is /held/<user>: the host that held the user last, and its epoch then.
+
+// held is who held a user last.
+type held struct {
+	Host  string `json:"host"`
+	Epoch int64  `json:"epoch"`
+}
+
+// ErrNotFenced is of a user whose host is lost and may still run something: cluster.fenceCommand has not succeeded yet.
+var ErrNotFenced = fmt.Errorf("it is not known yet that nothing of it runs: %w", cerrdefs.ErrUnavailable)
+
+// atHostError says that a user's home is on one host alone.
+type atHostError struct{ host string }
+
+func (e atHostError) Error() string { return "the home is on host " + strconv.Quote(e.host) }
+
+// lastly claims a seat of a user whom a host has held before, which the answer to the first try says.
+func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *clientv3.TxnResponse, conditions []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
+	if answer.Succeeded {
+		return answer, nil
+	}
+	kvs := answer.Responses[1].GetResponseRange().Kvs
+	if len(answer.Responses[0].GetResponseRange().Kvs) > 0 || len(kvs) == 0 {
+		return answer, nil
+	}
+	var before held
+	if err := json.Unmarshal(kvs[0].Value, &before); err != nil {
+		return nil, fmt.Errorf("cannot read who held user %q: %w", user, err)
+	}
+	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("held", user)), "=", kvs[0].ModRevision))
+	if before.Host != target.Name {
+		if c.cfg.LocalHomes {
+			return nil, atHostError{before.Host}
+		}
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("members", before.Host)), "!=", before.Epoch))
+	}
+	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(then...).
+		Else(clientv3.OpGet(c.key("seats", user)), clientv3.OpGet(c.key("members", before.Host))).Commit()
+	if err != nil || answer.Succeeded {
+		return answer, err
+	}
+	if kvs := answer.Responses[1].GetResponseRange().Kvs; before.Host != target.Name && len(kvs) > 0 && kvs[0].ModRevision == before.Epoch {
+		return nil, fmt.Errorf("host %q, which held the user, is lost, and cluster.fenceCommand has not succeeded on it yet: %w", before.Host, ErrNotFenced)
+	}
+	return answer, nil
+}
+
+// Left says that nothing runs of what a host ran on a lease. Whoever has killed it knows.
+func Left(ctx context.Context, etcd *Etcd, prefix, host string, lease int64) error {
+	key := prefix + "members/" + host
+	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).Then(clientv3.OpDelete(key)).Commit()
+	return err
+}
+
+// Fencing is what FenceLost needs.
+type Fencing struct {
+	// Run makes sure that nothing of a host runs, or fails. The epoch is that of the host's lease.
+	Run func(ctx context.Context, host string, epoch int64) error
+	// Limit is how long it may take, Again after what time it is looked at once more.
+	Limit, Again time.Duration
+}
+
+// FenceLost runs what fences off a host that is lost while it held users, on one of the hosts at a time, until it has
+// succeeded. It returns when ctx ends.
+func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	var mu sync.Mutex
+	busy := map[string]bool{}
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		for host, epoch := range c.lost() {
+			mu.Lock()
+			begun := busy[host]
+			busy[host] = true
+			mu.Unlock()
+			if begun {
+				continue
+			}
+			running.Go(func() {
+				if err := c.fenceOff(ctx, f, host, epoch); err != nil && ctx.Err() == nil {
+					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).Msg("a lost host is not fenced off yet, so its users wait")
+				}
+				pause(ctx, f.Again)
+				mu.Lock()
+				defer mu.Unlock()
+				delete(busy, host)
+			})
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func pause(ctx context.Context, long time.Duration) {
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+	}
+}
+
+// lost are the hosts that had a lease and have not said that nothing of them runs, with their epochs.
+func (c *Cluster) lost() map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := map[string]int64{}
+	for host, epoch := range c.members {
+		if _, lives := c.nodes[host]; !lives {
+			list[host] = epoch
+		}
+	}
+	return list
+}
+
+// fenceOff has one host fence off another. The key that says which one does is on its lease.
+func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch int64) error {
+	own, lives := c.Node(c.cfg.Host)
+	if !lives {
+		return nil
+	}
+	there := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", epoch),
+		clientv3.Compare(clientv3.CreateRevision(c.key("nodes", host)), "=", 0),
+	}
+	if some, err := c.anyHeld(ctx, host, epoch); err != nil || !some { // with the host's key gone there can be none more
+		if err == nil {
+			_, err = c.commit(ctx, there, clientv3.OpDelete(c.key("members", host)))
+		}
+		return err
+	}
+	key := c.key("fencing", host)
+	elected, err := c.commit(ctx, append(there,
+		clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(c.key("nodes", own.Name)), "=", own.revision),
+	), clientv3.OpPut(key, own.Name, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
+	if err != nil {
+		return err
+	}
+	mine := elected.Header.Revision
+	if !elected.Succeeded {
+		kvs := elected.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 || string(kvs[0].Value) != own.Name || kvs[0].Lease != own.Lease {
+			return nil // another does it, or the host is back
+		}
+		mine = kvs[0].CreateRevision // of this service, before it was started again
+	}
+	c.cfg.Log.Warn().Str("host", host).Int64("epoch", epoch).Msg("a host is lost: cluster.fenceCommand runs before its users are taken over")
+	running, cancel := context.WithTimeout(ctx, f.Limit)
+	err = f.Run(running, host, epoch)
+	cancel()
+	c.mu.Lock()
+	if c.fenced.Runs++; err != nil {
+		c.fenced.Failed++
+	}
+	c.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	then := []clientv3.Op{clientv3.OpDelete(key)}
+	if err == nil {
+		then = append(then, clientv3.OpDelete(c.key("members", host)))
+	}
+	done, failed := c.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", mine)}, then...)
+	if err = errors.Join(err, failed); err == nil && !done.Succeeded {
+		return errors.New("this host lost its lease while cluster.fenceCommand ran")
+	}
+	if err == nil {
+		c.cfg.Log.Warn().Str("host", host).Int64("epoch", epoch).Msg("cluster.fenceCommand has succeeded: other hosts may take its users over")
+	}
+	return err
+}
+
+// commit does what a condition allows, and gets the key of the first operation where it does not.
+func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	return c.etcd.Txn(ctx).If(conditions...).Then(then...).Else(clientv3.OpGet(string(then[0].KeyBytes()))).Commit()
+}
+
+// anyHeld reports whether a host held users in an epoch who have not been another's since.
+func (c *Cluster) anyHeld(ctx context.Context, host string, epoch int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	all, err := c.etcd.Get(ctx, c.key("held", ""), clientv3.WithPrefix())
+	if err != nil {
+		return false, err
+	}
+	for _, kv := range all.Kvs {
+		var by held
+		if err := json.Unmarshal(kv.Value, &by); err != nil || by == (held{host, epoch}) {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// Fenced counts the runs of cluster.fenceCommand by this host.
+type Fenced struct{ Runs, Failed uint64 }
+
+// Fenced are those since the start.
+func (c *Cluster) Fenced() (counts Fenced) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fenced
+}
