@@ -77,8 +77,9 @@ type Config struct {
 // Router says where a call is answered that is about a user, where there are several hosts.
 type Router interface {
 	// Route is asked once a caller is admitted. Where another host answers, it has when Route returns, and done is nil. Else
-	// the call is this host's to answer until done is called, by ctx, which also ends when it may not go on.
-	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string) (ctx context.Context, done func(), err error)
+	// the call is this host's to answer until done is called, by ctx, which also ends when it may not go on. A call that only
+	// looks is this host's, too, when no host holds the user: none becomes the holder by that.
+	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string, looks bool) (ctx context.Context, done func(), err error)
 	// Await waits until all is known here that was known anywhere of a sandbox.
 	Await(ctx context.Context, id string) error
 	// Host is this host's name, and Gather what the others answer to a GET of the same caller's, by name. silent are those
@@ -162,7 +163,7 @@ var routes = []route{
 	{pattern: "GET /v1/sandboxes/{id}/execs/{execId}", who: forUsers, handle: (*server).reattach},
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers, handle: (*server).killExec},
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers, handle: (*server).signalExec},
-	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: call(explain)},
+	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: explain},
 	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call(read)},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},
 	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: call(list)},
@@ -251,6 +252,9 @@ func retryAfter(err error) int {
 func (s *server) failure(err error) (types.Error, int) {
 	failure, status := classify(err)
 	failure.RequestID = s.id
+	if host := s.host(); host != "" && (failure.Kind == types.Engine || failure.Kind == types.Unavailable) {
+		failure.Message = fmt.Sprintf("host %q: %s", host, failure.Message)
+	}
 	return failure, status
 }
 

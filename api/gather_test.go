@@ -17,12 +17,17 @@ type others struct {
 	t       *testing.T
 	answers map[string]string
 	asked   []string
+	held    []string // whose calls some host was to hold
+	awaited int      // sandboxes that the others were asked for
 }
 
-func (o *others) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller, _ string) (context.Context, func(), error) {
+func (o *others) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller, user string, looks bool) (context.Context, func(), error) {
+	if !looks {
+		o.held = append(o.held, user)
+	}
 	return req.Context(), func() {}, nil
 }
-func (o *others) Await(context.Context, string) error { return nil }
+func (o *others) Await(context.Context, string) error { o.awaited++; return nil }
 func (o *others) Host() string                        { return "h1" }
 
 func (o *others) Gather(_ context.Context, caller access.Caller, path string) (map[string][]byte, []string) {
@@ -71,6 +76,9 @@ func TestListsAreOfAllHosts(t *testing.T) {
 	get("/v1/egress/decisions?userId=alice", &decided)
 	if len(decided.Decisions)+len(decided.Unanswered) != 0 {
 		t.Errorf("of one user: %+v", decided)
+	}
+	if len(o.held) > 0 {
+		t.Errorf("who is only looked for has a host: %q", o.held)
 	}
 	if want := []string{"/v1/containers", "/v1/egress/decisions?limit=2"}; !slices.Equal(o.asked, want) {
 		t.Errorf("asked %q", o.asked)

@@ -63,25 +63,30 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 }
 
-// count runs the route as one of its user's and its caller's calls.
-// answer has the host answer that holds the call's user.
+// answer runs the route as one of its user's and its caller's calls, on the host that holds the user. Both are counted here
+// before the other hosts are asked anything.
 func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route, caller access.Caller) error {
+	asked, err := s.service.Ask(req.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer asked()
 	if m.cfg.Router == nil {
-		return count(s, w, req, r)
+		return r.handle(s, w, req)
 	}
 	user, err := m.userOf(s, req)
 	if err != nil {
 		return err
 	}
 	if user == "" {
-		return count(s, w, req, r)
+		return r.handle(s, w, req)
 	}
-	ctx, done, err := m.cfg.Router.Route(w, req, caller, user)
+	ctx, done, err := m.cfg.Router.Route(w, req, caller, user, req.PathValue("id") == "")
 	if err != nil || done == nil {
 		return err
 	}
 	defer done()
-	return count(s, w, req.WithContext(ctx), r)
+	return r.handle(s, w, req.WithContext(ctx))
 }
 
 // userOf is whom a call is about, of those for whom its caller acts; empty for nobody.
@@ -116,15 +121,6 @@ func (s *server) registrant(req *http.Request) (string, error) {
 	var about struct{ UserID string }
 	_ = json.Unmarshal(text, &about, json.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true)) // the handler says what is wrong
 	return s.service.Named(about.UserID), nil
-}
-
-func count(s *server, w http.ResponseWriter, req *http.Request, r route) error {
-	done, err := s.service.Ask(req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	defer done()
-	return r.handle(s, w, req)
 }
 
 // admit says who asks, and gives the server the service that is theirs.

@@ -20,6 +20,8 @@ func TestABoundOnEveryRoute(t *testing.T) {
 		var seen Call
 		cfg := l.config()
 		cfg.Observed = func(c Call) { seen = c }
+		o := &others{t: t}
+		cfg.Router = o
 		cfg.Authenticator = func(*http.Request) (access.Caller, error) {
 			return access.Caller{Name: "t", Users: sandbox.Everyone(), Token: quota.Token{Name: "t", Own: quota.Bounds{RequestsPerSecond: 1}}}, nil
 		}
@@ -36,10 +38,13 @@ func TestABoundOnEveryRoute(t *testing.T) {
 		}
 		for _, r := range routes {
 			method, path, _ := strings.Cut(r.pattern, " ")
-			out := ask(method, strings.NewReplacer("{id}", "a", "{execId}", "x", "{processId}", "p").Replace(path))
+			out := ask(method, strings.NewReplacer("{id}", "a", "{execId}", "x", "{processId}", "p").Replace(path)+"?userId=madeup")
 			if out.Code != http.StatusTooManyRequests || out.Header().Get("Retry-After") != "1" || seen.Quota == nil || seen.Quota.Name != "t" || seen.Quota.Resource != quota.Requests {
 				t.Errorf("%s: %d, %q, %+v", r.pattern, out.Code, out.Header().Get("Retry-After"), seen)
 			}
+		}
+		if len(o.held) > 0 || o.awaited > 0 || len(o.asked) > 0 {
+			t.Errorf("other hosts were asked: %+v", o)
 		}
 	})
 }

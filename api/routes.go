@@ -124,22 +124,27 @@ func call[Body, Answer any](do func(context.Context, *sandbox.Service, string, B
 	}
 }
 
-func explain(ctx context.Context, service *sandbox.Service, id string, body types.Explain) (types.Explanation, error) {
-	e, err := service.Explain(ctx, id, sandbox.Confinement{
+func explain(s *server, w http.ResponseWriter, req *http.Request) error {
+	var body types.Explain
+	if err := decode(req, &body); err != nil {
+		return err
+	}
+	e, err := s.service.Explain(req.Context(), req.PathValue("id"), sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	if err != nil {
-		return types.Explanation{}, err
+		return err
 	}
 	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {
 		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(), Why: place.Why}
 	}
-	return types.Explanation{
+	s.answer(w, http.StatusOK, types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
-		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm,
-	}, nil
+		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm, Node: s.host(),
+	})
+	return nil
 }
 
 func (s *server) metrics(w http.ResponseWriter, req *http.Request) error {

@@ -153,6 +153,8 @@ type Explanation struct {
 	// Fingerprint identifies the container; Warm says that it is there.
 	Fingerprint string `json:"fingerprint"`
 	Warm        bool   `json:"warm"`
+	// Node is the host that holds the user; empty for a service that is the only one.
+	Node string `json:"node,omitempty"`
 }
 
 // Place is a path inside with all below it.

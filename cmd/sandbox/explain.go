@@ -80,6 +80,9 @@ network    %s
 events     %s
 container  %.12s under %s, %s
 `, e.UserID, printable(e.WorkingDir), printable(e.Home), printable(e.HomeWhy), printable(e.Network), printable(e.Events), e.Fingerprint, e.Runtime, container)
+	if e.Node != "" {
+		text += "host       " + printable(e.Node) + "\n"
+	}
 	_, err := io.WriteString(out, text)
 	return err
 }

@@ -79,7 +79,8 @@ container  9f86d081884c under runsc, warm
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	out.Reset()
-	if err := printExplanation(&out, e, 0); err != nil || !strings.Contains(out.String(), "write to all of it\n") {
+	e.Node = "host-2"
+	if err := printExplanation(&out, e, 0); err != nil || !strings.Contains(out.String(), "write to all of it\n") || !strings.HasSuffix(out.String(), "\nhost       host-2\n") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

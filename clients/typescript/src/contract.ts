@@ -1479,6 +1479,8 @@ export interface components {
             fingerprint: string;
             /** @description The container is there already. */
             warm: boolean;
+            /** @description The host of the cluster that holds the user; absent where the service is the only one. */
+            node?: string;
         };
         /** @description A path inside, with all below it down to the next place. */
         Place: {

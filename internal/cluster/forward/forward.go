@@ -73,8 +73,11 @@ const patience = 20 * time.Second
 type Entry struct{ *Router }
 
 // Route finds out where a call of a user's is answered. Where that is elsewhere, it is, and done is nil. Else it is this
-// host's to answer until done is called; ctx ends when it may not go on.
-func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string) (ctx context.Context, done func(), err error) {
+// host's to answer until done is called; ctx ends when it may not go on. A call that only looks claims no seat.
+func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string, looks bool) (ctx context.Context, done func(), err error) {
+	if _, held := e.cfg.Cluster.Seat(name); looks && !held {
+		return req.Context(), func() {}, nil
+	}
 	ctx, cancel := context.WithTimeout(req.Context(), patience)
 	defer cancel()
 	sent := &sending{}
@@ -135,7 +138,7 @@ func (r *Router) Await(ctx context.Context, id string) error {
 type Inbound struct{ *Router }
 
 // Route is as that of Entry, but the call is never sent on: what this host does not hold is misdirected.
-func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string) (context.Context, func(), error) {
+func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string, _ bool) (context.Context, func(), error) {
 	about, err := read(req)
 	if err != nil {
 		return nil, nil, err

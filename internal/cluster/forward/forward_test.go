@@ -104,7 +104,7 @@ func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certi
 }
 
 type router interface {
-	Route(http.ResponseWriter, *http.Request, access.Caller, string) (context.Context, func(), error)
+	Route(http.ResponseWriter, *http.Request, access.Caller, string, bool) (context.Context, func(), error)
 }
 
 // handler does as the API does; the user is the first part of the path.
@@ -119,7 +119,7 @@ func (h *host) handler(r router, who func(*http.Request) (access.Caller, error))
 			return
 		}
 		w.Header().Set("X-Request-Id", cmp.Or(req.Header.Get("X-Request-Id"), "r1"))
-		ctx, done, err := r.Route(w, req, caller, strings.Trim(req.URL.Path, "/"))
+		ctx, done, err := r.Route(w, req, caller, strings.Trim(req.URL.Path, "/"), req.URL.RawQuery == "look")
 		switch {
 		case cerrdefs.IsUnavailable(err):
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -188,6 +188,16 @@ func TestTheHolderAnswers(t *testing.T) {
 	}
 	if n := one.Counts().Forwarded; n != 8 {
 		t.Errorf("%d were forwarded", n)
+	}
+	one.caller.Users = sandbox.Everyone()
+	if status, text := one.post("alice?look", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 ") {
+		t.Errorf("a look at who is held: %d, %q", status, text)
+	}
+	if status, text := one.post("madeup?look", nil); status != http.StatusOK || !strings.HasPrefix(text, "h1 ") {
+		t.Errorf("a look at who is not: %d, %q", status, text)
+	}
+	if s, held := one.cfg.Cluster.Seat("madeup"); held {
+		t.Errorf("it has made a seat: %+v", s)
 	}
 }
 
