@@ -35,7 +35,7 @@ func TestSpecsStayTheSame(t *testing.T) {
 	cfg.LocalUsers = map[string]bool{"bob": true}
 	cfg.Decisions = decisions.New(10)
 	s.resolver.Use(cfg)
-	platform := fakePlatform()
+	platform := fakePlatform(t)
 	platform.Settings.EventsRuntime = "runc"
 	s.resolver.platforms.Use(platform)
 	home := filepath.Join(s.usersDir(), "alice", "home")

@@ -58,7 +58,7 @@ func (f *fakeExecutor) FreezeIdle(string) {}
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 // fakePlatform is a Docker with runsc and an image.
-func fakePlatform() PlatformConfig {
+func fakePlatform(t testing.TB) PlatformConfig {
 	return PlatformConfig{
 		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 4e9}},
 		Find: func(context.Context) (images.Image, error) {
@@ -66,7 +66,7 @@ func fakePlatform() PlatformConfig {
 		},
 		Forget: func() {},
 		Outfit: func(context.Context, string) (*images.Outfit, error) {
-			return images.NewOutfit("", images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
+			return images.NewOutfit(t.TempDir(), images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
 		},
 		Inspect: func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
@@ -101,7 +101,7 @@ func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
 	r, err := OpenResolver(filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes"), Config{
 		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
 		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
-	}, rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform()), zerolog.Nop())
+	}, rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform(t)), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,11 +120,11 @@ func TestHealthTellsOfSettings(t *testing.T) {
 
 // Another platform is asked for at once, and not only when Docker tells of something.
 func TestPlatformsUse(t *testing.T) {
-	p := NewPlatforms(fakePlatform())
+	p := NewPlatforms(fakePlatform(t))
 	if _, err := p.Current(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	cfg := fakePlatform()
+	cfg := fakePlatform(t)
 	cfg.Settings.Limits.NanoCPUs = 1e9
 	p.Use(cfg)
 	if now, err := p.Current(t.Context()); err != nil || now.Limits.NanoCPUs != 1e9 {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
-	cfg := fakePlatform()
+	cfg := fakePlatform(t)
 	cfg.Settings.Runtime = "kata"
 	_, err := NewPlatforms(cfg).Current(t.Context())
 	if !cerrdefs.IsNotImplemented(err) {
@@ -41,7 +41,7 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 		cpus   int
 		want   int64
 	}{{4e9, 2, 2e9}, {4e9, 4, 4e9}, {4e9, 64, 4e9}, {5e8, 2, 5e8}} {
-		cfg := fakePlatform()
+		cfg := fakePlatform(t)
 		cfg.Settings.Limits.NanoCPUs = tt.wanted
 		cfg.Inspect = func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
@@ -56,7 +56,7 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 func TestPlatformIsKeptUntilForget(t *testing.T) {
 	var inspected, found, forgotten int
 	var fault error
-	cfg := fakePlatform()
+	cfg := fakePlatform(t)
 	inspect, find := cfg.Inspect, cfg.Find
 	cfg.Inspect = func(ctx context.Context) (dockerd.Info, error) { inspected++; return inspect(ctx) }
 	cfg.Find = func(ctx context.Context) (images.Image, error) {
@@ -92,7 +92,7 @@ func TestHealth(t *testing.T) {
 	if got, want := s.Health(t.Context()), (Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
-	cfg := fakePlatform()
+	cfg := fakePlatform(t)
 	cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errors.New("no engine: start it") }
 	s.resolver.platforms = NewPlatforms(cfg)
 	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {

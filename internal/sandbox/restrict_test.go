@@ -156,7 +156,7 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 				return dockerexec.Result{}, nil
 			}}, "")
-			platform := fakePlatform()
+			platform := fakePlatform(t)
 			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
 			s.resolver.platforms.Use(platform)
 			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: tt.tags, Restrictions: tt.less}}, nil)
