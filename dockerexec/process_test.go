@@ -20,6 +20,9 @@ type mortal struct {
 	ends   time.Duration  // from when it is waited for
 	status map[string]int // that a signal is answered with
 	sent   []string       // signals
+	// removing is when the removal by somebody else ends, from when ours is asked for first. Nobody is told of its end.
+	removing time.Time
+	others   time.Duration // how long that removal takes
 }
 
 func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -39,7 +42,13 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 		m.sent = append(m.sent, "unpause")
 		return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"not paused"}`)))
 	case r.Method == http.MethodDelete:
-		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
+		if m.removing.IsZero() {
+			m.removing = time.Now().Add(m.others)
+		}
+		if time.Now().Before(m.removing) {
+			return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
+		}
+		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
 	case strings.HasSuffix(r.URL.Path, "/wait") && m.status["wait"] != 0:
 		return answer(m.status["wait"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
 	case strings.HasSuffix(r.URL.Path, "/wait"):
@@ -112,16 +121,16 @@ func TestRemovalsOfContainers(t *testing.T) {
 		"it does not end":        {mortal{ends: time.Hour, status: does(fine, 0, fine)}, "[unpause 9] after 8s: <nil>"},
 		"it cannot be signalled": {mortal{ends: time.Hour, status: does(hangs, 0, fine)}, "[unpause 9] after 12s: <nil>"},
 		"gone":                   {mortal{status: does(gone, gone, gone)}, "[unpause 9] after 0s: <nil>"},
-		"somebody else's":        {mortal{ends: time.Second, status: does(taken, 0, taken)}, "[unpause 9] after 1s: <nil>"},
-		"somebody else's, gone":  {mortal{status: does(taken, gone, taken)}, "[unpause 9] after 0s: <nil>"},
-		"somebody else's, stuck": {mortal{ends: time.Hour, status: does(taken, 0, taken)}, "[unpause 9] after 30s: cannot wait for the removal of container container: context"},
+		"somebody else's":        {mortal{others: time.Second, status: does(taken, 0, gone)}, "[unpause 9] after 1s: <nil>"},
+		"somebody else's, fails": {mortal{others: time.Second, status: does(taken, 0, fine)}, "[unpause 9] after 1s: <nil>"},
+		"somebody else's, stuck": {mortal{others: time.Hour, status: does(taken, 0, fine)}, "[unpause 9] after 30s: cannot remove container container: context deadline"},
 		"not removed":            {mortal{status: does(taken, 0, fails)}, "[unpause 9] after 0s: cannot remove container container: Error response from daemon"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				err := c.engine.executor(t).removeContainer("container")
-				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun), err); !strings.HasPrefix(got, c.want) {
+				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun).Truncate(time.Second), err); !strings.HasPrefix(got, c.want) {
 					t.Errorf("%s, want %s", got, c.want)
 				}
 			})

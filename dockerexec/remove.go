@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
@@ -51,13 +52,17 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 	ctx, cancel := context.WithTimeout(ctx, removalLimit)
 	defer cancel()
 	orderly := end(ctx, docker, id)
-	removed := awaited(ctx, docker, id, containertypes.WaitConditionRemoved)
-	err := docker.ContainerRemove(ctx, id, containertypes.RemoveOptions{Force: true, RemoveVolumes: true})
-	if cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress") {
-		if err = <-removed; err != nil && !cerrdefs.IsNotFound(err) {
-			return fmt.Errorf("cannot wait for the removal of container %.12s: %w", id, err)
+	// While somebody else removes it, it is asked for again: one that waited for its removal would do so for good where that
+	// has failed, and where Docker was just done with it.
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := docker.ContainerRemove(ctx, id, containertypes.RemoveOptions{Force: true, RemoveVolumes: true})
+		if err != nil && !(cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress")) {
+			err = backoff.Permanent(err)
 		}
-	}
+		return struct{}{}, err
+	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0))
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
 	}
