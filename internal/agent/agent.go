@@ -51,18 +51,15 @@ type Agent struct {
 	last  uint32 // the newest command's stream id
 }
 
-// waiting is how many goroutines wait in a system call for as long as the agent lives: for the service's next
-// word, and for the next child that ends. The runtime takes such a one's processor away only when it looks, up
-// to 10 ms later, so on a machine with two of them a command's output would lie there that long.
-const waiting = 2
-
 // Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
 // that is locked to it, so that commands are started on others (see processTree). It takes over stdin and stdout and returns when they close or
 // break, after it has killed every other process of the container except the first. The caller
 // should exit then, and the first process rest if there was no error. Commands run as the user uid; score may be nil.
 func Serve(uid uint32, score *OOMScore) (err error) {
 	debug.SetGCPercent(50)
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
+	// Of two threads each would wake the other for every step of a command, which in gVisor costs more than the step.
+	// What waits in the kernel for long says so (spawn.Block) or is in the poller.
+	runtime.GOMAXPROCS(1)
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("the agent does not run on its first thread")
 	}

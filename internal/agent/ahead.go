@@ -24,6 +24,10 @@ const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.1.so"
 // aheadRoom is how many bytes /proc shows of the command line of a shell that was started ahead, and of its environment.
 const aheadRoom = 4 << 10
 
+// answerFirst is how long after a command's end the next one's shell is started: by then the answer has left the agent,
+// which a shell that starts would hold up.
+const answerFirst = 2 * time.Millisecond
+
 // ahead starts the next command's shell before it is asked for. The shell waits in the builtin of sandbox-image/ahead.c
 // for its command, with its standard files in place.
 //
@@ -89,7 +93,7 @@ func (a *ahead) ended() {
 // next is called after ended. The next command is expected to be like this one.
 func (a *ahead) next(start wire.Start, p spawn.Process) {
 	if start.Ahead && a.fits(start, p) {
-		a.prepare()
+		time.AfterFunc(answerFirst, a.prepare)
 	}
 }
 

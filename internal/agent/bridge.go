@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
 // socketConn is a connection to the socket of a container that lasts. Like stdio it blocks, which in gVisor costs less
@@ -46,12 +48,13 @@ func listen(path string) (fd int, err error) {
 
 func accept(listener int) (socketConn, error) {
 	for {
-		fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
-		switch {
-		case err == nil:
-			return newSocketConn(fd), nil
-		case !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ECONNABORTED):
-			return socketConn{}, fmt.Errorf("cannot accept connections: %w", err)
+		fd, errno := spawn.Block(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC)
+		switch errno {
+		case 0:
+			return newSocketConn(int(fd)), nil
+		case unix.EINTR, unix.ECONNABORTED:
+		default:
+			return socketConn{}, fmt.Errorf("cannot accept connections: %w", errno)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -40,7 +39,6 @@ const maxEnded = 64
 // killed. It has to be called on the process's first thread, as Serve has; score may be nil.
 func RunLasting(socket string, uid uint32, score *OOMScore) error {
 	debug.SetGCPercent(50)
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waiting)
 	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
 		return err
 	}

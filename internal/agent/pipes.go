@@ -121,6 +121,11 @@ func takeStdio() (net.Conn, error) {
 		if err := errors.Join(unix.Dup3(null, fd, 0), unix.Close(null)); err != nil {
 			return nil, fmt.Errorf("cannot replace descriptor %d: %w", fd, err)
 		}
+		if fd == 0 { // it is in the poller, so that who reads it also goes on with what has come
+			if err := unix.SetNonblock(moved, true); err != nil {
+				return nil, fmt.Errorf("cannot use descriptor %d: %w", fd, err)
+			}
+		}
 		*file = os.NewFile(uintptr(moved), [...]string{"session-in", "session-out"}[fd])
 	}
 	return s, nil
@@ -130,8 +135,7 @@ func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
 func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
 func (s stdio) Close() error                { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// The session uses blocking descriptors, which know no deadlines: a write waits for the service
-// to read, and a service that is gone closes both.
+// The session knows no deadlines: a write waits for the service to read, and a service that is gone closes both.
 func (s stdio) SetDeadline(time.Time) error      { return nil }
 func (s stdio) SetReadDeadline(time.Time) error  { return nil }
 func (s stdio) SetWriteDeadline(time.Time) error { return nil }

@@ -114,7 +114,7 @@ func (t *processTree) end() error {
 func (t *processTree) reap() {
 	for {
 		var info siginfo
-		err := waitAny(&info, unix.WEXITED|unix.WNOWAIT)
+		err := waitAny(&info)
 		switch {
 		case err == nil:
 			t.collect(int(info.pid))
@@ -249,12 +249,6 @@ func (t *processTree) leftovers() []int {
 		}
 	}
 	return rest
-}
-
-// childless says that there is no child at all, living or not, with one system call.
-func childless() bool {
-	var info siginfo
-	return errors.Is(waitAny(&info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG), unix.ECHILD)
 }
 
 // descendants lists what is below a process, children before theirs.

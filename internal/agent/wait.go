@@ -3,9 +3,12 @@
 package agent
 
 import (
+	"errors"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
 // siginfo is the part of siginfo_t that waitid(2) fills in, on 64-bit Linux.
@@ -16,10 +19,10 @@ type siginfo struct {
 	_                  [108]byte
 }
 
-// waitAny is waitid(2) for any child.
-func waitAny(info *siginfo, options int) error {
+// waitAny waits for any child that has ended, and leaves it to be collected.
+func waitAny(info *siginfo) error {
 	for {
-		_, _, errno := unix.Syscall6(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)), uintptr(options), 0, 0)
+		_, errno := spawn.Block(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)), unix.WEXITED|unix.WNOWAIT)
 		switch errno {
 		case 0:
 			return nil
@@ -28,4 +31,9 @@ func waitAny(info *siginfo, options int) error {
 			return errno
 		}
 	}
+}
+
+// childless reports whether there is no child at all, living or not.
+func childless() bool {
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil), unix.ECHILD)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -70,9 +71,9 @@ func (s *waitingShell) failure() error {
 // receive reports whether the shell has said so much. What it says comes at once.
 func (s *waitingShell) receive(answer []byte) bool {
 	for {
-		n, err := unix.Read(s.socket, answer)
-		if !errors.Is(err, unix.EINTR) {
-			return n == len(answer)
+		n, errno := spawn.Block(unix.SYS_READ, uintptr(s.socket), uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0)
+		if errno != unix.EINTR {
+			return errno == 0 && n == uintptr(len(answer))
 		}
 	}
 }

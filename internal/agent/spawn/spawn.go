@@ -204,7 +204,7 @@ func (c *child) finish(limit *time.Timer) bool {
 //go:norace
 //go:nocheckptr
 func (c *child) vfork() (pid uintptr, errno syscall.Errno) {
-	entersyscall()
+	entersyscallblock()
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.all)), uintptr(unsafe.Pointer(&c.before)), 8, 0, 0)
 	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(unix.SIGCHLD), &c.pid)
 	if errno == 0 && pid == 0 {
@@ -308,8 +308,8 @@ func rawVfork(flags uintptr, tid *int32) (pid uintptr, errno syscall.Errno)
 
 // The runtime keeps these for programs that make system calls by themselves (go.dev/issue/67401).
 
-//go:linkname entersyscall runtime.entersyscall
-func entersyscall()
+//go:linkname entersyscallblock runtime.entersyscallblock
+func entersyscallblock()
 
 //go:linkname exitsyscall runtime.exitsyscall
 func exitsyscall()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -166,4 +167,35 @@ func TestManyStartsAtOnce(t *testing.T) {
 		})
 	}
 	work.Wait()
+}
+
+func TestBlock(t *testing.T) {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 3)
+	read := func() (uintptr, syscall.Errno) {
+		return Block(unix.SYS_READ, uintptr(pipe[0]), uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0)
+	}
+	written := make(chan error)
+	go func() { // it runs while the read waits
+		_, err := unix.Write(pipe[1], []byte("ab"))
+		written <- err
+	}()
+	if n, errno := read(); n != 2 || errno != 0 || string(answer[:n]) != "ab" {
+		t.Errorf("read %d bytes, %q, %v", n, answer, errno)
+	}
+	if err := errors.Join(<-written, unix.Close(pipe[1])); err != nil {
+		t.Fatal(err)
+	}
+	if n, errno := read(); n != 0 || errno != 0 {
+		t.Errorf("at the end: %d, %v", n, errno)
+	}
+	if err := unix.Close(pipe[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, errno := read(); errno != unix.EBADF {
+		t.Errorf("closed: %v", errno)
+	}
 }
