@@ -113,8 +113,8 @@ type server struct {
 	id string
 	// cut says that the answer could not be written to its end.
 	cut bool
-	// memory is what its body, or its messages, take.
-	memory *memory
+	// requestMemory is what its body, or its messages, take.
+	memory *requestMemory
 	// upgraded says that the request has become a WebSocket.
 	upgraded bool
 }
@@ -191,7 +191,7 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })
 	}
 	elsewhere := route{pattern: "/", who: forUsers, handle: func(_ *server, w http.ResponseWriter, req *http.Request) error {
-		return notHere(mux, w, req)
+		return noSuchRoute(mux, w, req)
 	}}
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, elsewhere) })
 	unclean := route{pattern: "/", who: forUsers, handle: func(_ *server, _ http.ResponseWriter, req *http.Request) error {

@@ -37,12 +37,12 @@ func wantsWebSocket(req *http.Request, otherwise string) error {
 	return nil
 }
 
-// talk is what happens on a WebSocket: it ends with ctx, writes while writing lasts, and calls hangUp when
+// conversation handles a WebSocket: it ends with ctx, writes while writing lasts, and calls hangUp when
 // nothing more comes in, with the reason.
-type talk func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
+type conversation func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
 
 // converse makes the connection a WebSocket, talks, and sends how that has ended.
-func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) error {
+func (s *server) converse(w http.ResponseWriter, req *http.Request, talk conversation) error {
 	conn, err := upgrade(w, req)
 	if err != nil || conn == nil {
 		return err
@@ -62,13 +62,13 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	defer cancel(nil)
 	exit, err := talk(ctx, writing, a, func(why error) {
 		cancel(why)
-		if isTold(why) {
+		if callerRemains(why) {
 			time.AfterFunc(farewell, stopWriting)
 		} else {
 			stopWriting()
 		}
 	})
-	if why := context.Cause(ctx); err != nil && (isTold(why) || isGone(why)) {
+	if why := context.Cause(ctx); err != nil && (callerRemains(why) || isGone(why)) {
 		err = why
 	}
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk talk) e
 	return nil
 }
 
-// isTold says that the caller has not gone, although nothing more is taken from it.
-func isTold(why error) bool {
+// callerRemains reports whether the caller is still connected although nothing more is read from it.
+func callerRemains(why error) bool {
 	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) || errors.Is(why, attach.ErrReplaced)
 }
 
@@ -101,9 +101,9 @@ const frameCapacity = 128 << 10
 // attached is one exec's WebSocket.
 type attached struct {
 	conn   *websocket.Conn
-	memory *memory     // for what the caller sends
-	quiet  *time.Timer // sends a keepalive
-	frame  []byte      // a binary message being put together: its channel, then the data
+	memory *requestMemory // for what the caller sends
+	quiet  *time.Timer    // sends a keepalive
+	frame  []byte         // a binary message being put together: its channel, then the data
 }
 
 // run reads the first message and runs what it asks for, a talk.
@@ -154,7 +154,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 }
 
 // read reads a message into memory.
-func (a *attached) read(ctx context.Context, memory *memory) (websocket.MessageType, []byte, error) {
+func (a *attached) read(ctx context.Context, memory *requestMemory) (websocket.MessageType, []byte, error) {
 	kind, from, err := a.conn.Reader(ctx)
 	if err != nil {
 		return kind, nil, err

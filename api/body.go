@@ -17,15 +17,15 @@ func memoryOf(maxRequest int64) *budget.Pool {
 	return budget.NewPool(int(max(256<<20, 16*maxRequest)), 0)
 }
 
-// memory is what one request has of the memory that callers share: its body, or messages, until it is answered.
-type memory struct {
+// requestMemory is a request's part of the memory that callers share. It holds the body, or messages, until the answer.
+type requestMemory struct {
 	of     *budget.Pool
 	holder string // the caller
 	bytes  int
 }
 
 // take counts n bytes more. The error is of class ResourceExhausted.
-func (m *memory) take(n int) error {
+func (m *requestMemory) take(n int) error {
 	if !m.of.Take(m.holder, n) {
 		return fmt.Errorf("the requests of %s have as much memory as they may: try again when one has been answered: %w", m.holder, cerrdefs.ErrResourceExhausted)
 	}
@@ -34,7 +34,7 @@ func (m *memory) take(n int) error {
 }
 
 // release gives all back.
-func (m *memory) release() {
+func (m *requestMemory) release() {
 	if m.bytes > 0 {
 		m.of.Give(m.holder, m.bytes)
 	}
@@ -42,11 +42,11 @@ func (m *memory) release() {
 }
 
 // reader counts what is read, until it is released.
-func (m *memory) reader(from io.Reader) io.Reader { return memoryReader{from, m} }
+func (m *requestMemory) reader(from io.Reader) io.Reader { return memoryReader{from, m} }
 
 type memoryReader struct {
 	io.Reader
-	memory *memory
+	memory *requestMemory
 }
 
 func (r memoryReader) Read(p []byte) (int, error) {
@@ -60,7 +60,7 @@ func (r memoryReader) Read(p []byte) (int, error) {
 }
 
 // bound is a body that has to come in time, and that is no larger than its route takes.
-func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route, memory *memory) io.ReadCloser {
+func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route, memory *requestMemory) io.ReadCloser {
 	delay := cmp.Or(m.cfg.BodyDelay, pace.Delay)
 	if r.streams {
 		return pace.Body(w, from, delay)

@@ -26,8 +26,8 @@ type Connections struct {
 	refused uint64
 }
 
-// Who is who is at the other end of a connection, as far as its listener knows.
-type Who struct {
+// Peer is who is at the other end of a connection, as far as its listener knows.
+type Peer struct {
 	// Name is whose share it takes; empty for whoever has not shown a token yet, or may not call at all.
 	Name string
 	// Operator says that there is a place also when others have all.
@@ -51,9 +51,9 @@ func (c *Connections) Stats() budget.Stats {
 	return s
 }
 
-// stranger is whose share a connection takes of whom nothing is known but the address. Whoever has an address of
+// addressShare returns whose share a connection takes when only its address is known. Whoever has an address of
 // IPv6 has 2^64.
-func stranger(conn net.Conn) string {
+func addressShare(conn net.Conn) string {
 	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return "strangers"
@@ -63,11 +63,11 @@ func stranger(conn net.Conn) string {
 }
 
 // enter reports whether a new connection has a place.
-func (c *Connections) enter(w *wire, who Who) bool {
+func (c *Connections) enter(w *wire, who Peer) bool {
 	w.known = who.Name != ""
 	name := "caller " + who.Name
 	if !w.known {
-		name = stranger(w.Conn)
+		name = addressShare(w.Conn)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

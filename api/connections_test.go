@@ -26,7 +26,7 @@ type sharedService struct {
 	running chan struct{} // gets one for each exec that has begun
 }
 
-func newSharedService(t *testing.T, total int, who func(net.Conn) Who) *sharedService {
+func newSharedService(t *testing.T, total int, who func(net.Conn) Peer) *sharedService {
 	t.Helper()
 	s := &sharedService{t: t, shared: NewConnections(total), work: make(chan struct{}), running: make(chan struct{}, total)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,20 +165,20 @@ func TestBusyConnectionsAreRefused(t *testing.T) {
 
 // TestOperatorsAlwaysGetIn has others take all that they can.
 func TestOperatorsAlwaysGetIn(t *testing.T) {
-	who := make(chan Who, 1)
-	s := newSharedService(t, 4, func(net.Conn) Who { return <-who })
+	who := make(chan Peer, 1)
+	s := newSharedService(t, 4, func(net.Conn) Peer { return <-who })
 	for i := range 10 {
-		who <- Who{Name: fmt.Sprint(i)}
+		who <- Peer{Name: fmt.Sprint(i)}
 		if _, refused := s.exec(fmt.Sprint(i)); refused {
 			break
 		}
 	}
-	who <- Who{Name: "late"}
+	who <- Peer{Name: "late"}
 	if got := s.ask(s.connect(), "late", listing, ""); got != 0 && got != http.StatusTooManyRequests {
 		t.Errorf("there was room for another caller: %d", got)
 	}
 	for range 100 {
-		who <- Who{Name: "root", Operator: true}
+		who <- Peer{Name: "root", Operator: true}
 		if got := s.ask(s.connect(), "root", listing, ""); got != 200 {
 			t.Fatalf("root: %d", got)
 		}
@@ -192,7 +192,7 @@ func TestOperatorsAlwaysGetIn(t *testing.T) {
 // sends too slowly is not waited for.
 func TestBodiesHaveShares(t *testing.T) {
 	pool := memoryOf(1)
-	one, other := &memory{of: pool, holder: "one"}, &memory{of: pool, holder: "other"}
+	one, other := &requestMemory{of: pool, holder: "one"}, &requestMemory{of: pool, holder: "other"}
 	zeros := struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 1<<20))}
 	taken := 0
 	for {

@@ -42,7 +42,7 @@ func (p plainInput) Signal(signal syscall.Signal) error {
 
 // receive handles what the caller sends, until the connection ends.
 func (a *attached) receive(ctx context.Context, in input) error {
-	memory := &memory{of: a.memory.of, holder: a.memory.holder} // the first message's is kept to the end
+	memory := &requestMemory{of: a.memory.of, holder: a.memory.holder} // the first message's is kept to the end
 	defer memory.release()
 	for {
 		memory.release()
@@ -51,7 +51,7 @@ func (a *attached) receive(ctx context.Context, in input) error {
 			return err
 		}
 		if err != nil {
-			return notHeard(err)
+			return inputError(err)
 		}
 		if err := take(kind, message, in); err != nil {
 			return err
@@ -74,9 +74,9 @@ func take(kind websocket.MessageType, message []byte, in input) error {
 	return in.Put(message[1:])
 }
 
-// notHeard says why nothing more comes: the caller has gone, or does not keep to the rules of WebSockets. Neither
+// inputError returns why reading ended: the caller has gone, or broke the WebSocket protocol. Neither
 // is anybody else's fault.
-func notHeard(err error) error {
+func inputError(err error) error {
 	var closed websocket.CloseError
 	var network *net.OpError
 	switch {

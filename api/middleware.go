@@ -32,7 +32,7 @@ type middleware struct {
 // serve answers one request: it finds out who asks and what of the service that caller may have, runs the
 // route with its body bounded in size and time, and logs it.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
-	s := &server{cfg: m.cfg, streamed: &m.streamed, id: requestID(req), memory: &memory{of: m.memory}}
+	s := &server{cfg: m.cfg, streamed: &m.streamed, id: requestID(req), memory: &requestMemory{of: m.memory}}
 	defer s.memory.release()
 	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()

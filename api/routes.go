@@ -160,8 +160,8 @@ var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-// notHere refuses what is no route, and says which methods the path has if it has any.
-func notHere(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) error {
+// noSuchRoute refuses a request without a route, and lists the methods that the path has.
+func noSuchRoute(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) error {
 	var allowed []string
 	for _, method := range methods {
 		other := *req

@@ -28,7 +28,7 @@ import (
 // Prepare has a server answer in the contract's form also what is no request, and share its connections among those
 // that who names; nil is for nobody. The listener that it returns is the one to serve; a file's bytes go over it
 // without being copied here where the kernel can do that.
-func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) Who) net.Listener {
+func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) Peer) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
 	}
@@ -62,7 +62,7 @@ type wireKey struct{}
 type wireListener struct {
 	net.Listener
 	shared *Connections
-	who    func(net.Conn) Who
+	who    func(net.Conn) Peer
 }
 
 // Accept waits for a connection for which there is a place. Others are answered, where that takes no waiting.
@@ -73,7 +73,7 @@ func (l wireListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		w := &wire{Conn: c, of: l.shared}
-		var who Who
+		var who Peer
 		if l.who != nil {
 			who = l.who(c)
 		}

@@ -52,7 +52,7 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 		q.limit = dns.MaxMsgSize
 	}
 	if !fast {
-		return s.say(&answerRate, ep, "", now, q, out), nil
+		return s.report(&answerRate, ep, "", now, q, out), nil
 	}
 	return s.decide(q, ep, p, now, out)
 }
@@ -77,10 +77,10 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 // decide is where a name is allowed or not.
 func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
-		return s.say(&answerForm, ep, "", now, q, out), nil
+		return s.report(&answerForm, ep, "", now, q, out), nil
 	}
 	if !q.host {
-		return s.say(&answerNotHost, ep, "", now, q, out), nil
+		return s.report(&answerNotHost, ep, "", now, q, out), nil
 	}
 	// The cache is asked first because it has the name as a string, which spares making one. What it
 	// has is used only if the name is allowed.
@@ -93,14 +93,14 @@ func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, ou
 		name = string(q.text())
 	}
 	if a := s.local(q, ep, name); a != nil {
-		return s.say(a, ep, name, now, q, out), nil
+		return s.report(a, ep, name, now, q, out), nil
 	}
 	if e == nil {
 		return nil, &pending{ep: ep, profile: p, name: name}
 	}
 	a := e.answer(nanos)
 	s.answered(ep, e, name, nanos)
-	return s.say(&a, ep, name, now, q, out), nil
+	return s.report(&a, ep, name, now, q, out), nil
 }
 
 // local returns what is answered without an upstream, or nil.
@@ -145,8 +145,8 @@ func isReverse(name string) bool {
 	return strings.HasSuffix(name, ".in-addr.arpa") || strings.HasSuffix(name, ".ip6.arpa")
 }
 
-// say reports what is answered and writes it.
-func (s *Server) say(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
+// report reports the answer and writes it.
+func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
 	s.decided(ep.ID, name, q.qtype, a.verdict, a.reason, now)
 	return a.appendTo(out, q)
 }
@@ -161,7 +161,7 @@ func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []b
 	now := s.config.Now()
 	a := e.answer(now.UnixNano())
 	s.answered(ask.ep, e, ask.name, now.UnixNano())
-	return s.say(&a, ask.ep, ask.name, now, q, out)
+	return s.report(&a, ask.ep, ask.name, now, q, out)
 }
 
 // detach returns a copy that shares nothing with the packet that the question was read from.

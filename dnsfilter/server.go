@@ -4,7 +4,7 @@
 //
 // A packet is read in question.go, decided in handle.go, and answered there from the cache or, by a
 // goroutine of its own, from upstream resolvers: flight.go has one lookup for those who ask the same,
-// chain.go follows aliases and strikes out addresses, resolver.go chooses among upstreams, and dress.go has what
+// chain.go follows aliases and strikes out addresses, resolver.go chooses among upstreams, and antispoofing.go has what
 // makes their answers hard to forge. account.go has the rate of each user.
 package dnsfilter
 

@@ -65,7 +65,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 		if ask != nil && s.lookups.Take(ask.ep.owner(), 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {
-			reply = s.say(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
+			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) == 0 {
 			return

@@ -31,7 +31,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 		case ask != nil && s.lookups.Take(ask.ep.owner(), 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
 		case ask != nil:
-			reply = s.say(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
+			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) > 0 {
 			// Who cannot be reached asks again or not; there is nobody else to tell.

@@ -19,11 +19,11 @@ import (
 
 // upstream is a resolver that questions are forwarded to.
 type upstream struct {
-	spec    string
-	address string // host:port
-	tls     *tls.Config
-	idle    idleConns // over TLS, kept for the next question
-	dress   dress     // by UDP
+	spec     string
+	address  string // host:port
+	tls      *tls.Config
+	idle     idleConns    // over TLS, kept for the next question
+	spoofing antiSpoofing // by UDP
 
 	retry atomic.Int64 // 0, or when it has failed: when it is probed again, as Config.Now in nanoseconds
 }
@@ -80,18 +80,18 @@ func (u *upstream) exchange(ctx context.Context, query *dns.Msg) (*dns.Msg, erro
 		}
 		return u.exchangeTLS(ctx, query, packed)
 	}
-	reply, again, err := u.exchangeDressed(ctx, query)
+	reply, again, err := u.exchangeProtected(ctx, query)
 	if again {
-		reply, _, err = u.exchangeDressed(ctx, query)
+		reply, _, err = u.exchangeProtected(ctx, query)
 	}
 	return reply, err
 }
 
-// exchangeDressed asks by UDP, and by TCP where that is not enough: for an answer that is too large, or that may be
+// exchangeProtected asks by UDP, and by TCP where that is not enough: for an answer that is too large, or that may be
 // another's. again says that the upstream is known better now and is to be asked once more.
-func (u *upstream) exchangeDressed(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
+func (u *upstream) exchangeProtected(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
 	now := time.Now().UnixNano()
-	asked := u.dress.on(query, now)
+	asked := u.spoofing.protect(query, now)
 	asked.Id = dns.Id()
 	packed, err := asked.Pack()
 	if err != nil {
@@ -100,7 +100,7 @@ func (u *upstream) exchangeDressed(ctx context.Context, query *dns.Msg) (reply *
 	reply, err = u.exchangeUDP(ctx, asked, packed)
 	doubt := errors.Is(err, errDoubt)
 	if err == nil && !reply.Truncated {
-		u.dress.learn(reply, asked, false, now)
+		u.spoofing.learn(reply, asked, false, now)
 		return reply, reply.Rcode == dns.RcodeBadCookie, nil
 	}
 	if err != nil && !doubt {
@@ -108,14 +108,14 @@ func (u *upstream) exchangeDressed(ctx context.Context, query *dns.Msg) (reply *
 	}
 	reply, err = u.exchangeTCP(ctx, asked, packed)
 	if err != nil && doubt && ctx.Err() == nil {
-		u.dress.plainCase.Store(now + plainWithout)
-		u.dress.noCookie.Store(now + plainWithout)
+		u.spoofing.plainCase.Store(now + plainWithout)
+		u.spoofing.noCookie.Store(now + plainWithout)
 		return nil, true, err
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	u.dress.learn(reply, asked, true, now)
+	u.spoofing.learn(reply, asked, true, now)
 	return reply, reply.Rcode == dns.RcodeFormatError && cookieOf(asked) != "", nil
 }
 
@@ -152,7 +152,7 @@ func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byt
 		if errors.Is(err, errOther) {
 			continue
 		}
-		if err == nil && !u.dress.repeats(reply, query) {
+		if err == nil && !u.spoofing.echoes(reply, query) {
 			return nil, errDoubt
 		}
 		return reply, err

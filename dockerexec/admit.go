@@ -110,11 +110,11 @@ func (c *container) counts(full *quota.Exceeded) bool {
 	return true
 }
 
-// left says that nothing is left of a container that was taken out of the map.
-func (e *Executor) left(c *container) {
+// finishRemoval records that nothing is left of a container that was taken out of the map.
+func (e *Executor) finishRemoval(c *container) {
 	e.mu.Lock()
 	delete(e.leaving, c)
-	e.tell(c, "removed")
+	e.publish(c, "removed")
 	e.mu.Unlock()
 	if c.give != nil {
 		c.give()

@@ -42,8 +42,8 @@ func (e *Executor) adoptNext() {
 	}
 }
 
-// hasten takes a container over now if it queues or sleeps; e.mu is held.
-func (e *Executor) hasten(c *container) {
+// adoptNow takes a container over now if it queues or sleeps; e.mu is held.
+func (e *Executor) adoptNow(c *container) {
 	if c.sleeps() {
 		c.frozen = false
 		e.freezes.Thawed++

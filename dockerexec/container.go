@@ -40,9 +40,9 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 			return err
 		}
 	}
-	attending := e.attend(ctx, c)
+	attending := e.watchEnd(ctx, c)
 	if c.spec.Lasting != "" { // in the pool
-		return e.launchAttended(attending, c)
+		return e.launchWatched(attending, c)
 	}
 	done, err := e.pauses.use(attending, e.docker, c.id)
 	if err != nil {
@@ -98,7 +98,7 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 			c.first, err = attach(ctx, e.docker, c.id)
 		}
 		if err == nil {
-			err = e.startUndisturbed(ctx, c, mounts)
+			err = e.startExclusively(ctx, c, mounts)
 		}
 		if err == nil {
 			return nil
@@ -146,7 +146,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
 	host.CgroupParent = e.cfg.CgroupParent
 	// Docker goes on when its caller leaves, and nobody would know of what it has made then.
-	creating, cancel := outlasting(ctx, createGrace)
+	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
 	for {
 		created, err := e.docker.ContainerCreate(creating, c.spec.containerConfig(), host, connection, nil, name)
@@ -166,8 +166,8 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 // createGrace is how long Docker may take to create a container that nobody wants any more.
 const createGrace = 10 * time.Second
 
-// outlasting returns a context that ends d after ctx does.
-func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// withGrace returns a context that ends d after ctx does.
+func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
 	return longer, func() { stop(); cancel() }
@@ -193,7 +193,7 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 // dispose takes a container away with all that it had on the host. It is called once for each.
 func (e *Executor) dispose(c *container) error {
 	e.mu.Lock()
-	e.attended(c)
+	e.stopWatching(c)
 	e.mu.Unlock()
 	c.detach()
 	var faults []error
@@ -231,7 +231,7 @@ func (e *Executor) giveUp(c *container) {
 	e.mu.Unlock()
 	c.unwanted(nil)
 	close(c.ready)
-	e.left(c)
+	e.finishRemoval(c)
 }
 
 // prepare makes a container or, when c.id is set, takes one over, and opens the agent's session. log is that of
@@ -254,9 +254,9 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 		return
 	}
 	e.mu.Lock()
-	e.attended(c)
+	e.stopWatching(c)
 	close(c.ready) // from here on it is ended's to give it up
-	e.tell(c, "idle")
+	e.publish(c, "idle")
 	unused := c.users == 0
 	e.mu.Unlock()
 	if c.sess != nil {

@@ -134,8 +134,8 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 		return nil, got, fmt.Errorf("user %q has %d commands running in this container already, which is the most: %w", spec.User, c.users, cerrdefs.ErrResourceExhausted)
 	}
 	c.users++
-	c.call()
-	e.hasten(c)
+	c.demand()
+	e.adoptNow(c)
 	got.thawed = c.frozen
 	e.thaw(c)
 	e.mu.Unlock()
@@ -158,7 +158,7 @@ func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
 	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
 	c.wanted, c.unwanted = context.WithCancelCause(e.ctx)
 	e.containers[fingerprint] = c
-	e.tell(c, "starting")
+	e.publish(c, "starting")
 	return c
 }
 
@@ -208,7 +208,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	c := e.containers[fingerprint]
 	sleeps := c != nil && c.sleeps()
 	if c != nil {
-		c.call() // so that its turn comes: whoever is to be expelled next waits, too
+		c.demand() // so that its turn comes: whoever is to be expelled next waits, too
 	}
 	e.mu.Unlock()
 	if c == nil {
@@ -260,7 +260,7 @@ func (e *Executor) discard(c *container) {
 		if err := e.dispose(c); err != nil {
 			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot remove container")
 		}
-		e.left(c)
+		e.finishRemoval(c)
 	})
 }
 
@@ -330,8 +330,8 @@ func (c *container) describe(state string) Container {
 	}
 }
 
-// tell says what has become of a container that is a user's; e.mu is held.
-func (e *Executor) tell(c *container, state string) {
+// publish publishes the state of a user's container; e.mu is held.
+func (e *Executor) publish(c *container, state string) {
 	if !c.spec.IsPooled() {
 		e.cfg.Events.Publish(events.Container, c.spec.User, c.describe(state))
 	}

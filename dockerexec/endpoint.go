@@ -48,8 +48,8 @@ func (e *Executor) wiring(c *container) wiring {
 	return wiring{network: c.spec.Platform.Network + "-" + p, gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
 }
 
-// reaching is the Spec with what the container may reach now.
-func (c *container) reaching() Spec {
+// effectiveSpec returns the Spec with the egress that the container has now.
+func (c *container) effectiveSpec() Spec {
 	spec := c.spec
 	if now := c.reach.Load(); now != nil {
 		spec.Egress = *now
@@ -114,7 +114,7 @@ func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
 	}
-	return Endpoint{Spec: c.reaching(), Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+	return Endpoint{Spec: c.effectiveSpec(), Addr: addr, MAC: mac, PID: found.State.Pid}, nil
 }
 
 // readmit opens the networks of containers that are adopted, which are endpoints there already. What fails

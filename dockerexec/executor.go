@@ -195,7 +195,7 @@ func (e *Executor) Run(ctx context.Context, spec Spec, command Command, out Outp
 	if command.Started != nil {
 		command.Started = sync.OnceFunc(command.Started)
 	}
-	err = e.again(ctx, spec.User, func() (err error) {
+	err = e.retryLost(ctx, spec.User, func() (err error) {
 		result, err = e.runOnce(ctx, spec, command, out, result.Timing.Container)
 		return err
 	})

@@ -72,7 +72,7 @@ func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode
 		}
 		defer done()
 		err = startAgent(e.ctx, e.docker, c.id, mode, func(ctx context.Context, conn *execConn) (err error) {
-			mux, err = greetAgent(ctx, conn, version)
+			mux, err = readHello(ctx, conn, version)
 			return err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {

@@ -42,7 +42,7 @@ func TestGreetingsThatAreRefused(t *testing.T) {
 				go func() { greeted <- tt.greet(conn) }()
 				ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
 				defer cancel()
-				_, err := greetAgent(ctx, host, wire.Version)
+				_, err := readHello(ctx, host, wire.Version)
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v, want %s", err, tt.want)
 				}

@@ -174,7 +174,7 @@ func (e *Executor) freeze(c *container) {
 	c.freezing = false
 	if frozen {
 		e.freezes.Frozen++
-		e.tell(c, "frozen")
+		e.publish(c, "frozen")
 		return
 	}
 	c.frozen, c.lastUsed = false, time.Now() // to be tried again as late
@@ -196,7 +196,7 @@ func (e *Executor) thaw(c *container) {
 	e.freezes.Thawed++
 	t := &thawing{done: make(chan struct{})}
 	c.thawing = t
-	e.tell(c, "idle")
+	e.publish(c, "idle")
 	e.work.Go(func() {
 		done, err := e.pauses.use(e.ctx, e.docker, c.id)
 		if err == nil {

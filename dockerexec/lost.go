@@ -17,8 +17,8 @@ var errLost = errors.New("the container was lost before the command began: it wa
 // containerTries is in how many containers a call tries to begin its command.
 const containerTries = 3
 
-// again does what needs a container, and does it anew while containers are lost before a command has begun in them.
-func (e *Executor) again(ctx context.Context, user string, do func() error) error {
+// retryLost calls do, and again whenever its container was lost before a command began in it.
+func (e *Executor) retryLost(ctx context.Context, user string, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
@@ -33,9 +33,9 @@ type lostError struct{ error }
 
 func (lostError) Is(target error) bool { return target == errLost }
 
-// attend returns a context that ends, with errLost, when Docker says that c's container has ended. It is
-// followed by attended or by dispose.
-func (e *Executor) attend(ctx context.Context, c *container) context.Context {
+// watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended. It is
+// followed by stopWatching or by dispose.
+func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,8 +52,8 @@ func (e *Executor) lost(id string) {
 	}
 }
 
-// attended ends what attend began; e.mu is held.
-func (e *Executor) attended(c *container) {
+// stopWatching ends what watchEnd began; e.mu is held.
+func (e *Executor) stopWatching(c *container) {
 	if c.lose != nil {
 		c.lose(nil)
 		delete(e.preparing, c.id)
@@ -90,6 +90,6 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := within(awaited(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
+	ended := doneWithin(waitFor(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
 	return ended || errors.Is(context.Cause(ctx), errLost) // the event that tells of it ends the wait
 }

@@ -121,7 +121,7 @@ func (s *start) disturbs(other *start) bool {
 
 func (s *start) check() error {
 	for _, m := range s.verify {
-		fd, _, err := openMeant(m)
+		fd, _, err := openSource(m)
 		if err != nil {
 			return err
 		}
@@ -173,8 +173,8 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 // what a session waits for its agent.
 const startLimit = 12 * time.Second
 
-// startUndisturbed starts a container while nobody runs who could change what its mounts' names lead to.
-func (e *Executor) startUndisturbed(ctx context.Context, c *container, mounts []mount.Mount) (err error) {
+// startExclusively starts a container while nothing runs that could change what the names of its mounts lead to.
+func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []mount.Mount) (err error) {
 	s, err := newStart(c.spec, c.prepared, mounts)
 	if err != nil {
 		return err

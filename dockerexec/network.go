@@ -231,7 +231,7 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	for _, c := range on {
 		c.hangUp()
 		faults = append(faults, e.dispose(c))
-		e.left(c)
+		e.finishRemoval(c)
 	}
 	for _, id := range processes {
 		faults = append(faults, e.StopProcess(ctx, id, syscall.SIGKILL, 0))

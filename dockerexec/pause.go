@@ -78,8 +78,8 @@ func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, ref
 	return done, nil
 }
 
-// anyway refuses nobody: who has a signal reach a container.
-func anyway(*pausing) error { return nil }
+// refuseNobody lets every container be woken, for a signal that has to reach it.
+func refuseNobody(*pausing) error { return nil }
 
 // remove is for who ends a container, whatever it is, and has it go on himself. done forgets it.
 func (p *pauses) remove(ctx context.Context, id string) (done func(), err error) {

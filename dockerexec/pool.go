@@ -148,7 +148,7 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 		return err
 	}
 	defer e.work.Done()
-	if err = e.hand(from, to); err != nil {
+	if err = e.handOver(from, to); err != nil {
 		e.abandon(from, to)
 		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
 	}
@@ -159,7 +159,7 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 		e.drop(to)
 	}
 	close(to.ready)
-	e.tell(to, "idle")
+	e.publish(to, "idle")
 	closed := e.closed
 	e.mu.Unlock()
 	if err != nil {
@@ -174,8 +174,8 @@ func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egre
 	return nil
 }
 
-// hand gives a container's way, record and home to whom it is bound to.
-func (e *Executor) hand(from, to *container) error {
+// handOver gives a container's network access, record and home to the user whom it is bound to.
+func (e *Executor) handOver(from, to *container) error {
 	err := e.assign(from, to)
 	if err == nil {
 		err = e.writeRecord(to.id)
@@ -214,13 +214,13 @@ func (e *Executor) claim(class string, a quota.Account, egress Egress) (from, to
 	}
 	spec := from.spec.boundTo(a.User, egress)
 	to = e.add(spec, spec.Fingerprint())
-	e.succeed(from, to)
+	e.replace(from, to)
 	to.token, to.begun, to.give, to.sess = a.Token, true, give, from.sess
 	return from, to, nil
 }
 
-// succeed has a container of the pool be another one from now on; e.mu is held.
-func (e *Executor) succeed(from, to *container) {
+// replace puts a bound container into the place of the pooled one; e.mu is held.
+func (e *Executor) replace(from, to *container) {
 	delete(e.containers, from.fingerprint)
 	from.unwanted(nil)
 	e.work.Add(1)

@@ -19,7 +19,7 @@ func (e *Executor) BindLasting(ctx context.Context, class, user string, egress E
 	defer e.work.Done()
 	defer from.give()
 	last := from // who has what is to be given up
-	if err = e.hand(from, to); err == nil {
+	if err = e.handOver(from, to); err == nil {
 		last, err = to, e.cfg.Mounts.Rebind(from.spec, to.spec)
 	}
 	e.mu.Lock()
@@ -28,7 +28,7 @@ func (e *Executor) BindLasting(ctx context.Context, class, user string, egress E
 	}
 	closed := e.closed
 	if err == nil {
-		e.attended(to)
+		e.stopWatching(to)
 		e.processes[to.id] = to
 	}
 	e.mu.Unlock()
@@ -36,7 +36,7 @@ func (e *Executor) BindLasting(ctx context.Context, class, user string, egress E
 		to.asks.close()
 		err = errors.Join(err, e.dispose(last))
 		e.mu.Lock() // not sooner, or it would be taken for one of an earlier service
-		e.attended(to)
+		e.stopWatching(to)
 		e.mu.Unlock()
 		return fmt.Errorf("cannot bind a container of the pool to sandbox %q: %w", user, err)
 	}
@@ -57,7 +57,7 @@ func (e *Executor) claimLasting(class, user string, egress Egress) (from, to *co
 	}
 	spec := from.spec.boundTo(user, egress)
 	to = &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{})}
-	e.succeed(from, to)
+	e.replace(from, to)
 	from.asks.handOver(&to.asks)
 	to.lose = func(error) {} // nobody waits for Docker
 	e.preparing[to.id] = to

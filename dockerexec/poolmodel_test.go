@@ -233,7 +233,7 @@ func (m *poolModel) forgets(id string) {
 		if err := m.e.dispose(gone); err != nil {
 			m.t.Fatal(err)
 		}
-		m.e.left(gone)
+		m.e.finishRemoval(gone)
 	} else if err := m.e.RemoveProcess(m.t.Context(), id); err != nil {
 		m.t.Fatal(err)
 	}

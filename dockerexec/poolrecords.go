@@ -148,7 +148,7 @@ func (e *Executor) recoverBound() {
 func (r poolRecord) checkHome() error {
 	for _, m := range r.Spec.Mounts {
 		if m.Target == homeTarget {
-			fd, _, err := openMeant(m)
+			fd, _, err := openSource(m)
 			if err != nil {
 				return err
 			}

@@ -78,17 +78,17 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 
 // launch lets the command of a process's container begin, or waits for one that lasts to take commands.
 func (e *Executor) launch(ctx context.Context, c *container) error {
-	ctx = e.attend(ctx, c)
+	ctx = e.watchEnd(ctx, c)
 	defer func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.attended(c)
+		e.stopWatching(c)
 	}()
-	return e.launchAttended(ctx, c)
+	return e.launchWatched(ctx, c)
 }
 
-// launchAttended is launch with attend's context.
-func (e *Executor) launchAttended(ctx context.Context, c *container) error {
+// launchWatched is launch with watchEnd's context.
+func (e *Executor) launchWatched(ctx context.Context, c *container) error {
 	done, err := e.pauses.use(ctx, e.docker, c.id)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (e *Executor) launchAttended(ctx context.Context, c *container) error {
 		_, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
 	default:
 		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
-		err = e.listening(ctx, c)
+		err = e.awaitLaunchRead(ctx, c)
 	}
 	if err != nil && e.isLost(ctx, c) {
 		return fmt.Errorf("%w (%v)", errLost, err)
@@ -117,8 +117,8 @@ func (e *Executor) launchAttended(ctx context.Context, c *container) error {
 	return nil
 }
 
-// listening waits until the first program has read its launch.json, which it then removes.
-func (e *Executor) listening(ctx context.Context, c *container) error {
+// awaitLaunchRead waits until the first program has read its launch.json, which it then removes.
+func (e *Executor) awaitLaunchRead(ctx context.Context, c *container) error {
 	file := filepath.Join(c.spec.Process.Dir, launch.File)
 	for polls := 1; ; polls++ {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +147,7 @@ const endingLimit = 5 * time.Second
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := awaited(ctx, e.docker, id, containertypes.WaitConditionNotRunning)
+	ended := waitFor(ctx, e.docker, id, containertypes.WaitConditionNotRunning)
 	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal

@@ -106,7 +106,7 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	spec, err := processSpec(found.Labels)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err != nil || !runs(found) || e.processes[found.ID] != nil || e.preparing[found.ID] != nil || e.closed {
+	if err != nil || !hasPrograms(found) || e.processes[found.ID] != nil || e.preparing[found.ID] != nil || e.closed {
 		return nil
 	}
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])

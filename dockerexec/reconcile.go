@@ -159,8 +159,8 @@ func (e *Executor) considerAny(found containertypes.Summary, platform Platform) 
 	return e.consider(found, platform)
 }
 
-// runs reports whether a container has programs, which may be paused.
-func runs(found containertypes.Summary) bool {
+// hasPrograms reports whether a container has programs, which may be paused.
+func hasPrograms(found containertypes.Summary) bool {
 	return found.State == containertypes.StateRunning || found.State == containertypes.StatePaused
 }
 
@@ -176,7 +176,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 		known = known || e.containers[fingerprint] != nil
 	}
 	tmp := tmpOf(found.Mounts)
-	usable := err == nil && runs(found) && spec.Platform.equal(platform) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
+	usable := err == nil && hasPrograms(found) && spec.Platform.equal(platform) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused

@@ -74,7 +74,7 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 
 // end kills a container and reports whether Docker has seen its end.
 func end(ctx context.Context, docker *client.Client, id string) bool {
-	ended := awaited(ctx, docker, id, containertypes.WaitConditionNotRunning)
+	ended := waitFor(ctx, docker, id, containertypes.WaitConditionNotRunning)
 	// One that is paused does not end under gVisor until Docker gives up and kills what it takes for its program.
 	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
 	_ = docker.ContainerUnpause(unpausing, id) // most are not
@@ -83,18 +83,18 @@ func end(ctx context.Context, docker *client.Client, id string) bool {
 	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
 		return true // gone, or not running
 	}
-	if within(ended, signalLimit) {
+	if doneWithin(ended, signalLimit) {
 		return true
 	}
 	if s, err := dockerd.ShimOf(id); err == nil {
 		s.KillAll()
 	}
-	return within(ended, signalLimit)
+	return doneWithin(ended, signalLimit)
 }
 
 // signal is sendSignal for a container that others may hold paused, or that was paused on request.
 func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
-	done, err := e.pauses.wake(ctx, e.docker, id, anyway)
+	done, err := e.pauses.wake(ctx, e.docker, id, refuseNobody)
 	if err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func giveUpExecs(id string) error {
 	return err
 }
 
-// within reports whether something is told within a time.
-func within(told chan error, limit time.Duration) bool {
+// doneWithin reports whether a result arrives within a time.
+func doneWithin(told chan error, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -160,9 +160,9 @@ func endShim(ctx context.Context, id string) {
 	}
 }
 
-// awaited tells when a container is as the condition says, or why that cannot be known, until ctx ends. It does not
+// waitFor returns a channel for the time when a container meets the condition, or the error of waiting, until ctx ends. It does not
 // block, also where Docker does not answer.
-func awaited(ctx context.Context, docker *client.Client, id string, condition containertypes.WaitCondition) chan error {
+func waitFor(ctx context.Context, docker *client.Client, id string, condition containertypes.WaitCondition) chan error {
 	told := make(chan error, 1)
 	go func() {
 		reached, failed := docker.ContainerWait(ctx, id, condition)

@@ -138,7 +138,7 @@ func (r *running) terminate() {
 	}
 	now := time.Now()
 	r.terminated.Store(&now)
-	_ = r.stream.SetReadDeadline(now.Add(r.patience()))
+	_ = r.stream.SetReadDeadline(now.Add(r.endLimit()))
 	grace := r.command.Grace.Milliseconds()
 	if err := r.session.tell(wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}); err != nil {
 		_ = r.stream.Reset()
@@ -149,7 +149,7 @@ func (r *running) terminate() {
 // was told to end. One that takes longer is stopped or hostile, and goes with its container.
 const terminationSlack = 15 * time.Second
 
-func (r *running) patience() time.Duration { return r.command.Grace + terminationSlack }
+func (r *running) endLimit() time.Duration { return r.command.Grace + terminationSlack }
 
 // feed copies stdin. It may outlive the command while the reader blocks; the reader's owner
 // unblocks it.
@@ -188,7 +188,7 @@ func (r *running) relay(ended <-chan struct{}) {
 func (r *running) await(read func() error) error {
 	before := time.Now()
 	if r.terminating.Load() {
-		_ = r.stream.SetReadDeadline(before.Add(r.patience() - r.waited))
+		_ = r.stream.SetReadDeadline(before.Add(r.endLimit() - r.waited))
 	}
 	err := read()
 	if at := r.terminated.Load(); at != nil {

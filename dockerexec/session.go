@@ -47,7 +47,7 @@ func openSession(ctx context.Context, docker *client.Client, containerID string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, handshakeLimit)
 	defer cancel()
-	return s, greeted(ctx, first, s.greet)
+	return s, handshake(ctx, first, s.greet)
 }
 
 // How often an agent is started in a container that was found, and within which time and after which another follows it.
@@ -102,11 +102,11 @@ func startAgent(ctx context.Context, docker *client.Client, containerID, mode st
 	if err != nil {
 		return err
 	}
-	return greeted(ctx, newExecConn(hijacked), greet)
+	return handshake(ctx, newExecConn(hijacked), greet)
 }
 
-// greeted greets an agent. ctx must have a deadline.
-func greeted(ctx context.Context, conn *execConn, greet func(context.Context, *execConn) error) error {
+// handshake exchanges the first messages with an agent. ctx must have a deadline.
+func handshake(ctx context.Context, conn *execConn, greet func(context.Context, *execConn) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	err := greet(ctx, conn)
 	if !stop() && err == nil {
@@ -128,14 +128,14 @@ func greeted(ctx context.Context, conn *execConn, greet func(context.Context, *e
 
 func (s *session) greet(ctx context.Context, conn *execConn) (err error) {
 	_ = wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) // what is wrong, reading tells
-	if s.mux, err = greetAgent(ctx, conn, wire.Version); err == nil {
+	if s.mux, err = readHello(ctx, conn, wire.Version); err == nil {
 		s.control, err = s.mux.OpenStream(ctx)
 	}
 	return err
 }
 
-// greetAgent waits for the agent's Hello, which must be of that version, and begins to multiplex. ctx must have a deadline.
-func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Session, error) {
+// readHello waits for the agent's Hello, which must be of that version, and begins to multiplex. ctx must have a deadline.
+func readHello(ctx context.Context, conn *execConn, version int) (*yamux.Session, error) {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetReadDeadline(deadline); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func greetAgent(ctx context.Context, conn *execConn, version int) (*yamux.Sessio
 // cause then.
 func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) {
 	// Of a stream whose context ends while it is opened, mux says that the agent is too slow, and keeps it for good.
-	opening, done := outlasting(ctx, receiveLimit)
+	opening, done := withGrace(ctx, receiveLimit)
 	defer done()
 	stream, err := mux.OpenStream(opening)
 	if ctx.Err() == nil {

@@ -19,7 +19,7 @@ const forgottenAfter = 3 * time.Second
 // ForgottenShims finds those of containers that are gone and were made for a dataDir, or, where that is empty, for any.
 // It waits, to look twice, if it has found any.
 func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) ([]dockerd.Shim, error) {
-	first, err := forgotten(ctx, docker, dataDir)
+	first, err := findForgotten(ctx, docker, dataDir)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) 
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	second, err := forgotten(ctx, docker, dataDir)
+	second, err := findForgotten(ctx, docker, dataDir)
 	var both []dockerd.Shim
 	for pid, s := range second {
 		if first[pid].Container == s.Container {
@@ -38,15 +38,15 @@ func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) 
 	return both, err
 }
 
-// forgotten looks once. Shims are listed before their containers are asked for: a container is there before its shim.
-func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]dockerd.Shim, error) {
+// findForgotten looks once. Shims are listed before their containers: a container exists before its shim.
+func findForgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]dockerd.Shim, error) {
 	all, err := dockerd.Shims()
 	if err != nil {
 		return nil, err
 	}
 	found := map[int]dockerd.Shim{}
 	for _, s := range all {
-		if len(s.Children) > 0 || !madeFor(s, dataDir) {
+		if len(s.Children) > 0 || !isOf(s, dataDir) {
 			continue
 		}
 		asking, cancel := context.WithTimeout(ctx, signalLimit)
@@ -59,8 +59,8 @@ func forgotten(ctx context.Context, docker *client.Client, dataDir string) (map[
 	return found, nil
 }
 
-// madeFor reports whether a shim's container had an agent of a dataDir mounted, or of any where that is empty.
-func madeFor(s dockerd.Shim, dataDir string) bool {
+// isOf reports whether a shim's container had an agent of a dataDir mounted, or of any where that is empty.
+func isOf(s dockerd.Shim, dataDir string) bool {
 	for _, source := range s.Sources {
 		dir, name := filepath.Split(source)
 		if strings.HasPrefix(name, agentPrefix) && (dataDir == "" || filepath.Clean(dir) == filepath.Join(dataDir, agentDir)) {

@@ -79,7 +79,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
-		err := e.again(ctx, spec.User, func() (err error) {
+		err := e.retryLost(ctx, spec.User, func() (err error) {
 			c, _, err = e.acquire(ctx, spec, quota.Token{})
 			return err
 		})

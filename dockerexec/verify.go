@@ -82,8 +82,8 @@ func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]st
 	return nil
 }
 
-// openMeant opens a mount's source, if that is what was meant.
-func openMeant(m Mount) (fd int, st unix.Stat_t, err error) {
+// openSource opens a mount's source, and checks that it is the file that was planned.
+func openSource(m Mount) (fd int, st unix.Stat_t, err error) {
 	fd, err = unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
@@ -105,7 +105,7 @@ func openMeant(m Mount) (fd int, st unix.Stat_t, err error) {
 // setAccessTime gives a mount's source an access time, and returns it and how to undo that. restore is nil
 // where the file system is read-only.
 func setAccessTime(m Mount) (text string, restore func(), err error) {
-	fd, st, err := openMeant(m)
+	fd, st, err := openSource(m)
 	if err != nil {
 		return "", nil, err
 	}

@@ -60,8 +60,8 @@ func (e *Executor) countWarming(user string, more int) {
 	}
 }
 
-// call says that a call wants a container; Executor.mu is held.
-func (c *container) call() {
+// demand says that a call wants a container; Executor.mu is held.
+func (c *container) demand() {
 	select {
 	case <-c.called:
 	default:

@@ -69,8 +69,8 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 			Limits:  dockerexec.Limits{NanoCPUs: 1e9, Memory: 512 << 20, Pids: 512, OpenFiles: 1024, Shm: 64 << 20, Tmp: 64 << 20, Run: 16 << 20, VarTmp: 64 << 20},
 		},
 		Find: finder.Find, Forget: finder.Forget,
-		Outfit:  images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.InstanceLabels(instance)).Read,
-		Inspect: func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
+		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.InstanceLabels(instance)).Read,
+		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
 	})
 	planner := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(k.docker, dockerexec.Config{

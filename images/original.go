@@ -65,10 +65,10 @@ func NewOriginals(docker Docker, dir string, labels map[string]string) *Original
 
 // Read reads an image, once for its content id: it makes a container, has Docker read its files and removes it
 // again. Nothing of the image is run.
-func (o *Originals) Read(ctx context.Context, id string) (*Outfit, error) {
+func (o *Originals) Read(ctx context.Context, id string) (*Overrides, error) {
 	record := filepath.Join(o.dir, "image-"+strings.TrimPrefix(id, "sha256:")+".json")
 	if original, err := readOriginal(record); err == nil {
-		return NewOutfit(o.dir, original), nil
+		return NewOverrides(o.dir, original), nil
 	}
 	original, err := o.read(ctx, id)
 	if cerrdefs.IsNotFound(err) {
@@ -84,7 +84,7 @@ func (o *Originals) Read(ctx context.Context, id string) (*Outfit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot keep files of the image: %w", err)
 	}
-	return NewOutfit(o.dir, original), nil
+	return NewOverrides(o.dir, original), nil
 }
 
 type versioned struct {

@@ -48,7 +48,7 @@ func run(args []string) (code int, err error) {
 		return 1, fmt.Errorf("unknown mode %q", args[0])
 	}
 	if args[0] == "rest" { // it was a session
-		return exitCode(agent.Rest())
+		return exitCode(agent.RunInit())
 	}
 	score := agent.OpenOOMScore()
 	commands, err := creds.Become(keep...)

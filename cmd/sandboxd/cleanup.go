@@ -129,7 +129,7 @@ func (c *cleanup) hold(dir string) (free func(), err error) {
 		return func() {}, nil
 	}
 	lock, err := lockData(dir)
-	if held := (heldError{}); errors.As(err, &held) {
+	if held := (inUseError{}); errors.As(err, &held) {
 		return nil, exitError{exitHeld, fmt.Errorf("nothing is removed: a service runs (pid %s) and has dataDir %s; stop it first", held.pid, dir)}
 	}
 	if err != nil {

@@ -165,7 +165,7 @@ func (m *member) toldOfProcess(name string, text []byte, _ int64) {
 
 // start makes this host one of the cluster's until stop is called.
 func (m *member) start(ctx context.Context) (stop func()) {
-	m.cluster.Keep("sandboxes", m.d.resolver.Told)
+	m.cluster.Keep("sandboxes", m.d.resolver.Apply)
 	m.cluster.Keep("processes", m.toldOfProcess)
 	first := make(chan struct{})
 	ends := []func(){inBackground(ctx, func(ctx context.Context) { m.cluster.Run(ctx, first) })}

@@ -23,10 +23,10 @@ type data struct {
 	instance string
 }
 
-// heldError says that a service has a dataDir.
-type heldError struct{ dir, pid string }
+// inUseError says that another service uses a dataDir.
+type inUseError struct{ dir, pid string }
 
-func (e heldError) Error() string {
+func (e inUseError) Error() string {
 	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.dir, e.pid)
 }
 
@@ -60,7 +60,7 @@ func lockData(dir string) (*os.File, error) {
 		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			holder := make([]byte, 32)
 			n, _ := lock.Read(holder)
-			return nil, errors.Join(heldError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
+			return nil, errors.Join(inUseError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
 		} else if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
 		}

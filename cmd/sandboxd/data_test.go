@@ -80,7 +80,7 @@ func TestDataDirThatIsHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held heldError
+	var held inUseError
 	if _, err := openData(dir, zerolog.Nop()); !errors.As(err, &held) || held.pid == "" {
 		t.Errorf("a second one: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 // Docker has forgotten.
 func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []string) {
 	for _, b := range belongings {
-		if why := forsaken(b.Owner); why != "" {
+		if why := whyAbandoned(b.Owner); why != "" {
 			left = append(left, fmt.Sprintf("%s, %s", b, why))
 		}
 	}
@@ -28,8 +28,8 @@ func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []
 	return left
 }
 
-// forsaken says why something has no service any more; empty if it may have one.
-func forsaken(o dockerexec.Owner) string {
+// whyAbandoned returns why something no longer belongs to a service; empty if it may.
+func whyAbandoned(o dockerexec.Owner) string {
 	if o.DataDir == "" {
 		return "of an instance " + o.Instance + " that names no dataDir"
 	}

@@ -47,32 +47,32 @@ func findSettings(named, socket string) *doctorSettings {
 	return s
 }
 
-// started is how a process was.
-type started struct {
+// processStart is how a process was started.
+type processStart struct {
 	pid       int
 	settings  string   // --settings, as seen from here; empty for none
 	variables []string // SANDBOXD_*
 }
 
 // startOf finds out how the service behind a socket was started, which root may know.
-func startOf(socket string) (started, bool) {
+func startOf(socket string) (processStart, bool) {
 	pid := servicePID(socket)
 	if pid == 0 {
-		return started{}, false
+		return processStart{}, false
 	}
 	proc := fmt.Sprintf("/proc/%d", pid)
 	environ, err := os.ReadFile(proc + "/environ")
 	if err != nil {
-		return started{}, false
+		return processStart{}, false
 	}
 	cmdline, err := os.ReadFile(proc + "/cmdline")
 	if err != nil {
-		return started{}, false
+		return processStart{}, false
 	}
-	s := started{pid: pid}
+	s := processStart{pid: pid}
 	s.variables = slices.DeleteFunc(strings.Split(string(environ), "\x00"), func(v string) bool { return !strings.HasPrefix(v, "SANDBOXD_") })
 	if s.settings = settingsFlag(strings.Split(string(cmdline), "\x00")); s.settings != "" {
-		s.settings = seenFrom(proc, s.settings)
+		s.settings = pathInProcess(proc, s.settings)
 	}
 	return s, true
 }
@@ -95,8 +95,8 @@ func servicePID(socket string) int {
 	return int(peer.Pid)
 }
 
-// seenFrom is a path of a process as a path of ours.
-func seenFrom(proc, path string) string {
+// pathInProcess returns a path of another process as a path of this one.
+func pathInProcess(proc, path string) string {
 	if cwd, err := os.Readlink(proc + "/cwd"); err == nil && !filepath.IsAbs(path) {
 		path = filepath.Join(cwd, path)
 	}

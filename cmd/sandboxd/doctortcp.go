@@ -61,7 +61,7 @@ func tcpChecks(s *doctorSettings, service int) (checks []doctor.Check) {
 			if service == 0 {
 				return nil, nil
 			}
-			return shownAt(ctx, cmp.Or(tcp.Listen, s.E2B.Listen))
+			return certificateAt(ctx, cmp.Or(tcp.Listen, s.E2B.Listen))
 		},
 	}
 	return append(checks, certificate.Valid())
@@ -80,7 +80,7 @@ func listensAt(address string) (doctor.Program, error) {
 			return doctor.Program{}, fmt.Errorf("cannot ask the kernel who: %w", err)
 		}
 		for _, s := range list {
-			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port && meet(s.ID.Source, at.IP) {
+			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port && conflict(s.ID.Source, at.IP) {
 				sockets[fmt.Sprintf("socket:[%d]", s.INode)] = true
 			}
 		}
@@ -88,8 +88,8 @@ func listensAt(address string) (doctor.Program, error) {
 	return holderOf(sockets)
 }
 
-// meet says that who listens at one address of a port keeps others from the other one.
-func meet(a, b net.IP) bool {
+// conflict reports whether a listener at one address of a port excludes one at the other.
+func conflict(a, b net.IP) bool {
 	return len(a) == 0 || len(b) == 0 || a.IsUnspecified() || b.IsUnspecified() || a.Equal(b)
 }
 
@@ -124,8 +124,8 @@ func program(proc string) doctor.Program {
 	return doctor.Program{Name: strings.TrimSpace(string(name)), PID: pid}
 }
 
-// shownAt is the certificate that is shown to who calls at an address. Nothing is sent there.
-func shownAt(ctx context.Context, address string) (shown *x509.Certificate, err error) {
+// certificateAt returns the certificate that a server shows at an address. Nothing is sent there.
+func certificateAt(ctx context.Context, address string) (shown *x509.Certificate, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

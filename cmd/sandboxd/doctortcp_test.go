@@ -47,7 +47,7 @@ func TestCertificateThatIsShown(t *testing.T) {
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}
 	server.StartTLS()
 	defer server.Close()
-	shown, err := shownAt(t.Context(), server.Listener.Addr().String())
+	shown, err := certificateAt(t.Context(), server.Listener.Addr().String())
 	if err != nil || !shown.Equal(server.Certificate()) {
 		t.Errorf("%v, %v", shown, err)
 	}

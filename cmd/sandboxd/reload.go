@@ -17,9 +17,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// hangUps are the signals by which an operator asks for settings and tokens to be read anew. One that comes while
+// notifyReload returns the signals by which an operator asks to reload settings and tokens. One that comes while
 // the service starts is kept.
-func hangUps() (came chan os.Signal, stop func()) {
+func notifyReload() (came chan os.Signal, stop func()) {
 	came = make(chan os.Signal, 1)
 	signal.Notify(came, syscall.SIGHUP)
 	return came, func() { signal.Stop(came) }
@@ -77,8 +77,8 @@ func (d *daemon) reloadTokens() error {
 	return nil
 }
 
-// reading is what reading the settings anew has come to.
-type reading struct {
+// reloadResult is the outcome of a reload of the settings.
+type reloadResult struct {
 	cfg      config.Config // as it will be in force
 	rules    policy.EgressRules
 	platform sandbox.PlatformConfig
@@ -87,7 +87,7 @@ type reading struct {
 }
 
 // consider reads the settings and finds out whether they can be used. It changes nothing.
-func (d *daemon) consider(ctx context.Context) (next reading, err error) {
+func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 	read, err := d.read()
 	if err != nil {
 		return next, err
@@ -109,7 +109,7 @@ func (d *daemon) consider(ctx context.Context) (next reading, err error) {
 }
 
 // apply does what may fail first.
-func (d *daemon) apply(r reading) error {
+func (d *daemon) apply(r reloadResult) error {
 	next := r.cfg
 	if slices.Contains(r.changed, "docker.isolatedDnsServers") || slices.Contains(r.changed, "docker.localDnsServers") {
 		if err := d.networks.SetUpstreams(upstreams(next)); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // serve answers until ctx ends. read reads the settings anew.
 func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error), to io.Writer) error {
-	hungUp, ignore := hangUps()
+	hungUp, ignore := notifyReload()
 	defer ignore()
 	logs, log := newLogs(cfg.Log, to)
 	httplog.UseForStandard(log)

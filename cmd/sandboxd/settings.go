@@ -72,7 +72,7 @@ func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, erro
 		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
 			return images.NewFinder(d.docker, reference).Find(ctx)
 		},
-		Outfit:       d.originals.Read,
+		Overrides:    d.originals.Read,
 		Certificates: trusted,
 		Inspect:      func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, d.docker) },
 		Log:          d.log,

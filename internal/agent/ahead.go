@@ -101,7 +101,7 @@ func (a *ahead) next(start wire.Start, p spawn.Process) {
 func (a *ahead) prepare() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.useless || a.running > 0 || a.shell != nil || !alone() {
+	if a.useless || a.running > 0 || a.shell != nil || !isOnlyProcess() {
 		return
 	}
 	shell, err := a.start()
@@ -113,8 +113,8 @@ func (a *ahead) prepare() {
 	go a.watch(shell)
 }
 
-// alone reports whether the container has no other process than the first and the caller.
-func alone() bool {
+// isOnlyProcess reports whether the container has no other process than the first and the caller.
+func isOnlyProcess() bool {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return false

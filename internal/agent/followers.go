@@ -195,8 +195,8 @@ func (fs *followers) end(exit wire.Exit) {
 	}
 }
 
-// news is what one who follows is to be told next.
-type news struct {
+// delivery is what a follower gets next.
+type delivery struct {
 	lost   int64
 	pieces []piece
 	cut    bool
@@ -204,7 +204,7 @@ type news struct {
 }
 
 // next waits for news; false says that the follower has left.
-func (f *follower) next() (news, bool) {
+func (f *follower) next() (delivery, bool) {
 	for {
 		f.of.mu.Lock()
 		n := f.take()
@@ -216,17 +216,17 @@ func (f *follower) next() (news, bool) {
 		select {
 		case <-f.more:
 		case <-f.gone:
-			return news{}, false
+			return delivery{}, false
 		}
 	}
 }
 
 // take is under the mutex.
-func (f *follower) take() news {
+func (f *follower) take() delivery {
 	if f.cut {
-		return news{cut: true}
+		return delivery{cut: true}
 	}
-	n := news{lost: f.lost}
+	n := delivery{lost: f.lost}
 	f.lost = 0
 	size, i := 0, 0
 	for ; i < len(f.waiting) && size < maxNews; i++ {

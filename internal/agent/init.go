@@ -13,10 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// Rest is the life of a container's first process after its session: it collects orphans until an agent has ended
+// RunInit is what a container's first process does after its session: it collects orphans until an agent has ended
 // that did not say that all commands have. With the first process ends all that is left in
 // the container: that is the kernel's doing, whatever it is that is left.
-func Rest() error {
+func RunInit() error {
 	children, begun := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
 	signal.Notify(begun, unix.SIGUSR1)

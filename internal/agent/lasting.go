@@ -290,8 +290,8 @@ func (l *lasting) trim() {
 	}
 }
 
-// told forgets a command of whose end somebody has been told.
-func (l *lasting) told(c *lastingCommand) {
+// forget removes a command whose end was delivered.
+func (l *lasting) forget(c *lastingCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.commands[c.root.pid] == c {

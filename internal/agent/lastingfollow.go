@@ -40,7 +40,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 			return errBroken
 		}
 		var err error
-		if unsent, err = tell(stream, n); err != nil {
+		if unsent, err = deliver(stream, n); err != nil {
 			return err
 		}
 		switch {
@@ -50,14 +50,14 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 			if err := wire.WriteMessage(stream, wire.KindExit, *n.exit); err != nil {
 				return err
 			}
-			l.told(c)
+			l.forget(c)
 			return nil
 		}
 	}
 }
 
-// tell sends output, and returns what it could not send.
-func tell(stream io.Writer, n news) (unsent []piece, err error) {
+// deliver sends output, and returns what it could not send.
+func deliver(stream io.Writer, n delivery) (unsent []piece, err error) {
 	if n.lost > 0 {
 		if err := reply(stream, ask.Answer{Lost: n.lost}); err != nil {
 			return n.pieces, err

@@ -47,7 +47,7 @@ func newLog(dir string, l launch.Log) *rotatingLog {
 
 // write writes output, as much of it as can be.
 func (r *rotatingLog) write(p []byte) {
-	if err := r.tellGap(); err != nil {
+	if err := r.writeGap(); err != nil {
 		r.lose(len(p), err)
 		return
 	}
@@ -64,8 +64,8 @@ func (r *rotatingLog) note(text string) {
 	r.write([]byte(line))
 }
 
-// tellGap says in the log how much is missing at this place, if something is.
-func (r *rotatingLog) tellGap() error {
+// writeGap says in the log how much is missing at this place, if something is.
+func (r *rotatingLog) writeGap() error {
 	if r.gap == 0 {
 		return nil
 	}
@@ -212,6 +212,6 @@ func (r *rotatingLog) close() {
 
 // finish tells of a gap at the end.
 func (r *rotatingLog) finish() {
-	_ = r.tellGap()
+	_ = r.writeGap()
 	r.close()
 }

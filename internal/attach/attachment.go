@@ -48,7 +48,7 @@ func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 		v.taken = Window - e.pending
 	}
 	e.attached, e.attachedBefore = v, true
-	poke(e.room)
+	notify(e.room)
 	return v, nil
 }
 
@@ -59,7 +59,7 @@ func (v *Attachment[Result]) Close() {
 	v.gone = true
 	if v.exec.attached == v {
 		v.exec.attached = nil
-		poke(v.exec.room)
+		notify(v.exec.room)
 	}
 }
 
@@ -121,7 +121,7 @@ func (v *Attachment[Result]) take() (ev Event[Result], ok bool, err error) {
 		v.buffer = append(v.buffer[:0], data...)
 		ev.Stream, ev.Data = stream, v.buffer
 		v.at = from + int64(len(data))
-		poke(e.room)
+		notify(e.room)
 	case ended:
 		ev.Ended, ev.Result, ev.Err = true, e.result, e.err
 	default:

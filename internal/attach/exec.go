@@ -80,7 +80,7 @@ func (e *Exec[Result]) End() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ending = true
-	poke(e.room)
+	notify(e.room)
 }
 
 // taken says that the command has read so many bytes of stdin.
@@ -114,12 +114,12 @@ func (e *Exec[Result]) change(how func()) {
 // wake never waits; e.mu is held.
 func (e *Exec[Result]) wake() {
 	if e.attached != nil {
-		poke(e.attached.news)
+		notify(e.attached.news)
 	}
 }
 
-// poke puts something into a channel that has room for one thing, if it is empty.
-func poke(c chan struct{}) {
+// notify sends on a channel with room for one value, unless it is full.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -101,7 +101,7 @@ func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 		if !is {
 			return give, err
 		}
-		if !s.forgetOldest(s.those(func(e *Exec[Result]) bool {
+		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool {
 			return full.Scope == quota.Total || full.Scope == quota.User && e.command.User == full.Name ||
 				full.Scope == quota.OfToken && e.command.Token.Name == full.Name
 		})) {
@@ -110,8 +110,8 @@ func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 	}
 }
 
-// those are the commands that match, the oldest first; s.mu is held.
-func (s *Store[Result]) those(match func(*Exec[Result]) bool) []*Exec[Result] {
+// matching returns the commands that match, the oldest first; s.mu is held.
+func (s *Store[Result]) matching(match func(*Exec[Result]) bool) []*Exec[Result] {
 	var list []*Exec[Result]
 	for _, e := range s.execs {
 		if match(e) {
@@ -163,7 +163,7 @@ func (s *Store[Result]) List(user string) []*Exec[Result] {
 	if user == "" {
 		return nil
 	}
-	return s.those(func(e *Exec[Result]) bool { return e.command.User == user })
+	return s.matching(func(e *Exec[Result]) bool { return e.command.User == user })
 }
 
 // Shutdown ends all commands and waits for them.

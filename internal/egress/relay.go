@@ -11,7 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // A relay carries connections to ports beside 80 and 443. What goes over them has no name that could be read, so
@@ -217,10 +217,10 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		}
 	}()
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { sock.BoundClient(int(fd), buffers) })
+		_ = raw.Control(func(fd uintptr) { nonblock.BoundClient(int(fd), buffers) })
 	}
 	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: keepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { sock.BoundOrigin(int(fd), buffers) })
+		return raw.Control(func(fd uintptr) { nonblock.BoundOrigin(int(fd), buffers) })
 	}}
 	far, err := dialer.DialContext(ctx, "tcp4", to.String())
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 // temporaryPrefix begins the names of files that are being written.
 const temporaryPrefix = ".daycare-"
 
-// How says what Create does about a file that exists.
-type How int
+// CreateMode says what Create does about a file that exists.
+type CreateMode int
 
 // Replace puts the new content in its place, Append adds to its end, Exclusive refuses it.
 const (
-	Replace How = iota + 1
+	Replace CreateMode = iota + 1
 	Append
 	Exclusive
 )
@@ -33,7 +33,7 @@ const newFile = 0o644
 type Writer struct {
 	root         *Root
 	name         string
-	how          How
+	how          CreateMode
 	parent, leaf string
 	// dir is the directory of the file, file the descriptor that is written to.
 	dir, file int
@@ -51,7 +51,7 @@ type Writer struct {
 // ErrInvalidArgument or ErrPermissionDenied when the name or what has it is not fit, as of OpenFile,
 // and errs.ErrNoSpace. A file that replaces another one keeps its permission bits, but not its owner; a new
 // one has 0644.
-func (r *Root) Create(name string, how How) (*Writer, error) {
+func (r *Root) Create(name string, how CreateMode) (*Writer, error) {
 	if err := checkEntry(name); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (w *Writer) open() (err error) {
 // target pins what has the name now, and refuses what may not be written. With no such file the
 // descriptor is -1; else the caller closes it.
 func (w *Writer) target() (int, Info, error) {
-	entry, info, err := pin(w.dir, w.leaf)
+	entry, info, err := openPath(w.dir, w.leaf)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return -1, Info{Mode: newFile}, nil

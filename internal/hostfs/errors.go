@@ -17,7 +17,7 @@ func classify(name string, err error) error {
 	if !ok {
 		return err
 	}
-	at := shown(name)
+	at := quoted(name)
 	switch errno {
 	case unix.ENOENT:
 		return errs.NotFound("%s does not exist", at)

@@ -116,11 +116,11 @@ func read(root *hostfs.Root, name string) (string, error) {
 	return string(content), errors.Join(err, f.Close())
 }
 
-func (l *lab) write(name string, how hostfs.How, content string) error {
+func (l *lab) write(name string, how hostfs.CreateMode, content string) error {
 	return write(l.root, name, how, content)
 }
 
-func write(root *hostfs.Root, name string, how hostfs.How, content string) error {
+func write(root *hostfs.Root, name string, how hostfs.CreateMode, content string) error {
 	w, err := root.Create(name, how)
 	if err != nil {
 		return err

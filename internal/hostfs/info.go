@@ -97,7 +97,7 @@ func typeOf(mode uint16) Type {
 
 // notRegular returns why name cannot be read or written.
 func notRegular(name string, is Type) error {
-	at := shown(name)
+	at := quoted(name)
 	switch is {
 	case Symlink:
 		return errs.Denied("%s is a symbolic link", at)

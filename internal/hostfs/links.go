@@ -27,7 +27,7 @@ func (r *Root) deniedName(id ID, name string) error {
 	for _, where := range r.denied {
 		err := r.scan(where, left, nil, func(path string, info Info) error {
 			if left--; info.ID == id {
-				return errs.Denied("%s is another name of %s", shown(name), shown(path))
+				return errs.Denied("%s is another name of %s", quoted(name), quoted(path))
 			}
 			return nil
 		})

@@ -20,7 +20,7 @@ func (r *Root) Stat(name string) (Info, error) {
 	}
 	var info Info
 	err := r.asOwner(func() (err error) {
-		if info, err = look(r.dir, name); err != nil {
+		if info, err = statAt(r.dir, name); err != nil {
 			return r.fail(name, err)
 		}
 		return nil

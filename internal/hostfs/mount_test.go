@@ -27,7 +27,7 @@ func (l *lab) mount(name, options string) {
 }
 
 func TestFullDisk(t *testing.T) {
-	for _, how := range []hostfs.How{hostfs.Replace, hostfs.Append, hostfs.Exclusive} {
+	for _, how := range []hostfs.CreateMode{hostfs.Replace, hostfs.Append, hostfs.Exclusive} {
 		outer := newLab(t)
 		outer.mount("small", "size=64k")
 		base := outer.at("small")

@@ -17,11 +17,11 @@ func (r *Root) Move(from, to string, replace bool) error {
 		return err
 	}
 	if within(to, from) {
-		return errs.Invalid("%s cannot be moved into itself", shown(from))
+		return errs.Invalid("%s cannot be moved into itself", quoted(from))
 	}
 	for _, name := range r.denied {
 		if within(name, from) || within(from, name) {
-			return errs.Denied("%s would give %s another name", shown(from), shown(name))
+			return errs.Denied("%s would give %s another name", quoted(from), quoted(name))
 		}
 	}
 	return r.asOwner(func() error { return r.move(from, to, replace) })
@@ -39,7 +39,7 @@ func (r *Root) move(from, to string, replace bool) error {
 	}
 	defer unix.Close(toDir)
 
-	info, err := look(fromDir, fromLeaf)
+	info, err := statAt(fromDir, fromLeaf)
 	if err != nil {
 		return r.fail(from, err)
 	}
@@ -49,7 +49,7 @@ func (r *Root) move(from, to string, replace bool) error {
 	if err := r.refuseLink(info, from); err != nil {
 		return err
 	}
-	switch there, err := look(toDir, toLeaf); {
+	switch there, err := statAt(toDir, toLeaf); {
 	case errors.Is(err, unix.ENOENT):
 	case err != nil:
 		return r.fail(to, err)

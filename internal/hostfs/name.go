@@ -21,13 +21,13 @@ func checkName(name string) error {
 	case len(name) > maxName:
 		return errs.Invalid("the name has %d bytes, more than %d", len(name), maxName)
 	case strings.Contains(name, "\x00"):
-		return errs.Invalid("%s holds a NUL byte", shown(name))
+		return errs.Invalid("%s holds a NUL byte", quoted(name))
 	case name[0] == '/':
-		return errs.Invalid("%s is not relative to the root", shown(name))
+		return errs.Invalid("%s is not relative to the root", quoted(name))
 	case name == ".." || strings.HasPrefix(name, "../"):
-		return errs.Invalid("%s leads out of the root", shown(name))
+		return errs.Invalid("%s leads out of the root", quoted(name))
 	case path.Clean(name) != name:
-		return errs.Invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, shown(name))
+		return errs.Invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, quoted(name))
 	}
 	return nil
 }
@@ -45,8 +45,8 @@ func within(name, dir string) bool {
 	return dir == "." || pathmap.Within(name, dir)
 }
 
-// shown quotes as much of a name as a person reads in a message.
-func shown(name string) string {
+// quoted returns a name in quotes, cut to a length that fits a message.
+func quoted(name string) string {
 	const most = 200
 	if len(name) > most {
 		return fmt.Sprintf("%q...", name[:most])

@@ -29,7 +29,7 @@ func (r *Root) OpenFile(name string) (*File, error) {
 	}
 	var file *File
 	err := r.asOwner(func() error {
-		entry, info, err := pin(r.dir, name)
+		entry, info, err := openPath(r.dir, name)
 		if err != nil {
 			return r.fail(name, err)
 		}
@@ -44,7 +44,7 @@ func (r *Root) OpenFile(name string) (*File, error) {
 	return file, err
 }
 
-// reopen opens the file behind a descriptor of pin for input or output, by the descriptor: there is no
+// reopen opens the file behind a descriptor of openPath for input or output, by the descriptor: there is no
 // name on this way that could lead elsewhere. O_NONBLOCK is against a lease, with which the owner of a
 // file delays those who open it. The caller closes the new descriptor.
 func (r *Root) reopen(entry int, info Info, name string, flags int) (int, Info, error) {
@@ -68,7 +68,7 @@ func (r *Root) reopen(entry int, info Info, name string, flags int) (int, Info, 
 	case err != nil:
 		err = classify(name, err)
 	case now.ID != info.ID || now.Type != Regular:
-		err = errs.Conflict("%s changed while it was opened", shown(name))
+		err = errs.Conflict("%s changed while it was opened", quoted(name))
 	default:
 		now.Name = info.Name
 		return fd, now, nil

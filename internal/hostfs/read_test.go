@@ -103,7 +103,7 @@ func TestWhatIsNoRegularFileIsRefused(t *testing.T) {
 		start := time.Now()
 		_, err := l.read(tt.name)
 		l.refused(err, tt.class, tt.says)
-		for _, how := range []hostfs.How{hostfs.Replace, hostfs.Append} {
+		for _, how := range []hostfs.CreateMode{hostfs.Replace, hostfs.Append} {
 			l.refused(l.write(tt.name, how, "x"), tt.class, tt.says)
 		}
 		if took := time.Since(start); took > time.Second {

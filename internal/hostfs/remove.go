@@ -26,14 +26,14 @@ func (r *Root) Remove(name string, recursive bool) error {
 			return err
 		}
 		defer unix.Close(dir)
-		info, err := look(dir, leaf)
+		info, err := statAt(dir, leaf)
 		switch {
 		case err != nil:
 			return r.fail(name, err)
 		case info.Type != Directory:
 			return classify(name, unix.Unlinkat(dir, leaf, 0))
 		case !recursive:
-			return errs.Invalid("%s is a directory; set recursive", shown(name))
+			return errs.Invalid("%s is a directory; set recursive", quoted(name))
 		}
 		return removeAll(dir, leaf, name)
 	})

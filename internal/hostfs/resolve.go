@@ -48,9 +48,9 @@ func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
 	return fd, err
 }
 
-// pin opens name, whatever it is, and describes it. What is at name may be another file already; the
+// openPath opens name, whatever it is, and describes it. What is at name may be another file already; the
 // description is that of the descriptor. The caller closes it. The error is a bare errno.
-func pin(dir int, name string) (int, Info, error) {
+func openPath(dir int, name string) (int, Info, error) {
 	fd, err := openBeneath(dir, name, asEntry, 0)
 	if err != nil {
 		return -1, Info{}, err
@@ -64,9 +64,9 @@ func pin(dir int, name string) (int, Info, error) {
 	return fd, info, nil
 }
 
-// look is pin for those who want the description alone.
-func look(dir int, name string) (Info, error) {
-	fd, info, err := pin(dir, name)
+// statAt is openPath for callers that need the description alone.
+func statAt(dir int, name string) (Info, error) {
+	fd, info, err := openPath(dir, name)
 	if err != nil {
 		return Info{}, err
 	}
@@ -101,7 +101,7 @@ func (r *Root) obstacle(name string) error {
 	for end := 0; end < len(name); end++ {
 		part, _, _ := strings.Cut(name[end:], "/")
 		end += len(part)
-		fd, info, err := pin(dir, part)
+		fd, info, err := openPath(dir, part)
 		if dir != r.dir {
 			_ = unix.Close(dir)
 		}

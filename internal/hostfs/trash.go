@@ -223,7 +223,7 @@ func (r *removal) up(from *os.File, name string) string {
 
 func (r *removal) note(name string, err error) {
 	if r.first == nil {
-		r.first = fmt.Errorf("%s: %w", shown(name), err)
+		r.first = fmt.Errorf("%s: %w", quoted(name), err)
 	}
 }
 

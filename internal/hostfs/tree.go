@@ -44,7 +44,7 @@ func (t *tree) top() *level { return t.levels[len(t.levels)-1] }
 // enter goes into the directory leaf of parent. The error may be a bare errno.
 func (t *tree) enter(parent int, leaf, path string) error {
 	if len(t.levels) == maxDepth {
-		return errs.Invalid("%s is nested deeper than %d directories", shown(path), maxDepth)
+		return errs.Invalid("%s is nested deeper than %d directories", quoted(path), maxDepth)
 	}
 	fd, err := openBeneath(parent, leaf, asList, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t *tree) close() {
 // those in skip. It does not follow links or cross mounts. An entry that vanishes, or turns into what
 // cannot be entered, is passed over.
 func (r *Root) scan(name string, most int, skip []string, visit func(path string, info Info) error) error {
-	info, err := look(r.dir, name)
+	info, err := statAt(r.dir, name)
 	if passedOver(err) {
 		return nil
 	}

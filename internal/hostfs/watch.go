@@ -92,7 +92,7 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 	dir := os.NewFile(uintptr(fd), rel)
 	defer dir.Close()
 	if len(w.dirs) == mostWatched {
-		return errs.Busy("there are more than %d directories below %s to be watched", mostWatched, shown(w.name))
+		return errs.Busy("there are more than %d directories below %s to be watched", mostWatched, quoted(w.name))
 	}
 	wd := 0
 	err = w.control(func(events int) (err error) {
@@ -112,7 +112,7 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 		return classify(path.Join(w.name, rel), err)
 	}
 	if w.known += len(names); w.known > mostKnown {
-		return errs.Busy("there are more than %d files below %s to be watched", mostKnown, shown(w.name))
+		return errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
 	}
 	for _, leaf := range names {
 		d.names[leaf] = true
@@ -177,7 +177,7 @@ func (w *Watcher) read(events []byte) (list []Event, _ error) {
 			delete(w.dirs, event.Wd)
 			w.known -= len(d.names)
 			if d.rel == "" {
-				return nil, errs.NotFound("%s is not there any more", shown(w.name))
+				return nil, errs.NotFound("%s is not there any more", quoted(w.name))
 			}
 		case len(name) > 0:
 			if err := w.change(d, string(name), event, func(e Event) { list = append(list, e) }); err != nil {
@@ -213,7 +213,7 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, t
 			w.known++
 		}
 		if w.known > mostKnown {
-			return errs.Busy("there are more than %d files below %s to be watched", mostKnown, shown(w.name))
+			return errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
 		}
 		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {
 			if err := w.add(at, tell); cerrdefs.IsResourceExhausted(err) {

@@ -104,7 +104,7 @@ func (w *Writer) inPlace() error {
 	written, err3 := inspect(w.file, "")
 	named, err4 := inspect(dir, w.temp)
 	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID || written.ID != named.ID {
-		return errs.Conflict("the directory of %s changed while the file was written", shown(w.name))
+		return errs.Conflict("the directory of %s changed while the file was written", quoted(w.name))
 	}
 	return nil
 }

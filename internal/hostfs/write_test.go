@@ -19,7 +19,7 @@ import (
 func TestWrite(t *testing.T) {
 	tests := []struct {
 		name, old string // "" is no file
-		how       hostfs.How
+		how       hostfs.CreateMode
 		want      string
 	}{
 		{"replace", "old", hostfs.Replace, "new"},
@@ -60,7 +60,7 @@ func TestWrite(t *testing.T) {
 }
 
 func TestAbortLeavesWhatWas(t *testing.T) {
-	for _, how := range []hostfs.How{hostfs.Replace, hostfs.Append} {
+	for _, how := range []hostfs.CreateMode{hostfs.Replace, hostfs.Append} {
 		l := newLab(t)
 		l.file("f", "old")
 		w, err := l.root.Create("f", how)

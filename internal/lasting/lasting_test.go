@@ -51,8 +51,8 @@ func (l *lab) records() string { return filepath.Join(l.dir, "lasting") }
 func (l *lab) open() *Sandboxes {
 	l.t.Helper()
 	service := sandboxtest.New(l.t, sandboxtest.Options{Dir: l.dir, Platform: func(p *sandbox.PlatformConfig) {
-		p.Outfit = func(context.Context, string) (*images.Outfit, error) {
-			return images.NewOutfit(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
+		p.Overrides = func(context.Context, string) (*images.Overrides, error) {
+			return images.NewOverrides(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
 		}
 	}, Config: func(c *sandbox.Config) {
 		c.Quotas = l.quotas

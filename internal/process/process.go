@@ -112,13 +112,13 @@ func (m *Manager) show(p *process, r Record) {
 	defer m.mu.Unlock()
 	p.record = r
 	p.generation++
-	m.tell(p, string(r.Status))
+	m.publish(p, string(r.Status))
 }
 
 // Changed is that a process has become something: one of the states, or removed.
 type Changed struct{ ID, Sandbox, Name, Status string }
 
-func (m *Manager) tell(p *process, status string) {
+func (m *Manager) publish(p *process, status string) {
 	m.cfg.Events.Publish(events.Process, p.record.UserID, Changed{ID: p.id, Sandbox: p.record.SandboxID, Name: p.record.Name, Status: status})
 }
 
@@ -128,7 +128,7 @@ func (m *Manager) forget(p *process) {
 	delete(m.processes, p.id)
 	p.gone = true
 	p.generation++
-	m.tell(p, "removed")
+	m.publish(p, "removed")
 	m.mu.Unlock()
 	p.finish()
 	p.givePlace()

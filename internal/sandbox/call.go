@@ -57,9 +57,9 @@ func resolverOf(registry *registry, cfg Config, planner *rootfs.Planner, platfor
 	return r
 }
 
-// Told takes what the record of a sandbox is by now, with its revision; nil says that it is gone.
-func (r *Resolver) Told(id string, text []byte, revision int64) {
-	if err := r.registry.told(id, text, revision); err != nil {
+// Apply updates a sandbox from its shared record and that record's revision; nil means that it was removed.
+func (r *Resolver) Apply(id string, text []byte, revision int64) {
+	if err := r.registry.apply(id, text, revision); err != nil {
 		r.log.Error().Err(err).Msg("a sandbox is not known here")
 	}
 }

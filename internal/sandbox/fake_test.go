@@ -65,8 +65,8 @@ func fakePlatform(t testing.TB) PlatformConfig {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin", "HOME=/root"}, Version: "1"}, nil
 		},
 		Forget: func() {},
-		Outfit: func(context.Context, string) (*images.Outfit, error) {
-			return images.NewOutfit(t.TempDir(), images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
+		Overrides: func(context.Context, string) (*images.Overrides, error) {
+			return images.NewOverrides(t.TempDir(), images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
 		},
 		Inspect: func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil

@@ -90,7 +90,7 @@ func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastin
 	if p.platform, err = r.lastingPlatform(ctx, l); err != nil {
 		return err
 	}
-	accounts, err := p.platform.outfit.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
+	accounts, err := p.platform.overrides.AccountsAt(p.spec.UID, p.spec.GID, LastingHome)
 	if err != nil {
 		return err
 	}

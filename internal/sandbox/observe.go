@@ -97,7 +97,7 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 			ID: calls.Add(1), What: CallBegan, Sandbox: box.ID.id, Command: commandText(r),
 			Grants: listText(r.Permissions), Network: listText(slices.Concat(r.PackageManagers, r.AllowedDomains)),
 		}
-		w.tell()
+		w.publish()
 	}
 	return w
 }
@@ -112,7 +112,7 @@ func listText(list []string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-func (w *execWatch) tell() { w.to.Publish(events.Call, w.user, w.event) }
+func (w *execWatch) publish() { w.to.Publish(events.Call, w.user, w.event) }
 
 func (w *execWatch) decided(container string) {
 	w.event.Decide, w.event.In = time.Since(w.begun), container
@@ -120,7 +120,7 @@ func (w *execWatch) decided(container string) {
 
 func (w *execWatch) running() {
 	w.event.What = CallRunning
-	w.tell()
+	w.publish()
 }
 
 func (w *execWatch) ran(r dockerexec.Result) {
@@ -131,7 +131,7 @@ func (w *execWatch) ran(r dockerexec.Result) {
 func (w *execWatch) end(ctx context.Context, r Result, err error) {
 	w.event.What, w.event.Total = CallEnded, time.Since(w.begun)
 	w.event.Outcome, w.event.ExitCode, w.event.Signal = outcome(ctx, r, err), r.ExitCode, r.Signal
-	w.tell()
+	w.publish()
 }
 
 func outcome(ctx context.Context, r Result, err error) string {

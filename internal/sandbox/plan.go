@@ -55,7 +55,7 @@ func (r *Resolver) plan(ctx context.Context, c *call, dryRun bool) (plan, error)
 	if p.spec, err = home.Plan(rootfs.Request{Decision: decision, Paths: c.paths, DryRun: dryRun}); err != nil {
 		return plan{}, err
 	}
-	accounts, err := p.platform.outfit.Accounts(p.spec.UID, p.spec.GID)
+	accounts, err := p.platform.overrides.Accounts(p.spec.UID, p.spec.GID)
 	if err != nil {
 		return plan{}, err
 	}

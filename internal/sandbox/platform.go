@@ -29,8 +29,8 @@ type PlatformConfig struct {
 	Forget func()
 	// FindOther finds another image by its reference, each time anew; nil where there are no others.
 	FindOther func(ctx context.Context, reference string) (images.Image, error)
-	// Outfit makes the files of an image that containers get instead of its own.
-	Outfit func(ctx context.Context, imageID string) (*images.Outfit, error)
+	// Overrides makes the files of an image that containers get instead of its own.
+	Overrides func(ctx context.Context, imageID string) (*images.Overrides, error)
 	// Certificates are trusted inside beside the image's own; none for these alone.
 	Certificates []*x509.Certificate
 	// Inspect asks Docker for its runtimes and size.
@@ -52,12 +52,12 @@ type Platforms struct {
 // platform is a dockerexec.Platform with what else is known of its image.
 type platform struct {
 	dockerexec.Platform
-	runtimes []string
-	gvisors  []string // Docker's runtimes that are gVisor
-	env      []string
-	version  string
-	outfit   *images.Outfit
-	engine   string
+	runtimes  []string
+	gvisors   []string // Docker's runtimes that are gVisor
+	env       []string
+	version   string
+	overrides *images.Overrides
+	engine    string
 }
 
 // NewPlatforms asks nobody yet.
@@ -116,7 +116,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	if err != nil {
 		return platform{}, err
 	}
-	if err := present.dress(ctx, cfg, image); err != nil {
+	if err := present.addOverrides(ctx, cfg, image); err != nil {
 		return platform{}, err
 	}
 	p.present = &present
@@ -137,18 +137,18 @@ func (p *Platforms) of(ctx context.Context, reference string) (platform, error) 
 	if err != nil {
 		return platform{}, err
 	}
-	return other, other.dress(ctx, cfg, image)
+	return other, other.addOverrides(ctx, cfg, image)
 }
 
-// dress gives a platform an image, with the files that containers get instead of that image's own.
-func (p *platform) dress(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
+// addOverrides sets a platform's image, with the files that containers get instead of that image's own.
+func (p *platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
 	p.ImageID, p.env, p.version = image.ID, image.Env, image.Version
-	if p.outfit, err = cfg.Outfit(ctx, image.ID); err != nil {
+	if p.overrides, err = cfg.Overrides(ctx, image.ID); err != nil {
 		return err
 	}
 	p.Bundle, p.BundleAt = "", ""
 	if len(cfg.Certificates) > 0 {
-		p.Bundle, p.BundleAt, err = p.outfit.Bundle(cfg.Certificates)
+		p.Bundle, p.BundleAt, err = p.overrides.Bundle(cfg.Certificates)
 	}
 	return err
 }

@@ -94,14 +94,14 @@ func (p *Pool) Use(cfg PoolConfig) {
 	p.mu.Lock()
 	p.futile, p.off, p.said = 0, "", ""
 	p.mu.Unlock()
-	p.stir()
+	p.wakeUp()
 }
 
 // maxFutile is after how many failures in a row, for a reason of the file system, the pool turns itself off.
 const maxFutile = 3
 
-// judge counts failures that will come again. What succeeds ends the row, and other failures are no part of it.
-func (p *Pool) judge(err error) {
+// countFailure counts consecutive failures of the kind that will come again. Other failures do not count; a success resets the count.
+func (p *Pool) countFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
@@ -134,7 +134,7 @@ func (p *Pool) size() int {
 	return p.cfg.Load().Size
 }
 
-func (p *Pool) stir() {
+func (p *Pool) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -191,21 +191,21 @@ func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, b
 	outcome := PoolUnlike
 	if is {
 		p.classes.note(vote{Key: class.key, User: c.User.id, Caller: token.Name}, class.poolClass)
-		outcome = p.judged(c, bind())
+		outcome = p.outcomeOf(c, bind())
 	}
 	p.mu.Lock()
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
 	p.mu.Unlock()
-	p.stir()
+	p.wakeUp()
 	return outcome == PoolHit
 }
 
-func (p *Pool) judged(c *call, err error) PoolOutcome {
+func (p *Pool) outcomeOf(c *call, err error) PoolOutcome {
 	if errors.Is(err, dockerexec.ErrNotStocked) {
 		return PoolEmpty
 	}
-	p.judge(err)
+	p.countFailure(err)
 	if err != nil {
 		p.log.Warn().Err(err).Str("user", c.User.id).Msg("the pool is of no use to a new user")
 		return PoolFailed
@@ -291,7 +291,7 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 
 // failed notes that the pool could not be filled, once for each reason.
 func (p *Pool) failed(err error) {
-	p.judge(err)
+	p.countFailure(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if said := err.Error(); said != p.said {

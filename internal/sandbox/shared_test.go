@@ -29,7 +29,7 @@ func (s *sharedRecords) Write(_, id string, text []byte, revision int64) (int64,
 	if s.at[id] = now; text == nil {
 		delete(s.at, id)
 	}
-	s.told = append(s.told, func(r *registry) { _ = r.told(id, text, now) })
+	s.told = append(s.told, func(r *registry) { _ = r.apply(id, text, now) })
 	return now, nil
 }
 
@@ -76,7 +76,7 @@ func TestHostsShareSandboxes(t *testing.T) {
 	if len(one.List())+len(two.List()) != 0 || len(slices.Collect(maps.Keys(one.give))) != 0 {
 		t.Errorf("%q, %q", shown(one.List()), shown(two.List()))
 	}
-	if err := one.told("a", []byte("{"), 99); err == nil {
+	if err := one.apply("a", []byte("{"), 99); err == nil {
 		t.Error("a damaged record was taken")
 	}
 }

@@ -25,8 +25,8 @@ func openShared(shared Records, quotas *quota.Ledger) *registry {
 	}
 }
 
-// told takes what a shared record is by now, nil for gone. What this host has written since wins.
-func (r *records) told(id string, text []byte, revision int64) error {
+// apply updates a shared record; nil means that it was removed. What this host has written since wins.
+func (r *records) apply(id string, text []byte, revision int64) error {
 	s, err := parseRecord(id, text)
 	if parsed, bad := ParseID(id); text == nil {
 		s.ID, err = parsed, bad

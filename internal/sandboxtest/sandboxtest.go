@@ -147,8 +147,8 @@ func platform(uid, gid uint32) sandbox.PlatformConfig {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil
 		},
 		Forget: func() {},
-		Outfit: func(context.Context, string) (*images.Outfit, error) {
-			return images.NewOutfit("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
+		Overrides: func(context.Context, string) (*images.Overrides, error) {
+			return images.NewOverrides("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
 		},
 		Inspect: func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil

@@ -14,7 +14,7 @@ import (
 
 // ExecInput is what exec takes.
 type ExecInput struct {
-	Runs
+	CommandInput
 	Stdin     string `json:"stdin,omitempty" jsonschema:"text for the command's standard input"`
 	TimeoutMs *int64 `json:"timeoutMs,omitempty" jsonschema:"end the command after so many milliseconds; default 30000"`
 }
@@ -42,7 +42,7 @@ func (s *Server) addExec() {
 
 // runExec runs a command. When ctx ends, because the client has cancelled the request, so does the command.
 func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, ExecOutput, error) {
-	e, err := s.exec(in.Runs)
+	e, err := s.exec(in.CommandInput)
 	if err != nil {
 		return nil, ExecOutput{}, err
 	}
@@ -61,7 +61,7 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	if result.Signal != nil {
 		out.Signal = *result.Signal
 	}
-	return text(tellExec(out, result, in.DeniedDomains)), out, nil
+	return text(resultText(out, result, in.DeniedDomains)), out, nil
 }
 
 // progressEvery is how often a client that has asked for it hears that a command still runs.

@@ -14,7 +14,7 @@ import (
 
 // ProcessStartInput is what process_start takes.
 type ProcessStartInput struct {
-	Runs
+	CommandInput
 	Name         string `json:"name,omitempty" jsonschema:"a name for people, of at most 80 characters"`
 	KeepAlive    bool   `json:"keepAlive,omitempty" jsonschema:"start it again whenever it ends by itself"`
 	ReadyPort    int    `json:"readyPort,omitempty" jsonschema:"a TCP port that the command listens at when it is ready for its work; process_get tells whether it is"`
@@ -97,7 +97,7 @@ func (s *Server) addProcesses() {
 }
 
 func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in ProcessStartInput) (*mcp.CallToolResult, ProcessOutput, error) {
-	e, err := s.exec(in.Runs)
+	e, err := s.exec(in.CommandInput)
 	if err = errors.Join(err, s.bounds.ports(in.Expose)); err != nil {
 		return nil, ProcessOutput{}, err
 	}

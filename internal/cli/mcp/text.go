@@ -72,8 +72,8 @@ func text(what string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: what}}}
 }
 
-// tellExec is a command's end for an agent: what it printed, then what is to be known about it.
-func tellExec(out ExecOutput, r types.Result, denied []string) string {
+// execText is a command's end for an agent: what it printed, then what is to be known about it.
+func resultText(out ExecOutput, r types.Result, denied []string) string {
 	var all strings.Builder
 	all.WriteString(out.Stdout)
 	part := func(format string, args ...any) {

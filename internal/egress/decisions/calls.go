@@ -24,7 +24,7 @@ func (c *calls) add(d *Decision) {
 		}
 	}
 	if len(c.pending) == maxPending {
-		c.tell(1)
+		c.report(1)
 	}
 	line.Count = 1
 	c.pending = append(c.pending, line)
@@ -34,8 +34,8 @@ func (c *calls) add(d *Decision) {
 	c.waiting = c.waiting[:0]
 }
 
-// tell passes the oldest n lines on and forgets them.
-func (c *calls) tell(n int) {
+// report passes the oldest n lines on and drops them.
+func (c *calls) report(n int) {
 	c.pass(n)
 	c.pending = append(c.pending[:0], c.pending[n:]...)
 }

@@ -50,7 +50,7 @@ func (l *Log) Tally(container string) *Tally {
 		c = &calls{}
 		l.calls[container] = c
 	}
-	c.tell(len(c.pending)) // what was before is not for t
+	c.report(len(c.pending)) // what was before is not for t
 	c.tallies = append(c.tallies, t)
 	return t
 }
@@ -104,7 +104,7 @@ func (t *Tally) End() (lines []Summary, more int) {
 	t.log.mu.Lock()
 	defer t.log.mu.Unlock()
 	if c := t.log.calls[t.container]; c != nil {
-		c.tell(len(c.pending))
+		c.report(len(c.pending))
 		same := func(other *Tally) bool { return other == t }
 		c.tallies, c.waiting = slices.DeleteFunc(c.tallies, same), slices.DeleteFunc(c.waiting, same)
 		if len(c.tallies) == 0 {

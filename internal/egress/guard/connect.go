@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // connect resolves an allowed name for the connection's client and connects to the first of its addresses
@@ -65,7 +65,7 @@ func (s *httpSession) connectTo(ctx context.Context, dialer *net.Dialer, to neti
 
 func (s *httpSession) prepare(_, _ string, socket syscall.RawConn) error {
 	return socket.Control(func(fd uintptr) {
-		sock.DelayAck(int(fd))
-		sock.BoundOrigin(int(fd), s.buffers)
+		nonblock.DelayAck(int(fd))
+		nonblock.BoundOrigin(int(fd), s.buffers)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // flow is one connection of a client.
@@ -20,7 +20,7 @@ type flow struct {
 	plain    bool
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
-	kept    room
+	kept    bufferCount
 	// name is what the flow has asked for, until that has been answered; nil while it asks for nothing.
 	name atomic.Pointer[string]
 	// cut ends the flow at once; any goroutine may call it, and it does not wait.
@@ -48,7 +48,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 		f.decide("", &refusal{verdict: Limited, reason: reasonTooMany})
 		return false
 	}
-	sock.BoundClient(socket, f.buffers)
+	nonblock.BoundClient(socket, f.buffers)
 	return true
 }
 

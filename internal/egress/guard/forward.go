@@ -34,15 +34,15 @@ func forwardingOf(ctx context.Context) *forwarding {
 }
 
 // decide tells of the first verdict only: a request that was passed on and then failed was allowed. Whose fault
-// that was is told by blame.
+// that was is recorded by fail.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
 		fw.session.decide(fw.name, r)
 	}
 }
 
-// blame tells who has broken off a request that was passed on. When the connection ends, nobody has.
-func (fw *forwarding) blame(r *refusal) {
+// fail records why a forwarded request was broken off. When the connection ends, nobody has broken it off.
+func (fw *forwarding) fail(r *refusal) {
 	if fw.session.life.Err() == nil {
 		fw.decided.Store(true)
 		fw.session.decide(fw.name, r)
@@ -132,7 +132,7 @@ func (g *Guard) newProxy() *httputil.ReverseProxy {
 		BufferPool:     &buffers{},
 		ErrorLog:       httplog.New(g.cfg.Logger, "guard"),
 		ModifyResponse: answered,
-		ErrorHandler:   failed,
+		ErrorHandler:   answerFailure,
 	}
 }
 

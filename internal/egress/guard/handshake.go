@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
-	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // forwardHello sends the hello on. Nothing else of the client's goes on before the server's first answer is known,
@@ -22,8 +22,8 @@ func (s *session) forwardHello() {
 		s.Reset()
 		return
 	}
-	sock.SetInt(s.Origin.FD(), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	sock.KeepAlive(s.Origin.FD(), keepAlive)
+	nonblock.SetInt(s.Origin.FD(), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	nonblock.KeepAlive(s.Origin.FD(), keepAlive)
 	s.next = (*session).readAnswer
 	s.Within(s.limits().AnswerTimeout, nil)
 	s.readAnswer()
@@ -71,7 +71,7 @@ func (s *session) answerComplete() bool {
 		n, err := s.Origin.Read(s.Loop().Scratch()[:answerMost-len(s.answer)])
 		s.answer = append(s.answer, s.Loop().Scratch()[:n]...)
 		switch {
-		case errors.Is(err, sock.Again):
+		case errors.Is(err, nonblock.Again):
 			return false
 		case errors.Is(err, io.EOF):
 			return true

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // hello takes a ClientHello out of the records that carry it, as the bytes arrive. Each byte is
@@ -153,7 +153,7 @@ func (h *hello) read(from io.Reader, scratch []byte) (bool, *refusal) {
 				return false, &refusal{verdict: Limited, reason: reasonHellos}
 			}
 			h.raw = raw
-		case errors.Is(err, sock.Again):
+		case errors.Is(err, nonblock.Again):
 			return false, nil
 		default:
 			return false, &refusal{verdict: Malformed, reason: reasonCutShort, err: err}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // TLS alerts give the program's library an ordinary error at once.
@@ -52,7 +52,7 @@ func (s *session) alert(alert byte) {
 		s.Reset()
 		return
 	}
-	sock.Shutdown(s.Client.FD(), unix.SHUT_WR)
+	nonblock.Shutdown(s.Client.FD(), unix.SHUT_WR)
 	s.lingering = lingerBytes
 	s.next = (*session).awaitEnd
 	s.Within(lingerTime, s.finish)
@@ -63,7 +63,7 @@ func (s *session) awaitEnd() {
 	var p [4 << 10]byte
 	for s.lingering > 0 {
 		n, err := s.Client.Read(p[:])
-		if errors.Is(err, sock.Again) {
+		if errors.Is(err, nonblock.Again) {
 			return
 		}
 		if err != nil {

@@ -40,8 +40,8 @@ func (f *flow) release() {
 	f.kept.closed = true
 }
 
-// room is how many bytes are kept of what a flow's client has sent, and of what its origins have answered.
-type room struct {
+// bufferCount counts the bytes that are kept of what a flow's client has sent and its origins have answered.
+type bufferCount struct {
 	mu     sync.Mutex
 	bytes  int
 	closed bool

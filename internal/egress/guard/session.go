@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
-	"github.com/daycare-run/sandbox/internal/egress/sock"
 )
 
 // session is a client's TLS connection and the one to its origin. It implements poller.Handler. next is its next step,
@@ -38,14 +38,14 @@ type session struct {
 // newSession makes the session of a connection that was accepted, or returns nil for one that has ended or is another's.
 // It implements poller.Acceptor.
 func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source netip.Addr) *session {
-	if g.direct(source, sock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
+	if g.direct(source, nonblock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
 		return nil
 	}
 	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort}, life: ctx, next: (*session).begin}
 	s.Init(l, fd, s)
 	s.flow.cut = func() { l.Post(s.Reset) }
 	if !s.flow.enter(ctx, fd, source) {
-		sock.Reset(fd)
+		nonblock.Reset(fd)
 		return nil
 	}
 	return s
@@ -69,8 +69,8 @@ func (s *session) User() string { return s.flow.endpoint.User() }
 func (s *session) Step() { s.next(s) }
 
 // Reset cuts the session off, finish ends it in good order.
-func (s *session) Reset()  { s.close(sock.Reset) }
-func (s *session) finish() { s.close(sock.Close) }
+func (s *session) Reset()  { s.close(nonblock.Reset) }
+func (s *session) finish() { s.close(nonblock.Close) }
 
 func (s *session) close(how func(fd int)) {
 	if !s.Close(how) {
@@ -85,7 +85,7 @@ func (s *session) close(how func(fd int)) {
 
 // deliver ends a session of which both sides have ended, once they have all that was sent to them: until then it counts.
 func (s *session) deliver() {
-	sock.Shutdown(s.Origin.FD(), unix.SHUT_WR)
+	nonblock.Shutdown(s.Origin.FD(), unix.SHUT_WR)
 	left := budget.Unsent(s.Client.FD()) + budget.Unsent(s.Origin.FD())
 	waits, late := s.left.Waits(left, s.Loop().Now(), s.limits().HalfClosedIdle)
 	switch {
@@ -218,10 +218,10 @@ func (s *session) dial(to netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	sock.DelayAck(fd)
-	sock.BoundOrigin(fd, s.flow.buffers)
-	if err := sock.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
-		sock.Close(fd)
+	nonblock.DelayAck(fd)
+	nonblock.BoundOrigin(fd, s.flow.buffers)
+	if err := nonblock.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
+		nonblock.Close(fd)
 		return err
 	}
 	return s.Watch(&s.Origin, fd)
@@ -236,7 +236,7 @@ func (s *session) givePort() {
 }
 
 func (s *session) failed(err error) {
-	s.Disconnect(&s.Origin, sock.Close)
+	s.Disconnect(&s.Origin, nonblock.Close)
 	s.givePort()
 	s.last = unreachable(err)
 }
@@ -245,7 +245,7 @@ func (s *session) connecting() {
 	if s.clientGone() || !s.Origin.Writable() {
 		return
 	}
-	if err := sock.Error(s.Origin.FD()); err != nil {
+	if err := nonblock.Error(s.Origin.FD()); err != nil {
 		s.failed(err)
 		s.connect()
 		return

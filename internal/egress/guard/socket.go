@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"github.com/daycare-run/sandbox/internal/budget"
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // socket is one of net/http's connections. What it reads and writes takes its user's turn, and what is read of a
@@ -40,8 +40,8 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	err = s.raw.Read(func(fd uintptr) bool {
 		turns.acquire(user)
 		defer turns.release()
-		n, failed = sock.Read(int(fd), p[:min(len(p), socketShare)])
-		return failed != sock.Again
+		n, failed = nonblock.Read(int(fd), p[:min(len(p), socketShare)])
+		return failed != nonblock.Again
 	})
 	switch {
 	case err != nil || failed != nil:
@@ -62,8 +62,8 @@ func (s *socket) Write(p []byte) (sent int, err error) {
 		err := s.raw.Write(func(fd uintptr) bool {
 			turns.acquire(user)
 			defer turns.release()
-			n, failed = sock.Send(int(fd), p[sent:min(len(p), sent+socketShare)])
-			return failed != sock.Again
+			n, failed = nonblock.Send(int(fd), p[sent:min(len(p), sent+socketShare)])
+			return failed != nonblock.Again
 		})
 		if err != nil || failed != nil {
 			return sent, s.fault("write", err, failed)

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // listener accepts connections and deals them out to the loops. It works on the first one's goroutine: if all of
@@ -38,8 +38,8 @@ func Accept(loops []*Loop, from *net.TCPListener, keepAlive net.KeepAliveConfig,
 	}
 	loops[0].listener = l
 	// What is accepted has the listener's options.
-	sock.KeepAlive(l.socket, keepAlive)
-	sock.SetInt(l.socket, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	nonblock.KeepAlive(l.socket, keepAlive)
+	nonblock.SetInt(l.socket, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	return loops[0].watch(l.socket, 0, unix.EPOLLIN|unix.EPOLLET)
 }
 
@@ -49,7 +49,7 @@ func (l *listener) accept() {
 		return
 	}
 	for range acceptShare {
-		fd, source, err := sock.Accept(l.socket)
+		fd, source, err := nonblock.Accept(l.socket)
 		switch {
 		case err == nil:
 			loop := l.loops[l.next%len(l.loops)]
@@ -57,7 +57,7 @@ func (l *listener) accept() {
 				l.next++
 				s.start(loop == l.loops[0])
 			}
-		case errors.Is(err, sock.Again):
+		case errors.Is(err, nonblock.Again):
 			return
 		case errors.Is(err, unix.ECONNABORTED):
 		default:

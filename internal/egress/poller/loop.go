@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/budget"
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // Loop serves sessions on the goroutine that calls Run. Its other methods are for that goroutine, but for Post.
@@ -132,7 +132,7 @@ func (l *Loop) Run() error {
 	var events [128]unix.EpollEvent
 	n := 0
 	wait := func(uintptr) bool {
-		n = sock.Events(l.epoll, events[:])
+		n = nonblock.Events(l.epoll, events[:])
 		return n > 0 || !l.schedule.idle()
 	}
 	for !l.stopping {
@@ -151,7 +151,7 @@ func (l *Loop) Run() error {
 func (l *Loop) handle(event unix.EpollEvent) {
 	if event.Fd == int32(l.wakeup) {
 		var count [8]byte
-		_, _ = sock.Read(l.wakeup, count[:])
+		_, _ = nonblock.Read(l.wakeup, count[:])
 		l.doPosted(false)
 		return
 	}

@@ -3,7 +3,7 @@ package poller
 import (
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // pipe is what splice(2) moves bytes through. held is how many it has.
@@ -56,6 +56,6 @@ func (l *Loop) returnPipe(s *stream) {
 }
 
 func (p *pipe) close() {
-	sock.Close(p.r)
-	sock.Close(p.w)
+	nonblock.Close(p.r)
+	nonblock.Close(p.w)
 }

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // Socket is one side of a session.
@@ -46,12 +46,12 @@ func (s *Socket) Broken() bool { return s.broken }
 // Writable reports whether something may be sent, or for a socket that connects whether it has ended doing so.
 func (s *Socket) Writable() bool { return s.writable }
 
-// Read returns sock.Again when there is nothing now.
+// Read returns nonblock.Again when there is nothing now.
 func (s *Socket) Read(p []byte) (int, error) {
 	if !s.readable {
-		return 0, sock.Again
+		return 0, nonblock.Again
 	}
-	n, err := sock.Read(s.fd, p)
+	n, err := nonblock.Read(s.fd, p)
 	switch {
 	case err != nil:
 		s.readable = false
@@ -64,8 +64,8 @@ func (s *Socket) Read(p []byte) (int, error) {
 // Send sends what is Unsent. It reports whether all of it is sent.
 func (s *Socket) Send() (bool, error) {
 	for len(s.Unsent) > 0 {
-		n, err := sock.Send(s.fd, s.Unsent)
-		if errors.Is(err, sock.Again) {
+		n, err := nonblock.Send(s.fd, s.Unsent)
+		if errors.Is(err, nonblock.Again) {
 			s.writable = false
 			return false, nil
 		}

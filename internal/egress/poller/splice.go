@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/sock"
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // stream is one direction of a session. It has a pipe only while there is something to move: a pipe is two
@@ -66,7 +66,7 @@ func (s *Session) Splice(halfClosedIdle time.Duration) (ended bool, err error) {
 
 // endUp passes the client's end on to a server that has not ended the connection by itself.
 func (s *Session) endUp(halfClosedIdle time.Duration) {
-	sock.Shutdown(s.Origin.fd, unix.SHUT_WR)
+	nonblock.Shutdown(s.Origin.fd, unix.SHUT_WR)
 	s.EndedFirst = true
 	s.Within(halfClosedIdle, nil)
 }
@@ -109,9 +109,9 @@ func (l *Loop) fill(s *stream) (bool, error) {
 			return l.copy(s)
 		}
 	}
-	n, err := sock.Splice(s.from.fd, s.pipe.w, pipeSize)
+	n, err := nonblock.Splice(s.from.fd, s.pipe.w, pipeSize)
 	switch {
-	case errors.Is(err, sock.Again):
+	case errors.Is(err, nonblock.Again):
 		s.from.readable = false
 		return false, nil
 	case err != nil:
@@ -125,9 +125,9 @@ func (l *Loop) fill(s *stream) (bool, error) {
 
 // copy passes on what there is without a pipe. What is not taken at once stays where it is.
 func (l *Loop) copy(s *stream) (bool, error) {
-	n, err := sock.Peek(s.from.fd, l.scratch[:])
+	n, err := nonblock.Peek(s.from.fd, l.scratch[:])
 	switch {
-	case errors.Is(err, sock.Again):
+	case errors.Is(err, nonblock.Again):
 		s.from.readable = false
 		return false, nil
 	case err != nil:
@@ -136,21 +136,21 @@ func (l *Loop) copy(s *stream) (bool, error) {
 		s.end()
 		return true, nil
 	}
-	sent, err := sock.Send(s.to.fd, l.scratch[:n])
+	sent, err := nonblock.Send(s.to.fd, l.scratch[:n])
 	switch {
-	case errors.Is(err, sock.Again):
+	case errors.Is(err, nonblock.Again):
 		s.to.writable = false
 		return false, nil
 	case err != nil:
 		return false, err
 	}
 	l.schedule.did(sent)
-	return true, sock.Skip(s.from.fd, sent)
+	return true, nonblock.Skip(s.from.fd, sent)
 }
 
 func (l *Loop) empty(s *stream) error {
-	n, err := sock.Splice(s.pipe.r, s.to.fd, s.pipe.held)
-	if errors.Is(err, sock.Again) {
+	n, err := nonblock.Splice(s.pipe.r, s.to.fd, s.pipe.held)
+	if errors.Is(err, nonblock.Again) {
 		s.to.writable = false
 		return nil
 	}
@@ -163,6 +163,6 @@ func (l *Loop) empty(s *stream) error {
 func (s *stream) end() {
 	s.ended = true
 	if !s.up {
-		sock.Shutdown(s.to.fd, unix.SHUT_WR)
+		nonblock.Shutdown(s.to.fd, unix.SHUT_WR)
 	}
 }

@@ -1,8 +1,8 @@
-// Package sock makes system calls on sockets and pipes that never block, without Go's scheduler being told of them. In
+// Package nonblock makes system calls on sockets and pipes that never block, without Go's scheduler being told of them. In
 // a process that was idle, telling it would wake its monitor, a thread that then looks after the call every 20 µs: on
 // a small machine that costs a connection as much as all else that the guard does. A descriptor that can block must
 // never be passed to this package: the call would hold up a thread of Go's without its knowing.
-package sock
+package nonblock
 
 import (
 	"encoding/binary"

@@ -41,7 +41,7 @@ func TestBundle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, target, err = NewOutfit(dir, Original{Bundle: bundle, BundleAt: at}).Bundle(list)
+		source, target, err = NewOverrides(dir, Original{Bundle: bundle, BundleAt: at}).Bundle(list)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 
 // Who has a name in the image keeps it; who has none gets one, before all others.
 func TestAccounts(t *testing.T) {
-	o := NewOutfit(t.TempDir(), Original{
+	o := NewOverrides(t.TempDir(), Original{
 		Passwd: []byte("root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home:/bin/bash\n"), Group: []byte("root:x:0:\nuser:x:1000:\n"),
 	})
 	if a, err := o.Accounts(1000, 1000); err != nil || a != (Accounts{}) {
@@ -103,7 +103,7 @@ func TestAccounts(t *testing.T) {
 	if again, err := o.Accounts(200_000, 200_001); err != nil || again != a {
 		t.Errorf("%+v, %v", again, err)
 	}
-	bare, err := NewOutfit(t.TempDir(), Original{}).Accounts(7, 7)
+	bare, err := NewOverrides(t.TempDir(), Original{}).Accounts(7, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAccounts(t *testing.T) {
 func TestFilesThatWereCut(t *testing.T) {
 	dir := t.TempDir()
 	original := Original{Passwd: []byte("root:x:0:0::/:/bin/bash\n"), BundleAt: "/etc/ssl/cert.pem"}
-	made, err := NewOutfit(dir, original).Accounts(1000, 1000)
+	made, err := NewOverrides(dir, original).Accounts(1000, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestFilesThatWereCut(t *testing.T) {
 		if err := os.Truncate(made.Passwd, int64(length)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewOutfit(dir, original).Accounts(1000, 1000); err != nil {
+		if _, err := NewOverrides(dir, original).Accounts(1000, 1000); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(made.Passwd); err != nil || !bytes.Equal(got, whole) {

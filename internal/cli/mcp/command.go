@@ -2,8 +2,8 @@ package mcp
 
 import "github.com/daycare-run/sandbox/api/types"
 
-// Asks are what a command may do and reach, as its call says.
-type Asks struct {
+// Confinement is what a command may do and reach, as its call says.
+type Confinement struct {
 	Permissions     []string `json:"permissions,omitempty" jsonschema:"what the command may do beyond reading the home and writing to /tmp: @workspace to write to the working directory, @write:/absolute/path to write there, @read:/absolute/path to see a further mount, @network to reach the names in allowedDomains and packageManagers; default none"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty" jsonschema:"names to reach by HTTP and HTTPS: example.org, or *.example.org for all below it; needs @network in permissions"`
 	PackageManagers []string `json:"packageManagers,omitempty" jsonschema:"presets for the registries of package managers: node, python, go, rust, java, ruby, php, dotnet or dart; needs @network in permissions"`
@@ -12,17 +12,17 @@ type Asks struct {
 	DeniedDomains   []string `json:"deniedDomains,omitempty" jsonschema:"names not to reach, whatever allowedDomains and packageManagers say"`
 }
 
-// Runs are how a command is to run.
-type Runs struct {
+// CommandInput is how a command is to run.
+type CommandInput struct {
 	Command string            `json:"command" jsonschema:"a command line for bash"`
 	Cwd     string            `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the working directory or absolute; default the working directory"`
 	Env     map[string]string `json:"env,omitempty" jsonschema:"variables for the command"`
 	Home    string            `json:"home,omitempty" jsonschema:"absolute directory for HOME and the caches of tools, one that the command may write to; default HOME is /home, and the caches are in it where all of it may be written, else in /tmp"`
-	Asks
+	Confinement
 }
 
 // exec is a call of the service's, if what it asks for is within the bounds.
-func (s *Server) exec(r Runs) (types.Exec, error) {
+func (s *Server) exec(r CommandInput) (types.Exec, error) {
 	tags, err := s.bounds.tags(r.Permissions)
 	if err != nil {
 		return types.Exec{}, err

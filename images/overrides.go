@@ -16,9 +16,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// Outfit makes files that containers of an image get instead of the image's own. Their names change with their
+// Overrides makes files that containers of an image get instead of the image's own. Their names change with their
 // content. It is safe for concurrent use.
-type Outfit struct {
+type Overrides struct {
 	dir      string
 	original Original
 
@@ -26,9 +26,9 @@ type Outfit struct {
 	accounts map[[2]uint32]Accounts
 }
 
-// NewOutfit makes an Outfit that keeps its files in dir, which Docker has to see, too.
-func NewOutfit(dir string, original Original) *Outfit {
-	return &Outfit{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
+// NewOverrides returns Overrides that keep their files in dir, which Docker has to see, too.
+func NewOverrides(dir string, original Original) *Overrides {
+	return &Overrides{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
 }
 
 // Accounts are files on the host, for /etc/passwd and /etc/group. Empty means that the image's own will do.
@@ -63,7 +63,7 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 
 // Bundle is the image's certificates with those that it lacks of more, as a file on the host, and its place inside,
 // where programs of the image look by themselves.
-func (o *Outfit) Bundle(more []*x509.Certificate) (source, target string, _ error) {
+func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ error) {
 	text := bytes.Clone(o.original.Bundle)
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
 		text = append(text, '\n')
@@ -85,7 +85,7 @@ func (o *Outfit) Bundle(more []*x509.Certificate) (source, target string, _ erro
 	if target = o.original.BundleAt; target == "" {
 		target = bundles[0]
 	}
-	source, err := o.keep("certificates", text)
+	source, err := o.store("certificates", text)
 	return source, target, err
 }
 
@@ -94,7 +94,7 @@ const AccountName = "user"
 
 // Accounts gives a user and a group names, where the image has none for them: some programs do not run for a
 // user without one, ssh among them.
-func (o *Outfit) Accounts(uid, gid uint32) (Accounts, error) {
+func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	made, ok := o.accounts[[2]uint32{uid, gid}]
@@ -108,10 +108,10 @@ func (o *Outfit) Accounts(uid, gid uint32) (Accounts, error) {
 			shell = root[6]
 		}
 		line := fmt.Sprintf("%s:x:%d:%d::/home:%s\n", AccountName, uid, gid, shell)
-		made.Passwd, err = o.keep("passwd", append([]byte(line), o.original.Passwd...))
+		made.Passwd, err = o.store("passwd", append([]byte(line), o.original.Passwd...))
 	}
 	if _, named := account(o.original.Group, gid); !named && err == nil {
-		made.Group, err = o.keep("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+		made.Group, err = o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
 	}
 	if err == nil {
 		o.accounts[[2]uint32{uid, gid}] = made
@@ -120,17 +120,17 @@ func (o *Outfit) Accounts(uid, gid uint32) (Accounts, error) {
 }
 
 // AccountsAt gives a user and a group the name AccountName, whatever the image calls them, and the user a home.
-func (o *Outfit) AccountsAt(uid, gid uint32, home string) (made Accounts, err error) {
+func (o *Overrides) AccountsAt(uid, gid uint32, home string) (made Accounts, err error) {
 	shell := "/bin/sh"
 	if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
 		shell = root[6]
 	}
 	// Who looks for an id, or a name, takes the first line that has it.
 	line := fmt.Appendf(nil, "%s:x:%d:%d::%s:%s\n", AccountName, uid, gid, home, shell)
-	if made.Passwd, err = o.keep("passwd", append(line, o.original.Passwd...)); err != nil {
+	if made.Passwd, err = o.store("passwd", append(line, o.original.Passwd...)); err != nil {
 		return Accounts{}, err
 	}
-	made.Group, err = o.keep("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+	made.Group, err = o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
 	return made, err
 }
 
@@ -145,8 +145,8 @@ func account(file []byte, id uint32) (fields []string, ok bool) {
 	return nil, false
 }
 
-// keep has a content on disk, under a name that is its own.
-func (o *Outfit) keep(kind string, content []byte) (string, error) {
+// store writes a content to a file that is named after it.
+func (o *Overrides) store(kind string, content []byte) (string, error) {
 	sum := sha256.Sum256(content)
 	name := filepath.Join(o.dir, kind+"-"+hex.EncodeToString(sum[:16]))
 	if err := durable.Keep(name, content, 0o444); err != nil {

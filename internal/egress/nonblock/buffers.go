@@ -1,4 +1,4 @@
-package sock
+package nonblock
 
 import "golang.org/x/sys/unix"
 

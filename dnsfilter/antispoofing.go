@@ -16,10 +16,10 @@ import (
 // with the upstream's own once that has sent one. What an upstream does not repeat by TCP either, where nobody
 // else can answer, it is not asked for by UDP again for a while.
 
-// dress is what an upstream is known to repeat.
-type dress struct {
-	mine   atomic.Pointer[string] // our cookie for it, in hex
-	cookie atomic.Pointer[string] // its own, in hex; nil until it has sent one
+// antiSpoofing is what an upstream is known to repeat.
+type antiSpoofing struct {
+	clientCookie atomic.Pointer[string] // our cookie for it, in hex
+	serverCookie atomic.Pointer[string] // its own, in hex; nil until it has sent one
 	// plainCase and noCookie are until when it need not repeat these, in nanoseconds since 1970.
 	plainCase, noCookie atomic.Int64
 }
@@ -40,15 +40,15 @@ const (
 	minCookie = 16 + 16
 )
 
-// on returns the question as it is asked by UDP now.
-func (d *dress) on(query *dns.Msg, now int64) *dns.Msg {
+// protect returns the question as it is asked by UDP now.
+func (d *antiSpoofing) protect(query *dns.Msg, now int64) *dns.Msg {
 	asked := query.Copy()
 	if now >= d.plainCase.Load() {
 		asked.Question[0].Name = mixCase(asked.Question[0].Name)
 	}
 	if opt := asked.IsEdns0(); opt != nil && now >= d.noCookie.Load() {
-		cookie := d.own()
-		if theirs := d.cookie.Load(); theirs != nil {
+		cookie := d.ownCookie()
+		if theirs := d.serverCookie.Load(); theirs != nil {
 			cookie += *theirs
 		}
 		opt.Option = append(opt.Option, &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: cookie})
@@ -56,16 +56,16 @@ func (d *dress) on(query *dns.Msg, now int64) *dns.Msg {
 	return asked
 }
 
-// own is our cookie for this upstream: others get others.
-func (d *dress) own() string {
-	if mine := d.mine.Load(); mine != nil {
+// ownCookie is our cookie for this upstream: others get others.
+func (d *antiSpoofing) ownCookie() string {
+	if mine := d.clientCookie.Load(); mine != nil {
 		return *mine
 	}
 	var random [ownCookie / 2]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	fresh := hex.EncodeToString(random[:])
-	d.mine.CompareAndSwap(nil, &fresh)
-	return *d.mine.Load()
+	d.clientCookie.CompareAndSwap(nil, &fresh)
+	return *d.clientCookie.Load()
 }
 
 // mixCase gives each letter a case by chance.
@@ -81,8 +81,8 @@ func mixCase(name string) string {
 	return string(mixed)
 }
 
-// repeats reports whether an answer by UDP has all that it should.
-func (d *dress) repeats(reply, asked *dns.Msg) bool {
+// echoes reports whether an answer by UDP has all that it should.
+func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 	if len(reply.Question) != 1 || reply.Question[0].Name != asked.Question[0].Name {
 		return false
 	}
@@ -99,13 +99,13 @@ func (d *dress) repeats(reply, asked *dns.Msg) bool {
 }
 
 // learn takes what an answer tells about the upstream. By stream it is the upstream's own for certain.
-func (d *dress) learn(reply, asked *dns.Msg, stream bool, now int64) {
+func (d *antiSpoofing) learn(reply, asked *dns.Msg, stream bool, now int64) {
 	sent, got := cookieOf(asked), cookieOf(reply)
 	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie && strings.HasPrefix(got, sent[:ownCookie]) {
 		theirs := got[ownCookie:]
-		d.cookie.Store(&theirs)
+		d.serverCookie.Store(&theirs)
 	} else if stream && sent != "" {
-		d.cookie.Store(nil)
+		d.serverCookie.Store(nil)
 		if reply.Rcode == dns.RcodeFormatError {
 			d.noCookie.Store(now + plainFor)
 		}

@@ -35,30 +35,30 @@ type originBody struct {
 
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && !b.clients(err) {
-		b.blame(&refusal{verdict: Failed, reason: reasonBadAnswer, err: err})
+	if err != nil && !errors.Is(err, io.EOF) && !b.isClientFault(err) {
+		b.fail(&refusal{verdict: Failed, reason: reasonBadAnswer, err: err})
 	}
 	return n, err
 }
 
-// clients reports whether a request came to nothing for what its client has sent, and tells so. One that leaves
+// isClientFault reports whether a request failed because of what its client sent, and records that. One that leaves
 // in the middle is not told of.
-func (fw *forwarding) clients(err error) bool {
+func (fw *forwarding) isClientFault(err error) bool {
 	if fw.body == nil {
 		return false
 	}
 	malformed := fw.body.malformed.Load()
 	if malformed {
-		fw.blame(&refusal{verdict: Malformed, reason: reasonBadBody, err: err})
+		fw.fail(&refusal{verdict: Malformed, reason: reasonBadBody, err: err})
 	}
 	return malformed || fw.body.cut.Load()
 }
 
-// failed answers for an origin that could not be reached, or did not answer, and for a request that could not be
+// answerFailure answers for an origin that could not be reached, or did not answer, and for a request that could not be
 // sent as its client began it.
-func failed(w http.ResponseWriter, r *http.Request, err error) {
+func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
-	if fw.clients(err) {
+	if fw.isClientFault(err) {
 		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: Malformed, reason: reasonBadBody})
 		return
 	}
@@ -68,7 +68,7 @@ func failed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if r.Context().Err() == nil {
 		if why.reason == reasonUpstream {
-			fw.blame(why)
+			fw.fail(why)
 		} else {
 			fw.decide(why)
 		}
