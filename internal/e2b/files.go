@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
 	"io"
@@ -102,7 +103,7 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 		}
 		written = append(written, one)
 	case "multipart/form-data":
-		if written, err = c.writeForm(req.Context(), given, multipart.NewReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
+		if written, err = c.writeForm(req.Context(), given, multipart.NewReader(bufio.NewReaderSize(body, formBuffer), parameters["boundary"]), s.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
@@ -111,6 +112,10 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	answer(w, http.StatusOK, written)
 	return nil
 }
+
+// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and each time that is asked of a
+// connection it costs a system call and a deadline.
+const formBuffer = 256 << 10
 
 // writeForm writes the files of a form. Those that were whole when it breaks off stay. All their names together have so
 // many bytes at most.
