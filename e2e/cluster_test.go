@@ -28,6 +28,7 @@ func TestCluster(t *testing.T) {
 		story func(*testing.T, *clusterLab)
 	}{
 		{"any host answers", anyHostAnswers},
+		{"hosts say who they are", hostsSayWhoTheyAre},
 		{"a drained host loses no call", drainLosesNoCall},
 		{"no two hosts run a user", noTwoHostsRunAUser},
 	} {

@@ -72,7 +72,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	}
 	m := &member{d: d, certs: certs, cfg: cfg.Cluster, wanted: map[string]map[string]bool{}}
 	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix,
-		Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Log: d.log})
+		Instance: d.host.instance, Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
 		Cluster: m.cluster, MayStart: m.mayStart, Certificates: certs, Log: d.log,
@@ -217,11 +217,8 @@ const drainLimit = 10 * time.Minute
 func (m *member) tendUsers(ctx context.Context) {
 	var drained time.Time
 	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
-		m.mu.Lock()
-		wanted := slices.Collect(maps.Keys(m.wanted))
-		m.mu.Unlock()
-		for _, user := range wanted {
-			if _, held := m.cluster.Seat(user); !held && ctx.Err() == nil {
+		for _, user := range m.unheld() {
+			if ctx.Err() == nil {
 				_, _ = m.cluster.Hold(ctx, user) // tried again soon
 			}
 		}
@@ -235,6 +232,17 @@ func (m *member) tendUsers(ctx context.Context) {
 		}
 		m.drain(ctx, time.Since(drained) > drainLimit)
 	}
+}
+
+// unheld are those whose processes are to run, and whom no host holds.
+func (m *member) unheld() []string {
+	m.mu.Lock()
+	wanted := slices.Collect(maps.Keys(m.wanted))
+	m.mu.Unlock()
+	return slices.DeleteFunc(wanted, func(user string) bool {
+		_, held := m.cluster.Seat(user)
+		return held
+	})
 }
 
 // drain gives up the users who are idle, or all.
@@ -269,10 +277,9 @@ func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []
 	}
 	calls := handler(forward.Caller, nil, forward.Inbound{Router: m.router})
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path == forward.PingPath {
-			return
+		if !forward.ServeHosts(w, req, cfg.UsersDir) {
+			calls.ServeHTTP(w, req)
 		}
-		calls.ServeHTTP(w, req)
 	}), m.d.log)
 	return endpoint{tls.NewListener(listener, m.certs.Server()), server}, nil
 }

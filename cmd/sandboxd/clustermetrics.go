@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
@@ -25,11 +26,19 @@ var (
 		"Times that this host has taken a user over.", nil, nil)
 	clusterFences = prometheus.NewDesc("sandboxd_cluster_fences_total",
 		"Times that this host has lost its lease and killed all that it ran, since it was switched on.", nil, nil)
+	clusterUnheld = prometheus.NewDesc("sandboxd_cluster_unheld_users",
+		"Users whose processes are to run and whom no host holds now.", nil, nil)
+	clusterUnfenced = prometheus.NewDesc("sandboxd_cluster_lost_hosts",
+		"Hosts that are gone and of which it is not known that nothing runs; with cluster.fenceCommand their users wait.", nil, nil)
+	clusterCommands = prometheus.NewDesc("sandboxd_cluster_fence_commands_total",
+		"Runs of cluster.fenceCommand by this host.", []string{"outcome"}, nil)
 )
 
 // clusterState is what a host knows of itself as one of several.
 type clusterState struct {
 	seats, hosts, fences int
+	unheld, lost         int
+	commands             cluster.Fenced
 	left                 time.Duration
 	calls                forward.Counts
 }
@@ -37,7 +46,7 @@ type clusterState struct {
 func (m *member) state() clusterState {
 	return clusterState{
 		seats: len(m.cluster.Seated()), hosts: len(m.cluster.Nodes()), fences: m.fence.Record().Fences, left: max(m.fence.Left(), 0),
-		calls: m.router.Counts(),
+		calls: m.router.Counts(), unheld: len(m.unheld()), lost: m.cluster.Lost(), commands: m.cluster.Fenced(),
 	}
 }
 
@@ -47,7 +56,7 @@ type clusterCollector func() clusterState
 // Describe implements prometheus.Collector.
 func (clusterCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		clusterSeats, clusterHosts, clusterLease, clusterForwarded, clusterTook, clusterLost, clusterTaken, clusterFences,
+		clusterSeats, clusterHosts, clusterLease, clusterForwarded, clusterTook, clusterLost, clusterTaken, clusterFences, clusterUnheld, clusterUnfenced, clusterCommands,
 	} {
 		to <- desc
 	}
@@ -56,8 +65,8 @@ func (clusterCollector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c clusterCollector) Collect(to chan<- prometheus.Metric) {
 	s := c()
-	tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
-		to <- prometheus.MustNewConstMetric(desc, kind, value)
+	tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
 	}
 	tell(clusterSeats, prometheus.GaugeValue, float64(s.seats))
 	tell(clusterHosts, prometheus.GaugeValue, float64(s.hosts))
@@ -67,4 +76,8 @@ func (c clusterCollector) Collect(to chan<- prometheus.Metric) {
 	tell(clusterLost, prometheus.CounterValue, float64(s.calls.Lost))
 	tell(clusterTaken, prometheus.CounterValue, float64(s.calls.Taken))
 	tell(clusterFences, prometheus.CounterValue, float64(s.fences))
+	tell(clusterUnheld, prometheus.GaugeValue, float64(s.unheld))
+	tell(clusterUnfenced, prometheus.GaugeValue, float64(s.lost))
+	tell(clusterCommands, prometheus.CounterValue, float64(s.commands.Runs-s.commands.Failed), "ok")
+	tell(clusterCommands, prometheus.CounterValue, float64(s.commands.Failed), "failed")
 }

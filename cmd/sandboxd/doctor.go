@@ -25,6 +25,7 @@ type doctorFlags struct {
 	settings          *string
 	socket, probeName string
 	offline, asJSON   bool
+	cluster           bool
 }
 
 // exitUsage is the exit code of a command line that makes no sense, for commands whose 1 means something.
@@ -43,13 +44,15 @@ to that. It asks at the service's socket. "sandbox doctor" is the same.
 The settings are those of --settings, or else those that the running service was started with, or else those
 of this shell. With --offline it looks at the host alone, and the service need not run. Who is not root sees
 less, and is told what. Of the user "doctor" an empty home remains, and its containers until their idle time
-has passed.
+has passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and writes a file into
+usersDir for a moment.
 
 It exits with 0 when there is no fault, warnings or not; with 1 when there is one; and with 2 when the
 command line is wrong.`,
 		Example: `  sudo sandboxd doctor
   sudo sandboxd doctor --offline
   sandboxd doctor --settings ./settings.json --probe-name example.org
+  sudo sandboxd doctor --cluster
   sandboxd doctor --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
@@ -65,6 +68,7 @@ command line is wrong.`,
 	flags.StringVar(&f.probeName, "probe-name", probeName(), "a name that a call may reach, to look up")
 	flags.BoolVar(&f.offline, "offline", false, "look at the host alone, not at the service")
 	_ = cmd.RegisterFlagCompletionFunc("probe-name", cobra.NoFileCompletions)
+	flags.BoolVar(&f.cluster, "cluster", false, "look at the cluster's other hosts, etcd and the homes' filesystem, too")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -95,6 +99,14 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	defer c.Close()
 	checks, closeHost := hostChecks(s, f.probeName)
 	defer closeHost()
+	if f.cluster && s.err == nil {
+		more, closeCluster, err := clusterChecks(ctx, s.Config)
+		if err != nil {
+			return exitError{exitUsage, err}
+		}
+		defer closeCluster()
+		checks = append(checks, more...)
+	}
 	if !f.offline {
 		checks = append(checks, doctor.ServiceAnswers(socket, version.String(), c.Health))
 		if s.err == nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -69,7 +70,7 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.reloaded(sandbox.Loaded{Refused: true})
 	all := registry(c, state)
 	all.MustRegister(clusterCollector(func() clusterState {
-		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, commands: cluster.Fenced{Runs: 3, Failed: 2}, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
 	}))
 	return c, all
 }
@@ -88,14 +89,18 @@ func TestMetrics(t *testing.T) {
 	want := `
 sandboxd_api_connections 3
 sandboxd_api_connections_refused_total 2
+sandboxd_cluster_fence_commands_total{outcome="failed"} 2
+sandboxd_cluster_fence_commands_total{outcome="ok"} 1
 sandboxd_cluster_fences_total 1
 sandboxd_cluster_forwarded_calls_total 9
 sandboxd_cluster_forwarded_seconds_total 8
 sandboxd_cluster_hosts 3
 sandboxd_cluster_lease_left_seconds 5
 sandboxd_cluster_lost_calls_total 2
+sandboxd_cluster_lost_hosts 1
 sandboxd_cluster_seats 4
 sandboxd_cluster_takeovers_total 6
+sandboxd_cluster_unheld_users 7
 sandboxd_container_freezes_total 8
 sandboxd_container_thaws_total 6
 sandboxd_containers{runtime="runsc",state="busy"} 2

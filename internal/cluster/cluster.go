@@ -29,6 +29,8 @@ type Node struct {
 	Name    string `json:"-"`
 	Address string `json:"address"` // of its node listener
 	Version string `json:"version"`
+	// Instance is that of its dataDir, which no other host has.
+	Instance string `json:"instance,omitempty"`
 	// Lease is what its key and its users' seats are on.
 	Lease int64 `json:"-"`
 	// Draining says that it takes no new users.
@@ -60,11 +62,13 @@ type Seats interface {
 	Give(ctx context.Context, user, to string) error
 }
 
-// Config is what a Cluster needs; all fields must be set but Fences and LocalHomes.
+// Config is what a Cluster needs; all fields must be set but Instance, Fences and LocalHomes.
 type Config struct {
 	// Host is this host's name, Address where the others reach it.
 	Host, Address, Version string
-	Prefix                 string // of all keys, such as /daycare/
+	// Instance is the id of this host's dataDir.
+	Instance string
+	Prefix   string // of all keys, such as /daycare/
 	// Fences says that a lost host's users may be taken over only when FenceLost has fenced it off, on some host.
 	Fences bool
 	// LocalHomes says that a user is only ever held by the host that held it first.

@@ -216,6 +216,9 @@ func (c *Cluster) anyHeld(ctx context.Context, host string, epoch int64) (bool, 
 	return false, nil
 }
 
+// Lost is how many hosts are gone of which it is not known that nothing runs.
+func (c *Cluster) Lost() int { return len(c.lost()) }
+
 // Fenced counts the runs of cluster.fenceCommand by this host.
 type Fenced struct{ Runs, Failed uint64 }
 

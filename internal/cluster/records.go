@@ -2,7 +2,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	cerrdefs "github.com/containerd/errdefs"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -89,4 +92,16 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string) (bool, erro
 		return false, unanswered(err)
 	}
 	return answer.Succeeded || string(answer.Responses[0].GetResponseRange().Kvs[0].Value) == user, nil
+}
+
+// ReadNodes reads which hosts live, without Run.
+func (c *Cluster) ReadNodes(ctx context.Context) (list []Node, _ error) {
+	all, err := c.List(ctx, "nodes", "")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		n := Node{Name: name}
+		if json.Unmarshal(all[name], &n) == nil {
+			list = append(list, n)
+		}
+	}
+	return list, err
 }

@@ -27,7 +27,7 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	if err := c.giveUpOthers(ctx, lease); err != nil {
 		return fmt.Errorf("cannot join the cluster: %w", err)
 	}
-	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version})
+	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version, Instance: c.cfg.Instance})
 	if err != nil {
 		return err
 	}

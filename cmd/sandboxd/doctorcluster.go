@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
+)
+
+// clusterDoctor asks etcd and the other hosts.
+type clusterDoctor struct {
+	cfg     config.Config
+	certs   forward.Certificates
+	cluster *cluster.Cluster
+}
+
+// clusterChecks are those of several hosts.
+func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Check, end func(), err error) {
+	if !cfg.Cluster.On() {
+		return nil, nil, errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
+	}
+	d := &clusterDoctor{cfg: cfg}
+	c := &doctor.Cluster{
+		Name: cfg.Cluster.Name, Now: time.Now, Certificates: d.expiry, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Limit: inotifyLimit, Unseen: d.unseen,
+	}
+	if cfg.Cluster.Homes == "local" {
+		c.Unseen = nil
+	}
+	etcd, certs, fault := dialEtcd(cfg.Cluster)
+	if fault != nil { // there is nothing to ask with
+		c.Certificates = func() (map[string]time.Time, error) { return nil, fault }
+		return c.Checks()[1:2], func() {}, nil
+	}
+	d.certs = certs
+	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Prefix: clusterPrefix, Log: zerolog.Nop()})
+	return c.Checks(), func() { _ = etcd.Close() }, nil
+}
+
+// expiry is of this host's certificates, which have to be for its name.
+func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
+	s := d.cfg.Cluster
+	pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots, all := x509.NewCertPool(), map[string]time.Time{s.CertFile: pair.Leaf.NotAfter}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		authority, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.CAFile, err)
+		}
+		roots.AddCert(authority)
+		all[s.CAFile] = authority.NotAfter
+	}
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		_, err := pair.Leaf.Verify(x509.VerifyOptions{
+			DNSName: s.Name, Roots: roots, CurrentTime: pair.Leaf.NotAfter.Add(-time.Second), KeyUsages: []x509.ExtKeyUsage{usage},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s is of no use for host %q: %w", s.CertFile, s.Name, err)
+		}
+	}
+	return all, nil
+}
+
+func (d *clusterDoctor) ask(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	begun := time.Now()
+	_, err := d.cluster.List(ctx, "nodes", "")
+	return time.Since(begun), err
+}
+
+// each asks all hosts at once.
+func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster.Node, forward.Sight, time.Time, error)) error {
+	nodes, err := d.cluster.ReadNodes(ctx)
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for _, node := range nodes {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			begun := time.Now()
+			sight, err := d.certs.Look(ctx, node, file)
+			mu.Lock()
+			defer mu.Unlock()
+			told(node, sight, begun, err)
+		})
+	}
+	asking.Wait()
+	return err
+}
+
+func (d *clusterDoctor) hosts(ctx context.Context) (list []doctor.Host, err error) {
+	err = d.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
+		half := begun.Add(time.Since(begun) / 2) // when it has looked at its clock, more or less
+		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires})
+	})
+	return list, err
+}
+
+// homes tries what users' programs and the service do in usersDir.
+func (d *clusterDoctor) homes() (faults []error) {
+	name, other := d.ownFile(), d.ownFile()
+	defer os.Remove(name)
+	defer os.Remove(other)
+	fault := func(what string, err error) {
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	if err := errors.Join(os.WriteFile(name, []byte("new"), 0o600), os.WriteFile(other, []byte("old"), 0o600)); err != nil {
+		return []error{err}
+	}
+	fault("cannot replace a file by a rename", os.Rename(name, other))
+	file, err := os.OpenFile(other, os.O_RDWR, 0)
+	if err != nil {
+		return append(faults, err)
+	}
+	defer file.Close()
+	fault("cannot lock with flock", unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	fault("cannot lock with fcntl", unix.FcntlFlock(file.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
+	at := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+	fault("cannot set times", os.Chtimes(other, at, at))
+	if info, err := os.Stat(other); err != nil || !info.ModTime().Equal(at) {
+		fault("times that are set are not kept", errors.Join(err, errors.New("mtime differs")))
+	}
+	return faults
+}
+
+func (d *clusterDoctor) ownFile() string {
+	return filepath.Join(d.cfg.UsersDir, ".doctor-"+rand.Text())
+}
+
+// unseen has all hosts look at a file that is made here, and then replaced.
+func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
+	name := d.ownFile()
+	defer os.Remove(name)
+	hosts := map[string]error{}
+	for _, content := range []string{"first", "second"} {
+		err := os.WriteFile(name+".new", []byte(content), 0o600)
+		if err == nil {
+			err = os.Rename(name+".new", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for end := time.Now().Add(time.Second); ; sleep(ctx, 50*time.Millisecond) {
+			late, missing := time.Now().After(end), 0
+			err := d.each(ctx, name, func(n cluster.Node, s forward.Sight, _ time.Time, err error) {
+				if err == nil && s.Content != content {
+					if missing++; late {
+						hosts[n.Name] = fmt.Errorf("a file that has %q is read as %q after a second", content, s.Content)
+					}
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+			if late {
+				return hosts, nil
+			}
+			if missing == 0 {
+				break
+			}
+		}
+	}
+	return hosts, nil
+}
+
+func inotifyLimit(name string) (int, error) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/" + name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}

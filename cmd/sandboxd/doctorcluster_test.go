@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
+)
+
+// clusterRig is an etcd, an authority, and hosts that answer others.
+type clusterRig struct {
+	dir, endpoint string
+	etcd          *clientv3.Client
+}
+
+// host has one answer that sees a folder of homes, and tells etcd of it.
+func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string) {
+	t.Helper()
+	if err := forward.Issue(r.dir, name, "127.0.0.1"); err != nil {
+		t.Fatal(err)
+	}
+	at := func(file string) string { return filepath.Join(r.dir, file) }
+	certs, err := forward.ReadCertificates(at(forward.AuthorityFile), at(name+".crt"), at(name+".key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !forward.ServeHosts(w, req, usersDir) {
+			t.Errorf("asked for %s", req.URL)
+		}
+	})}
+	go func() { _ = server.Serve(tls.NewListener(listener, certs.Server())) }()
+	t.Cleanup(func() { _ = server.Close() })
+	text, err := json.Marshal(cluster.Node{Address: listener.Addr().String(), Version: version, Instance: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.etcd.Put(t.Context(), clusterPrefix+"nodes/"+name, string(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// look runs the checks as host h1 does.
+func (r *clusterRig) look(t *testing.T, usersDir string, change func(*config.Config)) map[string]doctor.Finding {
+	t.Helper()
+	at := func(file string) string { return filepath.Join(r.dir, file) }
+	cfg := config.Config{UsersDir: usersDir, Cluster: config.Cluster{
+		Name: "h1", Etcd: []string{r.endpoint}, CAFile: at(forward.AuthorityFile), CertFile: at("h1.crt"), KeyFile: at("h1.key"), Homes: "shared",
+	}}
+	change(&cfg)
+	checks, end, err := clusterChecks(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	found := map[string]doctor.Finding{}
+	for _, f := range doctor.Run(t.Context(), checks, func(doctor.Finding) {}).Findings {
+		found[f.Check] = f
+	}
+	return found
+}
+
+func (r *clusterRig) expect(t *testing.T, found map[string]doctor.Finding, check string, level doctor.Level, text string) {
+	t.Helper()
+	f := found[check]
+	if f.Level != level || !strings.Contains(f.Found, text) || (f.Remedy == "") != (level == doctor.OK) {
+		t.Errorf("%s: %+v", check, f)
+	}
+}
+
+func TestDoctorOfACluster(t *testing.T) {
+	r := &clusterRig{dir: filepath.Join(t.TempDir(), "certificates")}
+	r.etcd, r.endpoint = etcdtest.Start(t)
+	if err := forward.MakeAuthority(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	users, nothing := t.TempDir(), func(*config.Config) {}
+	local := func(cfg *config.Config) { cfg.Cluster.Homes = "local" }
+	r.host(t, "h1", users, "v1", "i1")
+	r.host(t, "h2", users, "v1", "i2")
+	found := r.look(t, users, nothing)
+	for check := range found {
+		if check != "cluster inotify" { // as this machine is
+			r.expect(t, found, check, doctor.OK, "")
+		}
+	}
+	if len(found) != 9 {
+		t.Errorf("%d checks: %+v", len(found), found)
+	}
+	if left, _ := filepath.Glob(users + "/.*"); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+
+	r.host(t, "h3", t.TempDir(), "v2", "i1") // of another version, with a copy of a dataDir, and homes of its own
+	found = r.look(t, users, nothing)
+	r.expect(t, found, "cluster versions", doctor.Warning, "h3: v2")
+	r.expect(t, found, "cluster dataDir", doctor.Fault, "h1, h3")
+	r.expect(t, found, "cluster homes", doctor.Fault, `h3: a file that has "first" is read as "" after a second`)
+	if found := r.look(t, users, local); found["cluster homes"].Check != "" {
+		t.Errorf("homes of one host are looked for at others: %+v", found["cluster homes"])
+	}
+	found = r.look(t, "/proc", local)
+	r.expect(t, found, "cluster usersDir", doctor.Fault, "/proc/.doctor-")
+	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.Name = "h9" })
+	r.expect(t, found, "cluster hosts", doctor.Fault, "h9, has no lease")
+	r.expect(t, found, "cluster certificates", doctor.Fault, `no use for host "h9"`)
+	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.KeyFile += ".missing" })
+	r.expect(t, found, "cluster certificates", doctor.Fault, "h1.key.missing")
+	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.Etcd = []string{"http://127.0.0.1:1"} })
+	r.expect(t, found, "cluster etcd", doctor.Fault, "does not answer")
+	r.expect(t, found, "cluster hosts", doctor.Fault, "does not say which hosts there are")
+	gone := cluster.Node{Address: "127.0.0.1:1"}
+	text, _ := json.Marshal(gone)
+	if _, err := r.etcd.Put(t.Context(), clusterPrefix+"nodes/h4", string(text)); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Fault, "h4: dial")
+}
+
+func TestDoctorOfClocksAndCertificates(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		ahead, left time.Duration
+		level       doctor.Level
+		found       string
+	}{
+		{ahead: -3 * time.Millisecond, left: 90 * 24 * time.Hour, level: doctor.OK},
+		{ahead: -3 * time.Second, left: 20 * 24 * time.Hour, level: doctor.Warning, found: "expires in 20 days"},
+		{ahead: 3 * time.Hour, left: -time.Second, level: doctor.Fault, found: "h2 has expired at 2026-01-02 03:04:04"},
+	} {
+		checks := (&doctor.Cluster{
+			Name: "h1", Now: func() time.Time { return now },
+			Hosts: func(context.Context) ([]doctor.Host, error) {
+				return []doctor.Host{{Name: "h1", Expires: now.AddDate(1, 0, 0)}, {Name: "h2", Ahead: c.ahead, Expires: now.Add(c.left)}}, nil
+			},
+		}).Checks()
+		if f := checks[2].Look(t.Context()); f.Level != c.level || !strings.Contains(f.Found, c.found) {
+			t.Errorf("certificates: %+v", f)
+		}
+		if f := checks[4].Look(t.Context()); (f.Level == doctor.OK) != (c.ahead.Abs() < time.Second) {
+			t.Errorf("clocks: %+v", f)
+		}
+	}
+}

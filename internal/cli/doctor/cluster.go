@@ -1,0 +1,240 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Host is one of a cluster's, as it was found.
+type Host struct {
+	Name, Version, Instance string
+	// Fault is why it does not answer; the others are not known then.
+	Fault   error
+	Ahead   time.Duration // of this host's clock
+	Expires time.Time     // its certificate
+}
+
+// Cluster is what the checks of several hosts ask.
+type Cluster struct {
+	Name string // this host's
+	Now  func() time.Time
+	// Certificates are when those of this host's files expire, by the file; or why one cannot be used.
+	Certificates func() (map[string]time.Time, error)
+	// Ask is how long etcd takes for one question.
+	Ask func(context.Context) (time.Duration, error)
+	// Hosts are all that have a lease.
+	Hosts func(context.Context) ([]Host, error)
+	// Homes finds what the filesystem of usersDir cannot do that it has to; nil for nothing.
+	Homes func() []error
+	// Limit is a number that the kernel bounds each user's use of inotify by.
+	Limit func(name string) (int, error)
+	// Unseen says which hosts do not see a change in usersDir within a second, and why; nil where homes are each host's own.
+	Unseen func(context.Context) (map[string]error, error)
+}
+
+// What is good enough for a cluster.
+const (
+	slowEtcd     = 50 * time.Millisecond
+	clockApart   = time.Second
+	expiresSoon  = 30 * 24 * time.Hour
+	etcdRemedy   = "see that a majority of etcd's members runs, that cluster.etcd names them, and that they take certificates of cluster.caFile"
+	issueRemedy  = "sandboxd cluster issue makes a new one; then restart sandboxd and its fence there"
+	clocksRemedy = "have one source of time (chrony, systemd-timesyncd) set all hosts' clocks"
+)
+
+// Checks are those of several hosts, who are asked once.
+func (c *Cluster) Checks() []Check {
+	var all []Host
+	var err error
+	var asked sync.Once
+	ask := c.Hosts
+	c.Hosts = func(ctx context.Context) ([]Host, error) {
+		asked.Do(func() { all, err = ask(ctx) })
+		return slices.Clone(all), err
+	}
+	checks := []Check{
+		{"cluster etcd", c.etcd}, {"cluster certificates", c.certificates}, {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
+		{"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
+		{"cluster inotify", c.inotify},
+	}
+	if c.Unseen != nil {
+		checks = append(checks, Check{"cluster homes", c.unseen})
+	}
+	return checks
+}
+
+func (c *Cluster) etcd(ctx context.Context) Finding {
+	var times []time.Duration
+	for range 7 {
+		took, err := c.Ask(ctx)
+		if err != nil {
+			return wrong(etcdRemedy, "etcd does not answer: %v", err)
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	median := times[len(times)/2].Round(10 * time.Microsecond)
+	if median > slowEtcd {
+		return warning("put etcd's data on a fast disk of its own, near the hosts", "etcd takes %s for an answer (at most %s is good)", median, slowEtcd)
+	}
+	return ok("etcd takes %s for an answer", median)
+}
+
+func (c *Cluster) certificates(context.Context) Finding {
+	all, err := c.Certificates()
+	if err != nil {
+		return wrong("make cluster.certFile and cluster.keyFile anew: "+issueRemedy, "%v", err)
+	}
+	return expiry(all, c.Now())
+}
+
+// expiry is about certificates by what they are called.
+func expiry(all map[string]time.Time, now time.Time) Finding {
+	var first string
+	for name, at := range all {
+		if first == "" || at.Before(all[first]) {
+			first = name
+		}
+	}
+	at := all[first]
+	switch left := at.Sub(now); {
+	case left <= 0:
+		return wrong(issueRemedy, "the certificate of %s has expired at %s", first, at.UTC().Format(time.DateTime))
+	case left < expiresSoon:
+		return warning(issueRemedy, "the certificate of %s expires in %d days", first, int(left.Hours()/24))
+	}
+	return ok("good until %s", at.UTC().Format(time.DateOnly))
+}
+
+// known has a check look at the hosts that answer.
+func (c *Cluster) known(ctx context.Context, look func([]Host) Finding) Finding {
+	all, err := c.Hosts(ctx)
+	all = slices.DeleteFunc(all, func(h Host) bool { return h.Fault != nil })
+	if err != nil || len(all) == 0 {
+		return skipped("no host answers")
+	}
+	return look(all)
+}
+
+func (c *Cluster) hosts(ctx context.Context) Finding {
+	all, err := c.Hosts(ctx)
+	if err != nil {
+		return wrong(etcdRemedy, "etcd does not say which hosts there are: %v", err)
+	}
+	var names, faults []string
+	certificates := map[string]time.Time{}
+	for _, h := range all {
+		if names = append(names, h.Name); h.Fault != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", h.Name, h.Fault))
+		} else {
+			certificates["host "+h.Name] = h.Expires
+		}
+	}
+	if !slices.Contains(names, c.Name) {
+		return wrong("see that sandboxd and sandboxd fence run here, and what the fence logs", "this host, %s, has no lease; there are %s", c.Name, strings.Join(names, ", "))
+	}
+	if len(faults) > 0 {
+		return wrong("let hosts reach each other at cluster.listen, with certificates of one authority for their cluster.name", "%s", strings.Join(faults, "\n"))
+	}
+	if f := expiry(certificates, c.Now()); f.Level != OK {
+		return f
+	}
+	return ok("%d answer: %s", len(names), strings.Join(names, ", "))
+}
+
+// groups are hosts by what they have in common.
+func groups(all []Host, of func(Host) string) map[string][]string {
+	found := map[string][]string{}
+	for _, h := range all {
+		found[of(h)] = append(found[of(h)], h.Name)
+	}
+	return found
+}
+
+func (c *Cluster) versions(ctx context.Context) Finding {
+	return c.known(ctx, func(all []Host) Finding {
+		found := groups(all, func(h Host) string { return h.Version })
+		if len(found) == 1 {
+			return ok("%s", all[0].Version)
+		}
+		var list []string
+		for version, hosts := range found {
+			list = append(list, strings.Join(hosts, ", ")+": "+version)
+		}
+		slices.Sort(list)
+		return warning("bring all to one version, each while it is drained", "hosts differ:\n%s", strings.Join(list, "\n"))
+	})
+}
+
+func (c *Cluster) clocks(ctx context.Context) Finding {
+	return c.known(ctx, func(all []Host) Finding {
+		most := slices.MaxFunc(all, func(a, b Host) int { return int(a.Ahead.Abs() - b.Ahead.Abs()) })
+		if most.Ahead.Abs() > clockApart {
+			return warning(clocksRemedy, "the clock of %s is %s from this host's: logs, times of files and certificates are read wrongly", most.Name, most.Ahead.Abs().Round(time.Millisecond))
+		}
+		return ok("at most %s apart", most.Ahead.Abs().Round(time.Millisecond))
+	})
+}
+
+func (c *Cluster) instances(ctx context.Context) Finding {
+	return c.known(ctx, func(all []Host) Finding {
+		for instance, hosts := range groups(all, func(h Host) string { return h.Instance }) {
+			if len(hosts) > 1 && instance != "" {
+				return wrong("give each host a dataDir on a disk of its own; in a copy of a machine, empty it before sandboxd starts",
+					"hosts %s have one dataDir, or copies of it (instance %s)", strings.Join(hosts, ", "), instance)
+			}
+		}
+		return ok("each host has its own")
+	})
+}
+
+func (c *Cluster) homes(context.Context) Finding {
+	if err := errors.Join(c.Homes()...); err != nil {
+		return wrong("use a filesystem that can, such as NFS 4.1 or CephFS", "%v", err)
+	}
+	return ok("renames, locks and times work")
+}
+
+// inotifyLimits are what users' programs that watch files need together, under one uid of the host.
+var inotifyLimits = []struct {
+	name  string
+	least int
+}{{"max_user_instances", 128}, {"max_user_watches", 65536}}
+
+func (c *Cluster) inotify(context.Context) Finding {
+	var low []string
+	for _, l := range inotifyLimits {
+		n, err := c.Limit(l.name)
+		if err != nil {
+			return skipped("%v", err)
+		}
+		if n < l.least {
+			low = append(low, fmt.Sprintf("fs.inotify.%s=%d", l.name, l.least))
+		}
+	}
+	if len(low) > 0 {
+		return warning("sysctl -w "+strings.Join(low, " "), "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network's filesystem")
+	}
+	return ok("enough watches; what another host changes is not told by them")
+}
+
+func (c *Cluster) unseen(ctx context.Context) Finding {
+	hosts, err := c.Unseen(ctx)
+	if err != nil {
+		return wrong("see that usersDir can be written", "%v", err)
+	}
+	var list []string
+	for host, why := range hosts {
+		list = append(list, fmt.Sprintf("%s: %v", host, why))
+	}
+	if slices.Sort(list); len(list) > 0 {
+		return wrong("mount the same filesystem at usersDir on all hosts, with attributes cached for less than a second (NFS: actimeo=1 or noac)",
+			"what changes here is not seen by %s", strings.Join(list, "\n"))
+	}
+	return ok("what changes here is seen by all hosts within a second")
+}

@@ -1,0 +1,70 @@
+package forward
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/cluster"
+)
+
+// lookPath is where a host says to another what it sees.
+const lookPath = "/cluster/look"
+
+// Sight is what a host sees at a time: its clock, and a file that whoever asks has put into usersDir.
+type Sight struct {
+	Now     time.Time `json:"now"`
+	Content string    `json:"content"` // of the file; empty for none
+	// Expires is when the certificate does that the host has.
+	Expires time.Time `json:"-"`
+}
+
+// lookedAt are the names of files that a host looks at for another: nothing of a user's.
+var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
+
+// ServeHosts answers what hosts ask each other that is about no user, and reports whether it was that. Whoever gets here has
+// a host's certificate.
+func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string) bool {
+	switch req.URL.Path {
+	case PingPath:
+		return true
+	case lookPath:
+	default:
+		return false
+	}
+	sight := Sight{Now: time.Now()}
+	if name := req.URL.Query().Get("file"); lookedAt.MatchString(name) {
+		if file, err := os.OpenInRoot(usersDir, name); err == nil {
+			text, _ := io.ReadAll(io.LimitReader(file, 100))
+			_ = file.Close()
+			sight.Content = string(text)
+		}
+	}
+	_ = json.NewEncoder(w).Encode(sight)
+	return true
+}
+
+// Look asks a host what it sees. The file is one in usersDir, by a path or its name.
+func (c Certificates) Look(ctx context.Context, node cluster.Node, file string) (s Sight, _ error) {
+	transport := &http.Transport{TLSClientConfig: c.Client(node.Name), DisableKeepAlives: true}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node.Address+lookPath+"?file="+filepath.Base(file), nil)
+	if err != nil {
+		return s, err
+	}
+	answer, err := transport.RoundTrip(req)
+	if err != nil {
+		return s, err
+	}
+	defer answer.Body.Close()
+	s.Expires = answer.TLS.PeerCertificates[0].NotAfter
+	if answer.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("it answers %s: its sandboxd is of another version", answer.Status)
+	}
+	return s, json.NewDecoder(io.LimitReader(answer.Body, 1<<10)).Decode(&s)
+}
