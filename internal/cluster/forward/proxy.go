@@ -106,6 +106,21 @@ func (s *sending) attach(out *http.Request) error {
 	return nil
 }
 
+// track returns a context for a call that a seat's host answers. It ends with end, or when that host loses the seat.
+func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	out := &away{seat, cancel}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away[out] = true
+	return ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.away, out)
+		cancel(nil)
+	}
+}
+
 // send has the host that holds a user answer a call. After errMoved and errNotReached nothing was begun, and nothing
 // answered.
 func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request, caller access.Caller, seat cluster.Seat, body *sending) error {
@@ -116,18 +131,9 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 	if err := body.prepare(req); err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(req.Context())
-	defer end(nil)
-	out := &away{seat, end}
-	r.mu.Lock()
-	r.away[out] = true
-	r.mu.Unlock()
+	ctx, end := r.track(req.Context(), seat)
+	defer end()
 	begun := time.Now()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.away, out)
-	}()
 	said := r.about(caller)
 	said.User, said.Epoch = seat.User, seat.Epoch
 	id := w.Header().Get("X-Request-Id")
