@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"os/signal"
 	"time"
@@ -61,13 +62,9 @@ everything, when following with one object on each line.`,
 				return followDecisions(cmd, c, q, f.asJSON)
 			}
 			list, err := c.Decisions(cmd.Context(), q)
-			if err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			return newDecisionTable(cmd.OutOrStdout()).print(list...)
+			return show(cmd, f.asJSON, list, err, func(out io.Writer, list []types.Decision) error {
+				return newDecisionTable(out).print(list...)
+			})
 		},
 	}
 	flags := cmd.Flags()

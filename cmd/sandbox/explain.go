@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 )
 
 func explainCommand(a *app) *cobra.Command {
@@ -27,22 +28,14 @@ and "empty" is an empty directory.`,
   sandbox explain --sandbox agent-7 --grant @write:/home/project --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := a.client()
-			defer c.Close()
-			id, err := t.register(cmd.Context(), c, w.permissions())
-			if err != nil {
-				return err
-			}
-			explanation, err := c.Explain(cmd.Context(), id, types.Explain{
-				Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
+			return t.with(cmd, a, w.permissions(), func(c *client.Client, id string) error {
+				explanation, err := c.Explain(cmd.Context(), id, types.Explain{
+					Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
+				})
+				return show(cmd, asJSON, explanation, err, func(out io.Writer, e types.Explanation) error {
+					return printExplanation(out, e, width(out))
+				})
 			})
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), explanation)
-			}
-			return printExplanation(cmd.OutOrStdout(), explanation, width(cmd.OutOrStdout()))
 		},
 	}
 	t.flags(a, cmd)

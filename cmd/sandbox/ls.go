@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"text/tabwriter"
 	"time"
 
@@ -26,24 +27,16 @@ are.`,
   sandbox ls --user alice -l /tmp`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := a.client()
-			defer c.Close()
 			path := "."
 			if len(args) == 1 {
 				path = args[0]
 			}
-			id, err := t.register(cmd.Context(), c, nil)
-			if err != nil {
-				return err
-			}
-			list, err := c.ListDir(cmd.Context(), id, path)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
-			}
-			return printListing(cmd, list, long)
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+				list, err := c.ListDir(cmd.Context(), id, path)
+				return show(cmd, asJSON, list, err, func(out io.Writer, list types.Listing) error {
+					return printListing(out, cmd.ErrOrStderr(), list, long)
+				})
+			})
 		},
 	}
 	t.flags(a, cmd)
@@ -52,8 +45,8 @@ are.`,
 	return cmd
 }
 
-func printListing(cmd *cobra.Command, list types.Listing, long bool) error {
-	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+func printListing(out, notices io.Writer, list types.Listing, long bool) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, e := range list.Entries {
 		name, err := client.Name(e)
 		if err != nil {
@@ -72,7 +65,7 @@ func printListing(cmd *cobra.Command, list types.Listing, long bool) error {
 		return err
 	}
 	if list.Truncated {
-		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: these are the first %d entries; there are more\n", len(list.Entries))
+		fmt.Fprintf(notices, "sandbox: these are the first %d entries; there are more\n", len(list.Entries))
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 func nodeCommand(a *app) *cobra.Command {
@@ -19,22 +22,7 @@ func nodeCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Nodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list.Nodes)
-			}
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "HOST\tSTATE\tUSERS\tADDRESS\tVERSION")
-			for _, n := range list.Nodes {
-				state := "ready"
-				if n.Draining {
-					state = "draining"
-				}
-				fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", n.Name, state, n.Users, n.Address, n.Version)
-			}
-			return table.Flush()
+			return show(cmd, asJSON, list.Nodes, err, printNodes)
 		},
 	}
 	jsonFlag(list, &asJSON)
@@ -61,4 +49,17 @@ over, or after ten minutes. When "sandbox node list" shows no users, it can be s
 	}
 	node.AddCommand(list, drain, undrain)
 	return node
+}
+
+func printNodes(out io.Writer, nodes []types.Node) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HOST\tSTATE\tUSERS\tADDRESS\tVERSION")
+	for _, n := range nodes {
+		state := "ready"
+		if n.Draining {
+			state = "draining"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", n.Name, state, n.Users, n.Address, n.Version)
+	}
+	return table.Flush()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -39,25 +40,17 @@ func changeCommand(a *app, change func(*client.Client, context.Context, string) 
 	var asJSON bool
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c := a.client()
-		defer c.Close()
-		id, err := t.register(cmd.Context(), c, nil)
-		if err != nil {
-			return err
-		}
-		box, err := change(c, cmd.Context(), id)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return printJSON(cmd.OutOrStdout(), box)
-		}
-		state := "is resumed"
-		if box.Paused {
-			state = "is paused"
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "sandbox %s %s\n", box.ID, state)
-		return err
+		return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+			box, err := change(c, cmd.Context(), id)
+			return show(cmd, asJSON, box, err, func(out io.Writer, box types.Sandbox) error {
+				state := "is resumed"
+				if box.Paused {
+					state = "is paused"
+				}
+				_, err := fmt.Fprintf(out, "sandbox %s %s\n", box.ID, state)
+				return err
+			})
+		})
 	}
 	t.flags(a, cmd)
 	jsonFlag(cmd, &asJSON)

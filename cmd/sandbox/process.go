@@ -1,10 +1,12 @@
 package main
 
 import (
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -41,16 +43,11 @@ a signal's name, or OOM when it had used up its memory. A long name or command i
   sandbox process list --sandbox agent-7 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(cmd, a, func(c *client.Client, id string) error {
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
 				list, err := c.Processes(cmd.Context(), id)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), list)
-				default:
-					return printProcesses(cmd.OutOrStdout(), list, width(cmd.OutOrStdout()), time.Now())
-				}
+				return show(cmd, asJSON, list, err, func(out io.Writer, list []types.Process) error {
+					return printProcesses(out, list, width(out), time.Now())
+				})
 			})
 		},
 	}
@@ -75,14 +72,9 @@ and where its log is on the service's host.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
 				p, err := c.Process(cmd.Context(), id, processID)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), p)
-				default:
-					return printProcess(cmd.OutOrStdout(), p, time.Now())
-				}
+				return show(cmd, asJSON, p, err, func(out io.Writer, p types.Process) error {
+					return printProcess(out, p, time.Now())
+				})
 			})
 		},
 	}
@@ -91,11 +83,11 @@ and where its log is on the service's host.`,
 	return cmd
 }
 
-// with calls do with the sandbox's id.
-func (t target) with(cmd *cobra.Command, a *app, do func(c *client.Client, id string) error) error {
+// with calls do with the id of the sandbox, which is registered with what the grants need.
+func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *client.Client, id string) error) error {
 	c := a.client()
 	defer c.Close()
-	id, err := t.register(cmd.Context(), c, nil)
+	id, err := t.register(cmd.Context(), c, grants)
 	if err != nil {
 		return err
 	}
@@ -104,7 +96,7 @@ func (t target) with(cmd *cobra.Command, a *app, do func(c *client.Client, id st
 
 // withProcess calls do with the sandbox's id and that of the process that word means.
 func (t target) withProcess(cmd *cobra.Command, a *app, word string, do func(c *client.Client, id, processID string) error) error {
-	return t.with(cmd, a, func(c *client.Client, id string) error {
+	return t.with(cmd, a, nil, func(c *client.Client, id string) error {
 		processID, err := findProcess(cmd.Context(), c, id, word)
 		if err != nil {
 			return err

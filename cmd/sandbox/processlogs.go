@@ -41,14 +41,9 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 					return followLog(cmd, c, id, processID, q, asJSON)
 				}
 				log, err := c.ProcessLog(cmd.Context(), id, processID, q)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), log)
-				default:
-					return printLog(cmd, log)
-				}
+				return show(cmd, asJSON, log, err, func(out io.Writer, log types.ProcessLog) error {
+					return printLog(out, cmd.ErrOrStderr(), log)
+				})
 			})
 		},
 	}
@@ -61,14 +56,14 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 	return cmd
 }
 
-func printLog(cmd *cobra.Command, log types.ProcessLog) error {
+func printLog(out, notices io.Writer, log types.ProcessLog) error {
 	if log.Notice != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(log.Notice))
+		fmt.Fprintf(notices, "sandbox: %s\n", printable(log.Notice))
 	}
 	if log.Truncated {
-		fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: the lines are too long to print all of them; these are the last bytes")
+		fmt.Fprintln(notices, "sandbox: the lines are too long to print all of them; these are the last bytes")
 	}
-	return printData(cmd.OutOrStdout(), log.Data, log.Encoding)
+	return printData(out, log.Data, log.Encoding)
 }
 
 func printData(out io.Writer, text string, encoding types.Encoding) error {

@@ -29,14 +29,7 @@ seconds later. It waits until all has ended. The process does not come back, but
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
 				p, err := c.StopProcess(cmd.Context(), id, processID, strings.TrimPrefix(strings.ToUpper(signal), "SIG"))
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), p)
-				default:
-					return printEnds(cmd.OutOrStdout(), p)
-				}
+				return show(cmd, asJSON, p, err, func(out io.Writer, p types.Process) error { return printEnds(out, p) })
 			})
 		},
 	}
@@ -58,19 +51,15 @@ lists them.`,
 		Example: `  sandbox process stop-all --user alice`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(cmd, a, func(c *client.Client, id string) error {
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
 				list, err := c.StopProcesses(cmd.Context(), id)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
-					return printJSON(cmd.OutOrStdout(), list)
-				case len(list) == 0:
-					_, err = fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
-					return err
-				default:
-					return printEnds(cmd.OutOrStdout(), list...)
-				}
+				return show(cmd, asJSON, list, err, func(out io.Writer, list []types.Process) error {
+					if len(list) == 0 {
+						_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
+						return err
+					}
+					return printEnds(out, list...)
+				})
 			})
 		},
 	}
@@ -93,7 +82,7 @@ stopped first. When one cannot be removed, it goes on with the others.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(cmd, a, func(c *client.Client, id string) error {
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
 				removed, err := removeProcesses(cmd.Context(), c, id, args)
 				if asJSON {
 					return errors.Join(printJSON(cmd.OutOrStdout(), removed), err)

@@ -32,8 +32,6 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
   sandbox read --user alice --binary model.bin | sha256sum`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := a.client()
-			defer c.Close()
 			if cmd.Flags().Changed("offset") {
 				r.Offset = &offset
 			}
@@ -41,18 +39,12 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
 				r.Limit = &limit
 			}
 			r.Target = client.Target(args[0])
-			id, err := t.register(cmd.Context(), c, nil)
-			if err != nil {
-				return err
-			}
-			result, err := c.Read(cmd.Context(), id, r)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), result)
-			}
-			return printContent(cmd, result)
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+				result, err := c.Read(cmd.Context(), id, r)
+				return show(cmd, asJSON, result, err, func(out io.Writer, result types.ReadResult) error {
+					return printContent(out, cmd.ErrOrStderr(), result)
+				})
+			})
 		},
 	}
 	t.flags(a, cmd)
@@ -65,19 +57,19 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
 	return cmd
 }
 
-func printContent(cmd *cobra.Command, r types.ReadResult) error {
+func printContent(out, notices io.Writer, r types.ReadResult) error {
 	content, err := client.Content(r)
 	if err != nil {
 		return fmt.Errorf("cannot read the service's answer: %w", err)
 	}
-	if r.Type != types.ReadText && width(cmd.OutOrStdout()) > 0 {
+	if r.Type != types.ReadText && width(out) > 0 {
 		return fmt.Errorf("this is %s of %s; to print its bytes here would do no good: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
 	}
-	if _, err := cmd.OutOrStdout().Write(content); err != nil {
+	if _, err := out.Write(content); err != nil {
 		return err
 	}
 	if r.Lines != nil && r.Truncated {
-		fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d of %d lines; --raw prints all of them\n", r.OutputLines, r.TotalLines)
+		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them\n", r.OutputLines, r.TotalLines)
 	}
 	return nil
 }
@@ -104,26 +96,17 @@ your own home there), or relative to the working directory, which is the home wi
   make 2>&1 | sandbox write --user alice /tmp/build.log -`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c := a.client()
-			defer c.Close()
-			id, err := t.register(cmd.Context(), c, nil)
-			if err != nil {
-				return err
-			}
-			path, err := absolute(cmd.Context(), c, id, args[0])
-			if err != nil {
-				return err
-			}
-			written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
-			switch {
-			case err != nil:
-				return err
-			case asJSON:
-				return printJSON(cmd.OutOrStdout(), written)
-			default:
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
-				return err
-			}
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+				path, err := absolute(cmd.Context(), c, id, args[0])
+				if err != nil {
+					return err
+				}
+				written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
+				return show(cmd, asJSON, written, err, func(out io.Writer, written types.Written) error {
+					_, err := fmt.Fprintf(out, "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
+					return err
+				})
+			})
 		},
 	}
 	t.flags(a, cmd)

@@ -165,6 +165,18 @@ func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
+// show prints an answer of the service's, as JSON or for a person.
+func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func(out io.Writer, answer T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(cmd.OutOrStdout(), answer)
+	default:
+		return text(cmd.OutOrStdout(), answer)
+	}
+}
+
 func printJSON(out io.Writer, value any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
