@@ -217,11 +217,17 @@ func (c *cleanup) files() {
 	paths := []string{
 		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
 	}
-	paths = append(paths, c.ofUsers(".spool-*")...)
+	for instance := range c.instances {
+		if instance != "" {
+			paths = append(paths, c.ofUsers(dockerexec.SpoolPattern(instance))...)
+		}
+	}
 	defer c.pool()
 	var trees []string // in which programs could write
 	if c.data {
-		trees = c.ofUsers("processes")
+		if !c.cfg.Cluster.On() { // or they are also the other hosts'
+			trees = c.ofUsers("processes")
+		}
 		for _, name := range []string{"sandboxes", "lasting", "processes", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 		}

@@ -70,11 +70,12 @@ func TestWhatACleanupChooses(t *testing.T) {
 
 // Of the service's files those go that it makes again; with --data its records, too; never what is somebody else's.
 func TestFilesOfACleanup(t *testing.T) {
-	for _, data := range []bool{false, true} {
+	for _, how := range []struct{ data, cluster bool }{{false, false}, {true, false}, {true, true}} {
+		data := how.data
 		dir := t.TempDir()
 		for _, name := range []string{
 			"data/agent/a", "data/masks/m", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
-			"users/alice/home/note", "users/alice/.spool-1", "users/alice/processes/p-1/process.log",
+			"users/alice/home/note", "users/alice/.spool-mine-1", "users/alice/.spool-others-1", "users/alice/processes/p-1/process.log",
 			"users/.pool/mine-1/.spool-1", "users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1",
 		} {
 			path := filepath.Join(dir, name)
@@ -85,15 +86,21 @@ func TestFilesOfACleanup(t *testing.T) {
 		c := &cleanup{data: data, out: &bytes.Buffer{}, cfg: config.Config{
 			DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "sock"),
 		}}
+		if how.cluster {
+			c.cfg.Cluster.Name = "host-1"
+		}
 		c.instances = map[string]bool{"mine": true, "": true}
 		if err := os.MkdirAll(filepath.Join(dir, "users/.pool/mine-1/home/.ssh"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		c.files()
 		pool := []string{"users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1"}
-		want := slices.Concat([]string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/home/note", "users/alice/processes/p-1/process.log"})
+		want := slices.Concat([]string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
-			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/home/note"})
+			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note"})
+		}
+		if how.cluster { // whose records others have, too
+			want = append(want, "users/alice/processes/p-1/process.log")
 		}
 		var left []string
 		_ = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {

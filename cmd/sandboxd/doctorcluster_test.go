@@ -97,7 +97,12 @@ func TestDoctorOfACluster(t *testing.T) {
 	r.host(t, "h2", users, "v1", "i2")
 	found := r.look(t, users, nothing)
 	for check := range found {
-		if check != "cluster inotify" { // as this machine is
+		switch check {
+		case "cluster inotify", "cluster etcd", "cluster clocks": // as this machine is, which may be busy
+			if found[check].Level == doctor.Fault {
+				t.Errorf("%+v", found[check])
+			}
+		default:
 			r.expect(t, found, check, doctor.OK, "")
 		}
 	}
