@@ -199,7 +199,7 @@ func (a *attached) event(ctx context.Context, e types.Event) error {
 
 func (a *attached) write(ctx context.Context, kind websocket.MessageType, message []byte) error {
 	if err := a.conn.Write(ctx, kind, message); err != nil {
-		return fmt.Errorf("the caller cannot be told: %.200q: %w", err, context.Canceled)
+		return fmt.Errorf("cannot answer the caller: %.200q: %w", err, context.Canceled)
 	}
 	a.quiet.Reset(keepAlive)
 	return nil

@@ -272,7 +272,7 @@ func (s *service) measureFrozen(ctx context.Context, c *creation) error {
 		begun := time.Now()
 		out, err := s.exec(ctx, fmt.Sprintf("frozen-%d", i), "true")
 		if out.Cold {
-			err = errors.New("a frozen container was made anew")
+			err = errors.New("a frozen container was recreated")
 		}
 		return time.Since(begun), err
 	}, &c.frozen)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The benchmark starts itself anew for what must be a process of its own: a DNS filter whose processor
+// The benchmark starts itself again for what must be a process of its own: a DNS filter whose processor
 // time is counted, and rules in a network namespace that ends with the process. A helper is told what to
 // do in JSON, answers in lines of JSON, and ends with its stdin.
 const helperWord = "run-helper"

@@ -56,7 +56,7 @@ func (s *service) daemonMemory(name string) (int64, error) {
 	return statusBytes(text, name)
 }
 
-// resetPeak makes VmHWM begin anew (proc(5), clear_refs).
+// resetPeak makes VmHWM begin again (proc(5), clear_refs).
 func (s *service) resetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.process.Process.Pid), []byte("5"), 0)
 }

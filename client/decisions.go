@@ -60,7 +60,7 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]types.Decisi
 
 // FollowDecisions returns the latest decisions that match and then each as it is made, with a Count of 1.
 // An event without a Decision says how many were left out because they were not taken in time. The
-// sequence calls the service anew each time it is ranged over. It blocks for the next event, until the
+// sequence calls the service again each time it is ranged over. It blocks for the next event, until the
 // caller leaves it, or with one last error: the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
 	return follow[types.DecisionEvent](ctx, c, q.path(true))

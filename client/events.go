@@ -27,7 +27,7 @@ type EventQuery struct {
 // maxEvent bounds one event, in bytes.
 const maxEvent = 1 << 20
 
-// Events returns what happens, as it happens; the first event is ServiceOpen. The sequence calls the service anew each time it is
+// Events returns what happens, as it happens; the first event is ServiceOpen. The sequence calls the service again each time it is
 // ranged over. It blocks for the next event, until the caller leaves it, or with one last error: the cause of ctx, or ErrStopped
 // when the service stops.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[types.ServiceEvent, error] {

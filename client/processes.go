@@ -83,7 +83,7 @@ func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuer
 // FollowProcessLog returns the end of a process's log and then what comes, in events that have data, a notice
 // or the end. It is over after the end: the process will not be started again. Otherwise it blocks for the
 // next event, until the caller leaves it, or with one last error: the cause of ctx, ErrStopped when the
-// service stops, or an Error. The sequence calls the service anew each time it is ranged over.
+// service stops, or an Error. The sequence calls the service again each time it is ranged over.
 func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
 	return func(yield func(types.ProcessLogEvent, error) bool) {
 		for event, err := range follow[types.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {

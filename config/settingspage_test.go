@@ -11,7 +11,7 @@ import (
 
 const settingsPage = "../docs/settings.md"
 
-var writePage = flag.Bool("write", false, "write docs/settings.md anew")
+var writePage = flag.Bool("write", false, "write docs/settings.md again")
 
 // The page of settings has the table that deploy/settings.json makes, which has every setting with its default.
 func TestSettingsPage(t *testing.T) {

@@ -75,7 +75,7 @@ func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	return oldest
 }
 
-// idlest is the container that was idle for longest. Where it is about the total, it is one of whoever has most.
+// idlest returns the container that was idle for longest; where the total is full, one of the user with the most.
 // e.mu is held.
 func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 	has := map[string]int{}

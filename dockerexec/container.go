@@ -224,7 +224,7 @@ func (e *Executor) make(c *container, log *zerolog.Logger) {
 	e.prepare(c, log)
 }
 
-// giveUp tells those who wait for a container that it has come to nothing: c.err says why.
+// giveUp wakes the callers that wait for a container which could not be made: c.err says why.
 func (e *Executor) giveUp(c *container) {
 	e.mu.Lock()
 	e.drop(c)

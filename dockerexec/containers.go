@@ -202,7 +202,7 @@ func (e *Executor) forget(c *container) {
 	}
 }
 
-// Expel gives up a container with all that runs in it. It blocks while the container is being made.
+// Expel removes a container with all that runs in it. It blocks while the container is being made.
 func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]

@@ -49,12 +49,12 @@ type Config struct {
 	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
-	// Events is told what becomes of containers, but those in the pool; nil for nobody.
+	// Events gets the states of containers, except pooled ones; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
 
-// ProcessWatcher is told what becomes of the containers of durable processes. Its methods must not block.
+// ProcessWatcher is notified of the ends of durable processes' containers. Its methods must not block.
 type ProcessWatcher interface {
 	// Ended says that the container of a process has ended or is gone, and may be wrong.
 	Ended(process string)

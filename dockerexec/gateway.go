@@ -24,7 +24,7 @@ type Gateway struct {
 	// Program is the file of the program, which is copied, and Arguments what it is started with.
 	Program   string
 	Arguments []string
-	// Dir is a folder that it shares with the service: it is made anew with the gateway, and is GatewayDir inside.
+	// Dir is a folder that it shares with the service: it is recreated with the gateway, and is GatewayDir inside.
 	Dir string
 	// Sysctls are those of its network namespace.
 	Sysctls map[string]string
@@ -44,7 +44,7 @@ const (
 	gatewayPids    = 64
 )
 
-// likeness is what tells gateways apart: one of another likeness is made anew.
+// likeness is what a gateway was made with: one with another likeness is recreated.
 func (g Gateway) likeness() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", g.Arguments, g.Sysctls))
 	return hex.EncodeToString(sum[:8])
@@ -152,7 +152,7 @@ func removeOthers(program string) error {
 func (e *Executor) gatewayEnded() {
 	for profile, base := range e.networksInUse() {
 		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot make the network's gateway anew")
+			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot make the network's gateway again")
 		}
 	}
 }

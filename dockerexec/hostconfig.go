@@ -39,7 +39,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 	}
 }
 
-// userNamespaces tells the agent whether commands may make them.
+// userNamespaces passes to the agent whether commands may create user namespaces.
 func (p Platform) userNamespaces() string {
 	if p.UserNamespaces {
 		return seccomp.Allowed

@@ -17,7 +17,7 @@ import (
 // A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes no processor time, and
 // the next call has it go on. It is removed after a longer while, or when there are too many or the host has little memory left.
 
-// Idle says what becomes of containers in which nothing runs. Those of durable processes are not among them.
+// Idle says what happens to containers in which nothing runs, except those of durable processes.
 type Idle struct {
 	// FreezeAfter is after how long one is frozen; 0 is never.
 	FreezeAfter time.Duration
@@ -108,7 +108,7 @@ func (e *Executor) removeExcess(idle Idle) {
 	}
 }
 
-// unused are the containers of users that nobody uses, the one that was used longest ago first; e.mu is held.
+// unused returns users' idle containers, the least recently used first; e.mu is held.
 func (e *Executor) unused() (unused []*container) {
 	for _, c := range e.containers {
 		if c.isSettled() && c.users == 0 && !c.spec.IsPooled() {
@@ -140,7 +140,7 @@ func AvailableMemory() int64 {
 // freezesAtOnce is how many containers are being frozen at a time.
 const freezesAtOnce = 2
 
-// freezeUnused freezes containers that nobody uses. It blocks until that is done.
+// freezeUnused freezes idle containers. It blocks until that is done.
 func (e *Executor) freezeUnused(match func(*container) bool) {
 	e.mu.Lock()
 	var chosen []*container
@@ -159,7 +159,7 @@ func (e *Executor) freezeUnused(match func(*container) bool) {
 	_ = freezing.Wait()
 }
 
-// freeze freezes a container if still nobody uses it.
+// freeze freezes a container if it is still idle.
 func (e *Executor) freeze(c *container) {
 	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, func() bool {
 		e.mu.Lock()

@@ -75,7 +75,7 @@ const networkCheck = 30 * time.Second
 // bridgeSuffixes tell the profiles' interfaces apart; an interface's name has at most 15 bytes.
 var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
 
-// network finds or makes the network of a profile, and makes it anew where someone has changed it.
+// network finds or creates the network of a profile, and recreates one that was changed.
 func (e *Executor) network(ctx context.Context, base, profile string, endpoints []Endpoint) (Network, error) {
 	e.networking.Lock()
 	defer e.networking.Unlock()
@@ -90,7 +90,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 		return Network{}, err
 	}
 	if cerrdefs.IsFailedPrecondition(err) {
-		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("making the network anew: it was changed")
+		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("making the network again: it was changed")
 		if err := e.removeNetwork(ctx, wanted); err != nil {
 			return Network{}, err
 		}
@@ -116,7 +116,7 @@ func (e *Executor) open(ctx context.Context, n Network, endpoints []Endpoint) (N
 	return n, e.cfg.Networks.Open(ctx, n, endpoints)
 }
 
-// options are what Docker is told of a network.
+// options returns the network's options for Docker.
 func (n Network) options() map[string]string {
 	return map[string]string{
 		"com.docker.network.bridge.name":                 n.Bridge,

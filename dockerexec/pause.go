@@ -36,7 +36,7 @@ type pausing struct {
 	users, holders int
 	frozen         bool
 	asked          bool          // nobody uses it until goOn
-	changed        chan struct{} // closed, and made anew, when one of them leaves
+	changed        chan struct{} // closed, and recreated, when one of them leaves
 	surplus        time.Duration // how much longer it was paused than it has run since, at a time
 	at             time.Time
 	rests          bool

@@ -29,7 +29,7 @@ const poolDir = ".pool"
 func PoolUser(id string) string { return poolDir + "/" + id }
 
 // ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
-var ErrHomesStay = errors.New("the file system of usersDir is of no use to a pool")
+var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
 
 // NewPoolUser is a PoolUser that nobody has been. Its folder's name says whose it is: services may share usersDir.
 func (e *Executor) NewPoolUser() string {

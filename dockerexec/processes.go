@@ -128,7 +128,7 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	return c
 }
 
-// rebind opens the way of a process's container again. One whose interface leads nowhere is ended: made anew it has one.
+// rebind opens the way of a process's container again. One whose interface leads nowhere is ended: recreated it has one.
 func (e *Executor) rebind(c *container) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()

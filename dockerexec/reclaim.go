@@ -16,7 +16,7 @@ import (
 // The memory of a container that has been frozen for a while is given back: the kernel is asked to move it to compressed
 // memory (zram), from where it comes back as it is used. Never to a disk: there are secrets in it.
 
-// HostMemory is where a host tells of its swap, and where the control groups of containers are.
+// HostMemory is the files in which a host lists its swap, and those of containers' control groups.
 type HostMemory struct{ Swaps, ControlGroups string }
 
 // ThisHost returns that of the host on which this program runs.

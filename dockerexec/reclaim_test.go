@@ -90,7 +90,7 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	}
 }
 
-// Where the kernel has given back too little it is asked again, some times, and as often when the container is frozen anew.
+// Where the kernel has given back too little it is asked again, some times, and as often when the container is frozen again.
 func TestMemoryIsAskedForAgain(t *testing.T) {
 	for usage, want := range map[string]int{"4096\n": 1, "100000000\n": reclaimTries, "no number": 1} {
 		synctest.Test(t, func(t *testing.T) {

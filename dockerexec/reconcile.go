@@ -17,7 +17,7 @@ import (
 )
 
 // follow holds the picture against Docker's: by its events while they last, and by a look at
-// everything whenever they begin anew.
+// everything whenever they begin again.
 func (e *Executor) follow(processes ProcessWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
@@ -69,7 +69,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 		case err := <-failed:
 			e.cfg.ImagesChanged() // whatever changes now goes unseen
 			if e.ctx.Err() == nil {
-				e.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following anew")
+				e.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
 			}
 			return
 		}

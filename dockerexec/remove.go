@@ -30,7 +30,7 @@ func (e *Executor) remove(id, spool string) error {
 	return errors.Join(e.removeContainer(id), removeSpool(spool))
 }
 
-// removeFound is remove for a container that Docker has told of, with all that it had in the pool.
+// removeFound is remove for a container from Docker's list, with all that it had in the pool.
 func (e *Executor) removeFound(id, spool string) error {
 	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }

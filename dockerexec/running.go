@@ -160,7 +160,7 @@ func (r *running) feed() {
 	}
 }
 
-// relay passes on what the caller tells the command beside its stdin.
+// relay forwards the caller's signals and terminal sizes to the command.
 func (r *running) relay(ended <-chan struct{}) {
 	signals, resizes := r.command.Signals, r.command.Resizes
 	for {

@@ -70,7 +70,7 @@ func isOf(s dockerd.Shim, dataDir string) bool {
 	return false
 }
 
-// removeShims ends those that Docker forgot while nobody looked.
+// removeShims ends the shims that Docker has forgotten.
 func (e *Executor) removeShims() {
 	left, err := ForgottenShims(e.ctx, e.docker, e.cfg.DataDir)
 	for _, s := range left {

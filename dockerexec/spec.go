@@ -53,7 +53,7 @@ type Spec struct {
 // Platform is the part of a Spec that settings and host decide, the same for every call. A
 // container of another platform is stale.
 type Platform struct {
-	// Instance tells the containers of several services on one Docker apart.
+	// Instance distinguishes the containers of several services on one Docker.
 	Instance string `json:"instance"`
 	// DataDir is the service's, which no other service has at the same time.
 	DataDir string `json:"dataDir"`
@@ -129,7 +129,7 @@ func (s Spec) home() FileID {
 // homeTarget is where a container has its tenant's home.
 const homeTarget = "/home"
 
-// FileID tells a file from all others of its host.
+// FileID identifies a file on its host.
 type FileID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
@@ -256,7 +256,7 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// withoutHostPaths is a message in which the host's paths of this Spec are not told: a mount's is its
+// withoutHostPaths returns a message without this Spec's paths on the host: a mount's is its
 // place inside, the others are words.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, agentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}

@@ -147,7 +147,7 @@ func (d *deployment) quit() string {
 	return dump
 }
 
-// up brings the service up, anew where its description has changed, and waits until it answers.
+// up brings the service up, again where its description has changed, and waits until it answers.
 func (d *deployment) up(t *testing.T) {
 	t.Helper()
 	d.compose(t, "up", "--detach", "--build")

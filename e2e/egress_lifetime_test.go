@@ -117,7 +117,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 	})
 }
 
-// Rules that someone flushed are put back; a network that someone changed is made anew.
+// Rules that someone flushed are put back; a network that someone changed is recreated.
 func TestEgressRepairs(t *testing.T) {
 	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
 		l.traveller(t, w, "repair")

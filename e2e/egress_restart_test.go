@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// A Docker that goes and comes back makes its bridges and rules anew. What filtered containers send meanwhile leaves
+// A Docker that goes and comes back makes its bridges and rules again. What filtered containers send meanwhile leaves
 // the host by no path, whether they go on without Docker (live-restore) or are started again with it, and whatever else
 // becomes of the host's rules in that time.
 func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
@@ -43,7 +43,7 @@ func TestEgressStaysClosedWhileDockerRestarts(t *testing.T) {
 		engine.liveRestore(t, live)
 		engine.stop()
 		t.Logf("stopped after %v", time.Since(began))
-		p.feed(t, "flush ruleset", "nft", "-f", "-") // Docker's own included: it makes them anew
+		p.feed(t, "flush ruleset", "nft", "-f", "-") // Docker's own included: it makes them again
 		if live {
 			for _, s := range senders {
 				s.goesOn(t)

@@ -17,7 +17,7 @@ protos=$(git ls-files '*.proto' | sed "s|^|$PWD/|")
 (cd tools/proto && go vet ./... && go run . $protos)
 if ! git diff --quiet -- '*.pb.go'; then
 	git diff --stat -- '*.pb.go' >&2
-	echo 'lint: the .pb.go files were not what their .proto files say: they are made anew' >&2
+	echo 'lint: the .pb.go files were not what their .proto files say: they are made again' >&2
 	exit 1
 fi
 # The benchmarks are a module of their own.

@@ -42,7 +42,7 @@ type Refusal struct {
 
 // Decision is what egress decided about one attempt, or several that differ in nothing but their time.
 type Decision struct {
-	// Seq is the number of the latest of them, over all users; it begins anew with the service.
+	// Seq is the number of the latest of them, over all users; it begins again with the service.
 	Seq uint64 `json:"seq"`
 	// Time is that of the latest, First that of the first, and Count how many there are.
 	Time  time.Time `json:"time"`

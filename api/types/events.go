@@ -20,7 +20,7 @@ type ServiceEvent struct {
 type ServiceKind string
 
 // The kinds. A stream begins with open. A gap says that events are not kept any more that would have come here, or that
-// the service was started anew: what is known is to be asked for again.
+// the service was started again: what is known is to be asked for again.
 const (
 	ServiceOpen      ServiceKind = "open"
 	ServiceGap       ServiceKind = "gap"
@@ -57,7 +57,7 @@ type ContainerEvent struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
 	Runtime     string `json:"runtime"`
-	// State is starting, idle, frozen or removed. Whether commands run in it is told by these.
+	// State is starting, idle, frozen or removed. Says also whether commands run in it.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"createdAt"`
 }

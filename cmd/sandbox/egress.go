@@ -74,7 +74,7 @@ everything, when following with one object on each line.`,
 	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
 	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http or tcp")
 	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all below it")
-	flags.StringVar(&f.since, "since", "", "decisions of the last time, such as 10m, or from a time on, such as 2026-01-02T15:04:05Z")
+	flags.StringVar(&f.since, "since", "", "decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "how many at most, the latest of them, up to 1000; with --follow, of those that there are already (default 100)")
 	jsonFlag(cmd, &f.asJSON)
 	for flag, words := range map[string][]string{

@@ -46,7 +46,7 @@ an event of --json, after that one.`,
 				case e.Kind == types.ServiceOpen:
 					return nil
 				case e.Kind == types.ServiceGap:
-					_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: events may be missing here: they are not kept any more, or the service was started anew")
+					_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: events may be missing here: they are not kept any more, or the service was restarted")
 					return err
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), eventLine(e))

@@ -40,7 +40,7 @@ One argument is a command line for the shell; several are a program and its argu
 as they are. It reads the home and writes to /tmp; what else it may do is granted with --grant: write
 to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path.
 It has no network; --allow-domain lets it reach a name by HTTP and HTTPS, and --package-manager the
-registries of a language. What it wanted to reach and did not is told at its end. --deny-read,
+registries of a language. What it tried to reach and was refused is listed at its end. --deny-read,
 --deny-write and --deny-domain take away what it would have otherwise, and win over all the others.
 "sandbox explain" shows what a call with the same flags would see and reach.
 

@@ -16,7 +16,7 @@ func nodeCommand(a *app) *cobra.Command {
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the hosts of the cluster",
-		Long:  "list shows the hosts that have a lease, as the one knows them that is asked. One host alone shows none.",
+		Long:  "list shows the hosts that have a lease, as known to the host that answers. It shows none where there is one host alone.",
 		Example: `  sandbox node list
   sandbox node list --json`,
 		Args: cobra.NoArgs,

@@ -21,7 +21,7 @@ type progress struct {
 // progressFrom is the size of a file from which a person wants to know.
 const progressFrom = 8 << 20
 
-// redraw is how often a line is drawn anew.
+// redraw is how often a line is drawn again.
 const redraw = 100 * time.Millisecond
 
 // clearLine goes to the begin of the line and clears it.

@@ -33,7 +33,7 @@ import (
 
 // daemon is the parts of the service, each made out of those above it.
 type daemon struct {
-	read    func() (config.Config, error) // reads the settings anew
+	read    func() (config.Config, error) // reads the settings again
 	logs    *logs
 	log     zerolog.Logger
 	metrics *metrics

@@ -43,7 +43,7 @@ to that. It asks at the service's socket. "sandbox doctor" is the same.
 
 The settings are those of --settings, or else those that the running service was started with, or else those
 of this shell. With --offline it looks at the host alone, and the service need not run. Who is not root sees
-less, and is told what. Of the user "doctor" an empty home remains, and its containers until their idle time
+less, and says what. Of the user "doctor" an empty home remains, and its containers until their idle time
 has passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and writes a file into
 usersDir for a moment.
 

@@ -79,7 +79,7 @@ var (
 	poolAsked = prometheus.NewDesc("sandboxd_pool_first_calls_total",
 		"First execs of users without a home, and sandboxes of E2B's clients, by what the pool was for them: hit, or why the container had to be made (empty: none waited; unlike: of a kind for which none do; failed).", []string{"outcome"}, nil)
 	poolOff = prometheus.NewDesc("sandboxd_pool_off",
-		"1 when the pool has turned itself off, because the file system of usersDir is of no use to it.", nil, nil)
+		"1 when the pool has turned itself off, because the file system of usersDir cannot be used for it.", nil, nil)
 	poolRefills = prometheus.NewDesc("sandboxd_pool_refills_total",
 		"Containers that were made for the pool.", nil, nil)
 	poolRefilling = prometheus.NewDesc("sandboxd_pool_refill_seconds_total",

@@ -75,7 +75,7 @@ func newMetrics() *metrics {
 			Name: "sandboxd_http_request_duration_seconds", Buckets: execBuckets, Help: "Time to answer a request, to the end of the answer.",
 		}, []string{"route"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_errors_total", Help: "Errors that callers were told, by kind, those at the end of a stream too.",
+			Name: "sandboxd_errors_total", Help: "Errors answered to callers, by kind, also those at the end of a stream.",
 		}, []string{"kind"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_quota_refusals_total", Help: "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).",

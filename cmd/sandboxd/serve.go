@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// serve answers until ctx ends. read reads the settings anew.
+// serve answers until ctx ends. read reads the settings again.
 func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error), to io.Writer) error {
 	hungUp, ignore := notifyReload()
 	defer ignore()

@@ -67,9 +67,9 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	p, ok := req.Context().Value(peerKey{}).(peer)
 	switch {
 	case !ok:
-		return Caller{}, errs.Denied("nobody knows who is at the other end of this socket")
+		return Caller{}, errs.Denied("cannot tell who is at the other end of this socket")
 	case p.err != nil:
-		return Caller{}, errs.Denied("nobody knows who is at the other end of this socket: %v", p.err)
+		return Caller{}, errs.Denied("cannot tell who is at the other end of this socket: %v", p.err)
 	case !slices.Contains(u.Peers, p.uid):
 		return Caller{}, errs.Denied("uid %d may not call this service; the operator may add it to access.peers in the settings", p.uid)
 	}

@@ -172,7 +172,7 @@ func (a *ahead) watch(s *waitingShell) {
 	}
 }
 
-// fits reports whether a command is the same when a shell that has started before takes it as when it is started anew.
+// fits reports whether a shell that has started ahead runs a command as a new one would.
 func (a *ahead) fits(start wire.Start, p spawn.Process) bool {
 	return start.Shell != "" && !start.Login && !start.Terminal && fitsRequest(start) &&
 		slices.Equal(a.programs, p.Programs) && slices.Equal(a.env[:len(a.env)-1], localeOf(start.Env)) &&

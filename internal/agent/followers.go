@@ -34,7 +34,7 @@ type piece struct {
 const (
 	// maxWaiting is how much output may wait for one who follows, and how much is kept for nobody, in bytes.
 	maxWaiting = 1 << 20
-	// maxNews is about how much one is told at a time: who takes that much within followPatience is slow, but not cut off.
+	// maxNews is about how much a follower gets at a time: one that takes that much within followPatience is slow, but not cut off.
 	maxNews = 128 << 10
 	// pieceOverhead is what a piece costs beside its data. keptPiece is up to which size small ones are put together.
 	pieceOverhead = 64

@@ -27,7 +27,7 @@ type lasting struct {
 	devNull int
 
 	mu       sync.Mutex
-	commands map[int]*lastingCommand // that run, or have ended and nobody has been told, by pid
+	commands map[int]*lastingCommand // that run, or have ended unreported, by pid
 	begun    uint64
 	starting int
 }
@@ -35,7 +35,7 @@ type lasting struct {
 // maxEnded is how many commands are kept that have ended while nobody followed them. The oldest go first.
 const maxEnded = 64
 
-// RunLasting is the whole life of that process: it runs commands as uid, for whoever comes to the socket, until it is
+// RunLasting is that process's main function: it runs commands as uid, for clients of the socket, until it is
 // killed. It has to be called on the process's first thread, as Serve has; score may be nil.
 func RunLasting(socket string, uid uint32, score *OOMScore) error {
 	debug.SetGCPercent(50)
@@ -299,7 +299,7 @@ func (l *lasting) forget(c *lastingCommand) {
 	}
 }
 
-// list tells of the commands that run, by pid.
+// list sends the commands that run, by pid.
 func (l *lasting) list(stream io.Writer) error {
 	l.mu.Lock()
 	var entries []ask.Entry

@@ -22,7 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// lastingCommand is a command that goes on whoever follows it. What it starts and leaves behind goes on, too.
+// lastingCommand is a command that goes on without followers. What it starts and leaves behind goes on, too.
 type lastingCommand struct {
 	tree     *processTree
 	root     *rootProcess
@@ -88,7 +88,7 @@ func (c *lastingCommand) copy(from *output, kind wire.Kind) {
 	}
 }
 
-// stopInput has nobody write any more.
+// stopInput prevents further input.
 func (c *lastingCommand) stopInput() {
 	if c.pipes.stdin == nil {
 		return
@@ -141,7 +141,7 @@ func (c *lastingCommand) feed(data []byte, gone <-chan struct{}) error {
 	})
 }
 
-// endInput tells the command that nothing more comes.
+// endInput sends the end of input to the command.
 func (c *lastingCommand) endInput(gone <-chan struct{}) error {
 	return c.withInput(gone, func() error {
 		c.pipes.endStdin()

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// follow tells what a command prints, to its end, or until the other end leaves.
+// follow sends a command's output until it ends or the other end leaves.
 func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) error {
 	if f == nil {
 		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d follow it already", maxFollowers)})

@@ -32,7 +32,7 @@ type rotatingLog struct {
 	midLine bool // its last byte is no newline
 
 	lost  atomic.Int64 // bytes, in all
-	gap   int64        // bytes lost since that was last told
+	gap   int64        // bytes lost since the last note in the log
 	cause error        // of the gap
 }
 
@@ -88,7 +88,7 @@ func (r *rotatingLog) writeGap() error {
 	return nil
 }
 
-// lose counts bytes that were not written. The file is opened anew for the next ones: the trouble
+// lose counts bytes that were not written. The file is opened again for the next ones: the trouble
 // may have been with that file alone.
 func (r *rotatingLog) lose(n int, err error) {
 	if err == nil {
@@ -210,7 +210,7 @@ func (r *rotatingLog) close() {
 	}
 }
 
-// finish tells of a gap at the end.
+// finish notes a gap at the end of the log.
 func (r *rotatingLog) finish() {
 	_ = r.writeGap()
 	r.close()

@@ -106,7 +106,7 @@ func resize(terminal *os.File, size *specs.Box) error {
 	return err
 }
 
-// endStdin tells the command that nothing more comes.
+// endStdin sends the end of input to the command.
 func (p *pipes) endStdin() {
 	if p.terminal != nil {
 		_, _ = p.stdin.Write([]byte{endOfFile})

@@ -159,7 +159,7 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 
 // Open makes a network ready. running are the containers on it; what others left there is closed. A network that is
 // open is only checked, so this may be called before each use. The error is errdefs.ErrFailedPrecondition if the bridge
-// is not there or lacks its address: it has to be made anew.
+// is not there or lacks its address: it has to be recreated.
 func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

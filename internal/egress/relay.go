@@ -186,7 +186,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer cancel()
 	r, leave, ok := ep.enter(to.Addr(), cancel)
 	if !ok {
-		decided("", decisions.Denied, "the address is none that was told for an allowed name")
+		decided("", decisions.Denied, "the address is none that was answered for an allowed name")
 		return
 	}
 	defer leave()

@@ -92,7 +92,7 @@ func (r *routes) own(addr netip.Addr) bool {
 	return own
 }
 
-// ask looks a route up. The lock is held. After an error the socket is made anew, since an answer may be left in it.
+// ask looks a route up. The lock is held. After an error the socket is recreated, since an answer may be left in it.
 func (r *routes) ask(addr netip.Addr) (own bool, err error) {
 	if r.closed {
 		return false, errClosed

@@ -83,7 +83,7 @@ func TestOwnAddresses(t *testing.T) {
 		t.Error("what could not be asked is not the host's own")
 	}
 	if own("203.0.113.7") {
-		t.Error("it is not asked anew")
+		t.Error("it is not asked again")
 	}
 	for i := range 2 * routesKnown {
 		own(netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}).String())

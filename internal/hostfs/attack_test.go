@@ -108,7 +108,7 @@ func snapshot(t *testing.T, dir string) string {
 }
 
 // swap exchanges the two until stop, and answers how often. A write that comes between may replace the
-// link by a file; then it is planted anew.
+// link by a file; then it is planted again.
 func (l *lab) swap(a attack, stop <-chan struct{}) (swaps int) {
 	place, other := l.at(a.swapped), l.at(a.swapped+".other")
 	planted := l.at(a.swapped + ".planted")

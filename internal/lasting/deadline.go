@@ -17,7 +17,7 @@ const retryAfter = 10 * time.Second
 // busyFor is after how long one is looked at again that somebody is changing.
 const busyFor = 100 * time.Millisecond
 
-// rouse has deadlines looked at anew.
+// rouse has deadlines looked at again.
 func (s *Sandboxes) rouse() {
 	select {
 	case s.wake <- struct{}{}:

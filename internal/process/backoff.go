@@ -3,7 +3,7 @@ package process
 import "time"
 
 // A process that is kept alive is started again after a delay, which doubles with every end that
-// comes soon, and begins anew after a run that was stable.
+// comes soon, and begins again after a run that was stable.
 const (
 	backoffFirst = 2 * time.Second
 	backoffMost  = time.Minute

@@ -40,18 +40,18 @@ func (v *vault) seal(id string, secrets map[string]string) ([]byte, error) {
 func (v *vault) open(id string, sealed []byte) (map[string]string, error) {
 	box, err := v.box(false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("its secrets cannot be opened: their key is gone; start it anew with its secrets")
+		return nil, errors.New("its secrets cannot be opened: their key is gone; start it again with its secrets")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("its secrets cannot be opened: %w", err)
 	}
 	text, err := box.Open(nil, nil, sealed, []byte(id))
 	if err != nil {
-		return nil, errors.New("its secrets cannot be opened: they are damaged, or were sealed with another key; start it anew with its secrets")
+		return nil, errors.New("its secrets cannot be opened: they are damaged, or were sealed with another key; start it again with its secrets")
 	}
 	var secrets map[string]string
 	if err := json.Unmarshal(text, &secrets); err != nil {
-		return nil, errors.New("its secrets cannot be opened: they are damaged; start it anew with its secrets")
+		return nil, errors.New("its secrets cannot be opened: they are damaged; start it again with its secrets")
 	}
 	return secrets, nil
 }

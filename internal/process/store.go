@@ -145,7 +145,7 @@ func (s store) writeApplied(id string, applied []byte) error {
 	return pathless(durable.WriteFile(s.path(id, appliedFile), applied, 0o600))
 }
 
-var errNoSecrets = errors.New("its secrets are gone; start it anew with its secrets")
+var errNoSecrets = errors.New("its secrets are gone; start it again with its secrets")
 
 func (s store) sealed(r Record) ([]byte, error) {
 	sealed, err := os.ReadFile(s.path(r.ID, secretsFile))

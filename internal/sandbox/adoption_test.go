@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-var recordSpecs = flag.Bool("record", false, "write testdata/specs.json anew: the containers that run are replaced then")
+var recordSpecs = flag.Bool("record", false, "write testdata/specs.json again: the containers that run are replaced then")
 
 // TestSpecsStayTheSame compares the Specs of some calls with recorded ones. A container is adopted by another
 // version of the service only if that makes the same Spec for its calls.

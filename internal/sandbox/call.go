@@ -37,7 +37,7 @@ type Resolver struct {
 }
 
 // OpenResolver returns a Resolver of the sandboxes whose records are under dir, which it makes. A record that cannot be
-// read is set aside as <name>.damaged and told in the log; the others load.
+// read is set aside as <name>.damaged and logged; the others load.
 func OpenResolver(dir string, cfg Config, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) (*Resolver, error) {
 	registry, err := openRegistry(dir, cfg.Quotas, log)
 	if err != nil {
@@ -46,7 +46,7 @@ func OpenResolver(dir string, cfg Config, planner *rootfs.Planner, platforms *Pl
 	return resolverOf(registry, cfg, planner, platforms, log), nil
 }
 
-// ShareResolver returns a Resolver of a cluster's sandboxes. There are none until Told has told of them.
+// ShareResolver returns a Resolver of a cluster's sandboxes. There are none until Apply adds them.
 func ShareResolver(shared Records, cfg Config, planner *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Resolver {
 	return resolverOf(openShared(shared, cfg.Quotas), cfg, planner, platforms, log)
 }

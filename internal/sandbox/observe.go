@@ -82,7 +82,7 @@ var Outcomes = []string{outcomeOK, outcomeFailed, outcomeTimedOut, outcomeRefuse
 // calls numbers execs.
 var calls atomic.Uint64
 
-// execWatch takes the times of one exec, and tells of it.
+// execWatch measures one exec and publishes its events.
 type execWatch struct {
 	to    *events.Stream
 	user  string

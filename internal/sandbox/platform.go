@@ -27,7 +27,7 @@ type PlatformConfig struct {
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
-	// FindOther finds another image by its reference, each time anew; nil where there are no others.
+	// FindOther finds another image by its reference, each time again; nil where there are no others.
 	FindOther func(ctx context.Context, reference string) (images.Image, error)
 	// Overrides makes the files of an image that containers get instead of its own.
 	Overrides func(ctx context.Context, imageID string) (*images.Overrides, error)

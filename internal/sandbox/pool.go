@@ -48,7 +48,7 @@ type Pool struct {
 	stats   PoolStats
 	futile  int    // failures in a row for a reason of the file system
 	off     string // why there is no pool, since so many; until Use
-	said    string // the last failure to fill it that the log has been told of
+	said    string // the last failure to fill it that was logged
 }
 
 // PoolOutcome is what the pool was for a user's first call.
@@ -112,7 +112,7 @@ func (p *Pool) countFailure(err error) {
 	}
 	if p.futile++; p.futile == maxFutile {
 		p.off = dockerexec.ErrHomesStay.Error() // and no user's name
-		p.log.Error().Err(err).Int("times", maxFutile).Msg("the pool is off: new users wait for their containers; it tries again when the settings are read anew or the service is started again")
+		p.log.Error().Err(err).Int("times", maxFutile).Msg("the pool is off: new users wait for their containers; it tries again when the settings are read again or the service is started again")
 	}
 }
 
@@ -207,7 +207,7 @@ func (p *Pool) outcomeOf(c *call, err error) PoolOutcome {
 	}
 	p.countFailure(err)
 	if err != nil {
-		p.log.Warn().Err(err).Str("user", c.User.id).Msg("the pool is of no use to a new user")
+		p.log.Warn().Err(err).Str("user", c.User.id).Msg("the pool cannot serve a new user")
 		return PoolFailed
 	}
 	return PoolHit

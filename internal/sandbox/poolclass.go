@@ -109,7 +109,7 @@ func texts(paths []pathmap.ContainerPath) (list []string) {
 	return list
 }
 
-// key tells what policy has decided from all else that it could.
+// key identifies what policy has decided.
 func (class poolClass) key(decision policy.Decision) string {
 	h := sha256.New()
 	for _, text := range []string{class.WorkingDir, class.Home, class.Profile} {

@@ -107,7 +107,7 @@ type LogPart struct {
 	Data []byte
 	// Truncated says that the bytes asked for were not enough for the lines.
 	Truncated bool
-	// Notice tells of something that is not in the log, such as that it was shortened; empty for none.
+	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
 	Notice string
 }
 

@@ -23,7 +23,7 @@ const (
 	maxWhole = 32 << 20
 	// maxCounted is the largest file whose lines are counted.
 	maxCounted = 512 << 20
-	// sniffed is how much of a file tells what it is.
+	// sniffed is how many bytes of a file are read to find its type.
 	sniffed = 8 << 10
 )
 

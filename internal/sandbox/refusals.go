@@ -7,7 +7,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// refusals are what one call wanted to reach and did not, told as it happens where somebody listens. A nil
+// refusals collects what one call wanted to reach and did not, and reports it as it happens if there is a listener. A nil
 // one is that of a call without a network.
 type refusals struct {
 	tally *decisions.Tally
@@ -21,7 +21,7 @@ func (s *Service) refusals(container string, tell func(decisions.Summary)) *refu
 	return &refusals{tally: s.cfg().Decisions.Tally(container), tell: tell}
 }
 
-// start is called when the command starts: who listens is told of nothing before that.
+// start is called when the command starts: nothing is reported before that.
 func (r *refusals) start(ctx context.Context) {
 	if r == nil || r.tell == nil {
 		return

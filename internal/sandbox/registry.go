@@ -70,7 +70,7 @@ type records struct {
 }
 
 // openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
-// as <name>.damaged and told in the log; the others load. quotas bound how many there may be.
+// as <name>.damaged and logged; the others load. quotas bound how many there may be.
 func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)

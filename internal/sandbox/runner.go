@@ -57,7 +57,7 @@ func NewRunner(resolver *Resolver, executor ProcessExecutor, trash *hostfs.Trash
 	return r, r.DropUnread("")
 }
 
-// DropUnread removes what was written for a user's processes, or with an empty name for all, and nobody has read.
+// DropUnread removes the unread launch files of a user's processes, or of all with an empty name.
 func (r *Runner) DropUnread(user string) error {
 	folders, err := r.resolver.rootfs.ProcessDirs()
 	for _, folder := range folders {

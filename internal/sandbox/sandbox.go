@@ -41,7 +41,7 @@ type Config struct {
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// Events is told of execs, as CallEvents; nil for nobody.
+	// Events gets a CallEvent for each phase of an exec; nil for none.
 	Events *events.Stream
 }
 
@@ -88,7 +88,7 @@ func New(resolver *Resolver, executor Executor, processes *process.Manager, pool
 	return s
 }
 
-// SetLoaded sets what Health tells of the settings.
+// SetLoaded sets what Health reports about the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
 
 func (s *Service) cfg() *Config { return s.resolver.cfg() }

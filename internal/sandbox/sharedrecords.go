@@ -7,7 +7,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Records keep the records of a cluster's sandboxes, of which each host is told with Resolver.Told.
+// Records keep the records of a cluster's sandboxes, each host gets with Resolver.Apply.
 type Records interface {
 	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns its revision. It fails
 	// unless it had the revision that is given, 0 for none, and this host holds the user.

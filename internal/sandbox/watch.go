@@ -8,13 +8,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// Watch is a directory that is watched; whoever has it closes it.
+// Watch watches a directory. The caller closes it.
 type Watch struct {
 	watcher *hostfs.Watcher
 	target  fileTarget
 }
 
-// Next waits for changes; of what is hidden nothing is told. Its errors are those of hostfs.
+// Next waits for changes, without those of hidden files. Its errors are those of hostfs.
 func (w *Watch) Next(ctx context.Context) ([]hostfs.Event, error) {
 	events, err := w.watcher.Next(ctx)
 	return slices.DeleteFunc(events, func(e hostfs.Event) bool { return !w.target.shows(e.Name) }), err

@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * The warm containers, by name
-         * @description A caller who acts for some users sees those of these users. In a cluster those of all hosts are among them.
+         * @description A caller who acts for some users sees theirs. In a cluster the list has those of all hosts.
          */
         get: operations["listContainers"];
         put?: never;
@@ -150,7 +150,7 @@ export interface paths {
          *     15 seconds; to a reader of JSON that is a blank between two values. A reader who is slow slows
          *     nobody down: what it did not take in time is left out, and a line says how many that were. The
          *     stream ends when the service stops. To go on after a break, ask for what came `after` the largest
-         *     `seq` that was seen; or `since` then, when the service may have been started anew: so is `seq`.
+         *     `seq` that was seen; or `since` then, when the service may have been started again: so is `seq`.
          */
         get: operations["listDecisions"];
         put?: never;
@@ -174,8 +174,8 @@ export interface paths {
          *     happened. The stream begins with an event `open`, from now on; with `replay=true` with what is kept of what
          *     happened before (4096 calls and decisions, 2048 containers, 1024 processes), and with `Last-Event-ID` after that event,
          *     which is how a reader goes on after a break. Where events would have come that are not kept any more, or the service was
-         *     started anew, an event `gap` comes in their place: they may have been others' than the reader's, and what it knows is to
-         *     be asked for anew. A reader who is slow slows nobody down. A decision that is made again and again is told once a
+         *     started again, an event `gap` comes in their place: they may have been others' than the reader's, and what it knows is to
+         *     be asked for again. A reader who is slow slows nobody down. A decision that is made again and again is told once a
          *     second, with its `count`. A comment comes when nothing else has for 15 seconds.
          *
          *     To a caller who acts for some users the stream has theirs. At most 64 callers can follow at a time; more is `busy`.
@@ -790,7 +790,7 @@ export interface paths {
         };
         /**
          * The processes of the sandbox's user, by creation
-         * @description Those that have ended are among them, until they are removed.
+         * @description Includes those that have ended, until they are removed.
          */
         get: operations["listProcesses"];
         put?: never;
@@ -799,7 +799,7 @@ export interface paths {
          * @description Answers when the command runs. What it prints goes to its log, and its stdin is empty. It has no
          *     timeout. With `keepAlive` it is started again whenever it ends by itself: after 2 seconds, and after
          *     twice as long with each end that follows, up to 60 seconds; when it has run for 30 seconds, that
-         *     begins anew. It then has the secrets and the names to reach that it was started with.
+         *     begins again. It then has the secrets and the names to reach that it was started with.
          *
          *     Of one user there are at most as many as the settings' `quotas.perUser.processes` says (64 by default), and
          *     of all `quotas.total.processes` (1000), those that have ended included; more is `busy`.
@@ -1014,7 +1014,7 @@ export interface components {
             appId?: string;
         };
         Dirs: string[];
-        /** @description A call's grants. Each has to be among what the sandbox holds; otherwise it is `denied`. */
+        /** @description A call's grants. The sandbox has to hold each; otherwise it is `denied`. */
         Tags: string[];
         /**
          * @description Names that the call may reach: `example.com`, `*.example.com` for all names below it at any depth
@@ -1276,7 +1276,7 @@ export interface components {
             type: "eof" | "signal" | "resize";
             /** @description Of `signal`. */
             signal?: components["schemas"]["SignalName"];
-            /** @description Of `resize`, how many rows the terminal has now. The command is told by SIGWINCH. */
+            /** @description Of `resize`, how many rows the terminal has now. The command gets SIGWINCH. */
             rows?: number;
             /** @description Of `resize`, how many columns. */
             cols?: number;
@@ -1601,7 +1601,7 @@ export interface components {
             fault?: string;
         };
         /**
-         * @description `stopped` is because it was told to, `exited` by itself.
+         * @description `stopped` by request, `exited` by itself.
          * @enum {string}
          */
         ProcessState: "running" | "stopped" | "exited";
@@ -1612,7 +1612,7 @@ export interface components {
         ExitCode: number | null;
         /** @description The signal that ended it last, such as SIGKILL or SIG34, or null. */
         ExitSignal: string | null;
-        /** @description A durable process. Its environment is not told. */
+        /** @description A durable process, without its environment. */
         Process: {
             id: string;
             userId: components["schemas"]["UserID"];
@@ -1761,7 +1761,7 @@ export interface components {
         };
         /** @description One attempt to reach something, or several that differ in nothing but their time. */
         Decision: {
-            /** @description The number of the latest of them. It counts over all users and begins anew with the service. */
+            /** @description The number of the latest of them. It counts over all users and begins again with the service. */
             seq: number;
             /**
              * Format: date-time
@@ -1803,7 +1803,7 @@ export interface components {
         };
         /** @description Something that has happened. */
         ServiceEvent: {
-            /** @description What to go on after; it says which service has told it. */
+            /** @description What to continue after; it says which service sent it. */
             id: string;
             /** Format: date-time */
             time: string;
@@ -1855,7 +1855,7 @@ export interface components {
             fingerprint: string;
             runtime: string;
             /**
-             * @description Whether commands run in it is told by these.
+             * @description Says also whether commands run in it.
              * @enum {string}
              */
             state: "starting" | "idle" | "frozen" | "removed";
@@ -2280,7 +2280,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The containers. One that is being made is among them. */
+            /** @description The containers, with those that are being made. */
             200: {
                 headers: {
                     [name: string]: unknown;

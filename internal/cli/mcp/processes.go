@@ -55,7 +55,7 @@ type ProcessOutput struct {
 	Signal       string          `json:"signal,omitempty" jsonschema:"the signal that ended it last"`
 	OOMKilled    bool            `json:"oomKilled,omitempty" jsonschema:"it had used up its memory"`
 	Reason       string          `json:"reason,omitempty" jsonschema:"why it does not run"`
-	Ready        *bool           `json:"ready,omitempty" jsonschema:"whether it is ready for its work, where process_start was told how to tell"`
+	Ready        *bool           `json:"ready,omitempty" jsonschema:"whether it is ready for its work, where process_start was given a check"`
 	NotReady     string          `json:"notReady,omitempty" jsonschema:"why it is not ready"`
 	Exposed      []ExposedOutput `json:"exposed,omitempty" jsonschema:"its ports that can be reached from the host"`
 	Log          string          `json:"log,omitempty" jsonschema:"the end of what it has printed"`

@@ -14,7 +14,7 @@ type Filter struct {
 	// badexample.org. It is in lower case and without a trailing dot.
 	Name string
 	// After is a Seq: it matches what was added after that one, also if it is a repeat. Numbers start
-	// anew with each Log.
+	// again with each Log.
 	After uint64
 	// Since matches what was decided at that time or later.
 	Since time.Time

@@ -17,7 +17,7 @@
 // Turns go by user, not by connection (by the poller for TLS, by a semaphore for HTTP), and so does what a connection
 // takes of the host: descriptors, ports, and bytes in this process and in the kernel (reserve).
 //
-// HTTP is parsed by net/http's server and written anew by net/http's transport, through
+// HTTP is parsed by net/http's server and written again by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
 // was checked, so the two cannot disagree about where a request ends, and every request of a kept
 // connection is checked. A client's connection has a transport of its own: no origin connection is

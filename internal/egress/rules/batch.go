@@ -13,7 +13,7 @@ const perMessage = 400
 var accepting = nftables.ChainPolicyAccept
 
 // replacement makes the kernel's tables those of the ruleset, whatever is there: each is made, so that it
-// can be deleted in any case, deleted, and made anew, all in one transaction.
+// can be deleted in any case, deleted, and recreated, all in one transaction.
 func replacement(wanted ruleset) *batch {
 	b := removal(wanted)
 	for _, t := range wanted {

@@ -44,7 +44,7 @@ func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 			return ctx.Err()
 		case <-tick.C:
 		case _, open := <-changes:
-			if !open { // the listener has failed; the caller begins anew
+			if !open { // the listener has failed; the caller begins again
 				return errors.New("cannot keep the egress rules: cannot listen for changes of nftables any more")
 			}
 		}

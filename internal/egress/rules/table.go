@@ -119,7 +119,7 @@ func cloned(b Binding) Binding {
 	return b
 }
 
-// send commits a batch. After a fault the connection is made anew, since answers may be left in it.
+// send commits a batch. After a fault the connection is recreated, since answers may be left in it.
 func (t *Table) send(b *batch) error {
 	if t.wire == nil {
 		return errors.New("the table is closed")
