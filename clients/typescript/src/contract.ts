@@ -2335,7 +2335,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description All hosts are told. */
+            /** @description All hosts know it. */
             204: {
                 headers: {
                     [name: string]: unknown;
