@@ -34,6 +34,8 @@ type Info struct {
 	Type Type
 	// Size is in bytes, and means something for a regular file alone.
 	Size int64
+	// Blocks is what it takes on disk, in bytes.
+	Blocks int64
 	// Mode has the nine permission bits and no other.
 	Mode    fs.FileMode
 	ModTime time.Time
@@ -72,6 +74,7 @@ func inspect(dir int, name string) (Info, error) {
 		Name:    name,
 		Type:    typeOf(st.Mode),
 		Size:    int64(st.Size),
+		Blocks:  int64(st.Blocks) * 512,
 		Mode:    fs.FileMode(st.Mode & 0o777),
 		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
 		ID:      ID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},

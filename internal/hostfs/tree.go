@@ -87,10 +87,19 @@ func (t *tree) close() {
 	}
 }
 
-// scan calls visit for each regular file that has several names, at or beneath name, except beneath
-// those in skip. It does not follow links or cross mounts. An entry that vanishes, or turns into what
-// cannot be entered, is passed over.
+// scan calls visit for each regular file that has several names, as visitAll does for all.
 func (r *Root) scan(name string, most int, skip []string, visit func(path string, info Info) error) error {
+	return r.visitAll(name, most, skip, func(path string, info Info) error {
+		if info.Type != Regular || info.Nlink < 2 {
+			return nil
+		}
+		return visit(path, info)
+	})
+}
+
+// visitAll calls visit for each entry, at or beneath name, except beneath those in skip. It does not follow links or cross
+// mounts. An entry that vanishes, or turns into what cannot be entered, is passed over.
+func (r *Root) visitAll(name string, most int, skip []string, visit func(path string, info Info) error) error {
 	info, err := statAt(r.dir, name)
 	if passedOver(err) {
 		return nil
@@ -132,13 +141,11 @@ func (r *Root) scan(name string, most int, skip []string, visit func(path string
 }
 
 func (t *tree) visit(dir int, leaf, path string, info Info, visit func(string, Info) error) error {
-	switch {
-	case info.Type == Regular && info.Nlink > 1:
-		return visit(path, info)
-	case info.Type == Directory:
-		if err := t.enter(dir, leaf, path); err != nil && !passedOver(err) {
-			return classify(path, err)
-		}
+	if err := visit(path, info); err != nil || info.Type != Directory {
+		return err
+	}
+	if err := t.enter(dir, leaf, path); err != nil && !passedOver(err) {
+		return classify(path, err)
 	}
 	return nil
 }

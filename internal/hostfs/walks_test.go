@@ -58,3 +58,20 @@ func TestWalksOfOneUserAreBounded(t *testing.T) {
 		}
 	}
 }
+
+func TestUsage(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a/b"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "a/b/file"), make([]byte, 3<<20), 0o600))
+	must(t, os.Link(filepath.Join(dir, "a/b/file"), filepath.Join(dir, "again")))
+	must(t, os.WriteFile(filepath.Join(dir, "hollow"), nil, 0o600))
+	must(t, os.Truncate(filepath.Join(dir, "hollow"), 1<<40))
+	must(t, os.Symlink("/", filepath.Join(dir, "out")))
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())})
+	must(t, err)
+	defer root.Close()
+	used, free, err := root.Usage()
+	if err != nil || used < 3<<20 || used > 4<<20 || free <= 0 {
+		t.Errorf("%d, %d, %v", used, free, err)
+	}
+}

@@ -85,6 +85,7 @@ type entry struct {
 	container string           // Docker's id; empty while it is not known
 	gone      bool             // for everyone but who removes it
 	usage     dockerexec.Usage // when it was asked for last
+	disk      diskUsage        // with a lock of its own
 	give      func()           // gives its place back
 	commands  map[int]*counted // by pid
 	counted   bool             // all that run are among them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -68,7 +69,8 @@ type Metrics struct {
 	At time.Time
 	// CPUPercent is of one processor, since the last call or the sandbox's start.
 	CPUs, CPUPercent float64
-	// Memory is without MemoryCache. All sizes are in bytes. Those of the disk are 0: they are not known.
+	// Memory is without MemoryCache. All sizes are in bytes. Disk is what the home takes, as of half a minute ago at most, and
+	// DiskTotal that with what its file system has free.
 	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
 }
 
@@ -85,6 +87,10 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, fmt.Errorf("cannot tell what sandbox %q takes: %w", b.id, err)
 	}
+	used, free, err := b.diskUsage(ctx)
+	if err != nil {
+		return Metrics{}, err
+	}
 	b.entry.mu.Lock()
 	defer b.entry.mu.Unlock()
 	since, before := b.entry.record.Started, time.Duration(0)
@@ -94,10 +100,32 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	b.entry.usage = now
 	m := Metrics{
 		At: now.At, CPUs: b.entry.record.CPUs, Memory: now.Memory, MemoryCache: now.Cache,
-		MemoryLimit: min(now.MemoryLimit, b.entry.record.Memory),
+		MemoryLimit: min(now.MemoryLimit, b.entry.record.Memory), Disk: used, DiskTotal: used + free,
 	}
 	if passed := now.At.Sub(since); passed > 0 && now.CPU > before {
 		m.CPUPercent = 100 * float64(now.CPU-before) / float64(passed)
 	}
 	return m, nil
+}
+
+// diskUsage is what a home took when it was counted last. Its lock is held while it is counted, so that one does.
+type diskUsage struct {
+	mu         sync.Mutex
+	at         time.Time
+	used, free int64
+}
+
+// countDiskEvery is how often a home is counted at most.
+const countDiskEvery = 30 * time.Second
+
+func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
+	d := &b.entry.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if time.Since(d.at) >= countDiskEvery {
+		if d.used, d.free, err = b.service.Usage(ctx, b.id); err == nil {
+			d.at = time.Now()
+		}
+	}
+	return d.used, d.free, err
 }

@@ -54,6 +54,15 @@ func (h *Home) inDir(dir string, denied []string) hostfs.Config {
 	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks, User: h.user}
 }
 
+// Usage is hostfs.Root's, of the home.
+func (h *Home) Usage() (used, free int64, err error) {
+	root, err := h.root()
+	if err != nil {
+		return 0, 0, err
+	}
+	return root.Usage()
+}
+
 // MakeDir makes a directory of the home, with those above it, as the home's owner, if it is not there. What is not in
 // the home is left alone.
 func (h *Home) MakeDir(path pathmap.ContainerPath) error {

@@ -94,6 +94,24 @@ func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, err
 	return list, nil
 }
 
+// Usage returns what a user's home takes on disk, and what its file system has free, in bytes.
+func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return 0, 0, err
+	}
+	h, err := s.resolver.rootfs.OpenHome(ctx, box.User.id)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer h.Close()
+	used, free, err = h.Usage()
+	if err != nil {
+		return 0, 0, fmt.Errorf("cannot tell what the home takes: %w", errs.WithoutPath(err))
+	}
+	return used, free, nil
+}
+
 // shows reports whether a name in a directory is to be seen.
 func (t fileTarget) shows(name string) bool {
 	child, err := t.path.Resolve("./" + name)
