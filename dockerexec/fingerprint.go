@@ -69,6 +69,9 @@ func (c canonical) spec(s Spec) canonical {
 	if e := s.Egress; len(e.Addresses)+len(e.DeniedAddresses) > 0 { // likewise
 		c = c.text("addresses").texts(e.Addresses).texts(e.DeniedAddresses)
 	}
+	if s.Root { // likewise
+		c = c.text("root")
+	}
 	return c
 }
 

@@ -49,7 +49,7 @@ func (p Platform) userNamespaces() string {
 
 // commands are who commands run as.
 func (s Spec) commands() creds.IDs {
-	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed)}
+	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed), Root: s.Root}
 }
 
 // user is that as Docker takes it.
@@ -81,6 +81,21 @@ func (p Platform) withAgents() (drop, add []string) {
 		}
 	}
 	return drop, add
+}
+
+// rootCapabilities are all that root has in a container that lets commands be root's, whatever the settings add: Docker's
+// default set without NET_RAW, by which packets could be made up, MKNOD, by which devices, and SYS_CHROOT, which package
+// seccomp makes useless.
+var rootCapabilities = []string{
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
+}
+
+// capabilities are CapDrop and CapAdd for Docker.
+func (s Spec) capabilities() (drop, add []string) {
+	if s.Root {
+		return []string{"ALL"}, rootCapabilities
+	}
+	return s.Platform.withAgents()
 }
 
 // mode is what the first program does.
@@ -123,7 +138,7 @@ type wiring struct{ network, gateway, resolvConf string }
 func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *containertypes.HostConfig {
 	p := s.Platform
 	pids := p.Limits.Pids
-	drop, add := p.withAgents()
+	drop, add := s.capabilities()
 	host := &containertypes.HostConfig{
 		Runtime:        s.Runtime(),
 		NetworkMode:    "none",

@@ -217,3 +217,18 @@ func TestHostConfigSurvivesTheAPI(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
+
+// Root has what it is to have, whatever the settings add for commands.
+func TestRootsCapabilities(t *testing.T) {
+	s := fullSpec()
+	s.Root, s.Platform.CapAdd = true, []string{"NET_ADMIN", "NET_RAW"}
+	host := s.hostConfig("", Prepared{}, wiring{})
+	if !slices.Equal(host.CapDrop, []string{"ALL"}) || !slices.Equal(host.CapAdd, rootCapabilities) || !slices.Contains(host.SecurityOpt, "no-new-privileges") {
+		t.Errorf("%q, %q, %q", host.CapDrop, host.CapAdd, host.SecurityOpt)
+	}
+	for _, needed := range creds.Needed {
+		if !slices.Contains(host.CapAdd, needed) {
+			t.Errorf("the agent has not %s", needed)
+		}
+	}
+}

@@ -48,6 +48,8 @@ type Spec struct {
 	Process Process `json:"process"`
 	// Lasting makes the container one that lasts, of the sandbox with that id.
 	Lasting string `json:"lasting,omitempty"`
+	// Root lets commands of a container that lasts be root's, with rootCapabilities. It is for gVisor alone.
+	Root bool `json:"root,omitempty"`
 }
 
 // Platform is the part of a Spec that settings and host decide, the same for every call. A

@@ -51,8 +51,8 @@ func stockClients(t *testing.T) string {
 	return dir
 }
 
-// onceAlone are files that depend on neither the client nor the runtime.
-var onceAlone = []string{"wire.test.mjs", "templates.test.mjs"}
+// onceAlone are files that do not depend on the client.
+var onceAlone = []string{"wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs"}
 
 // TestStockClients runs scenarios with the stock client of E2B, unmodified: the newest, and one from half a year before.
 func TestStockClients(t *testing.T) {
@@ -65,8 +65,8 @@ func TestStockClients(t *testing.T) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		w := openWorldBeside(t, p)
 		settings, environ := e2bSettings(t)
-		newLabIn(t, p, runtime, append(worldSettings(w), settings...)...)
-		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared), "E2B_TEST_ADDRESS="+w.shared.String())
+		newLabIn(t, p, runtime, append(append(worldSettings(w), "SANDBOXD_E2B_ALLOW_ROOT=true"), settings...)...)
+		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared), "E2B_TEST_ADDRESS="+w.shared.String(), "E2B_TEST_RUNTIME="+runtime)
 		clients := []string{"e2b", "e2b-before"}
 		if runtime != "runsc" {
 			clients = clients[:1]
@@ -74,7 +74,7 @@ func TestStockClients(t *testing.T) {
 		for _, client := range clients {
 			t.Run(client, func(t *testing.T) {
 				files := slices.DeleteFunc(slices.Clone(scenarios), func(name string) bool {
-					return slices.Contains(onceAlone, filepath.Base(name)) && (client != "e2b" || runtime != "runsc")
+					return slices.Contains(onceAlone, filepath.Base(name)) && client != "e2b"
 				})
 				argv := append([]string{"node", "--test", "--test-concurrency=3"}, files...)
 				out := inDir(t, dir, append(environ, "E2B_TEST_CLIENT="+client), argv...)

@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,6 +72,84 @@ func TestHostileCommandsInALastingSandbox(t *testing.T) {
 		}
 		if got := runIn(t, b, "pkill -f 'sleep 794[3]'; echo on"); got != "on\n[0 0 false]" {
 			t.Errorf("%q", got)
+		}
+	})
+}
+
+// What root does in a sandbox that lets it is that sandbox's loss at most: it gets nothing of the host's, and no other's.
+func TestRootInALastingSandbox(t *testing.T) {
+	eachKeeper(t, func(t *testing.T, k *keeper, _ func() *keeper) {
+		b := k.make(t, func(c *lasting.Create) { c.Root = true })
+		asRoot := func(c *lasting.Command) { c.User = lasting.RootUser }
+		if k.runtime != "runsc" {
+			if _, err := b.Start(t.Context(), lasting.Command{Argv: []string{"id"}, User: lasting.RootUser}); !cerrdefs.IsPermissionDenied(err) || b.Info().Root {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		other := k.make(t)
+		run := func(text string) string { t.Helper(); return until(t, follow(t, b, "exec 2>&1; "+text, asRoot), "") }
+		for text, wants := range map[string]string{
+			"mount -t tmpfs none /mnt":      "denied",
+			"mknod /home/user/device b 8 0": "not permitted",
+			"umount /tmp":                   "superuser",
+			"chroot / true":                 "not permitted",
+			"unshare -n true":               "not permitted",
+			"echo > /.daycare/agent":        "Read-only",
+			"echo > /etc/passwd":            "Read-only",
+			`python3 -c "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"`:                   "not permitted",
+			`python3 -c "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)"`: "not permitted",
+		} {
+			if got := run(text); !strings.Contains(got, wants) {
+				t.Errorf("%s: %q, want %q", text, got, wants)
+			}
+		}
+		// What takes the service's way in loses its own call, and no more.
+		if e, err := follow(t, b, "kill -KILL -1; sleep 60", asRoot).Next(t.Context()); err == nil {
+			t.Errorf("%+v", e)
+		}
+		if got := run("echo on"); got != "on\n[0 0 false]" {
+			t.Errorf("%q", got)
+		}
+		// Nobody of the host comes to what root has left in the home, whatever it has made of that.
+		if got := run("cp /bin/sh /home/sh; chmod 6755 /home/sh; chmod 777 /home; chown 0:0 /home/user/x /home/sh; true"); !strings.HasSuffix(got, "[0 0 false]") {
+			t.Errorf("%q", got)
+		}
+		if info, err := os.Stat(filepath.Join(k.dir, "users", b.ID())); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+		// In the agent's place, root says what it likes, and to its own owner alone.
+		liar := `python3 - <<'E'
+import os, socket
+os.rename("/.daycare", "/old"); os.makedirs("/.daycare/run")
+open("/.daycare/agent", "w").write("#!/bin/sh\nexec yes") ; os.chmod("/.daycare/agent", 0o755)
+E`
+		run(liar)
+		_, _ = follow(t, b, "kill -KILL -1; sleep 60", asRoot).Next(t.Context()) // the way in as well, which is made anew
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := b.Start(ctx, lasting.Command{Argv: []string{"true"}})
+		if !cerrdefs.IsUnavailable(err) {
+			t.Error("an agent of root's is believed")
+		}
+		t.Logf("of an agent that root has exchanged: %v", err)
+		if got := runIn(t, other, "echo on"); got != "on\n[0 0 false]" {
+			t.Errorf("%q", got)
+		}
+		victim := k.make(t, func(c *lasting.Create) { c.Root = true })
+		killer, err := victim.Start(ctx, lasting.Command{Argv: []string{"/bin/bash", "-c", "kill -KILL 1; echo on"}, User: lasting.RootUser})
+		if err == nil {
+			_, err = killer.Next(ctx)
+			killer.Close()
+		}
+		t.Logf("of a first process that root has killed: %v, %v", err, victim.Info().State)
+		for _, b := range []*lasting.Sandbox{b, victim} {
+			if err := b.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(k.dir, "users", b.ID())); !os.IsNotExist(err) {
+			t.Errorf("what root made is left: %v", err)
 		}
 	})
 }

@@ -33,6 +33,7 @@ import (
 type keeper struct {
 	t        *testing.T
 	dir      string
+	runtime  string
 	docker   *dockerd.Client
 	executor *dockerexec.Executor
 	*lasting.Sandboxes
@@ -42,7 +43,7 @@ type keeper struct {
 // openKeeper opens one on a folder, as a service does that starts there.
 func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	t.Helper()
-	k := &keeper{t: t, dir: dir}
+	k := &keeper{t: t, dir: dir, runtime: runtime}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {

@@ -74,7 +74,7 @@ func TestLastingSandbox(t *testing.T) {
 			t.Error(err)
 		}
 		eventually(t, "nothing runs", func() bool { list, err := b.Commands(t.Context()); return err == nil && len(list) == 0 })
-		if m, err := b.Metrics(t.Context()); err != nil || m.Memory <= 0 || m.MemoryLimit != 512<<20 || m.CPUPercent <= 0 {
+		if m, err := b.Metrics(t.Context()); err != nil || m.Memory <= 0 || m.MemoryLimit != 512<<20 || m.CPUPercent <= 0 || m.Disk <= 0 || m.DiskTotal <= m.Disk {
 			t.Errorf("%+v, %v", m, err)
 		}
 		// Two who follow, input by pieces, and a tag.

@@ -68,7 +68,7 @@ func run(args []string) (code int, err error) {
 		// Anew, so that nothing of the session takes memory, and without its capabilities.
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
-		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, score))
+		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, commands.Root, score))
 	case "bridge":
 		return exitCode(agent.Bridge(ask.SocketPath))
 	default:

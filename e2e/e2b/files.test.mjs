@@ -154,8 +154,8 @@ test("signed uploads", async () => {
   assert.equal((await fetch(await box.downloadUrl("uploaded"), { method: "POST", body: form })).status, 401);
 });
 
-test("root has no files", async () => {
-  await assert.rejects(box.files.read("text.txt", { user: "root" }), /root/);
+test("a user that there is not has no files", async () => {
+  await assert.rejects(box.files.read("text.txt", { user: "nobody" }), /nobody/);
 });
 
 test("outside of the home", async () => {

@@ -107,5 +107,5 @@ test("pause and resume", async () => {
 test("metrics", async () => {
   const box = await sandbox();
   const [metric] = await box.getMetrics();
-  assert(metric.memUsed > 0 && metric.memTotal >= metric.memUsed && metric.cpuCount >= 1, JSON.stringify(metric));
+  assert(metric.memUsed > 0 && metric.memTotal >= metric.memUsed && metric.cpuCount >= 1 && metric.diskUsed > 0 && metric.diskTotal > metric.diskUsed, JSON.stringify(metric));
 });

@@ -24,6 +24,7 @@ import (
 type lasting struct {
 	tree    *processTree
 	uid     uint32
+	root    bool // commands may be root's, too
 	devNull int
 
 	mu       sync.Mutex
@@ -35,9 +36,9 @@ type lasting struct {
 // maxEnded is how many commands are kept that have ended while nobody followed them. The oldest go first.
 const maxEnded = 64
 
-// RunLasting is that process's main function: it runs commands as uid, for clients of the socket, until it is
-// killed. It has to be called on the process's first thread, as Serve has; score may be nil.
-func RunLasting(socket string, uid uint32, score *OOMScore) error {
+// RunLasting is that process's main function: it runs commands as uid, and with root as root where that is asked for, for
+// clients of the socket, until it is killed. It has to be called on the process's first thread, as Serve has; score may be nil.
+func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
 	debug.SetGCPercent(50)
 	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
 		return err
@@ -50,7 +51,7 @@ func RunLasting(socket string, uid uint32, score *OOMScore) error {
 	if err != nil {
 		return err
 	}
-	l := &lasting{tree: newProcessTree(score), uid: uid, devNull: null, commands: map[int]*lastingCommand{}}
+	l := &lasting{tree: newProcessTree(score), uid: uid, root: root, devNull: null, commands: map[int]*lastingCommand{}}
 	for {
 		conn, err := accept(listener)
 		if err != nil {
@@ -246,7 +247,13 @@ func (l *lasting) enterDone(c *lastingCommand) {
 }
 
 func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
-	p, exit := prepare(r.Run.Command, l.uid)
+	uid := l.uid
+	if r.Run.Root {
+		if uid = 0; !l.root {
+			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "nothing runs as root here"}
+		}
+	}
+	p, exit := prepare(r.Run.Command, uid)
 	if exit.Fault != wire.FaultNone {
 		return nil, exit
 	}

@@ -2,6 +2,8 @@ package e2b
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net"
@@ -218,4 +220,28 @@ func TestBodiesShareMemory(t *testing.T) {
 		_ = conn.Close()
 	}
 	eventually(t, func() bool { return stat(b) == http.StatusBadRequest })
+}
+
+// What is small on its way and large when it is unpacked is not unpacked, as it would take memory that is not counted.
+func TestPackedMessages(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	var packed bytes.Buffer
+	to := gzip.NewWriter(&packed)
+	_, _ = io.WriteString(to, `{"path":"`+strings.Repeat("x", 1<<19)+`"}`)
+	_ = to.Close()
+	for name, headers := range map[string]map[string]string{
+		"/filesystem.Filesystem/Stat": {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+		"/process.Process/Connect":    {"Content-Type": "application/connect+json", "Connect-Content-Encoding": "gzip"},
+	} {
+		header, body := b.header(), packed.String()
+		for key, value := range headers {
+			header.Set(key, value)
+		}
+		if headers["Connect-Content-Encoding"] != "" {
+			body = string(envelope(1, []byte(body)))
+		}
+		if _, text, _ := b.send("POST", name, body, header); !strings.Contains(text, "unimplemented") {
+			t.Errorf("%s: %.300s", name, text)
+		}
+	}
 }

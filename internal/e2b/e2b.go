@@ -39,12 +39,16 @@ type Config struct {
 	Secret []byte
 	// Blocked says that a sandbox whose creator says nothing about the network has none; else it has all of it.
 	Blocked bool
+	// Root lets calls be those of root, in sandboxes that are made from now on.
+	Root bool
 	// Templates are what sandboxes can be made of now, by name, beside "base".
 	Templates func() map[string]lasting.Template
 	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.
 	MaxRequest int64
 	// Domain is below what sandboxes' ports have their hosts, with a port if clients are to name one; empty is none.
 	Domain string
+	// TLS says that what comes has come over it. A request does not say so, as connections are counted on the way to it.
+	TLS bool
 	// Life ends when the service stops.
 	Life context.Context
 	Log  zerolog.Logger
@@ -154,7 +158,8 @@ func (s *server) controlRoutes() map[string]handlerOfControl {
 
 // procedures are the calls into a sandbox in the Connect protocol, for those with its token.
 func (s *server) procedures() map[string]http.Handler {
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)), connect.WithInterceptors(faultsOfCallers{})}
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)), connect.WithInterceptors(faultsOfCallers{}),
+		connect.WithCompression("gzip", nil, nil)} // or what a message takes could not be counted before it is there
 	return map[string]http.Handler{
 		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
 		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),

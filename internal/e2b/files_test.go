@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"math"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // put writes a file as a body without a form.
@@ -254,6 +257,15 @@ func TestFilesystem(t *testing.T) {
 	for _, root := range []string{"/", "/home/user", "~"} {
 		if _, err := call[filesystempb.RemoveRequest, filesystempb.RemoveResponse](b, "Remove", &filesystempb.RemoveRequest{Path: root}); connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s: %v", root, err)
+		}
+	}
+}
+
+// A tenant gives files times that the protocol cannot say; what has them can be told of all the same.
+func TestTimesBeyondTheProtocol(t *testing.T) {
+	for _, at := range []time.Time{time.Unix(1<<50, 0), time.Unix(-1<<50, 0), time.UnixMilli(math.MinInt64)} {
+		if _, err := protojson.Marshal(told(entry{Entry: sandbox.Entry{Name: "f", Type: "file", ModTime: at}, at: "/tmp/f"})); err != nil {
+			t.Errorf("%d: %v", at.Unix(), err)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
 // homeDir is where relative paths begin.
@@ -21,8 +22,8 @@ const homeDir = "/home/user"
 // maxPath is the longest path that Linux takes, in bytes.
 const maxPath = 4096
 
-// resolve makes a path that a client wrote absolute and clean.
-func resolve(written string) (string, error) {
+// resolve makes a path that a client wrote absolute and clean; home is where it begins if it does not.
+func resolve(home, written string) (string, error) {
 	switch {
 	case strings.ContainsRune(written, 0):
 		return "", invalid("the path has a NUL byte")
@@ -30,32 +31,26 @@ func resolve(written string) (string, error) {
 		return "", invalid("the path has %d bytes, more than %d", len(written), maxPath)
 	}
 	if written == "~" || strings.HasPrefix(written, "~/") {
-		return path.Join(homeDir, written[1:]), nil
+		return path.Join(home, written[1:]), nil
 	}
 	if !strings.HasPrefix(written, "/") {
-		return path.Join(homeDir, written), nil
+		return path.Join(home, written), nil
 	}
 	return path.Clean(written), nil
 }
 
 // path is where a client's path leads, for the user that it names.
 func (c called) path(written string) (string, error) {
-	at, err := resolve(written)
-	if err != nil {
-		return "", err
-	}
-	return at, c.mayBe(c.user)
-}
-
-// mayBe refuses users that there are not.
-func (c called) mayBe(user string) error {
-	switch user {
+	switch c.user {
 	case "", "user":
-		return nil
-	case "root":
-		return errs.Denied("the user root has no files here: leave the user out, or name user")
+		return resolve(homeDir, written)
+	case lasting.RootUser:
+		if !c.Info().Root {
+			return "", lasting.ErrNoRoot
+		}
+		return resolve(lasting.RootHome, written)
 	}
-	return errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", user)
+	return "", errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", c.user)
 }
 
 // onHost returns which of the places a path lies in that the service reaches on the host; empty for none.
@@ -68,11 +63,11 @@ func onHost(at string) string {
 	return ""
 }
 
-// at does a call on files where they are, all in one place. What cannot be done from the host, because a symbolic link is
+// at does a call on files where they are, all in one place; root's inside, where it may do as root may. What cannot be done from the host, because a symbolic link is
 // in the way, is tried inside, where links lead to what they lead to for the tenant.
 func (c called) at(do func(files) error, paths ...string) error {
 	place := onHost(paths[0])
-	if place == "" || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
+	if place == "" || c.user == lasting.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
 		return do(insideFiles{c})
 	}
 	err := do(hostFiles{c})
@@ -87,6 +82,9 @@ func told(e entry) *filesystempb.EntryInfo {
 	info := &filesystempb.EntryInfo{
 		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner, Group: e.group,
 		ModifiedTime: timestamppb.New(e.ModTime),
+	}
+	if info.ModifiedTime.CheckValid() != nil { // one that the protocol cannot say
+		info.ModifiedTime = &timestamppb.Timestamp{}
 	}
 	mode := fs.FileMode(e.Mode)
 	switch e.Type {

@@ -59,7 +59,7 @@ type script struct {
 }
 
 func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, args ...string) (*script, error) {
-	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), Cwd: "/", Stdin: stdin}
+	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), User: i.user, Cwd: "/", Stdin: stdin}
 	reader, err := i.Start(ctx, command)
 	if err != nil {
 		return nil, err

@@ -155,6 +155,9 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	}
 	r.SetXForwarded()
+	if p.of.cfg.TLS {
+		r.Out.Header.Set("X-Forwarded-Proto", "https")
+	}
 	if proto := r.In.Header.Get("X-Forwarded-Proto"); behind && proto != "" {
 		r.Out.Header.Set("X-Forwarded-Proto", proto)
 	}

@@ -27,9 +27,9 @@ type Command struct {
 	Argv []string
 	// Env is added to the sandbox's.
 	Env map[string]string
-	// Cwd is relative to sandbox.LastingHome, or absolute.
+	// Cwd is relative to the user's home, or absolute.
 	Cwd string
-	// User is "user", which is also meant by nothing.
+	// User is "user", which is also meant by nothing, or "root", if Info.Root.
 	User string
 	// Terminal is the size of a terminal; nil is none.
 	Terminal *specs.Box
@@ -39,6 +39,15 @@ type Command struct {
 	// Timeout is after how long the command is killed with all that is below it; 0 is never.
 	Timeout time.Duration
 }
+
+// RootUser is the name of who may do all in a sandbox that has Info.Root, and RootHome the directory of that one.
+const (
+	RootUser = "root"
+	RootHome = "/root"
+)
+
+// ErrNoRoot is of a command that is to be root's where none may be.
+var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files are those of user: leave the user out, or have the operator set e2b.allowRoot, which sandboxes have that are made after that, under gVisor")
 
 // Selector says which command: by its pid or its tag. A tag means the newest one that has it.
 type Selector struct {
@@ -79,11 +88,12 @@ func (n note) encode() json.RawMessage {
 
 // Start starts a command, and returns who follows it. The command goes on whatever becomes of that one.
 func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
+	root := c.User == RootUser
 	switch {
-	case c.User != "" && c.User != "user" && c.User != "root":
+	case c.User != "" && c.User != "user" && !root:
 		return nil, errs.Invalid("there is no user %.64q here: it is user", c.User)
-	case c.User == "root":
-		return nil, errs.Denied("commands run as user here, and not as root")
+	case root && !b.Info().Root:
+		return nil, ErrNoRoot
 	case len(c.Tag) > ask.MaxTag:
 		return nil, errs.Invalid("the tag has %d bytes, more than %d", len(c.Tag), ask.MaxTag)
 	case len(c.Argv) == 0:
@@ -94,11 +104,14 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	if err := sandbox.CheckCommand(c.Argv, c.Env); err != nil {
 		return nil, err
 	}
-	cwd := c.Cwd
-	if !path.IsAbs(cwd) {
-		cwd = path.Join(sandbox.LastingHome, cwd)
+	cwd, home, given := c.Cwd, sandbox.LastingHome, map[string]string{}
+	if root {
+		home = RootHome
+		given["HOME"], given["USER"], given["LOGNAME"] = home, RootUser, RootUser
 	}
-	given := map[string]string{}
+	if !path.IsAbs(cwd) {
+		cwd = path.Join(home, cwd)
+	}
 	if c.Terminal != nil {
 		given["TERM"] = "xterm-256color"
 	}
@@ -108,7 +121,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	b.entry.mu.Unlock()
 	run := &ask.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
-		Stdin:   c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd}.encode(),
+		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd}.encode(),
 	}
 	return b.follow(ctx, ask.Request{Do: ask.Begin, Tag: c.Tag, Run: run})
 }
@@ -192,7 +205,7 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	if b.Info().State == StateEnded {
 		return errEnded
 	}
-	b.of.cfg.Log.Warn().Err(err).Str("sandbox", b.id).Msg("a call has lost its way into a sandbox")
+	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.id).Msg("a call has lost its way into a sandbox")
 	return errLost
 }
 

@@ -35,7 +35,9 @@ type Create struct {
 	OnDeadline OnDeadline
 	// AutoResume has a call resume the sandbox if it is paused.
 	AutoResume bool
-	Network    Network
+	// Root lets commands be root's, where the runtime is gVisor.
+	Root    bool
+	Network Network
 }
 
 // Template is what sandboxes are made from.
@@ -148,6 +150,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 		return err
 	}
 	plan := c.Network.lasting()
+	plan.Root = c.Root
 	plan.Image, plan.CPUs, plan.Memory, plan.Env = c.Template.Image, c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
 	service.BindLasting(ctx, r.ID, plan)
 	spec, env, err := service.PlanLasting(ctx, r.ID, plan)
@@ -164,7 +167,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	limits := spec.Platform.Limits
 	waits := c.Template.Start != "" || c.Template.Ready != "" // and is not there before
 	if err := s.change(e, func(r *record) {
-		r.Made, r.Env, r.Reach, r.CPUs, r.Memory = !waits, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory
+		r.Made, r.Env, r.Reach, r.CPUs, r.Memory, r.Root = !waits, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory, spec.Root
 	}); err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type record struct {
 	Length     time.Duration `json:"lengthNs,omitempty"`
 	OnDeadline OnDeadline    `json:"onDeadline"`
 	AutoResume bool          `json:"autoResume,omitempty"`
+	Root       bool          `json:"root,omitempty"` // commands may be root's
 	Paused     bool          `json:"paused,omitempty"`
 	Network    Network       `json:"network"`
 	// Reach is Network as the container has it; nil is nothing.

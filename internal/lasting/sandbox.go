@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -41,12 +40,13 @@ type Info struct {
 	ID, Template string
 	// Owner is the name of the token by which it was made.
 	Owner      string
-	Metadata   map[string]string
+	Metadata   map[string]string // which nobody changes
 	Note       json.RawMessage
 	Started    time.Time
 	Deadline   time.Time // zero for none
 	OnDeadline OnDeadline
 	AutoResume bool
+	Root       bool // commands may be root's
 	State      State
 	CPUs       float64
 	Memory     int64 // bytes
@@ -67,8 +67,8 @@ func (b *Sandbox) Info() Info {
 func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
-		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: maps.Clone(r.Metadata), Note: r.Note, Started: r.Started, Deadline: r.Deadline,
-		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
+		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note, Started: r.Started, Deadline: r.Deadline,
+		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root, State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
 	}
 }
 

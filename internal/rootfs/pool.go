@@ -36,6 +36,16 @@ func makeUserDir(users *os.Root, user string) error {
 	return nil
 }
 
+// CloseUserDir keeps everyone but root from a user's folder on the host, whatever the user makes of the home in it.
+func (p *Planner) CloseUserDir(user string) error {
+	fd, err := OpenBelow(p.cfg().UsersDir, user)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchmodat(fd, ".", 0o700, 0)
+}
+
 // checkPoolDir refuses a folder of the pool that is not the service's alone.
 func checkPoolDir(users *os.Root, pool string) error {
 	var stat unix.Stat_t

@@ -30,6 +30,8 @@ type Lasting struct {
 	// CPUs and Memory, in bytes, are at most those of the settings, and 0 is these.
 	CPUs   float64
 	Memory int64
+	// Root lets commands be root's, where the runtime is gVisor.
+	Root bool
 	// Env is every command's; the later ones win.
 	Env []map[string]string
 	// NoNetwork is no interface at all. Else Allow and Deny are patterns of names, and AllowAddresses and DenyAddresses are
@@ -77,13 +79,14 @@ var lastingConfinement = Confinement{Permissions: []string{policy.TagWorkspace},
 
 // lastingShape is what the containers of sandboxes that last differ in, but for whose they are and what they may reach.
 type lastingShape struct {
-	// Image, CPUs and Memory are those of Lasting.
+	// Image, CPUs, Memory and Root are those of Lasting.
 	Image  string  `json:"image,omitempty"`
 	CPUs   float64 `json:"cpus,omitempty"`
 	Memory int64   `json:"memory,omitempty"`
+	Root   bool    `json:"root,omitempty"`
 }
 
-func (l Lasting) shape() lastingShape { return lastingShape{l.Image, l.CPUs, l.Memory} }
+func (l Lasting) shape() lastingShape { return lastingShape{l.Image, l.CPUs, l.Memory, l.Root} }
 
 // makeLasting makes a plan that of a sandbox that lasts.
 func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastingShape) (err error) {
@@ -97,6 +100,12 @@ func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastin
 	spec := &p.spec
 	spec.Lasting, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, p.platform.Platform
 	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
+	if spec.Root = l.Root && p.platform.isGVisor(spec.Runtime()); spec.Root && !spec.IsPooled() {
+		// What root leaves in its home may run as root's whoever starts it: nobody on the host is to come there.
+		if err := r.rootfs.CloseUserDir(spec.User); err != nil {
+			return fmt.Errorf("cannot close the folder of user %q: %w", spec.User, errs.WithoutPath(err))
+		}
+	}
 	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool { return m.Target != policy.Home.String() })
 	return nil
 }

@@ -89,7 +89,7 @@ func (r *Resolver) lastingClass(ctx context.Context, c *call, l lastingShape, eg
 
 // lastingKey is key for a class of sandboxes that last.
 func (class poolClass) lastingKey(decision policy.Decision, p platform) string {
-	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform}.Fingerprint())
+	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
 }
 
 // maxClassSize bounds a class, in bytes: it is kept, and written down.

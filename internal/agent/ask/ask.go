@@ -77,6 +77,8 @@ type Run struct {
 	launch.Command
 	// Stdin says that there will be input; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
+	// Root has it run as root, in a container that was made for that.
+	Root bool `json:"root,omitempty"`
 	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0 is never.
 	TimeoutMs int64 `json:"timeoutMs,omitempty"`
 	// Note is the service's own, and is told back in lists.

@@ -18,11 +18,17 @@ var numbers = map[string]uintptr{
 
 // Become makes a process that began as root the agent's user, with the named capabilities of Needed and no
 // others. Commands that it starts as IDs.UID lose these, too, when they are executed: not sooner, so that nobody
-// can trace what still has the agent's memory (ptrace(2), access mode checking).
+// can trace what still has the agent's memory (ptrace(2), access mode checking). The returned IDs.Root says whether
+// commands may be root's here: then the agent may not be kept from them, and what it says is theirs.
 func Become(keep ...string) (IDs, error) {
 	ids, err := Parse(os.Getenv(Variable))
 	if err != nil {
 		return IDs{}, err
+	}
+	if ids.Root && slices.Contains(keep, "SETUID") {
+		keep = append(keep, "SETGID") // who starts root's commands gives them their group, too
+	} else {
+		ids.Root = false
 	}
 	if err := become(ids, keep); err != nil {
 		return IDs{}, fmt.Errorf("cannot become user %d: %w", Agent(ids.UID), err)
@@ -33,7 +39,7 @@ func Become(keep ...string) (IDs, error) {
 func become(ids IDs, keep []string) error {
 	var bounding error
 	for _, name := range Needed {
-		if !slices.Contains(ids.Bounding, name) {
+		if !ids.Root && !slices.Contains(ids.Bounding, name) {
 			bounding = errors.Join(bounding, prctl(unix.PR_CAPBSET_DROP, numbers[name]))
 		}
 	}
@@ -50,7 +56,7 @@ func become(ids IDs, keep []string) error {
 	if err := syscall.Setresuid(agent, agent, agent); err != nil {
 		return err
 	}
-	return errors.Join(setCapabilities(keep), prctl(unix.PR_SET_KEEPCAPS, 0))
+	return errors.Join(setCapabilities(keep, ids.Root), prctl(unix.PR_SET_KEEPCAPS, 0))
 }
 
 // prctl is prctl(2) for all threads.
@@ -61,16 +67,23 @@ func prctl(option int, argument uintptr) error {
 	return nil
 }
 
-// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one.
-func setCapabilities(names []string) error {
+// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one. With permitted
+// that set stays as it is: under no-new-privs what is executed as root gets no more (execve(2)).
+func setCapabilities(names []string, permitted bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
+	var had, sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &had[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
 	for _, name := range names {
 		number := numbers[name]
 		sets[number/32].Effective |= 1 << (number % 32)
 	}
 	for i := range sets {
 		sets[i].Permitted = sets[i].Effective
+		if permitted {
+			sets[i].Permitted |= had[i].Permitted
+		}
 	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets)), 0)
 	if errno != 0 {

@@ -18,6 +18,8 @@ type IDs struct {
 	// Bounding are those of Needed that stay in the commands' bounding set, because the operator's settings
 	// have them there.
 	Bounding []string
+	// Root lets commands be root's, too, with all that the container was started with.
+	Root bool
 }
 
 // Agent is the user that the agent is beside commands of uid. It is above all that Docker runs a process as
@@ -36,12 +38,19 @@ const Variable = "DAYCARE_COMMANDS_RUN_AS"
 
 // String is the variable's value, as Parse reads it.
 func (i IDs) String() string {
-	return fmt.Sprintf("%d:%d:%s", i.UID, i.GID, strings.Join(i.Bounding, ","))
+	text := fmt.Sprintf("%d:%d:%s", i.UID, i.GID, strings.Join(i.Bounding, ","))
+	if i.Root {
+		text += ":" + asRoot
+	}
+	return text
 }
+
+const asRoot = "root"
 
 // Parse is the inverse of String.
 func Parse(text string) (IDs, error) {
 	fail := func(why string) (IDs, error) { return IDs{}, fmt.Errorf("%s=%q: %s", Variable, text, why) }
+	text, root := strings.CutSuffix(text, ":"+asRoot)
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {
 		return fail("it is not uid:gid:capabilities")
@@ -54,7 +63,7 @@ func Parse(text string) (IDs, error) {
 	if err != nil {
 		return fail("a group is a number from 0 to 2147483647")
 	}
-	i := IDs{UID: uint32(uid), GID: uint32(gid)}
+	i := IDs{UID: uint32(uid), GID: uint32(gid), Root: root}
 	if parts[2] != "" {
 		i.Bounding = strings.Split(parts[2], ",")
 	}

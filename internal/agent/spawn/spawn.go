@@ -36,7 +36,8 @@ type Process struct {
 	Env []string
 	// Dir is the working directory. It is changed to as UID.
 	Dir string
-	// UID is who runs it. For another than the caller's the caller needs the capability SETUID.
+	// UID is who runs it, in the caller's groups; root is in its own alone. For another than the caller's the caller needs
+	// the capability SETUID, for root SETGID, too.
 	UID uint32
 	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.
 	Files []int
@@ -247,6 +248,14 @@ func (c *child) run() {
 	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.none)), 0, 8, 0, 0)
 	if c.errno != 0 {
 		return
+	}
+	if c.uid == 0 {
+		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); c.errno != 0 {
+			return
+		}
+		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETRESGID, 0, 0, 0); c.errno != 0 {
+			return
+		}
 	}
 	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETRESUID, c.uid, c.uid, c.uid); c.errno != 0 {
 		return
