@@ -24,8 +24,9 @@ const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.1.so"
 // aheadRoom is how many bytes /proc shows of the command line of a shell that was started ahead, and of its environment.
 const aheadRoom = 4 << 10
 
-// answerFirst is how long after a command's end the next one's shell is started: by then the answer has left the agent,
-// which a shell that starts would hold up.
+
+// answerFirst is how long after a command's end the next one's shell is started: it would take the processor from those
+// who carry the answer to the caller.
 const answerFirst = 2 * time.Millisecond
 
 // ahead starts the next command's shell before it is asked for. The shell waits in the builtin of sandbox-image/ahead.c

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,8 @@ type command struct {
 	pipes *pipes
 	early []wire.Control // what came before the command had started
 
+	release func() // closes what the command had, once it has been answered
+
 	sending sync.Mutex // held while a frame is written
 }
 
@@ -50,7 +53,11 @@ func (c *command) serve() {
 		shell := c.ahead.begin(start, p)
 		exit = c.run(start, p, shell)
 		c.ahead.ended()
-		defer c.ahead.next(start, p)
+		defer func() {
+			runtime.Gosched() // the answer goes first
+			c.release()
+			c.ahead.next(start, p)
+		}()
 	}
 	exit.Message = cutText(exit.Message)
 	if err := wire.WriteMessage(c.stream, wire.KindExit, exit); err != nil {
@@ -70,9 +77,10 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 	}
 	io, err := c.open(start)
 	if err != nil {
+		c.release = func() {}
 		return startFault(start.Command, err)
 	}
-	defer io.close()
+	c.release = io.close
 	p.Files, p.Terminal = io.child[:], io.terminal != nil
 	root, err := c.tree.start(p)
 	io.closeChildEnds()
@@ -83,12 +91,17 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 	return c.finish(io, root, start)
 }
 
+// gaveUp is the exit code of a waiting shell that could not begin its command; a command may have it, too.
+const gaveUp = 126
+
 func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
-	defer shell.close()
+	c.release = shell.close
 	c.started(shell.root, shell.pipes)
 	exit := c.finish(shell.pipes, shell.root, start)
-	if err := shell.failure(); err != nil {
-		return startFault(start.Command, err)
+	if exit.Code == gaveUp {
+		if err := shell.failure(); err != nil {
+			return startFault(start.Command, err)
+		}
 	}
 	exit.Ahead = true
 	return exit
@@ -115,7 +128,7 @@ func (c *command) open(start wire.Start) (*pipes, error) {
 
 // carry carries the command's input and output until it has ended with all that it started.
 func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncated bool) {
-	if p.stdin != nil {
+	if start.Stdin {
 		go c.feed(p)
 	} else {
 		go c.watch()

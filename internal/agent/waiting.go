@@ -33,10 +33,6 @@ func (s *waitingShell) hand(start wire.Start, p spawn.Process) error {
 		}
 		request = request[max(n, 0):]
 	}
-	if !start.Stdin {
-		_ = s.pipes.stdin.Close()
-		s.pipes.stdin = nil
-	}
 	return nil
 }
 
