@@ -60,6 +60,7 @@ var mayImport = map[string]string{
 	"internal/agent/seccomp":    "",
 	"config":                    "internal/strictjson",
 	"internal/cli/doctor":       "api/types",
+	"internal/cli/man":          "",
 	"dnsfilter":                 "internal/budget",
 	"pathmap":                   "",
 	"internal/hostfs":           "internal/errs pathmap",
@@ -82,8 +83,7 @@ var onlyIn = map[string]string{
 	"github.com/tidwall/jsonc":                   "config",
 	"github.com/coreos/go-systemd/v22/daemon":    "cmd/sandboxd",
 	"github.com/modelcontextprotocol/go-sdk/mcp": "internal/cli/mcp cmd/sandbox",
-	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd",
-	"github.com/spf13/cobra/doc":                 "cmd/sandbox cmd/sandboxd",
+	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man",
 }
 
 type pkg struct {

@@ -24,7 +24,6 @@ const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.1.so"
 // aheadRoom is how many bytes /proc shows of the command line of a shell that was started ahead, and of its environment.
 const aheadRoom = 4 << 10
 
-
 // answerFirst is how long after a command's end the next one's shell is started: it would take the processor from those
 // who carry the answer to the caller.
 const answerFirst = 2 * time.Millisecond

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -31,8 +32,8 @@ var builtInPresets = []preset{
 	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"}},
 }
 
-// builtIn is the table parsed, once.
-var builtIn = func() map[string]Domains {
+// builtIn returns the table parsed. That is done when it is first needed, which a client's programs hardly do.
+var builtIn = sync.OnceValue(func() map[string]Domains {
 	parsed := map[string]Domains{}
 	for _, row := range builtInPresets {
 		domains, err := ParseDomains(row.domains)
@@ -42,7 +43,7 @@ var builtIn = func() map[string]Domains {
 		parsed[row.name] = domains
 	}
 	return parsed
-}()
+})
 
 // Presets are the values that packageManagers may have. The zero value has those that are built in.
 type Presets struct{ own map[string]Domains }
@@ -60,7 +61,7 @@ func NewPresets(own map[string][]string) (Presets, error) {
 		switch {
 		case !presetPattern.MatchString(name):
 			faults = append(faults, errs.Invalid("preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32", name))
-		case builtIn[name].list != nil:
+		case builtIn()[name].list != nil:
 			faults = append(faults, errs.Invalid("preset %q is built in; choose another name", name))
 		case len(own[name]) == 0:
 			faults = append(faults, errs.Invalid("preset %q has no domains", name))
@@ -78,7 +79,12 @@ func NewPresets(own map[string][]string) (Presets, error) {
 
 // Names are all presets, sorted.
 func (p Presets) Names() []string {
-	return slices.Sorted(maps.Keys(p.all()))
+	names := slices.Collect(maps.Keys(p.own))
+	for _, row := range builtInPresets {
+		names = append(names, row.name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Resolve is what the named presets allow together. All faults come in one error, of class
@@ -102,9 +108,9 @@ func (p Presets) Resolve(names []string) (Domains, error) {
 
 func (p Presets) all() map[string]Domains {
 	if len(p.own) == 0 {
-		return builtIn
+		return builtIn()
 	}
-	all := maps.Clone(builtIn)
+	all := maps.Clone(builtIn())
 	maps.Copy(all, p.own)
 	return all
 }
