@@ -154,6 +154,46 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestTurnsOfTokens has a token of forty users wait before another of one.
+func TestTurnsOfTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{Total: Bounds{ColdStarts: 1}})
+		var mu sync.Mutex
+		var order []string
+		ask := func(user, token string) {
+			go func() {
+				done, err := l.Turn(t.Context(), by(user, token))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, user)
+				mu.Unlock()
+				done()
+			}()
+			synctest.Wait()
+		}
+		first, err := l.Turn(t.Context(), by("anne", "many"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 40 {
+			ask(fmt.Sprint("user-", i), "many")
+		}
+		ask("bob", "few")
+		ask("carol", "few")
+		first()
+		synctest.Wait()
+		if got := strings.Join(order[:5], " "); len(order) != 42 || got != "user-0 bob user-1 carol user-2" {
+			t.Errorf("%d turns: %s", len(order), got)
+		}
+		if len(l.waiting.tokens) != 0 || len(l.waiting.by) != 0 || len(l.waiting.users) != 0 {
+			t.Errorf("%+v", l.waiting)
+		}
+	})
+}
+
 func TestTurnsThatNobodyWaitsFor(t *testing.T) {
 	l := New(Limits{Total: Bounds{ColdStarts: 1}})
 	done, err := l.Turn(t.Context(), by("alice", ""))

@@ -11,10 +11,11 @@ type waiter struct {
 	turn    chan func() // gets what ends the turn
 }
 
-// line is who waits, by user. The users are in the order of their turns: whoever has had one goes to the end.
+// line is who waits, by user. Tokens and users are in the order of their turns: whoever has had one goes to the end.
 type line struct {
-	users []string
-	of    map[string][]*waiter
+	tokens, users []string
+	of            map[string][]*waiter
+	by            map[string]int // how many wait, by token
 }
 
 func (w *line) length() (n int) {
@@ -30,9 +31,13 @@ func (w *line) add(n *waiter) {
 		w.users = append(w.users, user)
 	}
 	if w.of == nil {
-		w.of = map[string][]*waiter{}
+		w.of, w.by = map[string][]*waiter{}, map[string]int{}
 	}
 	w.of[user] = append(w.of[user], n)
+	token := n.account.Token.Name
+	if w.by[token]++; w.by[token] == 1 {
+		w.tokens = append(w.tokens, token)
+	}
 }
 
 // remove takes a waiter out, and reports whether it was there.
@@ -45,13 +50,22 @@ func (w *line) remove(n *waiter) bool {
 	w.of[user] = slices.Delete(w.of[user], i, i+1)
 	if len(w.of[user]) == 0 {
 		delete(w.of, user)
-		w.users = slices.DeleteFunc(w.users, func(u string) bool { return u == user })
+		w.users = without(w.users, user)
+	}
+	token := n.account.Token.Name
+	if w.by[token]--; w.by[token] == 0 {
+		delete(w.by, token)
+		w.tokens = without(w.tokens, token)
 	}
 	return true
 }
 
-// Turn waits until a container may be made for an account: the users that wait have their turns one after the
-// other, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
+func without(list []string, name string) []string {
+	return slices.DeleteFunc(list, func(other string) bool { return other == name })
+}
+
+// Turn waits until a container may be made for an account: the tokens by which users come have their turns one after the
+// other, and so have the users of each, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
 func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 	now := make(chan struct{})
 	close(now)
@@ -124,7 +138,10 @@ func (l *Ledger) give(in *line) bool {
 	}
 	in.remove(n)
 	if user := n.account.User; len(in.of[user]) > 0 {
-		in.users = append(slices.DeleteFunc(in.users, func(u string) bool { return u == user }), user)
+		in.users = append(without(in.users, user), user)
+	}
+	if token := n.account.Token.Name; in.by[token] > 0 {
+		in.tokens = append(without(in.tokens, token), token)
 	}
 	n.turn <- l.hold(n.account, ColdStarts, 1)
 	return true
@@ -132,17 +149,19 @@ func (l *Ledger) give(in *line) bool {
 
 // next is the first in a line, in the order of turns, whom no bound keeps; the lock is held.
 func (l *Ledger) next(in *line) *waiter {
-	for _, user := range in.users {
-		for _, n := range in.of[user] {
+	for _, token := range in.tokens {
+		for _, user := range in.users {
+			i := slices.IndexFunc(in.of[user], func(n *waiter) bool { return n.account.Token.Name == token })
+			if i < 0 {
+				continue
+			}
+			n := in.of[user][i] // the user's others by that token meet the same bounds
 			full := l.full(n.account, ColdStarts, 1)
 			if full == nil {
 				return n
 			}
 			if full.Scope == Total {
 				return nil
-			}
-			if full.Scope == User {
-				break
 			}
 		}
 	}
