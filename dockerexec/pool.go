@@ -72,7 +72,8 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 }
 
 // Stock makes a container for the pool: for a user of that class who is still to come. spec's User is a PoolUser. It
-// blocks until the container waits, which is made when no call waits for another; after an error nothing is left of it.
+// blocks until the container waits, which is made when no call waits for another, or in its turn; after an error nothing is
+// left of it.
 func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
 		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), e.DropPooled(spec.User))
@@ -85,7 +86,9 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 		}
 		present = &platform
 	}
-	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, nil)
+	wanted := make(chan struct{})
+	defer time.AfterFunc(stockAnyway, func() { close(wanted) }).Stop()
+	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, wanted)
 	if err != nil {
 		return errors.Join(err, e.DropPooled(spec.User))
 	}
@@ -107,6 +110,9 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	<-c.ready
 	return c.err
 }
+
+// stockAnyway is how long calls that wait for containers of their own may put one for the pool off.
+const stockAnyway = 2 * time.Second
 
 // Stocked is how many pooled containers there are of each class, and how many of them wait for a user already.
 func (e *Executor) Stocked() (all map[string]int, ready int) {
@@ -136,14 +142,14 @@ func (e *Executor) Trim(most map[string]int) {
 	})
 }
 
-// ErrNotStocked says that no container of the class waits for a user.
+// ErrNotStocked says that no container of the class waits for the user.
 var ErrNotStocked = errors.New("no container of this kind waits for a user")
 
-// Bind makes the container of the pool that has waited longest for a user of a class that user's, with its home. The
-// user must not have one. Calls find it by its Spec. After an error the user has no container of the pool, and a
+// Bind makes the container of the pool that has waited longest for a user of a class that user's, with its home, if so many
+// others wait as are to be left. The user must not have one. Calls find it by its Spec. After an error the user has no container of the pool, and a
 // home only if it could not be taken back.
-func (e *Executor) Bind(ctx context.Context, class string, a quota.Account, egress Egress) error {
-	from, to, err := e.claim(class, a, egress)
+func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
+	from, to, err := e.claim(class, leave, a, egress)
 	if err != nil {
 		return err
 	}
@@ -186,24 +192,32 @@ func (e *Executor) handOver(from, to *container) error {
 	return err
 }
 
-// waiting is the container of a class that has waited for longest; nil for none. e.mu is held.
-func (e *Executor) waiting(class string) (longest *container) {
+// waiting is the container of a class that has waited for longest; nil where no more wait than are to be left. e.mu is held.
+func (e *Executor) waiting(class string, leave int) (longest *container) {
 	if e.closed {
 		return nil
 	}
+	waits := 0
 	for _, c := range e.containers {
-		if c.spec.IsPooled() && c.class == class && c.isReady() && !c.retired && (longest == nil || c.since.Before(longest.since)) {
+		if !c.spec.IsPooled() || c.class != class || !c.isReady() || c.retired {
+			continue
+		}
+		waits++
+		if longest == nil || c.since.Before(longest.since) {
 			longest = c
 		}
+	}
+	if waits <= leave {
+		return nil
 	}
 	return longest
 }
 
 // claim takes a container out of the pool. What it becomes is in its place at once, for calls to wait for.
-func (e *Executor) claim(class string, a quota.Account, egress Egress) (from, to *container, err error) {
+func (e *Executor) claim(class string, leave int, a quota.Account, egress Egress) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if from = e.waiting(class); from == nil {
+	if from = e.waiting(class, leave); from == nil {
 		return nil, nil, ErrNotStocked
 	}
 	from.give()

@@ -11,8 +11,8 @@ import (
 
 // BindLasting is Bind for a container that lasts, of the sandbox that has its user's name. Whose place it takes is up to the
 // caller. After an error nothing is left of the container, and StartLasting makes another one.
-func (e *Executor) BindLasting(ctx context.Context, class, user string, egress Egress) error {
-	from, to, err := e.claimLasting(class, user, egress)
+func (e *Executor) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
+	from, to, err := e.claimLasting(class, leave, user, egress)
 	if err != nil {
 		return err
 	}
@@ -49,10 +49,10 @@ func (e *Executor) BindLasting(ctx context.Context, class, user string, egress E
 }
 
 // claimLasting takes a container out of the pool. What it becomes is found when it is bound.
-func (e *Executor) claimLasting(class, user string, egress Egress) (from, to *container, err error) {
+func (e *Executor) claimLasting(class string, leave int, user string, egress Egress) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if from = e.waiting(class); from == nil {
+	if from = e.waiting(class, leave); from == nil {
 		return nil, nil, ErrNotStocked
 	}
 	spec := from.spec.boundTo(user, egress)

@@ -20,7 +20,7 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	m.sess = openSessionOfTests(t)
 	m.restart()
 	egress := Egress{Profile: "isolated", Domains: []string{}}
-	bind := func(user string) error { return m.e.BindLasting(t.Context(), "lasting", user, egress) }
+	bind := func(user string) error { return m.e.BindLasting(t.Context(), "lasting", 0, user, egress) }
 	m.stock(true)
 	if err := bind("fits"); err != nil {
 		t.Fatal(err)

@@ -191,9 +191,9 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 		defer close(done)
 		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
 		if lasts {
-			err = m.e.BindLasting(context.Background(), "lasting", user, egress)
+			err = m.e.BindLasting(context.Background(), "lasting", 0, user, egress)
 		} else {
-			err = m.e.Bind(context.Background(), "class", quota.Account{User: user}, egress)
+			err = m.e.Bind(context.Background(), "class", 0, quota.Account{User: user}, egress)
 		}
 	}()
 	<-done

@@ -194,12 +194,18 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Networks:      d.networks,
 		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // asked when it has started
 		Quotas:        d.quotas,
-		ImagesChanged: d.platforms.Forget,
+		ImagesChanged: d.imagesChanged,
 		Events:        d.events,
 		Log:           d.log,
 	})
 	d.onClose(d.executor.Shutdown)
 	return nil
+}
+
+// imagesChanged has what rests on images looked at anew.
+func (d *daemon) imagesChanged() {
+	d.platforms.Forget()
+	d.pool.Review()
 }
 
 // openService reads what is registered, and the durable processes.

@@ -48,7 +48,14 @@ func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	if cfg.Cluster.On() {
 		cfg.Pool.Size = 0 // a home that is ready on one host is of no use on another
 	}
-	return sandbox.PoolConfig{Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory)}
+	pool := sandbox.PoolConfig{
+		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
+		Lasting: []sandbox.Lasting{{}}, // of the service's own image
+	}
+	for _, t := range cfg.E2B.Templates {
+		pool.Lasting = append(pool.Lasting, sandbox.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
+	}
+	return pool
 }
 
 // ownPlaces are what is the service's, and nobody's to mount.

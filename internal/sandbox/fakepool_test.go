@@ -44,7 +44,12 @@ func (f *fakePool) Stocked() (all map[string]int, ready int) {
 	return all, ready
 }
 
-func (f *fakePool) Trim(most map[string]int) { f.trimmed = most }
+func (f *fakePool) Trim(most map[string]int) {
+	f.trimmed = most
+	for class, list := range f.waits {
+		f.waits[class] = list[:min(len(list), most[class])]
+	}
+}
 
 func (f *fakePool) DropPooled(string) error { return nil }
 
@@ -53,9 +58,9 @@ func (f *fakePool) NewPoolUser() string {
 	return dockerexec.PoolUser(fmt.Sprint("test-", f.made))
 }
 
-func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dockerexec.Egress) error {
+func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Account, _ dockerexec.Egress) error {
 	list := f.waits[class]
-	if len(list) == 0 {
+	if len(list) <= leave {
 		return dockerexec.ErrNotStocked
 	}
 	f.waits[class] = list[1:]
@@ -66,8 +71,8 @@ func (f *fakePool) Bind(_ context.Context, class string, a quota.Account, _ dock
 	return f.planner.GiveHome(list[0].User, a.User)
 }
 
-func (f *fakePool) BindLasting(ctx context.Context, class, user string, egress dockerexec.Egress) error {
-	return f.Bind(ctx, class, quota.Account{User: user}, egress)
+func (f *fakePool) BindLasting(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error {
+	return f.Bind(ctx, class, leave, quota.Account{User: user}, egress)
 }
 
 func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
@@ -78,7 +83,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg.Egress, cfg.MaxDomains, cfg.Decisions = policy.EgressRules{AllowGlobalWildcard: true}, 10, decisions.New(100)
 	r.Use(cfg)
 	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
-	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most}, r, fake, zerolog.Nop())
+	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Lasting: []Lasting{{}, {CPUs: 0.5}, {Image: "theirs"}}}, r, fake, zerolog.Nop())
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
 	}}

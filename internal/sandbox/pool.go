@@ -19,6 +19,8 @@ type PoolConfig struct {
 	Size, Max int
 	// MinFreeMemory is how many bytes the host has to have left, or no more are made.
 	MinFreeMemory int64
+	// Lasting are what sandboxes that last are made of now. Containers wait for no others.
+	Lasting []Lasting
 }
 
 // PoolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
@@ -26,8 +28,8 @@ type PoolExecutor interface {
 	Stock(ctx context.Context, class string, spec dockerexec.Spec) error
 	Stocked() (all map[string]int, ready int)
 	Trim(most map[string]int)
-	Bind(ctx context.Context, class string, a quota.Account, egress dockerexec.Egress) error
-	BindLasting(ctx context.Context, class, user string, egress dockerexec.Egress) error
+	Bind(ctx context.Context, class string, leave int, a quota.Account, egress dockerexec.Egress) error
+	BindLasting(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error
 	DropPooled(user string) error
 	NewPoolUser() string
 }
@@ -41,10 +43,13 @@ type Pool struct {
 	cfg      atomic.Pointer[PoolConfig]
 	log      zerolog.Logger
 	wake     chan struct{} // has one when there may be something to do
+	review   atomic.Bool   // what classes stand for may have changed
 
 	mu      sync.Mutex
 	binding map[string]chan struct{} // by user; closed when that is done
 	last    time.Time                // when a first call came
+	short   time.Time                // since when something has been missing; zero for nothing
+	taken   map[share]time.Time      // when a token last had one of a class
 	stats   PoolStats
 	futile  int    // failures in a row for a reason of the file system
 	off     string // why there is no pool, since so many; until Use
@@ -82,7 +87,7 @@ type PoolStats struct {
 func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor PoolExecutor, log zerolog.Logger) *Pool {
 	p := &Pool{
 		resolver: resolver, executor: executor, classes: readClasses(file, log), log: log,
-		wake: make(chan struct{}, 1), binding: map[string]chan struct{}{}, stats: PoolStats{Asked: map[PoolOutcome]uint64{}},
+		wake: make(chan struct{}, 1), binding: map[string]chan struct{}{}, taken: map[share]time.Time{}, stats: PoolStats{Asked: map[PoolOutcome]uint64{}},
 	}
 	p.Use(cfg)
 	return p
@@ -94,7 +99,7 @@ func (p *Pool) Use(cfg PoolConfig) {
 	p.mu.Lock()
 	p.futile, p.off, p.said = 0, "", ""
 	p.mu.Unlock()
-	p.wakeUp()
+	p.Review()
 }
 
 // maxFutile is after how many failures in a row, for a reason of the file system, the pool turns itself off.
@@ -170,8 +175,8 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 		return false
 	}
 	class, key, egress, ok := p.resolver.class(c)
-	return p.bindOnce(c, keyedClass{class, key}, ok, token, func() error {
-		return p.executor.Bind(ctx, key, quota.Account{User: c.User.id, Token: token}, egress)
+	return p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
+		return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.id, Token: token}, egress)
 	})
 }
 
@@ -181,19 +186,22 @@ func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress 
 		return false
 	}
 	class, key, ok := p.resolver.lastingClass(ctx, c, l, egress)
-	return p.bindOnce(c, keyedClass{class, key}, ok, token, func() error {
-		return p.executor.BindLasting(ctx, key, c.User.id, egress)
+	return p.bindOnce(c, keyedClass{class, key}, ok && p.cfg.Load().has(l), token, func(leave int) error {
+		return p.executor.BindLasting(ctx, key, leave, c.User.id, egress)
 	})
 }
 
 // bindOnce has a container of a class bound, if there are such, and counts what came of it.
-func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func() error) (hit bool) {
-	outcome := PoolUnlike
+func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
+	outcome, h := PoolUnlike, share{class.key, token.Name}
 	if is {
 		p.classes.note(vote{Key: class.key, User: c.User.id, Caller: token.Name}, class.poolClass)
-		outcome = p.outcomeOf(c, bind())
+		outcome = p.outcomeOf(c, bind(p.toLeave(h)))
 	}
 	p.mu.Lock()
+	if outcome == PoolHit {
+		p.taken[h] = time.Now()
+	}
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
 	p.mu.Unlock()
@@ -233,114 +241,4 @@ func (p *Pool) enter(ctx context.Context, user string) (done func()) {
 		p.mu.Unlock()
 		close(ended)
 	}
-}
-
-const (
-	// fillEvery is how often it is looked whether something is missing, and fillSoon how often while something is.
-	fillEvery, fillSoon = time.Second, 50 * time.Millisecond
-	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long commands that run
-	// may put that off.
-	fillAfter, fillAnyway = 200 * time.Millisecond, 2 * time.Second
-	// fillAgain is when it is tried again after a failure.
-	fillAgain = 10 * time.Second
-)
-
-// Fill keeps the pool full until ctx ends: one container is made at a time, while nobody waits for one.
-func (p *Pool) Fill(ctx context.Context) {
-	wait := fillSoon
-	for {
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-p.wake:
-			timer.Stop()
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-		p.classes.save(p.log)
-		wait = p.step(ctx)
-	}
-}
-
-// step makes one container if one is missing and it is a good moment. It returns when to look again.
-func (p *Pool) step(ctx context.Context) (wait time.Duration) {
-	class, key, missing := p.missing()
-	switch {
-	case !missing:
-		return fillEvery
-	case dockerexec.AvailableMemory() < p.cfg.Load().MinFreeMemory:
-		return fillEvery
-	case !p.quiet():
-		return fillSoon
-	}
-	begun := time.Now()
-	if err := p.fill(ctx, key, class); err != nil {
-		if ctx.Err() == nil {
-			p.failed(err)
-		}
-		return fillAgain
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.said = ""
-	p.stats.Refills++
-	p.stats.Refilling += time.Since(begun)
-	return fillSoon
-}
-
-// failed notes that the pool could not be filled, once for each reason.
-func (p *Pool) failed(err error) {
-	p.countFailure(err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if said := err.Error(); said != p.said {
-		p.said = said
-		p.log.Warn().Err(err).Msg("cannot fill the pool; trying again")
-	}
-}
-
-// missing is a class of which there are too few, the latest one first. Those that are too many are removed.
-func (p *Pool) missing() (class poolClass, key string, ok bool) {
-	size := p.size()
-	most, left := map[string]int{}, p.cfg.Load().Max
-	wanted := p.classes.list()
-	for _, w := range wanted {
-		most[w.key] = min(size, left)
-		left -= most[w.key]
-	}
-	p.executor.Trim(most)
-	has, _ := p.executor.Stocked()
-	for _, w := range wanted {
-		if has[w.key] < most[w.key] {
-			return w.poolClass, w.key, true
-		}
-	}
-	return class, "", false
-}
-
-// quiet reports whether it is not the moment after a first call, with commands that a start would slow.
-func (p *Pool) quiet() bool {
-	p.mu.Lock()
-	since := time.Since(p.last)
-	p.mu.Unlock()
-	commands := p.resolver.cfg().Quotas.Stats().InUse[quota.Commands]
-	return since > fillAfter && (commands == 0 || since > fillAnyway)
-}
-
-// fill makes one container of a class.
-func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
-	user := p.executor.NewPoolUser()
-	spec, err := p.resolver.pooledSpec(ctx, class, user, key)
-	if errors.Is(err, errOtherClass) {
-		p.classes.drop(key) // until a first call says what it is now
-	}
-	if err != nil {
-		return errors.Join(err, p.executor.DropPooled(user))
-	}
-	err = p.executor.Stock(ctx, key, spec)
-	if err != nil && class.Lasts && ctx.Err() == nil {
-		p.classes.drop(key) // an image in which nothing can start keeps no other class waiting
-	}
-	return err
 }

@@ -1,18 +1,23 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // fill lets the pool do all that it would.
@@ -292,4 +297,118 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 	if after := len(pool.classes.list()); after != before-1 {
 		t.Errorf("%d classes of %d", after, before)
 	}
+}
+
+// What waits for sandboxes that last goes when its image becomes another one, or none are made of it any more, and the next
+// of that image is there before anybody asks. While Docker does not say, all stays.
+func TestPoolOfAnImageThatChanges(t *testing.T) {
+	s, pool, fake := newPool(t, 1, 7)
+	image, fault := "sha256:bb", error(nil)
+	platform := fakePlatform(t)
+	platform.FindOther = func(context.Context, string) (images.Image, error) { return images.Image{ID: image}, fault }
+	pool.resolver.platforms.Use(platform)
+	kind := Lasting{Image: "theirs", NoNetwork: true}
+	come := func(id string) {
+		t.Helper()
+		if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
+			t.Fatal(err)
+		}
+		s.BindLasting(t.Context(), id, kind)
+	}
+	waits := func() (of []string) {
+		for _, list := range fake.waits {
+			for _, spec := range list {
+				of = append(of, spec.Platform.ImageID)
+			}
+		}
+		return of
+	}
+	changed := func() {
+		pool.Review()
+		pool.fillNow(t)
+	}
+	come("first")
+	pool.fillNow(t)
+	if got := fmt.Sprint(waits()); got != "[sha256:bb]" {
+		t.Fatal(got)
+	}
+	image = "sha256:cc"
+	changed()
+	if got := fmt.Sprint(waits()); got != "[sha256:cc]" {
+		t.Errorf("of the image before: %s", got)
+	}
+	if come("second"); fake.bound["second"] == "" {
+		t.Error("none of the new image waits")
+	}
+	pool.fillNow(t)
+	fault = errors.New("Docker is away")
+	changed()
+	if got := fmt.Sprint(waits()); got != "[sha256:cc]" {
+		t.Errorf("while Docker is away: %s", got)
+	}
+	fault = fmt.Errorf("gone: %w", cerrdefs.ErrFailedPrecondition)
+	changed()
+	if got := waits(); len(got) != 0 || len(pool.classes.list()) != 0 {
+		t.Errorf("of an image that is gone: %s", got)
+	}
+	fault = nil
+	come("third")
+	pool.fillNow(t)
+	pool.Use(PoolConfig{Size: 1, Max: 7, Lasting: []Lasting{{}}})
+	pool.fillNow(t)
+	if got := waits(); len(got) != 0 {
+		t.Errorf("of no template: %s", got)
+	}
+	if come("fourth"); len(pool.classes.list()) != 0 {
+		t.Error("what is of no template is kept for")
+	}
+}
+
+// A token that has had a container of a kind leaves the last one to others that come for that kind, and calls without an end
+// do not keep the pool from being filled.
+func TestPoolIsSharedByTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, pool, fake := newPool(t, 2, 7)
+		n := 0
+		come := func(token string) (hit bool) {
+			t.Helper()
+			n++
+			id := fmt.Sprint("box-", n)
+			scoped := s.Scoped(Everyone(), quota.Token{Name: token})
+			if _, _, err := scoped.Put(id, Registration{UserID: id}); err != nil {
+				t.Fatal(err)
+			}
+			scoped.BindLasting(t.Context(), id, Lasting{NoNetwork: true})
+			return fake.bound[id] != ""
+		}
+		come("greedy")
+		pool.fillNow(t)
+		for _, want := range []bool{true, true, false} {
+			if come("greedy") != want {
+				t.Errorf("who is alone has not all that waits, and no more: want %t", want)
+			}
+		}
+		come("rare")
+		pool.fillNow(t)
+		for round := range 30 { // each sooner than fillAfter
+			for range 20 {
+				come("greedy")
+				pool.step(t.Context())
+				time.Sleep(fillAfter / 2)
+			}
+			if round%10 == 9 && !come("rare") {
+				t.Fatalf("round %d: nothing waits for another token: %+v", round, pool.Stats())
+			}
+		}
+		if got := pool.Stats(); got.Asked[PoolHit] < 20 {
+			t.Errorf("hardly anybody gets anything: %+v", got)
+		}
+		time.Sleep(keptFor + time.Second)
+		pool.fillNow(t)
+		for i, token := range []string{"greedy", "greedy", "rare"} {
+			if want := i != 1; come(token) != want {
+				t.Errorf("a while later: %s has one: %t", token, !want)
+			}
+		}
+	})
 }

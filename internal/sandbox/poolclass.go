@@ -129,17 +129,36 @@ func (class poolClass) key(decision policy.Decision) string {
 
 var errOtherClass = errors.New("cannot fill the pool: what policy decides about such calls has changed")
 
-// pooledSpec plans a container of a class for a PoolUser, with a home that is made for it.
-func (r *Resolver) pooledSpec(ctx context.Context, class poolClass, user, key string) (dockerexec.Spec, error) {
+// callOf is a call of a class, of a user.
+func (r *Resolver) callOf(class poolClass, user string) (*call, error) {
 	box := Sandbox{User: UserID{user}}
 	var faults [3]error
 	box.WorkingDir, faults[0] = pathmap.ParseContainer(class.WorkingDir)
 	box.WriteDirs, faults[1] = parsePaths(class.WriteDirs)
 	box.ReadDirs, faults[2] = parsePaths(class.ReadDirs)
 	if err := errors.Join(faults[:]...); err != nil {
-		return dockerexec.Spec{}, err
+		return nil, err
 	}
-	c, err := r.resolve(box, Confinement{Permissions: class.Permissions, Home: class.Home})
+	return r.resolve(box, Confinement{Permissions: class.Permissions, Home: class.Home})
+}
+
+// keyNow is the key that a class of sandboxes that last has now.
+func (r *Resolver) keyNow(ctx context.Context, class poolClass) (string, error) {
+	c, err := r.callOf(class, dockerexec.PoolUser("none"))
+	if err != nil {
+		return "", err
+	}
+	decision, err := r.decide(c)
+	if err != nil {
+		return "", err
+	}
+	platform, err := r.lastingPlatform(ctx, class.Shape)
+	return class.lastingKey(decision, platform), err
+}
+
+// pooledSpec plans a container of a class for a PoolUser, with a home that is made for it.
+func (r *Resolver) pooledSpec(ctx context.Context, class poolClass, user, key string) (dockerexec.Spec, error) {
+	c, err := r.callOf(class, user)
 	if err != nil {
 		return dockerexec.Spec{}, err
 	}

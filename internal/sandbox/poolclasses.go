@@ -142,6 +142,36 @@ func (p *poolClasses) drop(key string) {
 	p.isNew = true
 }
 
+// rekey has a class have another key.
+func (p *poolClasses) rekey(old, key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.votes {
+		if p.votes[i].Key == old {
+			p.votes[i].Key = key
+		}
+	}
+	p.classes[key] = p.classes[old]
+	p.forget()
+	p.isNew = true
+}
+
+// hasOther reports whether users of other tokens have come for a class lately.
+func (p *poolClasses) hasOther(h share) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.votes, func(v vote) bool { return v.Key == h.class && v.Caller != h.caller })
+}
+
+// lasting are the classes of sandboxes that last, by key.
+func (p *poolClasses) lasting() map[string]poolClass {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := maps.Clone(p.classes)
+	maps.DeleteFunc(list, func(_ string, class poolClass) bool { return !class.Lasts })
+	return list
+}
+
 // save writes them down if what is kept has changed.
 func (p *poolClasses) save(log zerolog.Logger) {
 	p.mu.Lock()
