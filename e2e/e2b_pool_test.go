@@ -88,16 +88,18 @@ func TestStockClientsSandboxesFromThePool(t *testing.T) {
 	beside(t)
 	dir := stockClients(t)
 	each(t, func(t *testing.T, p *place, runtime string) {
+		w := openWorldBeside(t, p)
 		settings, environ := e2bSettings(t)
-		l := newLabIn(t, p, runtime, append(settings, "SANDBOXD_POOL_SIZE=2")...)
-		run := func(argv ...string) (b pooledBox) {
+		l := newLabIn(t, p, runtime, append(append(worldSettings(w), settings...), "SANDBOXD_POOL_SIZE=2")...)
+		node := func(environ []string, argv ...string) (b pooledBox) {
 			t.Helper()
-			out := inDir(t, dir, append(environ, "E2B_TEST_NETWORK=none"), append([]string{"node", "pool.mjs"}, argv...)...)
+			out := inDir(t, dir, environ, append([]string{"node", "pool.mjs"}, argv...)...)
 			if err := json.Unmarshal([]byte(out), &b); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			return b
 		}
+		run := func(argv ...string) pooledBox { return node(append(environ, "E2B_TEST_NETWORK=none"), argv...) }
 		hits := func() float64 { return l.metric(t, `sandboxd_pool_first_calls_total{outcome="hit"}`) }
 		first := run("make")
 		if hits() != 0 {
@@ -119,6 +121,25 @@ func TestStockClientsSandboxesFromThePool(t *testing.T) {
 				t.Errorf("%d sandboxes have had %d containers", len(boxes), len(had))
 			}
 		}
+		others := 0
+		t.Run("with a network", func(t *testing.T) {
+			for i, outcome := range []string{"empty", "hit"} {
+				allowed, denied := w.name(t, "allowed", w.shared), w.name(t, "denied", w.shared)
+				first := fmt.Sprintf("%s; %s --resolve %s:80:%s; true", hello(allowed), hello(denied), denied, w.shared)
+				before := l.metric(t, `sandboxd_pool_first_calls_total{outcome="`+outcome+`"}`)
+				node(append(environ, "E2B_TEST_NETWORK="+allowed, "E2B_TEST_FIRST="+first), "make")
+				others++
+				if got := l.metric(t, `sandboxd_pool_first_calls_total{outcome="`+outcome+`"}`); got != before+1 {
+					t.Errorf("sandbox %d: %v of %s, %v before", i, got, outcome, before)
+				}
+				if got, refused := w.arrivals(allowed), w.arrivals(denied); len(got) != 1 || len(refused) != 0 {
+					t.Errorf("sandbox %d: its first command's %v and %v arrived", i, got, refused)
+				}
+				if outcome == "empty" {
+					l.ready(t, 4)
+				}
+			}
+		})
 		t.Run("the service is killed while it binds", func(t *testing.T) {
 			for i := range 3 {
 				eventually(t, "a container waits", func() bool { return l.metric(t, "sandboxd_pool_containers") > 0 })
@@ -132,7 +153,7 @@ func TestStockClientsSandboxesFromThePool(t *testing.T) {
 				}
 			}
 		})
-		clearBoxes(t, l, newBoxAPI(environ), len(boxes))
+		clearBoxes(t, l, newBoxAPI(environ), len(boxes)+others)
 	})
 }
 
