@@ -70,6 +70,8 @@ type lab struct {
 	floor    string // the floor program
 	// e2bAddress is where the service listens for clients of E2B that has been started for them.
 	e2bAddress string
+	// tcpAddress is where it then listens for our own clients over TCP.
+	tcpAddress string
 	world      *inet.Inet // nil when nothing needs it
 	image      string     // the version that the last service said
 	progress   io.Writer

@@ -6,7 +6,10 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,13 +23,15 @@ type foreign struct {
 	run, exec, login sample
 	// create is a sandbox's creation with its first command.
 	create sample
-	// write and read are of a file of e2bBytes, upload and download the same by our client.
+	// write and read are of a file of e2bBytes, upload and download the same by our client, over TCP as well.
 	write, read, upload, download sample
+	// discarded and supplied are write and read with a server that does nothing else: what the stock client takes itself.
+	discarded, supplied sample
 }
 
 const (
 	e2bBytes     = 100e6
-	e2bCreations = 10
+	e2bCreations = waiting
 	e2bKey       = "bench-0123456789abcdef0123456789abcdef"
 )
 
@@ -40,12 +45,44 @@ func (l *lab) e2bSettings() ([]string, error) {
 	if err := os.WriteFile(tokens, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	for _, address := range []*string{&l.e2bAddress, &l.tcpAddress} {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		*address = free.Addr().String()
+		if err := free.Close(); err != nil {
+			return nil, err
+		}
 	}
-	l.e2bAddress = free.Addr().String()
-	return []string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, free.Close()
+	return append([]string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_LISTEN=" + l.tcpAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, poolSettings...), nil
+}
+
+// idleServer speaks to the stock client and has no sandboxes: it throws away what is written, and what is read is in memory.
+func idleServer() *httptest.Server {
+	data := make([]byte, e2bBytes)
+	answer := func(text string, status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, req *http.Request) {
+			buffer := make([]byte, 256<<10)
+			for err := error(nil); err == nil; {
+				_, err = req.Body.Read(buffer)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	mux := http.NewServeMux()
+	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
+		mux.Handle("POST "+path, answer(`{"sandboxID":"none","templateID":"base","clientID":"none","envdVersion":"0.6.1","envdAccessToken":"none"}`, http.StatusCreated))
+	}
+	mux.Handle("POST /files", answer(`[{"name":"large","path":"/home/user/large","type":"file"}]`, http.StatusOK))
+	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Length", strconv.Itoa(e2bBytes))
+		_, _ = w.Write(data)
+	})
+	return httptest.NewServer(mux)
 }
 
 // e2bClients is a folder with the stock client, as npm has it, and our own, which is built.
@@ -85,7 +122,9 @@ func (s *service) measureE2B(ctx context.Context, found *foreign) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "node", "main.mjs", dir, s.path("socket"), strconv.Itoa(s.settings.warm), strconv.Itoa(e2bCreations), strconv.Itoa(e2bBytes))
+	idle := idleServer()
+	defer idle.Close()
+	cmd := exec.CommandContext(ctx, "node", "main.mjs", dir, s.path("socket"), "http://"+s.tcpAddress, idle.URL, strconv.Itoa(s.settings.warm), strconv.Itoa(e2bCreations), strconv.Itoa(e2bBytes))
 	cmd.Dir = dir
 	url := "http://" + s.e2bAddress
 	cmd.Env = append(foreignVariables(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+e2bKey)
@@ -101,7 +140,7 @@ func (s *service) measureE2B(ctx context.Context, found *foreign) error {
 	}
 	for name, into := range map[string]*sample{
 		"run": &found.run, "exec": &found.exec, "login": &found.login, "create": &found.create,
-		"write": &found.write, "read": &found.read, "upload": &found.upload, "download": &found.download,
+		"discarded": &found.discarded, "supplied": &found.supplied, "write": &found.write, "read": &found.read, "upload": &found.upload, "download": &found.download,
 	} {
 		for _, one := range ms[name] {
 			*into = append(*into, time.Duration(one*float64(time.Millisecond)))

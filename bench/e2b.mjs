@@ -1,16 +1,36 @@
 // Times the stock client of E2B against our own client, of one service. It is given a folder with both, the service's
-// socket, and how often: prints milliseconds as JSON.
-const [dir, socket, warm, creations, bytes] = process.argv.slice(2);
+// socket and URL, that of a server that keeps nothing, and how often: prints milliseconds as JSON.
+import http from "node:http";
+
+const [dir, socket, url, idle, warm, creations, bytes] = process.argv.slice(2);
 const { Sandbox } = await import(`${dir}/node_modules/e2b/dist/index.mjs`);
 const ours = await import(`${dir}/typescript/dist/src/index.js`);
 
-const found = { run: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [] };
+const found = { run: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [], discarded: [], supplied: [] };
 async function timed(into, what) {
   const begun = performance.now();
   await what();
   found[into].push(performance.now() - begun);
 }
 
+// full waits until so many containers wait for sandboxes.
+async function full(n) {
+  const waiting = () =>
+    new Promise((done, fail) =>
+      http.get({ socketPath: socket, path: "/metrics" }, async (answer) => {
+        let text = "";
+        for await (const piece of answer) text += piece;
+        done(Number(/^sandboxd_pool_containers (\d+)/m.exec(text)[1]));
+      }).on("error", fail),
+    );
+  for (const end = Date.now() + 60_000; (await waiting()) < n; ) {
+    if (Date.now() > end) throw new Error("the pool is not full");
+    await new Promise((done) => setTimeout(done, 50));
+  }
+}
+
+await (await Sandbox.create()).kill(); // so that it is known what comes
+await full(Number(creations));
 for (let i = 0; i < Number(creations); i++) {
   let box;
   await timed("create", async () => {
@@ -34,17 +54,21 @@ while (found.run.length < Number(warm)) {
   for (let i = 0; i < 10; i++) await timed("login", () => own.exec({ argv: login, permissions }));
 }
 
+const far = await ours.Sandbox.open(new ours.Client({ url, token: process.env.E2B_API_KEY.slice("e2b_".length) }), { id: "e2b-far", userId: "e2b-far", permissions: {} });
+const none = await Sandbox.create({ apiUrl: idle, sandboxUrl: idle });
 const data = Buffer.alloc(Number(bytes), "x");
 async function whole(body) {
   let size = 0;
   for await (const piece of body) size += piece.length;
   if (size !== data.length) throw new Error(`${size} bytes came`);
 }
-for (let i = 0; i < 3; i++) {
+for (let i = 0; i < 5; i++) {
   await timed("write", () => box.files.write("large", data));
-  await timed("upload", () => own.upload({ path: "~/large", body: data }));
+  await timed("upload", () => far.upload({ path: "~/large", body: data }));
+  await timed("discarded", () => none.files.write("large", data));
   await timed("read", async () => whole(await box.files.read("large", { format: "stream" })));
-  await timed("download", async () => whole((await own.download({ path: "~/large" })).body));
+  await timed("supplied", async () => whole(await none.files.read("large", { format: "stream" })));
+  await timed("download", async () => whole((await far.download({ path: "~/large" })).body));
 }
 await box.kill();
 console.log(JSON.stringify(found));
