@@ -13,8 +13,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/daycare-run/sandbox/api/types"
 )
 
 // creation is what a new user's sandbox and its first `true` take, in the shapes in which users come.
@@ -66,10 +64,7 @@ func (s *service) measureCreation(ctx context.Context, c *creation) error {
 	if err := come(ctx, min(n, waiting), -1, run, &c.dockerOne); err != nil {
 		return err
 	}
-	if err := come(ctx, min(n, waiting), 0, run, &c.dockerBurst); err != nil {
-		return err
-	}
-	return s.measureUnlike(ctx, &c.alone, nil)
+	return come(ctx, min(n, waiting), 0, run, &c.dockerBurst)
 }
 
 // come has n come, each as long after the one before as space says; below 0 when that one has ended.
@@ -130,30 +125,6 @@ func (s *service) dropUsers(ctx context.Context) error {
 	})
 }
 
-// measureUnlike measures first calls of a kind for which no container waits. Between them, ready has to be true.
-func (s *service) measureUnlike(ctx context.Context, into *sample, ready func() (bool, error)) error {
-	for i := range max(s.settings.users/10, 2) {
-		user := fmt.Sprintf("unlike-%d", i)
-		if err := s.register(ctx, user); err != nil {
-			return err
-		}
-		if ready != nil {
-			if err := s.await(ctx, "the pool to be filled", ready); err != nil {
-				return err
-			}
-		}
-		begun := time.Now()
-		out, err := s.call(ctx, user, types.Exec{Argv: []string{"true"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/hidden"}}})
-		if err := into.add(time.Since(begun), err); err != nil {
-			return err
-		}
-		if !out.Cold {
-			return errors.New("the first call of a kind that is not kept ready found a container")
-		}
-	}
-	return nil
-}
-
 // measureCreations measures in services of their own. One that cannot be had is noted: it may be a service of before
 // there was a pool, or frozen containers.
 func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) error {
@@ -166,6 +137,7 @@ func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) erro
 	}{
 		{"create-pool", func() []string { return poolSettings }, func(s *service) error { return s.measurePooled(ctx, c) }},
 		{"create-frozen", func() []string { return append(frozenSettings, without...) }, func(s *service) error { return s.measureFrozen(ctx, c) }},
+		{"create-refill", func() []string { return nil }, func(s *service) error { return s.measureRefilling(ctx, c) }},
 		{"create", func() []string { return without }, func(s *service) error { return s.measureCreation(ctx, c) }},
 	} {
 		err := l.withService(ctx, found.runtime, kind.name, kind.settings(), kind.run)
@@ -207,17 +179,7 @@ func (s *service) measurePooled(ctx context.Context, c *creation) error {
 			return err
 		}
 	}
-	// The pool is empty now, and is filled while nobody waits.
-	last := -1
-	return s.measureUnlike(ctx, &c.refilling, func() (bool, error) {
-		n, err := s.pooled(ctx)
-		if n == waiting {
-			return false, errors.New("the pool was filled before all calls had come")
-		}
-		ready := last >= 0 && n > last // one has been made just now, and the next is under way
-		last = n
-		return ready, err
-	})
+	return nil
 }
 
 // pooled is how many containers wait for new users, as the metrics have it.

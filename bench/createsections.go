@@ -25,7 +25,7 @@ func createSection(f findings) section {
 			"come one after the other, one every 200 ms whatever becomes of those before, and all at once; their containers\n" +
 			"stay till all have come. docker run: `docker run --rm`, as in \"Cold exec\". A pool is one of " + fmt.Sprint(waiting) + " containers that wait.\n" +
 			"A frozen user's container has had nothing to do for `idle.freezeAfter`. Other first calls have `denyRead`, of which\n" +
-			"no pool has any; beside a refill, each comes when the pool has got one more container.",
+			"no pool has any; they come in turns without a pool and at any moment of one that is filled.",
 		head: row([]string{"runtime", "who comes"}, append(percentileColumns, "last")),
 	}
 	for _, r := range f.runtimes {

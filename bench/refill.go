@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+const (
+	// refillRounds is how often first calls without a pool and those beside one that is filled take turns: a machine
+	// that is slower for a while is so for both.
+	refillRounds = 5
+	// refillPhase is the time in which the latter come after one more container waits: what the next one takes.
+	refillPhase = 300 * time.Millisecond
+)
+
+// measureRefilling needs a service whose pool is set by its file. The first calls are of a kind that no pool has.
+func (s *service) measureRefilling(ctx context.Context, c *creation) error {
+	if _, err := s.newUser(ctx, "first"); err != nil { // so that it is known what comes
+		return err
+	}
+	each := max(s.settings.users/25, 1)
+	for round := range refillRounds {
+		if err := s.refill(ctx, 0); err != nil {
+			return err
+		}
+		for i := range each {
+			if err := c.alone.add(s.unlike(ctx, fmt.Sprintf("alone-%d-%d", round, i))); err != nil {
+				return err
+			}
+		}
+		if err := s.refill(ctx, 10*each); err != nil {
+			return err
+		}
+		for i := range each {
+			if err := s.amidRefill(ctx); err != nil {
+				return err
+			}
+			if err := c.refilling.add(s.unlike(ctx, fmt.Sprintf("beside-%d-%d", round, i))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// refill has the pool be of so many. One of none is gone when it returns.
+func (s *service) refill(ctx context.Context, size int) error {
+	text := fmt.Sprintf(`{"pool":{"size":%d,"max":%d}}`, size, max(size, 1))
+	if err := errors.Join(os.WriteFile(s.path("settings.json"), []byte(text), 0o600), s.process.Process.Signal(syscall.SIGHUP)); err != nil || size > 0 {
+		return err
+	}
+	own := filters.NewArgs(filters.Arg("label", labelInstance+"="+s.instance))
+	return s.await(ctx, "a pool that is gone", func() (bool, error) {
+		ready, err := s.pooled(ctx)
+		if err != nil {
+			return false, err
+		}
+		list, err := s.docker.ContainerList(ctx, container.ListOptions{All: true, Filters: own})
+		if err != nil {
+			return false, err
+		}
+		users, err := s.api.Containers(ctx)
+		return ready == 0 && len(list) == len(users), err
+	})
+}
+
+// amidRefill returns while a container is made for the pool, or is about to be, at any moment of that.
+func (s *service) amidRefill(ctx context.Context) error {
+	last := -1
+	err := s.await(ctx, "the pool to be filled", func() (bool, error) {
+		n, err := s.pooled(ctx)
+		more := last >= 0 && n > last // one has been made just now, and the next is under way
+		last = n
+		return more, err
+	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(rand.N(refillPhase)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// unlike measures the first call of a user who is of a kind for which no container waits.
+func (s *service) unlike(ctx context.Context, user string) (time.Duration, error) {
+	if err := s.register(ctx, user); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	out, err := s.call(ctx, user, types.Exec{Argv: []string{"true"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/hidden"}}})
+	took := time.Since(begun)
+	if err == nil && !out.Cold {
+		err = errors.New("the first call of a kind that is not kept ready found a container")
+	}
+	return took, err
+}
