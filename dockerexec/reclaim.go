@@ -138,9 +138,10 @@ func (h HostMemory) MayReclaim() error {
 
 const (
 	// reclaimTries is how often the memory of a container is asked for while it is frozen, as the kernel gives back what it
-	// has the time for, and enoughReclaimed what may be left, in bytes, for it not to be asked for again.
-	reclaimTries    = 4
-	enoughReclaimed = 4 << 20
+	// has the time for, and enoughReclaimed what may be left, in bytes, for it not to be asked for again: of a gVisor container
+	// the kernel keeps 5 MiB for itself, page tables for the most part.
+	reclaimTries    = 8
+	enoughReclaimed = 8 << 20
 )
 
 // reclaimFrozen gives back the memory of containers that have been frozen for so long, one after the other.
