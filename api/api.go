@@ -61,13 +61,13 @@ type Config struct {
 	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
 	// Nil is for never.
 	Stopping <-chan struct{}
-	// BodyDelay is how long whoever sends a body may be behind a slow line. Zero is for ten seconds.
+	// BodyDelay is how long a body's sender may be behind a slow line. Zero is for ten seconds.
 	BodyDelay time.Duration
 	// Warnings are for health, beside the service's own.
 	Warnings []string
 	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
 	Metrics http.Handler
-	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
+	// Observed is called for each request that has been answered. It must not block. Nil for none.
 	Observed func(Call)
 	Log      zerolog.Logger
 	// LogCalls says whether each call is logged at level info rather than debug. Nil is for never.
@@ -94,7 +94,7 @@ type Call struct {
 	Route string
 	// Status is 200 for every success.
 	Status int
-	// Kind is that of the error that the caller was told, at the end of a stream too; empty for none.
+	// Kind is that of the error that was answered, also at the end of a stream; empty for none.
 	Kind types.Kind
 	// Quota is the bound that was reached; nil for none.
 	Quota *quota.Exceeded
@@ -248,7 +248,7 @@ func retryAfter(err error) int {
 	return 1 // most commands are over in a second
 }
 
-// failure is an error as this request's caller is told it, in an answer or at the end of a stream.
+// failure returns an error as it is sent to this request's caller, in an answer or at the end of a stream.
 func (s *server) failure(err error) (types.Error, int) {
 	failure, status := classify(err)
 	failure.RequestID = s.id

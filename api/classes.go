@@ -50,7 +50,7 @@ var (
 	errMethod  = errors.New("method not allowed")
 )
 
-// isGone says that the caller has hung up, who is told nothing any more.
+// isGone reports whether the caller has hung up.
 func isGone(err error) bool { return errors.Is(err, context.Canceled) }
 
 func isBeyond(err error) bool  { return errors.Is(err, errBeyond) }

@@ -30,7 +30,7 @@ func (s *server) contract(w http.ResponseWriter, req *http.Request) error {
 	text, tag := asJSON()
 	head := w.Header()
 	head.Set("ETag", tag)
-	head.Set("Cache-Control", "no-cache") // ask again, and be told that it is the same
+	head.Set("Cache-Control", "no-cache") // revalidate
 	if strings.Contains(req.Header.Get("If-None-Match"), tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil

@@ -52,7 +52,7 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decodeJSON tells the first fault alone, and no value: it may be a secret.
+// decodeJSON reports the first fault alone, and no value: it may be a secret.
 func decodeJSON(text []byte, into any) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)

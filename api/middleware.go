@@ -156,7 +156,7 @@ func requestID(req *http.Request) string {
 	return id
 }
 
-// log tells of a call without anything that it carried: no query, no header, no body, and of an error its
+// log logs a call without anything that it carried: no query, no header, no body, and of an error its
 // text only where that is the service's own fault.
 func (m *middleware) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
 	event := log.Debug()

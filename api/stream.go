@@ -158,7 +158,7 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	return nil
 }
 
-// refusal tells what a command wanted to reach and did not.
+// refusal converts what a command wanted to reach and did not.
 func refusal(line decisions.Summary) types.Event {
 	return types.Event{Type: types.EventEgress, Refusal: &refusals([]decisions.Summary{line})[0]}
 }

@@ -80,7 +80,7 @@ func (a Access) check(f *faults) {
 	}
 }
 
-// check is told whether there is another surface for which these are.
+// shared says whether there is another surface that uses these.
 func (t TCP) check(f *faults, shared bool) {
 	if t.Listen == "" && !shared {
 		t.checkUnused(f)

@@ -98,7 +98,7 @@ func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 	return strings.HasPrefix(got, sent[:ownCookie])
 }
 
-// learn takes what an answer tells about the upstream. By stream it is the upstream's own for certain.
+// learn records what an answer shows about the upstream. An answer by stream is certainly the upstream's own.
 func (d *antiSpoofing) learn(reply, asked *dns.Msg, stream bool, now int64) {
 	sent, got := cookieOf(asked), cookieOf(reply)
 	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie && strings.HasPrefix(got, sent[:ownCookie]) {

@@ -16,7 +16,7 @@ type entry struct {
 	records []byte // packed, each with a pointer to the name in the question
 	count   int
 	addrs   []netip.Addr // those of the records
-	struck  bool         // there were addresses, and none may be told
+	struck  bool         // there were addresses, and none is admitted
 	failed  bool         // no upstream had a usable answer
 	ttl     time.Duration
 	expires int64 // nanoseconds since 1970

@@ -53,11 +53,11 @@ type Config struct {
 	// RootCAs are who may vouch for an upstream over TLS. Default the host's.
 	RootCAs *x509.CertPool
 
-	// Decided, if any, is told of each question. It runs before the answer is sent, on several
+	// Decided, if set, is called for each question. It runs before the answer is sent, on several
 	// goroutines, and must not block.
 	Decided func(Decision)
 
-	// Answered, if any, is told which addresses an endpoint is about to learn for a name, and for how
+	// Answered, if set, gets the addresses that an endpoint is about to learn for a name, and for how
 	// long they are good. It runs as Decided does, and leaves addrs as it is.
 	Answered func(ep, name string, addrs []netip.Addr, ttl time.Duration)
 
@@ -78,7 +78,7 @@ type Profile struct {
 	// has. Such a name is found with the host's own resolver. At least one.
 	Upstreams []string
 
-	// Admits reports whether an endpoint may be told of an address; the others are struck from answers.
+	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
 	// There is no default, so that a forgotten one does not let everything through.
 	Admits func(netip.Addr) bool
 }

@@ -81,7 +81,7 @@ func (s *Server) lifetime(f found) time.Duration {
 	return min(max(time.Duration(f.ttl)*time.Second, s.config.MinTTL), most)
 }
 
-// answered tells of the addresses that an endpoint is about to learn.
+// answered reports the addresses that an endpoint is about to learn.
 func (s *Server) answered(ep *Endpoint, e *entry, name string, now int64) {
 	if s.config.Answered != nil && len(e.addrs) > 0 {
 		s.config.Answered(ep.ID, name, e.addrs, time.Duration(e.left(now))*time.Second)

@@ -24,7 +24,7 @@ import (
 // Docker is the Engine API's client.
 type Docker = *client.Client
 
-// VersionLabel is the label by which our own image tells its version.
+// VersionLabel is the label of our own image's version.
 const VersionLabel = "run.daycare.sandbox.image.version"
 
 // Version is that of this build's own image; sandbox-image/Dockerfile has the same.

@@ -156,7 +156,7 @@ func (o *Originals) file(ctx context.Context, from, name string) (text []byte, a
 	return nil, "", nil
 }
 
-// still tells a file that is not there from a container that is not.
+// still fails if the container is gone too, where a file was not found in it.
 func (o *Originals) still(ctx context.Context, id string) error {
 	_, err := o.docker.ContainerStatPath(ctx, id, "/")
 	return err

@@ -2,9 +2,9 @@ package types
 
 import "time"
 
-// ServiceEvent is something that has happened, as GET /v1/events tells it. What it is about is set.
+// ServiceEvent is an event of GET /v1/events. What it is about is set.
 type ServiceEvent struct {
-	// ID is what to resume after; it says which service has told it, and grows.
+	// ID is what to resume after; it says which service sent it, and grows.
 	ID     string      `json:"id"`
 	Time   time.Time   `json:"time"`
 	Kind   ServiceKind `json:"kind"`

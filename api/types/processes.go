@@ -68,11 +68,11 @@ type ProcessState string
 // The states. What a process ought to be is never exited.
 const (
 	ProcessRunning ProcessState = "running"
-	ProcessStopped ProcessState = "stopped" // because it was told to
+	ProcessStopped ProcessState = "stopped" // by request
 	ProcessExited  ProcessState = "exited"  // by itself
 )
 
-// Process is a durable process as it is now. Its environment is not told.
+// Process is a durable process as it is now, without its environment.
 type Process struct {
 	ID     string `json:"id"`
 	UserID string `json:"userId"`
@@ -149,7 +149,7 @@ type ProcessLog struct {
 	Encoding Encoding `json:"encoding,omitempty"`
 	// Truncated says that the bytes asked for were not enough for the lines.
 	Truncated bool `json:"truncated"`
-	// Notice tells of something that is missing, for a person.
+	// Notice reports something that is missing, for a person.
 	Notice string `json:"notice,omitempty"`
 }
 
@@ -157,7 +157,7 @@ type ProcessLog struct {
 type ProcessLogEvent struct {
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`
-	// Notice tells of something that is missing before what comes next, for a person.
+	// Notice reports something that is missing before what comes next, for a person.
 	Notice string `json:"notice,omitempty"`
 	// ProcessLogEnd is the last line: the process has ended for good, and all that it wrote was sent.
 	*ProcessLogEnd

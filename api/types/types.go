@@ -155,7 +155,7 @@ type Output struct {
 	Result
 }
 
-// EventType tells the events of a streamed or attached exec apart.
+// EventType is the kind of an event of a streamed or attached exec.
 type EventType string
 
 // The events: one start; any number of stdout and stderr, and of egress for what the command could not
@@ -203,7 +203,7 @@ type Input struct {
 	Cols int `json:"cols,omitzero"`
 }
 
-// InputType tells the inputs apart.
+// InputType is the kind of an input.
 type InputType string
 
 // The inputs: the end of stdin, a signal for the command's process group, and a terminal's new size.

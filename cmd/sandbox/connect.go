@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// defaultSocket is where sandboxd listens unless told otherwise.
+// defaultSocket is where sandboxd listens by default.
 const defaultSocket = "/run/daycare-sandbox/sandboxd.sock"
 
 // app is what all commands share: where the service is. A flag that is empty was not given, nor its variable.
@@ -42,7 +42,7 @@ func (a *app) flags(root *cobra.Command) {
 	}
 }
 
-// client is for one command. What is wrong with the flags was told before that began; completions, for which
+// client is for one command. What is wrong with the flags was reported before that began; completions, for which
 // it is not, find no service.
 func (a *app) client() *client.Client {
 	c, err := a.open()

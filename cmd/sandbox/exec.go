@@ -172,7 +172,7 @@ func (c cutOff) Error() string { return syscall.Signal(c).String() }
 // patience is how many interrupts the command gets before the connection is cut.
 const patience = 2
 
-// flagAdvice is for whoever may give other flags.
+// flagAdvice is for a caller that may give other flags.
 func flagAdvice(denied []string) advice {
 	return advice{allow: "allow it with --allow-domain", denied: denied, denies: "--deny-domain"}
 }

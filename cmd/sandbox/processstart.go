@@ -92,7 +92,7 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 	if f.wait == 0 {
 		return f.tell(cmd, started)
 	}
-	if !f.asJSON { // for whoever gives up waiting
+	if !f.asJSON { // for a caller that gives up waiting
 		if err := f.tell(cmd, started); err != nil {
 			return err
 		}

@@ -168,7 +168,7 @@ func wrapID(r types.Registration) string {
 }
 
 // notShown says of a refusal which directories it is about, which the service does not.
-// What is not allowed is told with what would allow it.
+// The error for what is not allowed says what would allow it.
 func notShown(r types.Registration, usersDir string, err error) error {
 	var refused *client.Error
 	if !errors.As(err, &refused) || len(r.Mounts) == 0 {

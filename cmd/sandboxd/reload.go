@@ -37,7 +37,7 @@ func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// reload reads the settings and does what can be done without a restart; what cannot is told. Settings with
+// reload reads the settings and does what can be done without a restart; what cannot is logged. Settings with
 // any fault change nothing. The tokens are read whatever the settings are like: one may have to go at once.
 func (d *daemon) reload(ctx context.Context) {
 	noTokens := d.reloadTokens()

@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// endLimit is how long what has been told to end may take, beyond what the settings grant.
+// endLimit is how long an ordered end may take, beyond what the settings grant.
 const endLimit = 5 * time.Second
 
 // flushLimit is how long callers have to take the last answers.
@@ -71,7 +71,7 @@ func (c *calls) wait(ctx context.Context) bool {
 }
 
 // stop takes no more connections and lets the calls that are being answered end by themselves, within
-// shutdownGraceMs or until it is told to stop again. Then their commands are ended as if their callers had
+// shutdownGraceMs or until it is asked to stop again. Then their commands are ended as if their callers had
 // gone, and the callers are told. ctx has ended.
 func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server) error {
 	cfg := d.cfg.Load()

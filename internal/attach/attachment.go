@@ -21,7 +21,7 @@ type Attachment[Result any] struct {
 
 	// The exec's mutex covers these.
 	at      int64 // the position of what is to be returned next
-	taken   int   // bytes of stdin that the caller is to be told of
+	taken   int   // bytes of stdin to be acknowledged to the caller
 	refused int   // lines that were returned
 	started bool  // was returned
 	gone    bool  // closed, or another has taken its place

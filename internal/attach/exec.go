@@ -28,7 +28,7 @@ type Exec[Result any] struct {
 	refused        []decisions.Summary
 	attached       *Attachment[Result] // the caller who is attached; nil for none
 	attachedBefore bool                // a caller was attached before
-	pending        int                 // bytes of stdin that came and of which nobody has been told that they were taken
+	pending        int                 // bytes of stdin that came and were not acknowledged
 	ended          time.Time
 	result         Result
 	err            error
@@ -165,7 +165,7 @@ type Status[Result any] struct {
 	Err    error
 }
 
-// Status tells how the command is now.
+// Status returns the command's current state.
 func (e *Exec[Result]) Status() Status[Result] {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Input is what a caller tells a command that runs. None of its methods waits for the command.
+// Input is a caller's input to a running command: stdin, signals, sizes. None of its methods waits for the command.
 type Input struct {
 	stdin   *stdin
 	signals chan syscall.Signal
 	resizes chan specs.Box // holds the latest; nil without a terminal
 }
 
-// NewInput is for a command with a terminal or without one. taken is told how many bytes of stdin the
-// command has been given since it was told last.
+// NewInput is for a command with a terminal or without one. taken gets how many bytes of stdin the
+// command has been given since its last call.
 func NewInput(terminal bool, taken func(int)) *Input {
 	in := &Input{stdin: newStdin(taken), signals: make(chan syscall.Signal, 16)}
 	if terminal {

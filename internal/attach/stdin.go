@@ -7,13 +7,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Window is how many bytes of stdin a caller may send beyond those that it was told to be taken.
+// Window is how many bytes of stdin a caller may send beyond those that were acknowledged.
 const Window = 1 << 20
 
 // stdin holds what has come and what the command has not read yet. It never makes the caller wait, so that
 // a signal or a hang-up behind it is seen at once: who sends more than the Window is at fault.
 type stdin struct {
-	// taken is told that n bytes have been read.
+	// taken is called when n bytes have been read.
 	taken func(n int)
 
 	mu    sync.Mutex

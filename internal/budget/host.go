@@ -1,9 +1,9 @@
 package budget
 
 import (
+	"bytes"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +28,7 @@ func Spare(descriptors int) int {
 func TCPMemory() int {
 	const standard = 256 << 20
 	var pages int
-	if _, err := scan("/proc/sys/net/ipv4/tcp_mem", &pages); err != nil {
+	if err := scan("/proc/sys/net/ipv4/tcp_mem", &pages); err != nil {
 		return standard
 	}
 	return pages * os.Getpagesize()
@@ -38,16 +38,17 @@ func TCPMemory() int {
 func LocalPorts() int {
 	const standard = 28232
 	var first, last int
-	if _, err := scan("/proc/sys/net/ipv4/ip_local_port_range", &first, &last); err != nil || last < first {
+	if err := scan("/proc/sys/net/ipv4/ip_local_port_range", &first, &last); err != nil || last < first {
 		return standard
 	}
 	return last - first + 1
 }
 
-func scan(file string, values ...any) (int, error) {
+func scan(file string, values ...any) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return fmt.Fscan(strings.NewReader(string(text)), values...)
+	_, err = fmt.Fscan(bytes.NewReader(text), values...)
+	return err
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // gatewayQuestions is how many times the questions that a container may ask in a second come to the DNS filter,
-// which answers those beyond with a refusal and tells of it. More are dropped before.
+// which refuses those beyond and reports that. More are dropped before.
 const gatewayQuestions = 5
 
 // Gateway returns what the gateway of a network is made with. It reports false where nothing can be filtered: such a

@@ -15,7 +15,7 @@ import (
 )
 
 // A cloud's host often has a public address that it does not hold itself: the cloud translates it, and what a
-// container sends there comes back to the host. No route tells of such an address, so the operator names it, and
+// container sends there comes back to the host. No route has such an address, so the operator names it, and
 // the cloud is asked for it.
 
 // ownAddresses are those of the host that the kernel does not know.
@@ -78,7 +78,7 @@ const (
 	metadataDial     = 300 * time.Millisecond
 )
 
-// metadataQuestion is how one cloud tells of a host's public address. Another's answer is an error, or no address.
+// metadataQuestion is how to ask one cloud for a host's public address. Another's answer is an error, or no address.
 type metadataQuestion struct {
 	path   string
 	header [2]string

@@ -15,7 +15,7 @@ import (
 )
 
 // A relay carries connections to ports beside 80 and 443. What goes over them has no name that could be read, so
-// a container reaches such a port at the addresses that it was told for allowed names, for as long as it was told.
+// a container reaches such a port at the addresses that it was answered for allowed names, for as long as the answer said.
 
 const (
 	// leastTTL is how long an address may be reached at least: programs hold on to addresses for a moment.

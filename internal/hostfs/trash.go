@@ -29,7 +29,7 @@ type Trash struct {
 	more  chan struct{} // has room for one, and one when the queue is not empty
 }
 
-// NewTrash makes a Trash; failed is told what could not be removed. Work removes.
+// NewTrash returns a Trash; failed gets what could not be removed. Work removes.
 func NewTrash(failed func(dir string, err error)) *Trash {
 	return &Trash{failed: failed, more: make(chan struct{}, 1)}
 }

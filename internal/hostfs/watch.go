@@ -43,7 +43,7 @@ const (
 	mostKnown   = 50_000
 )
 
-// Watcher tells what changes in a directory. Next is for one goroutine at a time.
+// Watcher reports changes in a directory. Next is for one goroutine at a time.
 type Watcher struct {
 	root      *Root
 	name      string
@@ -188,7 +188,7 @@ func (w *Watcher) read(events []byte) (list []Event, _ error) {
 	return list, nil
 }
 
-// change tells of one event. Of the names under which a Writer makes a file nothing is told: its rename is a write.
+// change converts one event. The temporary names of a Writer are left out: its rename is a write.
 func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, tell func(Event)) error {
 	at, temporary := path.Join(d.rel, name), strings.HasPrefix(name, temporaryPrefix)
 	switch {

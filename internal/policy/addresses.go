@@ -7,7 +7,7 @@ import (
 
 // A span is a range of addresses that is not of the public internet. The DNS filter strikes them from answers, the
 // guard does not connect to them, and the rules drop what is for them: all by this one table. Whole ranges are named, also
-// where a few addresses in them would do no harm: what nobody needs is not told apart.
+// where a few addresses in them would do no harm: ranges that nobody needs are not split.
 type span struct {
 	prefix  string
 	private bool // a network of the house, which a profile with private addresses may reach
@@ -104,7 +104,7 @@ type Addresses struct {
 	Extra []netip.Prefix
 }
 
-// Admits reports whether the profile may be told of addr and connected to it.
+// Admits reports whether the profile may learn addr and connect to it.
 func (a Addresses) Admits(addr netip.Addr) bool {
 	// Own costs most, and few addresses come to it.
 	return addr.IsValid() && a.ranges(addr) && (a.Own == nil || !a.Own(addr))

@@ -37,13 +37,13 @@ type Config struct {
 	Paused func(sandboxID string) bool
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
 	Ports *Listeners
-	// BootID tells this start of Docker's host from others, and from those of other hosts; see HostBootID.
+	// BootID identifies this boot of Docker's host; see HostBootID.
 	BootID string
 	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.
 	Quotas *quota.Ledger
 	// Bounds are those until SetBounds.
 	Bounds Bounds
-	// Events is told when a record changes; nil for nobody.
+	// Events gets each change of a record; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
@@ -140,7 +140,7 @@ type Stats struct {
 	Restarts uint64
 }
 
-// Stats returns the numbers of now. Every status is among them.
+// Stats returns the current numbers, with one for every status.
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ type State string
 // What a process is, and the first two what it ought to be.
 const (
 	Running State = "running"
-	Stopped State = "stopped" // because it was told to
+	Stopped State = "stopped" // by request
 	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
 )
 
@@ -53,7 +53,7 @@ type Record struct {
 	Token string `json:"token,omitempty"`
 	// HasSecrets says that it was given secrets and needs them for every start.
 	HasSecrets bool `json:"hasSecrets,omitempty"`
-	// Readiness is told with one that runs, and not kept.
+	// Readiness is reported with one that runs, and not kept.
 	Readiness Readiness `json:"-"`
 	LogPath   string    `json:"logPath,omitempty"`
 
@@ -106,7 +106,7 @@ type Restrictions struct {
 	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
-// Identity tells a run of a container from all others since the host has started.
+// Identity identifies a run of a container since the host has started.
 type Identity struct {
 	Container string    `json:"container"`
 	Started   time.Time `json:"started"` // as Docker says

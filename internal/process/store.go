@@ -35,7 +35,7 @@ func (s store) path(id string, name ...string) string {
 	return filepath.Join(append([]string{s.dir, id}, name...)...)
 }
 
-// load reads all records. What is damaged is set aside and told in problems; the others load.
+// load reads all records. What is damaged is set aside and listed in problems; the others load.
 func (s store) load() (records []Record, problems []string, _ error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("cannot open the process records: %w", err)

@@ -8,11 +8,11 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// pollInterval is how often a follower looks by itself, for where the watcher tells nothing: a host has only
+// pollInterval is how often a follower looks by itself, for where the watcher reports nothing: a host has only
 // so many watches.
 const pollInterval = time.Second
 
-// dirWatcher tells of changes in a directory.
+// dirWatcher reports changes in a directory.
 type dirWatcher struct {
 	changed chan struct{}     // has something after a change; many changes are one
 	watcher *fsnotify.Watcher // nil where there is none

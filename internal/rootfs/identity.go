@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
-// identity tells which file a path of the host is. Its id has the time of the file's birth.
+// identity identifies the file at a path of the host. Its id has the time of the file's birth.
 type identity struct {
 	id       dockerexec.FileID
 	mode     uint32 // with the type

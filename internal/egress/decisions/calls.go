@@ -5,13 +5,13 @@ package decisions
 const maxPending = 8
 
 // calls has the tallies of one container. There may be hundreds, and a program may flood: so lines are
-// gathered here first, where a repeat costs the same for any number of tallies, and told to all of them
+// gathered here first, where a repeat costs the same for any number of tallies, and reported to all of them
 // when others need the room, before a tally begins or ends, and when one is asked for news. The log's mutex
 // guards it.
 type calls struct {
 	tallies []*Tally
 	waiting []*Tally  // those that Next waits for
-	pending []Summary // the oldest first; those that have been told and not been seen since have a count of 0
+	pending []Summary // the oldest first; those that were reported and not seen since have a count of 0
 }
 
 func (c *calls) add(d *Decision) {

@@ -13,7 +13,7 @@ import (
 // of them.
 type Log struct {
 	*kept
-	scope func(user string) bool // whose decisions are told; nil for everyone's
+	scope func(user string) bool // whose decisions are reported; nil for everyone's
 }
 
 // kept is what there is once, however many tell of it.
@@ -82,7 +82,7 @@ func (l *Log) Add(d Decision) {
 	}
 }
 
-// tellAgain is after how long a repeat is told.
+// tellAgain is after how long a repeat is reported.
 const tellAgain = time.Second
 
 // Totals returns how many decisions of each kind there were since New. Kinds that did not occur are

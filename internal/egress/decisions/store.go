@@ -18,7 +18,7 @@ type store struct {
 // entry is a decision in its owner's list.
 type entry struct {
 	Decision
-	told         time.Time // when somebody was last told of it
+	told         time.Time // when it was last reported
 	owner        *owner
 	older, newer *entry
 }

@@ -27,7 +27,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// originBody is an answer's body. It tells when the server does not send what it has announced.
+// originBody is an answer's body. It reports a server that does not send what it has announced.
 type originBody struct {
 	io.ReadCloser
 	*forwarding
@@ -42,7 +42,7 @@ func (b *originBody) Read(p []byte) (int, error) {
 }
 
 // isClientFault reports whether a request failed because of what its client sent, and records that. One that leaves
-// in the middle is not told of.
+// in the middle is not recorded.
 func (fw *forwarding) isClientFault(err error) bool {
 	if fw.body == nil {
 		return false

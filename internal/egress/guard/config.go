@@ -50,7 +50,7 @@ type Config struct {
 	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
 	// without waiting.
 	Known func(endpoint Endpoint, name string) (addrs []netip.Addr, known bool)
-	// Decided, if set, is told of every verdict.
+	// Decided, if set, gets every verdict.
 	Decided func(Decision)
 	// Limits bound what a client may use; see DefaultLimits.
 	Limits Limits

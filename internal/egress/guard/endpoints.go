@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// identity tells clients apart: an address may be given to another client while the connections of
+// identity distinguishes clients: an address may be given to another client while the connections of
 // the one before it are still ending.
 type identity struct {
 	source netip.Addr

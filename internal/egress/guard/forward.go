@@ -33,7 +33,7 @@ func forwardingOf(ctx context.Context) *forwarding {
 	return ctx.Value(forwardingKey{}).(*forwarding)
 }
 
-// decide tells of the first verdict only: a request that was passed on and then failed was allowed. Whose fault
+// decide reports the first verdict only: a request that was passed on and then failed was allowed. Whose fault
 // that was is recorded by fail.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {

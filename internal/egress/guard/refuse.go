@@ -22,7 +22,7 @@ const (
 	lingerBytes = 64 << 10
 )
 
-// refuse tells the program by an alert, and reports the verdict. A client that connects and leaves without having sent
+// refuse sends the program an alert, and reports the verdict. A client that connects and leaves without having sent
 // anything has asked for nothing.
 func (s *session) refuse(r *refusal) {
 	raw := s.hello.raw

@@ -122,7 +122,7 @@ func isName(s string, most int) bool {
 	return s != "" && len(s) <= most
 }
 
-// isHost tells the addresses of hosts from the network's own and its broadcast address.
+// isHost reports whether an address is a host's: neither the network's own nor its broadcast address.
 func isHost(subnet netip.Prefix, addr netip.Addr) bool {
 	return addr.Is4() && subnet.Contains(addr) && addr != subnet.Addr() && addr != last(subnet)
 }

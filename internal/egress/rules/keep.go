@@ -51,7 +51,7 @@ func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// repairs is what has been done since it was last told.
+// repairs is what has been done since the last log entry.
 type repairs struct {
 	count int
 	last  time.Time
@@ -82,7 +82,7 @@ func (t *Table) repair(ctx context.Context, told *repairs) {
 	}
 }
 
-// listen tells of changes to nftables; several may be told as one. The channel is closed when listening
+// listen reports changes to nftables; several may come as one. The channel is closed when listening
 // fails. stop ends it and waits.
 func (t *Table) listen() (changes <-chan struct{}, stop func(), err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.cfg.NetNS})
@@ -97,7 +97,7 @@ func (t *Table) listen() (changes <-chan struct{}, stop func(), err error) {
 		defer close(done)
 		defer close(told)
 		for {
-			// What does not fit into the socket is lost, but that something was is told.
+			// What does not fit into the socket is lost, but the loss is reported.
 			if _, err := conn.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 				return
 			}

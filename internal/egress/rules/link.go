@@ -18,7 +18,7 @@ const bridgeBoolOptions = 46 // IFLA_BR_MULTI_BOOLOPT
 
 const linkHeader = unix.SizeofIfInfomsg
 
-// A link is an interface as rtnetlink tells of it.
+// A link is an interface as rtnetlink has it.
 type link struct {
 	index, master      uint32
 	kind               string

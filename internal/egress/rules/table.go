@@ -25,7 +25,7 @@ type Table struct {
 	verified uint32
 }
 
-// wanted is what the kernel was last told.
+// wanted is what was last sent to the kernel.
 type wanted struct {
 	members map[netip.Addr]struct{}
 	bound   map[netip.Addr]Binding

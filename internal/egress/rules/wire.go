@@ -47,7 +47,7 @@ func dial(netns int) (*wire, error) {
 }
 
 func (w *wire) close() {
-	// Closing tells of nothing that could be done about it.
+	// An error of closing leaves nothing to be done.
 	_ = w.rules.CloseLasting()
 	for _, c := range []*netlink.Conn{w.filter, w.links} {
 		if c != nil {
