@@ -30,8 +30,17 @@ func TestOwnAddresses(t *testing.T) {
 	must(t, host.net.AddrAdd(out, address))
 	six, err := netlink.ParseAddr("2001:db8::5/64")
 	must(t, err)
-	six.Flags = unix.IFA_F_NODAD // it is the host's at once
+	six.Flags = unix.IFA_F_NODAD // it is the host's soon: the kernel adds its route a moment later
 	must(t, host.net.AddrAdd(out, six))
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		found, err := host.net.RouteGet(six.IP)
+		if err == nil && len(found) == 1 && found[0].Type == unix.RTN_LOCAL {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("the kernel has no route to the host's IPv6 address: %v, %v", found, err)
+		}
+	}
 	for to, kind := range map[string]int{"198.51.100.0/24": unix.RTN_UNICAST, "192.0.2.0/24": unix.RTN_LOCAL, "192.0.3.0/24": unix.RTN_BLACKHOLE, "192.0.4.0/24": unix.RTN_UNREACHABLE} {
 		_, subnet, err := net.ParseCIDR(to)
 		must(t, err)
