@@ -60,6 +60,16 @@ func TestUnitFile(t *testing.T) {
 		}
 	}
 	verify()
+	for _, name := range []string{"sandboxd-fence.service", "sandboxd-etcd.service"} { // of a cluster
+		other := filepath.Join(t.TempDir(), name)
+		text := strings.NewReplacer("/usr/local/bin/etcd", "/bin/true", "/usr/local/bin", binaries).Replace(readText(t, "../deploy/"+name))
+		if err := os.WriteFile(other, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out := analyze("verify", "--man=no", other); len(bytes.TrimSpace(out)) > 0 {
+			t.Errorf("%s: %s", name, out)
+		}
+	}
 	protected := func(out []byte) bool {
 		_, line, _ := strings.Cut(string(out), "ProtectControlGroups=")
 		return strings.Contains(line[:strings.Index(line, "\n")], "cannot modify")

@@ -54,8 +54,8 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	if !cfg.Cluster.On() {
 		return nil
 	}
-	if text, err := os.ReadFile(cfg.Cluster.SealingKeyFile); err != nil || len(text) != 32 {
-		return fmt.Errorf("cannot use cluster.sealingKeyFile: want 32 bytes, the same on all hosts: %d, %v", len(text), err)
+	if err := checkSealingKey(cfg.Cluster.SealingKeyFile); err != nil {
+		return err
 	}
 	etcd, certs, err := dialEtcd(cfg.Cluster)
 	if err != nil {
@@ -79,6 +79,13 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 		Take: m.take, Release: m.release,
 	})
 	d.member = m
+	return nil
+}
+
+func checkSealingKey(file string) error {
+	if text, err := os.ReadFile(file); err != nil || len(text) != 32 {
+		return fmt.Errorf("cannot use cluster.sealingKeyFile: want 32 bytes, the same on all hosts: %d, %v", len(text), err)
+	}
 	return nil
 }
 

@@ -49,7 +49,7 @@ shutdownGraceMs, and ends those that have not. A second one ends them at once. D
 		},
 	}
 	root.PersistentFlags().StringVarP(&settings, "settings", "s", "", "settings file (default "+config.DefaultFile+" if it exists)")
-	root.AddCommand(imageCommand(&settings), checkCommand(&settings), templateCommand(&settings), cleanupCommand(&settings), doctorCommand(&settings), man.Command("8", "Sandbox service"), gatewayCommand(), fenceCommand(&settings), clusterCommand())
+	root.AddCommand(imageCommand(&settings), checkCommand(&settings), templateCommand(&settings), cleanupCommand(&settings), doctorCommand(&settings), man.Command("8", "Sandbox service"), gatewayCommand(), fenceCommand(&settings), clusterCommand(&settings))
 	return root
 }
 

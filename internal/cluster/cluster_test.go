@@ -21,7 +21,7 @@ type host struct {
 	lease clientv3.LeaseID
 }
 
-func join(t *testing.T, etcd *clientv3.Client, name string) *host {
+func join(t testing.TB, etcd *clientv3.Client, name string) *host {
 	t.Helper()
 	c := New(etcd, Config{Host: name, Address: name + ":1", Version: "test", Prefix: "/daycare/", Log: zerolog.Nop()})
 	first := make(chan struct{})
@@ -50,7 +50,7 @@ func (h *host) hold(t *testing.T, user string) Seat {
 }
 
 // until waits for what the watches of others tell.
-func until(t *testing.T, what string, holds func() bool) {
+func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -59,7 +59,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func three(t *testing.T) (*clientv3.Client, []*host) {
+func three(t testing.TB) (*clientv3.Client, []*host) {
 	etcd, _ := etcdtest.Start(t)
 	hosts := []*host{join(t, etcd, "h1"), join(t, etcd, "h2"), join(t, etcd, "h3")}
 	for _, h := range hosts {
