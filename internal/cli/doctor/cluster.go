@@ -54,7 +54,10 @@ func (c *Cluster) Checks() []Check {
 	var asked sync.Once
 	ask := c.Hosts
 	c.Hosts = func(ctx context.Context) ([]Host, error) {
-		asked.Do(func() { all, err = ask(ctx) })
+		asked.Do(func() {
+			all, err = ask(ctx)
+			slices.SortFunc(all, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
+		})
 		return slices.Clone(all), err
 	}
 	checks := []Check{
