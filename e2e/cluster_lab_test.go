@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,8 @@ import (
 )
 
 // clusterLab is three hosts on one bridge, each a network namespace with a Docker daemon, an etcd, a fence and a sandboxd of
-// its own. They see one folder of homes.
+// its own. They see one folder of homes, each through a filesystem of its own (e2e/loopback), whose caches know nothing of
+// what the others do.
 type clusterLab struct {
 	hub   netns.NsHandle // has the bridge
 	dir   string
@@ -34,6 +36,8 @@ type clusterHost struct {
 	engine        *privateEngine
 	fence         *program
 	etcd          *program
+	homes         *program // serves its view of them
+	guards        []int    // those of its fences
 	settings      []string
 }
 
@@ -48,6 +52,7 @@ func (p *place) program(t *testing.T, environ []string, argv ...string) *program
 	t.Helper()
 	r := &program{cmd: exec.Command(argv[0], argv[1:]...), exited: make(chan struct{}), log: &lockedBuffer{}}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = environ, r.log, r.log
+	r.cmd.WaitDelay = 100 * time.Millisecond // what it has started may go on
 	if err := p.do(r.cmd.Start); err != nil {
 		t.Fatal(err)
 	}
@@ -94,12 +99,13 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 	for _, h := range c.hosts {
 		h.startEtcd(t, c, certificates)
 	}
+	c.showHomes(t)
 	for _, h := range c.hosts {
 		h.engine.start(t)
 		h.engine.place.giveImage(t, "small:latest")
 		at := func(name string) string { return filepath.Join(certificates, name) }
 		h.settings = append(runtimeSettings(runtime),
-			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_USERS_DIR="+c.dir+"/users", "SANDBOXD_CLUSTER_NAME="+h.name,
+			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_USERS_DIR="+c.homesAt(h), "SANDBOXD_CLUSTER_NAME="+h.name,
 			"SANDBOXD_CLUSTER_ETCD="+c.endpoints(), "SANDBOXD_CLUSTER_LISTEN="+h.address+":7483",
 			"SANDBOXD_CLUSTER_CA_FILE="+at("ca.crt"), "SANDBOXD_CLUSTER_CERT_FILE="+at(h.name+".crt"),
 			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),
@@ -113,6 +119,33 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 		eventually(t, "each host knows all", func() bool { return h.knows(c) })
 	}
 	return c
+}
+
+// homesAt is where a host sees the homes.
+func (c *clusterLab) homesAt(h *clusterHost) string { return filepath.Join(c.dir, "at-"+h.name) }
+
+// showHomes has each host see them.
+func (c *clusterLab) showHomes(t *testing.T) {
+	t.Helper()
+	loopback := filepath.Join(c.dir, "loopback")
+	build := exec.Command("go", "build", "-o", loopback, "./loopback")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	putFile(t, c.dir+"/users/.there", "")
+	for _, h := range c.hosts {
+		mkdir(t, c.homesAt(h))
+		h.homes = h.engine.place.program(t, os.Environ(), loopback, c.dir+"/users", c.homesAt(h))
+		eventually(t, h.name+" sees the homes", func() bool {
+			select {
+			case <-h.homes.exited:
+				t.Fatalf("%s", h.homes.log)
+			default:
+			}
+			return exists(c.homesAt(h) + "/.there")
+		})
+	}
 }
 
 // layBridge makes the bridge that the hosts are on.
@@ -211,6 +244,24 @@ func (h *clusterHost) startEtcd(t *testing.T, c *clusterLab, certificates string
 func (h *clusterHost) startFence(t *testing.T) {
 	t.Helper()
 	h.fence = h.place.program(t, h.environ, filepath.Join(binaries, "sandboxd"), "fence")
+	eventually(t, "the fence has a guard", func() bool {
+		list := childrenOf(h.fence.cmd.Process.Pid)
+		h.guards = append(h.guards, list...)
+		return len(list) > 0
+	})
+}
+
+// childrenOf are the processes that a process has started.
+func childrenOf(pid int) (list []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range threads {
+		for _, child := range strings.Fields(holds(name)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
 }
 
 // knows reports whether the host has joined and knows the others.
@@ -242,6 +293,11 @@ func (c *clusterLab) come(t *testing.T, h *clusterHost) {
 		h.startFence(t)
 	default:
 	}
+	select {
+	case <-h.etcd.exited:
+		h.startEtcd(t, c, filepath.Join(c.dir, "certificates"))
+	default:
+	}
 	for _, other := range c.hosts {
 		eventually(t, "the host is back", func() bool { return other.knows(c) })
 	}
@@ -257,13 +313,24 @@ func (c *clusterLab) close(t *testing.T) {
 		}
 	}
 	for _, h := range c.hosts {
+		if h.fence != nil {
+			h.fence.kill()
+		}
+		for _, pid := range h.guards {
+			if strings.Contains(holds(fmt.Sprintf("/proc/%d/cmdline", pid)), "--guard-of") {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 		if h.lab != nil {
 			h.lab.close()
 		}
-		for _, p := range []*program{h.fence, h.etcd} {
+		for _, p := range []*program{h.etcd, h.homes} {
 			if p != nil {
 				p.kill()
 			}
+		}
+		if h.homes != nil {
+			_ = syscall.Unmount(c.homesAt(h), syscall.MNT_DETACH)
 		}
 		if err := h.engine.close(); err != nil {
 			t.Errorf("the engine's files are left: %v", err)

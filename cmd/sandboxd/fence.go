@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -23,14 +25,16 @@ func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Li
 
 // fenceCommand is the process that holds the host's lease.
 func fenceCommand(settings *string) *cobra.Command {
-	return &cobra.Command{
+	guardOf := 0
+	cmd := &cobra.Command{
 		Use:   "fence",
 		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
 		Long: `fence is a process of its own beside the service, where there are several hosts (docs/cluster.md): it holds
 the host's lease at etcd, so the service may be exchanged without losing its users. When the lease cannot be renewed in
 time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
 
-SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease.`,
+SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease. It starts a
+second process, its guard, which outlives it and kills at the same deadline.`,
 		Example: `  sandboxd fence
   sandboxd fence --settings ./settings.json`,
 		Args: cobra.NoArgs,
@@ -43,6 +47,11 @@ SIGTERM ends it and nothing else: the next one has to be there within seconds an
 				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
 			}
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
+			if guardOf != 0 {
+				signal.Ignore(syscall.SIGPIPE) // whoever reads what it logs may be gone
+				fence.Guard(cmd.Context(), guardOf, fenceFiles(cfg), fenceGroup(cfg), log)
+				return nil
+			}
 			etcd, _, err := dialEtcd(cfg.Cluster)
 			if err != nil {
 				return err
@@ -53,7 +62,20 @@ SIGTERM ends it and nothing else: the next one has to be there within seconds an
 				Killed: func(ctx context.Context, lease int64) error {
 					return cluster.Left(ctx, etcd, clusterPrefix, cfg.Cluster.Name, lease)
 				},
+				Guard: guardArgs(*settings),
 			}).Run(cmd.Context())
 		},
 	}
+	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence that is this process")
+	_ = cmd.Flags().MarkHidden("guard-of") // of the fence's own
+	return cmd
+}
+
+// guardArgs are what the fence starts its guard with; the number of its process comes last.
+func guardArgs(settings string) []string {
+	args := []string{"fence", "--guard-of"}
+	if settings != "" {
+		args = append([]string{"--settings", settings}, args...)
+	}
+	return args
 }

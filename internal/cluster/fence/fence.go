@@ -44,7 +44,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Config is what a Fence needs. All must be set but Remount and Killed.
+// Config is what a Fence needs. All must be set but Remount, Killed and Guard.
 type Config struct {
 	// Files are the record's and the service's beat.
 	Files Files
@@ -56,7 +56,10 @@ type Config struct {
 	Remount []string
 	// Killed is told when nothing runs of what ran on a lease, which is given back then; nil for nobody.
 	Killed func(ctx context.Context, lease int64) error
-	Log    zerolog.Logger
+	// Guard is what this program is started with to call Guard, but for the number of the fence's process, which comes last;
+	// empty for none.
+	Guard []string
+	Log   zerolog.Logger
 }
 
 // Fence holds a host's lease.
@@ -76,6 +79,10 @@ func New(etcd *clientv3.Client, cfg Config) *Fence { return &Fence{cfg: cfg, etc
 // cannot be kept, everything is killed first.
 func (f *Fence) Run(ctx context.Context) error {
 	f.rec = f.cfg.Files.Read()
+	f.rec.Fence = os.Getpid()
+	if len(f.cfg.Guard) > 0 {
+		go f.guarded(ctx)
+	}
 	if f.rec.Lease == 0 || f.rec.Fenced || f.overdue() {
 		f.fence(ctx, "it was started without a lease that it could go on with")
 	}
@@ -126,7 +133,7 @@ func (f *Fence) take(ctx context.Context) error {
 	if err := f.cfg.Group.Open(); err != nil {
 		return err
 	}
-	f.rec = Record{Boot: f.rec.Boot, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
+	f.rec = Record{Boot: f.rec.Boot, Fence: f.rec.Fence, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
 	f.cfg.Log.Info().Int64("lease", f.rec.Lease).Msg("this host has a lease")
 	return f.cfg.Files.Write(f.rec)
 }
@@ -152,8 +159,11 @@ func (f *Fence) keep(ctx context.Context) string {
 		case err := <-renewed:
 			asked = false
 			if err == nil {
+				before := f.rec.Deadline()
 				f.rec.Sent = sent
-				err = f.cfg.Files.Write(f.rec)
+				if err = f.cfg.Files.Write(f.rec); now() >= before {
+					return "its lease was renewed too late" // whoever looked meanwhile has begun to kill
+				}
 			}
 			if leaseGone(err) {
 				return "its lease has ended at etcd"

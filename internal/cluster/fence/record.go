@@ -18,6 +18,8 @@ type Files struct{ Base string } // such as /run/daycare-sandbox/sandboxd.sock
 // Record is what the fence says. Times are since the host has started.
 type Record struct {
 	Boot string `json:"boot"`
+	// Fence is the process of whoever says it.
+	Fence int `json:"fence"`
 	// Lease is the host's; 0 for none.
 	Lease int64 `json:"lease"`
 	// Sent is when the renewal was sent that was answered last.

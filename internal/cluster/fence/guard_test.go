@@ -1,0 +1,94 @@
+package fence
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+)
+
+func (r *rig) guard(t *testing.T, fence int) (ended chan struct{}) {
+	ended = make(chan struct{})
+	inBackground(t, func(ctx context.Context) {
+		defer close(ended)
+		Guard(ctx, fence, r.files, r.group, zerolog.New(zerolog.NewTestWriter(t)))
+	})
+	return ended
+}
+
+// Fence and service may both be dead.
+func TestTheGuardKillsInTime(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	stop := r.fence(t, etcd)
+	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	ended := r.guard(t, os.Getpid())
+	tenant := r.group.run(t, "one", "exec sleep 7010")
+	stop()
+	sent := r.files.Read().Sent
+	if err := tenant.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	if late := now() - sent - Limit; late < 0 || late > TTL-Limit {
+		t.Errorf("it was killed %s after the deadline", late)
+	}
+	// What Docker starts later dies, too, until there is a fence.
+	if err := r.group.run(t, "one", "exec sleep 7011").Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	r.fence(t, etcd)
+	until(t, "the next fence has a lease", func() bool { rec := r.files.Read(); return rec.Lease != 0 && !rec.Fenced })
+	if err := r.group.run(t, "one", "true").Wait(); err != nil {
+		t.Errorf("with the next fence's lease: %v", err)
+	}
+	select {
+	case <-ended:
+		t.Error("the guard has left its fence")
+	default:
+	}
+}
+
+func TestTheGuardEnds(t *testing.T) {
+	r := lay(t)
+	says := func(fence int) {
+		if err := r.files.Write(Record{Boot: bootID(), Fence: fence, Lease: 7, Sent: now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(1001)
+	ended := r.guard(t, 1001)
+	next := 1001
+	until(t, "it ends when another fence goes on with the lease", func() bool {
+		next = 2003 - next
+		says(next)
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	// That one's guard is there before it has said anything.
+	says(1001)
+	ended = r.guard(t, 1002)
+	tenant := r.group.run(t, "one", "exec sleep 7012")
+	dead := make(chan error, 1)
+	go func() { dead <- tenant.Wait() }()
+	if err := os.RemoveAll(filepath.Dir(r.files.Base)); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	select {
+	case err := <-dead:
+		if err == nil {
+			t.Error("it has ended by itself")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it was not killed when the folder was gone")
+	}
+}
