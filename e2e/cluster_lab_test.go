@@ -100,6 +100,10 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 		h.startEtcd(t, c, certificates)
 	}
 	c.showHomes(t)
+	tokens := filepath.Join(certificates, "tokens.json")
+	if err := os.WriteFile(tokens, []byte(`{"tokens":[{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, h := range c.hosts {
 		h.engine.start(t)
 		h.engine.place.giveImage(t, "small:latest")
@@ -109,6 +113,8 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 			"SANDBOXD_CLUSTER_ETCD="+c.endpoints(), "SANDBOXD_CLUSTER_LISTEN="+h.address+":7483",
 			"SANDBOXD_CLUSTER_CA_FILE="+at("ca.crt"), "SANDBOXD_CLUSTER_CERT_FILE="+at(h.name+".crt"),
 			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),
+			"SANDBOXD_TCP_LISTEN="+h.address+":7480", "SANDBOXD_TCP_CERT_FILE="+at(h.name+".crt"), "SANDBOXD_TCP_KEY_FILE="+at(h.name+".key"),
+			"SANDBOXD_TCP_TOKENS_FILE="+tokens,
 		)
 		if h.lab, err = openLab(t, h.engine.place, h.settings); err != nil {
 			t.Fatal(err)

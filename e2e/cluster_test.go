@@ -20,8 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// Three hosts answer as one, and a user is on one of them at a time. The homes are one folder: what caches of a network's
-// filesystem would show, these scenarios do not.
+// Three hosts answer as one, and a user is on one of them at a time.
 func TestCluster(t *testing.T) {
 	c := openCluster(t, cmp.Or(os.Getenv("SANDBOX_E2E_CLUSTER_RUNTIME"), "runsc"))
 	for _, part := range []struct {
@@ -30,6 +29,8 @@ func TestCluster(t *testing.T) {
 	}{
 		{"any host answers", anyHostAnswers},
 		{"hosts say who they are", hostsSayWhoTheyAre},
+		{"all is sent on", allIsSentOn},
+		{"tokens at every door", tokensAtEveryDoor},
 		{"a drained host loses no call", drainLosesNoCall},
 		{"no two hosts run a user", noTwoHostsRunAUser},
 	} {

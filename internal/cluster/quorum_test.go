@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 )
@@ -39,4 +41,43 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// When etcd has no room left it records nothing: whoever is held stays, for the lease is renewed, and nobody new is placed.
+func TestWhenEtcdIsFullNobodyIsPlaced(t *testing.T) {
+	etcd, _, _ := etcdtest.StartMembers(t, 1, "--quota-backend-bytes", "8388608")
+	h := join(t, etcd, "h1")
+	s := h.hold(t, "alice")
+	until(t, "it is full", func() bool {
+		_, err := etcd.Put(t.Context(), "filler", strings.Repeat("x", 1<<20))
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
+	if now := h.hold(t, "alice"); now != s || h.MayStart("alice", int64(h.lease)) != nil {
+		t.Errorf("%+v after %+v", now, s)
+	}
+	if answer, err := etcd.KeepAliveOnce(t.Context(), h.lease); err != nil || answer.TTL <= 0 {
+		t.Errorf("the lease: %+v, %v", answer, err)
+	}
+	_, placed := h.Hold(t.Context(), "bob")
+	_, written := h.Write(t.Context(), "alice", Change{Kind: "sandboxes", Name: "a", Value: []byte("1")})
+	for what, err := range map[string]error{"placed": placed, "written": written} {
+		if !errors.Is(err, cerrdefs.ErrUnavailable) || !strings.Contains(err.Error(), "space exceeded") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	// An operator makes room.
+	last, err := etcd.Delete(t.Context(), "filler")
+	if err == nil {
+		_, err = etcd.Compact(t.Context(), last.Header.Revision)
+	}
+	if err == nil {
+		_, err = etcd.Defragment(t.Context(), etcd.Endpoints()[0])
+	}
+	if err == nil {
+		_, err = etcd.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.hold(t, "bob")
 }

@@ -41,8 +41,8 @@ func Start(t testing.TB) (client *clientv3.Client, endpoint string) {
 	return client, endpoints[0]
 }
 
-// StartMembers runs a server of so many members until the test ends. kill ends one of them.
-func StartMembers(t testing.TB, members int) (client *clientv3.Client, endpoints []string, kill func(member int)) {
+// StartMembers runs a server of so many members until the test ends, with further options. kill ends one of them.
+func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, kill func(member int)) {
 	t.Helper()
 	program, err := Program()
 	if err != nil {
@@ -58,6 +58,7 @@ func StartMembers(t testing.TB, members int) (client *clientv3.Client, endpoints
 		server := exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--listen-client-urls", endpoints[i],
 			"--advertise-client-urls", endpoints[i], "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
 			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level", "error")
+		server.Args = append(server.Args, options...)
 		server.Stdout, server.Stderr = &logs[i], &logs[i]
 		server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := server.Start(); err != nil {
