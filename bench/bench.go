@@ -29,6 +29,7 @@ type findings struct {
 	deciding deciding
 	dns      dnsFindings
 	policy   []registering
+	page     looking
 	runtimes []runtimeFindings
 	// failed says of a part why it was not measured, or not all of it.
 	failed map[string]string
@@ -129,6 +130,7 @@ func (l *lab) measureAlone(ctx context.Context, found *findings) error {
 		{"deciding", "deciding", func() (err error) { found.deciding, err = l.measureDeciding(); return }},
 		{"dns", "DNS questions", func() (err error) { found.dns, err = l.measureDNS(ctx); return }},
 		{"policy", "registering containers", func() (err error) { found.policy, err = l.measureRegistering(ctx); return }},
+		{"console", "the console's page", func() (err error) { found.page, err = l.measurePage(ctx); return }},
 	})
 }
 

@@ -25,6 +25,7 @@ const (
 	helpSleep    = "sleep"
 	helpRegister = "register"
 	helpGateway  = "gateway"
+	helpPage     = "page"
 )
 
 func isHelper(args []string) bool { return len(args) == 4 && args[1] == helperWord }
@@ -48,6 +49,8 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 		return runRegistering(ctx, args[1], stdout)
 	case helpGateway:
 		return runGateway(ctx, args[1])
+	case helpPage:
+		return runPage(ctx, args[1], stdout)
 	default:
 		return fmt.Errorf("unknown helper %q", args[0])
 	}

@@ -18,7 +18,7 @@ var parts = []part{
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection},
+	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection}, {"console", consoleSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.

@@ -45,6 +45,8 @@ func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerex
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
+func (f *fakeExecutor) Usages(context.Context) map[string]dockerexec.Usage { return nil }
+
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
