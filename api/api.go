@@ -6,7 +6,7 @@
 // what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
 // become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
 // processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
-// and follow.go how that is followed; events.go what happens; lines.go the streams of those that are followed. routes.go answers the
+// and follow.go how that is followed; events.go what happens, calls.go what calls came to; lines.go the streams of those that are followed. routes.go answers the
 // plain routes, connections.go shares connections among callers, body.go bounds bodies in time and memory, wire.go gives
 // what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go
 // answers with openapi.yaml, upgrade.go makes a request a WebSocket, and sendfile.go lets the kernel copy files.
@@ -65,6 +65,8 @@ type Config struct {
 	BodyDelay time.Duration
 	// Warnings are for health, beside the service's own.
 	Warnings []string
+	// Doctor looks at the host and at the settings. Nil is for none.
+	Doctor func(context.Context) (types.DoctorReport, error)
 	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
 	Metrics http.Handler
 	// Observed is called for each request that has been answered. It must not block. Nil for none.
@@ -147,6 +149,8 @@ var routes = []route{
 	{pattern: "GET /v1/openapi.json", who: forUsers, handle: (*server).contract},
 	{pattern: "GET /metrics", who: forOperators, handle: (*server).metrics},
 	{pattern: "GET /v1/containers", who: forUsers, handle: (*server).containers},
+	{pattern: "GET /v1/calls", who: forUsers, handle: (*server).calls},
+	{pattern: "GET /v1/doctor", who: forOperators, handle: (*server).doctor},
 	{pattern: "GET /v1/nodes", who: forOperators, handle: (*server).nodes},
 	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: (*server).setNode},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
@@ -163,6 +167,7 @@ var routes = []route{
 	{pattern: "GET /v1/sandboxes/{id}/execs/{execId}", who: forUsers, handle: (*server).reattach},
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers, handle: (*server).killExec},
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers, handle: (*server).signalExec},
+	{pattern: "GET /v1/sandboxes/{id}/calls/{callId}/output", who: forUsers, handle: (*server).output},
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: explain},
 	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call(read)},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},

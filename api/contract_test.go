@@ -92,6 +92,11 @@ func serviceExchanges(t *testing.T) []exchange {
 	}
 	clustered := newLab(t, nil)
 	clustered.nodes = hosts{"host-1": true, "host-2": false}
+	running := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		err := out(dockerexec.Stdout, []byte("compiling \xff"))
+		<-ctx.Done()
+		return dockerexec.Result{}, err
+	}))
 	empty := newLab(t, nil)
 	if err := errors.Join(empty.Delete(t.Context(), "a"), empty.Delete(t.Context(), "agent-7")); err != nil {
 		t.Fatal(err)
@@ -99,6 +104,13 @@ func serviceExchanges(t *testing.T) []exchange {
 	return []exchange{
 		{name: "none", route: "GET /v1/containers", lab: containers(), status: 200},
 		{name: "busy and starting", route: "GET /v1/containers", lab: containers(ready, starting), status: 200},
+		{name: "usage", route: "GET /v1/containers?usage=true", lab: containers(ready, starting), status: 200},
+		{name: "usage, unreadable", route: "GET /v1/containers?usage=much", status: 400, breaks: true},
+		{name: "calls", route: "GET /v1/calls", lab: called(t), status: 200},
+		{name: "output", route: fmt.Sprintf("GET /v1/sandboxes/agent-7/calls/%d/output", running.call(t)), lab: running, status: 200},
+		{name: "output of none", route: "GET /v1/sandboxes/agent-7/calls/987654321/output", status: 404},
+		{name: "output, unreadable", route: "GET /v1/sandboxes/agent-7/calls/x/output", status: 404, breaks: true},
+		{name: "looked at", route: "GET /v1/doctor", status: 200},
 		{name: "none", route: "GET /v1/nodes", status: 200},
 		{name: "not there", route: "PUT /v1/nodes/host-9", body: `{"draining":true}`, status: 404},
 		{name: "neither", route: "PUT /v1/nodes/host-1", body: `{}`, status: 400, breaks: true},

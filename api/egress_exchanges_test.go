@@ -96,7 +96,7 @@ func egressExchanges(t *testing.T) []exchange {
 		{name: "wildcard", route: route + "?name=*.example.org", status: 400, breaks: true},
 		{name: "bad number", route: route + "?after=-1", status: 400, breaks: true},
 		{name: "bad time", route: route + "?since=yesterday", status: 400, breaks: true},
-		{name: "too long", route: route + "?limit=1001", status: 400, breaks: true},
+		{name: "too long", route: route + "?limit=10001", status: 400, breaks: true},
 		{name: "bad follow", route: route + "?follow=yes", status: 400, breaks: true},
 	}
 }
@@ -126,7 +126,7 @@ func TestParametersOfDecisions(t *testing.T) {
 		"since=10m":                       `since "10m" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z`,
 		"since=2026-01-02T15:04:05":       `since "2026-01-02T15:04:05" is no time`,
 		"since=2026-01-02T15:04:05+01:00": `since "2026-01-02T15:04:05 01:00" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z, where a + is written %2B`,
-		"limit=1001":                      `limit "1001" is not a number from 0 to 1000`,
+		"limit=10001":                     `limit "10001" is not a number from 0 to 10000`,
 		"limit=-1":                        `limit "-1" is not a number`,
 		"limit=ten":                       `limit "ten" is not a number`,
 		"limit=99999999999999999999":      "is not a number",

@@ -63,10 +63,18 @@ func (l *lab) ready(id string) {
 }
 
 func (l *lab) config() Config {
-	return Config{Authenticator: anyone, Nodes: l.nodes, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
+	return Config{Authenticator: anyone, Nodes: l.nodes, Doctor: look, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
 }
 
 func (l *lab) handler() http.Handler { return New(l.Service, l.config()) }
+
+// look finds one thing of each kind.
+func look(context.Context) (types.DoctorReport, error) {
+	return types.DoctorReport{
+		Findings: []types.DoctorFinding{{Check: "clock", Level: "warning", Found: "it is not kept right", Remedy: "start a time service"}},
+		Settings: []types.Setting{{Key: "usersDir", Value: `"/data/users"`}},
+	}, nil
+}
 
 // serve serves the API until the test ends.
 func (l *lab) serve() *httptest.Server {

@@ -77,7 +77,7 @@ type decisionQuery struct {
 // How many decisions there are in an answer.
 const (
 	defaultDecisions = 100
-	maxDecisions     = 1000
+	maxDecisions     = 10_000
 )
 
 // decisionParameters are in the order in which they are looked at.

@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -31,12 +32,29 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) error {
 }
 
 func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
+	values, err := query(req, "usage")
+	if err != nil {
+		return err
+	}
+	var usages map[string]dockerexec.Usage
+	if value, given := values["usage"]; given {
+		asked, err := boolean("usage", value)
+		if err != nil {
+			return err
+		}
+		if asked {
+			usages = s.service.Usages(req.Context())
+		}
+	}
 	list := types.ContainerList{Containers: []types.Container{}}
 	for _, c := range s.service.Containers() {
 		list.Containers = append(list.Containers, types.Container{
 			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
 			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(), Node: s.host(),
 		})
+		if u, known := usages[c.Name]; known {
+			list.Containers[len(list.Containers)-1].Usage = &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU), MemoryBytes: u.Memory}
+		}
 	}
 	list.Unanswered = fromOthers(s, req, func(host string, others types.ContainerList) {
 		for _, c := range others.Containers {

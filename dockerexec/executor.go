@@ -87,6 +87,7 @@ type Executor struct {
 	ahead atomic.Bool // Config.Ahead
 
 	host        HostMemory
+	usages      usages
 	unreclaimed sync.Once // tells that memory cannot be given back
 
 	pauses   pauses

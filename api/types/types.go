@@ -246,6 +246,16 @@ type Container struct {
 	LastUsedAt  time.Time `json:"lastUsedAt"`
 	// Node is the host that has it; empty for a service that is the only one.
 	Node string `json:"node,omitempty"`
+	// Usage is what it takes, where that was asked for and is known.
+	Usage *ContainerUsage `json:"usage,omitempty"`
+}
+
+// ContainerUsage is what a container takes.
+type ContainerUsage struct {
+	At time.Time `json:"at"`
+	// CPUMs is the time of processors that it has used since it started, and MemoryBytes its memory with the kernel's cache.
+	CPUMs       float64 `json:"cpuMs"`
+	MemoryBytes int64   `json:"memoryBytes"`
 }
 
 // ContainerList is the answer of GET /v1/containers.

@@ -38,6 +38,7 @@ type daemon struct {
 	log     zerolog.Logger
 	metrics *metrics
 	events  *events.Stream
+	hour    *sandbox.Hour
 	tokens  *access.Tokens // nil without TCP and E2B
 	// connections are those of the API.
 	connections *api.Connections
@@ -78,7 +79,8 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
 		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
-	d.events = events.New(d.metrics.observe)
+	d.hour = sandbox.NewHour()
+	d.events = events.New(d.metrics.observe, d.hour.Observe)
 	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
 	d.cfg.Store(&cfg)
 	defer func() {

@@ -39,7 +39,7 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(),
 		MaxDomains:         cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
-		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Events: d.events, Quotas: d.quotas,
+		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Events: d.events, Hour: d.hour, Quotas: d.quotas,
 	}
 }
 

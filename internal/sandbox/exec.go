@@ -135,6 +135,8 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		refused.start(ctx)
 	}
 	watch.decided(p.spec.ContainerName())
+	out, unheard := s.heard(watch, out)
+	defer unheard()
 	result, err := s.executor.Run(ctx, p.spec, command, out)
 	watch.ran(result)
 	if err != nil {

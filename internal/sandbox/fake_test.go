@@ -55,6 +55,8 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
+func (f *fakeExecutor) Usages(context.Context) map[string]dockerexec.Usage { return nil }
+
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 // fakePlatform is a Docker with runsc and an image.

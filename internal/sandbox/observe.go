@@ -44,6 +44,8 @@ type ExecEvent struct {
 	// ExitCode and Signal are those of a command that has ended.
 	ExitCode int
 	Signal   syscall.Signal
+	// FirstByte is when its first output came; 0 where there was none.
+	FirstByte time.Duration
 	// Decide is the time to check the call and to find out what it may see; Container to find or make its
 	// container; Start to hand the command to the agent; Run from then to its end; and Total all of it.
 	Decide, Container, Start, Run, Total time.Duration
@@ -88,6 +90,8 @@ type execWatch struct {
 	user  string
 	begun time.Time
 	event CallEvent
+	// firstByte is when output began, in nanoseconds after begun.
+	firstByte atomic.Int64
 }
 
 func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
@@ -130,6 +134,7 @@ func (w *execWatch) ran(r dockerexec.Result) {
 
 func (w *execWatch) end(ctx context.Context, r Result, err error) {
 	w.event.What, w.event.Total = CallEnded, time.Since(w.begun)
+	w.event.FirstByte = time.Duration(w.firstByte.Load())
 	w.event.Outcome, w.event.ExitCode, w.event.Signal = outcome(ctx, r, err), r.ExitCode, r.Signal
 	w.publish()
 }

@@ -43,6 +43,8 @@ type Config struct {
 	Quotas *quota.Ledger
 	// Events gets a CallEvent for each phase of an exec; nil for none.
 	Events *events.Stream
+	// Hour counts what Events are told of; nil for no counts.
+	Hour *Hour
 }
 
 // Loaded is when settings were read, and what has become of it.
@@ -58,6 +60,7 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
+	Usages(context.Context) map[string]dockerexec.Usage
 	FreezeIdle(user string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
@@ -70,7 +73,8 @@ type Service struct {
 	processes *process.Manager
 	pool      *Pool // nil for none
 	detached  *attach.Store[Result]
-	loaded    *atomic.Pointer[Loaded] // shared with the Services that Scoped returns
+	loaded    *atomic.Pointer[Loaded] // shared, as outputs, with the Services that Scoped returns
+	outputs   *outputs
 
 	registry *registry   // with the sandboxes of scope
 	scope    Users       // for whom its callers act
@@ -81,6 +85,7 @@ type Service struct {
 func New(resolver *Resolver, executor Executor, processes *process.Manager, pool *Pool) *Service {
 	s := &Service{
 		resolver: resolver, executor: executor, processes: processes, pool: pool, loaded: &atomic.Pointer[Loaded]{},
+		outputs:  &outputs{all: map[uint64]*lastOutput{}},
 		detached: attach.NewStore[Result](attach.Config{Quotas: resolver.cfg().Quotas, Keep: keepDetached}),
 		registry: resolver.registry, scope: Everyone(),
 	}
@@ -90,6 +95,9 @@ func New(resolver *Resolver, executor Executor, processes *process.Manager, pool
 
 // SetLoaded sets what Health reports about the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
+
+// Pending are the keys of the settings that need a restart to take effect.
+func (s *Service) Pending() []string { return s.loaded.Load().Pending }
 
 func (s *Service) cfg() *Config { return s.resolver.cfg() }
 

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -122,6 +123,21 @@ func (s *Service) Containers() []dockerexec.Container {
 		return all
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.Has(UserID{c.User}) })
+}
+
+// Usages are what the containers take, by name, as of the last seconds. It is for who may know of all of them: the caller picks.
+func (s *Service) Usages(ctx context.Context) map[string]dockerexec.Usage {
+	return s.executor.Usages(ctx)
+}
+
+// Calls are those of the last hour, and all of it together.
+func (s *Service) Calls() (minutes []Minute, all Minute) {
+	hour := s.cfg().Hour
+	if hour == nil {
+		return nil, Minute{}
+	}
+	_, scope := s.Events()
+	return hour.Minutes(scope)
 }
 
 // Events is what happens, and whose events a caller may know of: nil is everyone's, and nobody's.

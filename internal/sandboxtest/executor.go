@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"context"
 	"fmt"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -33,6 +34,17 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 
 // Containers implements sandbox.Executor.
 func (e Executor) Containers() []dockerexec.Container { return e.List }
+
+// Usages implements sandbox.Executor.
+func (e Executor) Usages(context.Context) map[string]dockerexec.Usage {
+	all := map[string]dockerexec.Usage{}
+	for _, c := range e.List {
+		if c.ID != "" {
+			all[c.Name] = dockerexec.Usage{At: time.Now(), CPU: time.Since(c.Since) / 10, Memory: 64 << 20}
+		}
+	}
+	return all
+}
 
 // FreezeIdle implements sandbox.Executor.
 func (e Executor) FreezeIdle(string) {}

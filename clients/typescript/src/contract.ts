@@ -85,6 +85,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How many execs ended in the last hour, and how long they took
+         * @description A caller who acts for some users is told of theirs. What is kept is bounded: of each minute 256 users by themselves, and
+         *     the calls of others are in what callers who act for everyone are told. Times are to a fifth. It begins with the service.
+         */
+        get: operations["getCallHour"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/doctor": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Look for what is wrong on the service's host
+         * @description For callers who act for everyone. The checks of `sandbox doctor --offline`, made by the service with its settings, which
+         *     takes seconds, and those settings. One look at a time; another meanwhile is `busy`.
+         */
+        get: operations["getDoctor"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/nodes": {
         parameters: {
             query?: never;
@@ -517,6 +559,34 @@ export interface paths {
          *     `detachOnDisconnect`. One that has ended is left alone, or `notFound`.
          */
         post: operations["signalExec"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/calls/{callId}/output": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /** @description The `call.id` of its events. */
+                callId: number;
+            };
+            cookie?: never;
+        };
+        /**
+         * What a running command printed last
+         * @description The last 4 KiB of both streams, as they came, of a command that runs by an exec in this sandbox. When it has ended there is none.
+         */
+        get: operations["getCallOutput"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1895,6 +1965,74 @@ export interface components {
             lastUsedAt: string;
             /** @description The host of the cluster that has it; absent where the service is the only one. */
             node?: string;
+            usage?: components["schemas"]["ContainerUsage"];
+        };
+        /** @description What a container takes; absent where that was not asked for, or cannot be known. */
+        ContainerUsage: {
+            /** Format: date-time */
+            at: string;
+            /** @description The time of processors that it has used since it started. */
+            cpuMs: number;
+            /** @description Its memory with the kernel's cache. */
+            memoryBytes: number;
+        };
+        CallHour: {
+            /** @description The oldest one first. */
+            minutes: components["schemas"]["CallMinute"][];
+            hour: components["schemas"]["CallMinute"];
+        };
+        CallMinute: {
+            /** Format: date-time */
+            beganAt: string;
+            /** @description How many ended. */
+            calls: number;
+            refused: number;
+            ways: components["schemas"]["WayTimes"][];
+        };
+        WayTimes: {
+            /**
+             * @description How they came to their container.
+             * @enum {string}
+             */
+            way: "warm" | "frozen" | "pooled" | "cold";
+            calls: number;
+            start: components["schemas"]["Percentiles"];
+            firstByte: components["schemas"]["Percentiles"];
+            end: components["schemas"]["Percentiles"];
+        };
+        /** @description Times to a fifth; 0 for none. */
+        Percentiles: {
+            p50Ms: number;
+            p95Ms: number;
+        };
+        CallOutput: {
+            output: string;
+            /** @description Whether there was more before. */
+            cut: boolean;
+        };
+        DoctorReport: {
+            findings: components["schemas"]["DoctorFinding"][];
+            settings: components["schemas"]["Setting"][];
+        };
+        DoctorFinding: {
+            check: string;
+            /**
+             * @description `skipped` cannot be known, and found says why.
+             * @enum {string}
+             */
+            level: "ok" | "warning" | "fault" | "skipped";
+            found: string;
+            /** @description What to do about it. */
+            remedy?: string;
+        };
+        Setting: {
+            key: string;
+            /** @description As JSON, the first 500 bytes of a longer one. */
+            value: string;
+            /** @description Whether a change takes effect without a restart. */
+            live: boolean;
+            /** @description Whether one was read that waits for a restart. */
+            pending: boolean;
         };
         ContainerList: {
             containers: components["schemas"]["Container"][];
@@ -2273,7 +2411,13 @@ export interface operations {
     };
     listContainers: {
         parameters: {
-            query?: never;
+            query?: {
+                /**
+                 * @description Whether to say what each takes, of its control group or else of Docker, at most ten seconds old. It is read only
+                 *     while somebody asks.
+                 */
+                usage?: boolean;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -2292,6 +2436,55 @@ export interface operations {
             400: components["responses"]["Invalid"];
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    getCallHour: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The last 60 minutes, and all of them together. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallHour"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    getDoctor: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found, and the settings in force. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DoctorReport"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
         };
     };
@@ -2844,6 +3037,39 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    getCallOutput: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /** @description The `call.id` of its events. */
+                callId: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The end of its output so far. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallOutput"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
         };
     };

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// calls answers with what the calls of the last hour came to.
+func (s *server) calls(w http.ResponseWriter, _ *http.Request) error {
+	minutes, all := s.service.Calls()
+	told := types.CallHour{Minutes: []types.CallMinute{}, Hour: callMinute(all)}
+	for _, m := range minutes {
+		told.Minutes = append(told.Minutes, callMinute(m))
+	}
+	s.answer(w, http.StatusOK, told)
+	return nil
+}
+
+func callMinute(m sandbox.Minute) types.CallMinute {
+	told := types.CallMinute{BeganAt: m.Begun, Calls: m.Calls, Refused: m.Refused, Ways: []types.WayTimes{}}
+	for _, way := range m.Ways {
+		told.Ways = append(told.Ways, types.WayTimes{
+			Way: way.Way, Calls: way.Calls, Start: percentiles(way.Start), FirstByte: percentiles(way.FirstByte), End: percentiles(way.End),
+		})
+	}
+	return told
+}
+
+func percentiles(p sandbox.Percentiles) types.Percentiles {
+	return types.Percentiles{P50Ms: milliseconds(p.P50), P95Ms: milliseconds(p.P95)}
+}
+
+// output answers with what a running command printed last.
+func (s *server) output(w http.ResponseWriter, req *http.Request) error {
+	call, _ := strconv.ParseUint(req.PathValue("callId"), 10, 64) // what is no number is no call's
+	text, cut, err := s.service.Output(req.PathValue("id"), call)
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, types.CallOutput{Output: utf8Text(string(text)), Cut: cut})
+	return nil
+}
+
+// doctor looks at the host, for callers who act for everyone.
+func (s *server) doctor(w http.ResponseWriter, req *http.Request) error {
+	if s.cfg.Doctor == nil {
+		return fmt.Errorf("this service does not look at its host: %w", cerrdefs.ErrNotFound)
+	}
+	report, err := s.cfg.Doctor(req.Context())
+	if err != nil {
+		return err
+	}
+	s.answer(w, http.StatusOK, report)
+	return nil
+}

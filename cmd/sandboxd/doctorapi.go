@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/cli/doctor"
+)
+
+// doctorOf looks at the host for who asks the service: at most once at a time, as a look starts programs and asks resolvers.
+func doctorOf(d *daemon) func(context.Context) (types.DoctorReport, error) {
+	var looking sync.Mutex
+	return func(ctx context.Context) (types.DoctorReport, error) {
+		if !looking.TryLock() {
+			return types.DoctorReport{}, fmt.Errorf("somebody has the host looked at already: try again in some seconds: %w", cerrdefs.ErrResourceExhausted)
+		}
+		defer looking.Unlock()
+		cfg := *d.cfg.Load()
+		checks, closeHost := hostChecks(&doctorSettings{Config: cfg, from: "those of the service"}, probeName())
+		defer closeHost()
+		report := types.DoctorReport{Findings: []types.DoctorFinding{}, Settings: []types.Setting{}}
+		doctor.Run(ctx, checks, func(f doctor.Finding) {
+			report.Findings = append(report.Findings, types.DoctorFinding{Check: f.Check, Level: string(f.Level), Found: f.Found, Remedy: f.Remedy})
+		})
+		pending := d.service.Pending()
+		for _, s := range cfg.Values() {
+			report.Settings = append(report.Settings, types.Setting{Key: s.Key, Value: s.Text, Live: s.Live, Pending: slices.Contains(pending, s.Key)})
+		}
+		return report, ctx.Err()
+	}
+}
