@@ -7,8 +7,10 @@ import { user } from "./user.js";
 import { egress } from "./egress.js";
 import { explain } from "./explain.js";
 import { doctor } from "./doctor.js";
+import { areHosts, hosts } from "./hosts.js";
 
-const views = { overview: ["Overview", overview], egress: ["Egress", egress], explain: ["Explain", explain], doctor: ["Doctor", doctor] };
+let clustered = false; // then there is a view of hosts
+const views = { overview: ["Overview", overview], egress: ["Egress", egress], explain: ["Explain", explain], doctor: ["Doctor", doctor], hosts: ["Hosts", hosts] };
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const link = document.getElementById("link"), out = document.getElementById("out");
 let leave = null, stop = null;
@@ -41,7 +43,7 @@ function show() {
     return;
   }
   const [name, rest] = where();
-  nav.replaceChildren(...Object.entries(views).map(([id, [text]]) => h("a", { href: "#/" + id, "aria-current": id === name ? "page" : null }, text)));
+  navigate();
   const draw = name === "user" ? user : views[name]?.[1];
   main.replaceChildren();
   if (!draw) {
@@ -50,6 +52,11 @@ function show() {
   }
   document.title = (views[name]?.[0] ?? "User") + " · Sandbox console";
   leave = draw(main, rest);
+}
+
+function navigate() {
+  const [name] = where();
+  nav.replaceChildren(...Object.entries(views).filter(([id]) => id !== "hosts" || clustered).map(([id, [text]]) => h("a", { href: "#/" + id, "aria-current": id === name ? "page" : null }, text)));
 }
 
 function sign() {
@@ -74,6 +81,11 @@ function begin() {
     link.className = store.link.startsWith("lost") ? "bad" : "good";
   });
   show();
+  areHosts().then((are) => {
+    if (are === clustered) return;
+    clustered = are;
+    navigate();
+  });
 }
 
 addEventListener("hashchange", show);

@@ -1,7 +1,7 @@
 // Charts, as SVG. Each has a title for who does not see it.
 import { h, safe } from "./dom.js";
 
-const width = 600, height = 150, left = 44, bottom = 18;
+const width = 600, height = 130, left = 54, bottom = 18;
 
 function frame(label, top, unit, marks) {
   const y = (v) => 6 + (height - bottom - 6) * (1 - v / (top || 1));
@@ -40,7 +40,7 @@ export function flow(label, links) {
     return [...all].sort((a, b) => b[1] - a[1]);
   };
   const total = links.reduce((n, l) => n + l[2], 0) || 1;
-  const gap = 10, room = 260, rows = Math.max(sum(0).length, sum(1).length);
+  const gap = 8, room = 150, rows = Math.max(sum(0).length, sum(1).length);
   const tall = room + gap * rows + 20, thick = (n) => Math.max((n / total) * room, 1.5);
   const place = (side) => {
     const at = new Map();
@@ -63,5 +63,5 @@ export function flow(label, links) {
   });
   const nodes = (at, x, text, anchor) => [...at].map(([name, n]) => [h("rect.node", { x, y: n.y, width: 6, height: n.size }),
     h("text", { x: text, y: n.y + Math.max(n.size / 2, 5) + 4, "text-anchor": anchor }, safe(name, 26))]);
-  return h("svg", { viewBox: `0 0 600 ${ends}`, role: "img", "aria-label": label }, h("title", null, label), paths, nodes(from, 164, 158, "end"), nodes(to, 420, 432, "start"));
+  return h("svg.flow-picture", { viewBox: `0 0 600 ${ends}`, role: "img", "aria-label": label }, h("title", null, label), paths, nodes(from, 164, 158, "end"), nodes(to, 420, 432, "start"));
 }

@@ -1,29 +1,47 @@
-// How the service is, and what waits for a restart.
+// How the service and its host are, and the settings with what waits for a restart.
 import { call } from "./api.js";
 import { h, safe, table, theirs } from "./dom.js";
 
+const colours = { ok: "good", warning: "warn", fault: "bad", skipped: "dim" };
+
 export function doctor(main) {
-  const body = h("div", { "aria-live": "polite" });
+  const body = h("div", { "aria-live": "polite" }), settings = h("div");
   const again = h("button", { type: "button", onclick: look }, "Check again");
-  main.append(h("h1", null, "Doctor"), h("div.bar", null, again), body,
-    h("p.dim", null, "On the host, “sandbox doctor” looks further: at the kernel, folders, certificates and the network."));
+  main.append(h("h1", null, "Doctor"), h("div.bar", null, again), body, settings,
+    h("p.dim", null, "On the host, “sandbox doctor” looks further: it has the service run a command and look names up."));
   async function look() {
     again.disabled = true;
-    const health = await call("GET", "health").catch((e) => e);
+    again.textContent = "Looking …";
+    const [health, report] = await Promise.all([call("GET", "health").catch((e) => e), call("GET", "doctor").catch((e) => e)]);
     again.disabled = false;
+    again.textContent = "Check again";
     if (health instanceof Error) {
       body.replaceChildren(h("p.bad", null, safe(health.message, 2000)));
       return;
     }
     const found = table("Findings", ["Check", "State", "Found"]);
-    const row = (name, level, text) => found.body.append(h("tr", null, h("th", { scope: "row" }, name), h("td", null, h("span", { class: { ok: "good", warning: "warn", fault: "bad" }[level] }, level)), h("td", null, theirs(text, 4000))));
+    const row = (name, level, text, remedy) => found.body.append(h("tr", null, h("th", { scope: "row" }, safe(name, 60)), h("td", null, h("span", { class: colours[level] }, level)),
+      h("td", null, theirs(text, 4000), remedy ? h("div.dim", null, "To do: ", theirs(remedy, 4000)) : null)));
     row("Commands can run", health.problem ? "fault" : "ok", health.problem || `Docker ${health.engine}, runtime ${health.runtime}, image ${health.imageVersion}`);
     for (const warning of health.warnings ?? []) row("Service", "warning", warning);
     const pending = health.settings.pending;
     row("Settings", pending.length ? "warning" : "ok", pending.length ? "these were changed and need a restart: " + pending.join(", ") : "those in force were read at " + new Date(health.settings.loadedAt).toLocaleString());
     row("Version", "ok", health.version);
+    // Who acts for some users alone is not told of the host.
+    if (report instanceof Error && report.status !== 403) row("Host", "skipped", report.message);
+    for (const f of report.findings ?? []) row(f.check, f.level, f.found, f.remedy);
     body.replaceChildren(h("section.card", null, found.el));
+    if (report.settings) settings.replaceChildren(h("section.card", null, h("h2", null, "Settings in force"), values(report.settings)));
   }
   look();
   return () => {};
+}
+
+function values(settings) {
+  const all = table("Settings", ["Setting", "Value", "A change"]);
+  for (const s of settings) {
+    all.body.append(h("tr", null, h("th", { scope: "row" }, h("code", null, s.key)), h("td", null, h("code", null, theirs(s.value, 600))),
+      h("td", { class: s.pending ? "warn" : "dim" }, s.pending ? "waits for a restart" : s.live ? "is live" : "needs a restart")));
+  }
+  return all.el;
 }

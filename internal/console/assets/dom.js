@@ -54,9 +54,10 @@ export function keyed(parent, items, key, make, update) {
   }
 }
 
-const rowHeight = 34;
+const rowHeight = 30;
 
-// list is a table of which what can be seen alone is there. columns are [name, width, cell].
+// list is a table of which what can be seen alone is there. columns are [name, width, value, make]: what a cell shows, and how that is
+// made of an item, or else as text. A cell whose value is as before is left alone.
 export function list(label, columns) {
   const body = h("div.list", { tabindex: "0", role: "rowgroup" });
   const layout = columns.map((c) => c[1]).join(" ");
@@ -65,40 +66,55 @@ export function list(label, columns) {
   const heads = h("div.heads", { role: "row" }, columns.map((c) => h("span", { role: "columnheader" }, c[0])));
   heads.style.gridTemplateColumns = layout;
   const el = h("div.scroll", { role: "table", "aria-label": label }, h("div", { role: "rowgroup" }, heads), body);
-  let items = [];
-  const rows = new Map(); // by their place; what has not changed is not drawn again
-  const draw = () => {
+  let items = [], height = 0, planned = false;
+  new ResizeObserver(() => { height = body.clientHeight; draw(); }).observe(body);
+  const rows = new Map(); // by their place
+  const fresh = () => {
+    const row = h("div", { role: "row" }, columns.map(() => h("span", { role: "cell" })));
+    row.style.gridTemplateColumns = layout;
+    row.shown = [];
+    body.append(row);
+    return row;
+  };
+  const fill = (row, item) => columns.forEach(([, , value, make], i) => {
+    const now = String(value(item) ?? "");
+    if (row.shown[i] === now) return;
+    row.shown[i] = now;
+    if (make) row.childNodes[i].replaceChildren(make(item));
+    else row.childNodes[i].textContent = now;
+  });
+  function draw() {
+    planned = false;
     const first = Math.max(Math.floor(body.scrollTop / rowHeight) - 4, 0);
-    const last = Math.min(first + Math.ceil(body.clientHeight / rowHeight) + 8, items.length);
+    const last = Math.min(first + Math.ceil(height / rowHeight) + 8, items.length);
     const free = [];
     for (const [i, row] of rows) if (i < first || i >= last) { rows.delete(i); free.push(row); }
     for (let i = first; i < last; i++) {
       let row = rows.get(i);
       if (!row) {
-        row = free.pop();
-        if (!row) {
-          row = h("div", { role: "row" });
-          row.style.gridTemplateColumns = layout;
-          body.append(row);
-        }
-        row.item = undefined;
-        row.style.top = i * rowHeight + "px";
+        row = free.pop() ?? fresh();
+        row.style.transform = `translateY(${i * rowHeight}px)`;
         row.setAttribute("aria-rowindex", i + 2);
         rows.set(i, row);
       }
-      if (row.item === items[i]) continue;
-      row.item = items[i];
-      row.replaceChildren(...columns.map((c) => h("span", { role: "cell" }, c[2](row.item))));
+      fill(row, items[i]);
     }
     for (const row of free) row.remove();
-  };
-  body.addEventListener("scroll", () => requestAnimationFrame(draw), { passive: true });
+  }
+  body.addEventListener("scroll", () => {
+    if (!planned) requestAnimationFrame(draw);
+    planned = true;
+  }, { passive: true });
+  let long = -1;
   return {
     el,
     set(next) {
       items = next;
-      space.style.height = items.length * rowHeight + "px";
-      el.setAttribute("aria-rowcount", items.length + 1);
+      if (long !== items.length) {
+        long = items.length;
+        space.style.height = long * rowHeight + "px";
+        el.setAttribute("aria-rowcount", long + 1);
+      }
       draw();
     },
   };
@@ -123,5 +139,8 @@ export function confirm(text, yes) {
   });
 }
 
-export const clock = (time) => new Date(time).toLocaleTimeString();
-export const ms = (n) => (n >= 10000 ? (n / 1000).toFixed(0) + " s" : n >= 100 ? n.toFixed(0) + " ms" : n.toFixed(1) + " ms");
+const times = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+export const clock = (time) => times.format(typeof time === "number" ? time : Date.parse(time));
+export const cores = (n) => (n === null || n === undefined ? "–" : n.toFixed(2));
+export const bytes = (n) => (n === null || n === undefined ? "–" : n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : (n / 2 ** 20).toFixed(0) + " MiB");
+export const ms = (n) => (n >= 1000 ? (n / 1000).toFixed(n >= 10000 ? 0 : 1) + " s" : n >= 100 ? n.toFixed(0) + " ms" : n.toFixed(1) + " ms");

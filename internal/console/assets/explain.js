@@ -25,8 +25,8 @@ export function tree(explanation, other) {
 function line(node, differs) {
   const p = node.place;
   const mode = modes[p?.mode] ?? "shown";
-  return h("span", { class: differs ? "differs" : null }, h("span", { class: "mode " + mode }, p ? mode : "·"), " ",
-    h("code", null, theirs(node.name, 120)), p?.why ? h("span.dim", null, " — ", theirs(p.why)) : null, differs ? h("span.warn", null, " (differs)") : null);
+  return h("span", { class: differs ? "line differs" : "line" }, h("code", null, theirs(node.name, 120)), p ? h("span", { class: "mode " + mode }, mode) : null,
+    p?.why ? h("span.dim", null, theirs(p.why)) : null, differs ? h("span.warn", null, "(differs)") : null);
 }
 
 // picture is an explanation as a whole.

@@ -1,58 +1,118 @@
 // What is known of the service: lists that are asked for, kept up with events, each bounded.
 import { call, follow } from "./api.js";
 
-export const store = { containers: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, link: "", since: Date.now() };
+export const store = { containers: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, hour: null, nodes: [], link: "" };
 const most = { calls: 4096, decisions: 10000 };
 const watchers = new Set();
+const inside = new Map(); // by container: commands of which it is known that they run there
 
-// watch has a view drawn when something has changed, at most four times a second; it returns how to stop that.
+// watch has a view drawn when something has changed; it returns how to stop that.
 export function watch(draw) {
   watchers.add(draw);
   draw();
   return () => watchers.delete(draw);
 }
 
-let planned = false;
+// What has changed is drawn together, in one frame: at most four times a second, more rarely when it takes long, so that it is never
+// more than a twentieth of the time; and not between two frames of somebody who scrolls, unless that lasts.
+let planned = 0, cost = 0, scrolled = 0;
+addEventListener("scroll", () => { scrolled = performance.now(); }, { capture: true, passive: true });
+addEventListener("visibilitychange", () => changed());
 export function changed() {
-  if (planned) return;
-  planned = true;
-  setTimeout(() => requestAnimationFrame(() => { planned = false; for (const draw of [...watchers]) draw(); }), 250);
+  if (planned || document.hidden) return;
+  planned = performance.now();
+  setTimeout(soon, Math.min(Math.max(250, 20 * cost), 900));
 }
 
-function bound(map, limit) {
-  for (const k of map.keys()) {
+function soon() {
+  const now = performance.now(), rest = scrolled + 150 - now;
+  if (rest > 0 && now - planned < 900) setTimeout(soon, rest);
+  else requestAnimationFrame(drawAll);
+}
+
+function drawAll() {
+  planned = 0;
+  const begun = performance.now();
+  for (const draw of [...watchers]) draw();
+  cost = performance.now() - begun;
+}
+
+function bound(map, limit, gone = () => {}) {
+  for (const [k, v] of map) {
     if (map.size <= limit) return;
     map.delete(k);
+    gone(v);
   }
 }
 
-let asked = null;
-// refresh asks for the lists; calls that come together are one.
+// count keeps inside what it is when a call is no longer as it was.
+function count(before, now) {
+  for (const [c, n] of [[before, -1], [now, 1]]) {
+    if (c?.phase === "running" && c.container) inside.set(c.container, (inside.get(c.container) ?? 0) + n);
+  }
+}
+
+let registered = new Set(), asked = null, last = -Infinity;
+// refresh asks for the lists: calls that come together are one, and there is a second between two of them.
 export function refresh() {
-  return (asked ??= new Promise((resolve) => setTimeout(resolve, 100)).then(async () => {
+  return (asked ??= new Promise((resolve) => setTimeout(resolve, Math.max(100, last + 1000 - performance.now()))).then(async () => {
     asked = null;
-    const [containers, sandboxes, health] = await Promise.all([call("GET", "containers"), call("GET", "sandboxes"), call("GET", "health")]);
-    store.containers = new Map(containers.containers.map((c) => [c.name, c]));
+    last = performance.now();
+    const [containers, sandboxes, health, hour] = await Promise.all([call("GET", "containers?usage=true"), call("GET", "sandboxes"), call("GET", "health"), call("GET", "calls")]);
+    store.containers = new Map(containers.containers.map((c) => [c.name, taken(c)]));
+    store.hour = hour;
     store.sandboxes = sandboxes.sandboxes;
+    registered = new Set(sandboxes.sandboxes.map((s) => s.id));
     store.health = health;
     store.loaded = true;
     changed();
   }).catch(() => {}));
 }
 
-const decisionKey = (d) => JSON.stringify([d.userId, d.container, d.name, d.via, d.type, d.port, d.verdict, d.reason]);
+// taken says how many processors a container has used since its usage was told before.
+function taken(c) {
+  const before = store.containers.get(c.name);
+  if (!c.usage || !before?.usage) return c;
+  const ms = Date.parse(c.usage.at) - Date.parse(before.usage.at);
+  c.cores = ms > 0 ? Math.max(c.usage.cpuMs - before.usage.cpuMs, 0) / ms : before.cores;
+  return c;
+}
+
+// decided takes a decision; what it is found by later is made of it once.
+function decided(d) {
+  const k = [d.userId, d.container, d.name, d.via, d.type, d.port, d.verdict, d.reason].join("\u0000"), before = store.decisions.get(k);
+  if (before && before.seq >= d.seq) return;
+  d.at = Date.parse(d.time);
+  d.each = [d.userId, d.name, d.container, d.via, d.verdict, d.reason].join("\u0000");
+  d.text = `${d.userId} ${d.name} ${d.reason} ${d.container}`.toLowerCase();
+  store.decisions.delete(k); // so that the latest is the last
+  store.decisions.set(k, d);
+  bound(store.decisions, most.decisions);
+}
+
+// allDecisions asks for those from before the page was opened.
+export async function allDecisions() {
+  const { decisions } = await call("GET", "egress/decisions?limit=" + most.decisions).catch(() => ({ decisions: [] }));
+  const later = [...store.decisions.values()];
+  store.decisions.clear();
+  for (const d of [...decisions, ...later]) decided(d);
+  changed();
+}
 
 function take(event) {
   switch (event.kind) {
     case "gap":
       store.gap = event.time;
+      for (const c of store.calls.values()) if (c.phase !== "ended") { count(c); store.calls.delete(c.id); } // its end may be what is missing
       if (!event.id.endsWith("-0")) break;
-      for (const map of [store.calls, store.decisions]) map.clear();
+      for (const map of [store.calls, store.decisions, inside]) map.clear();
       break;
     case "call": {
       const before = store.calls.get(event.call.id);
-      store.calls.set(event.call.id, { ...before, ...event.call, userId: event.userId ?? "", began: before?.began ?? Date.parse(event.time), at: Date.parse(event.time) });
-      bound(store.calls, most.calls);
+      const now = { ...before, ...event.call, userId: event.userId ?? "", began: before?.began ?? Date.parse(event.time), at: Date.parse(event.time) };
+      count(before, now);
+      store.calls.set(now.id, now);
+      bound(store.calls, most.calls, (c) => count(c));
       break;
     }
     case "container": {
@@ -64,13 +124,9 @@ function take(event) {
     case "process":
       store.processes++;
       break;
-    case "decision": {
-      const k = decisionKey(event.decision);
-      store.decisions.delete(k); // so that the latest is the last
-      store.decisions.set(k, event.decision);
-      bound(store.decisions, most.decisions);
+    case "decision":
+      decided(event.decision);
       break;
-    }
   }
   changed();
 }
@@ -80,7 +136,7 @@ export function start() {
   let was = "";
   follow((event) => {
     take(event);
-    if (event.kind === "gap" || (event.kind === "call" && event.call.phase === "began" && !store.sandboxes.some((s) => s.id === event.call.sandboxId))) refresh();
+    if (event.kind === "gap" || (event.kind === "call" && event.call.phase === "began" && event.call.sandboxId && !registered.has(event.call.sandboxId))) refresh();
   }, (state) => {
     if (state === "live") {
       store.link = was === "lost" ? "back: the service was away, and what is shown is current again" : "live";
@@ -91,15 +147,21 @@ export function start() {
     was = state;
     changed();
   });
-  const ticking = setInterval(() => refresh(), 15000); // what no event tells: registrations
+  const ticking = setInterval(() => { if (!document.hidden) refresh(); }, 12000); // what no event tells: registrations, what containers take
   return () => clearInterval(ticking);
 }
 
-// stateOf is how a container is: busy where commands of which it is known run in it.
-export function running(name) {
-  let n = 0;
-  for (const c of store.calls.values()) if (c.container === name && c.phase === "running") n++;
-  return n;
+// running is how many commands are known to run in a container.
+export const running = (name) => inside.get(name) ?? 0;
+
+// taking is what containers take together: processors and bytes; null where that is not known of any.
+export function taking(containers) {
+  let cores = null, memory = null;
+  for (const c of containers) {
+    if (c.cores !== undefined) cores = (cores ?? 0) + c.cores;
+    if (c.usage) memory = (memory ?? 0) + c.usage.memoryBytes;
+  }
+  return [cores, memory];
 }
 
 export function users() {
@@ -113,6 +175,7 @@ export function users() {
     if (c.phase !== "ended") user.running++;
     user.last = Math.max(user.last, c.at);
   }
+  for (const u of all.values()) [u.cores, u.memory] = taking(u.containers);
   for (const d of store.decisions.values()) if (d.userId && d.verdict === "denied") of(d.userId).denied++;
   return [...all.values()].sort((a, b) => b.running - a.running || b.last - a.last || (a.id < b.id ? -1 : 1));
 }

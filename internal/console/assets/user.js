@@ -1,6 +1,6 @@
 // One user: sandboxes, containers with what they see, commands and durable processes.
 import { call, lines, open } from "./api.js";
-import { clock, confirm, h, keyed, list, ms, safe, table, theirs } from "./dom.js";
+import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, table, theirs } from "./dom.js";
 import { picture, request } from "./explain.js";
 import { shown } from "./overview.js";
 import { changed, refresh, store, watch } from "./store.js";
@@ -11,19 +11,21 @@ export function user(main, [id = ""]) {
   const containers = h("div.columns");
   const commands = list("Commands", [
     ["Time", "6rem", (c) => clock(c.began)],
-    ["Command", "minmax(12rem, 3fr)", (c) => h("code", null, theirs(c.command))],
-    ["Grants", "minmax(6rem, 1fr)", (c) => theirs(`${c.grants ?? ""} ${c.network ?? ""}`.trim() || "–")],
-    ["Sandbox", "7rem", (c) => theirs(c.sandboxId, 63)],
+    ["Command", "minmax(12rem, 3fr)", (c) => c.command, (c) => h("code", null, theirs(c.command))],
+    ["Grants", "minmax(6rem, 1fr)", grants, (c) => theirs(grants(c))],
+    ["Sandbox", "7rem", (c) => c.sandboxId, (c) => theirs(c.sandboxId, 63)],
     ["Container", "5rem", (c) => c.way ?? ""],
-    ["End", "8rem", end],
+    ["End", "8rem", end, (c) => h("span", { class: c.phase === "ended" ? (c.outcome === "ok" ? "dim" : "bad") : "good" }, end(c))],
     ["Took", "5rem", (c) => (c.phase === "ended" ? ms(c.totalMs) : "")],
+    ["Output", "5rem", (c) => (c.phase === "running" ? c.id : ""), (c) => (c.phase === "running" ? h("button.small", { type: "button", onclick: () => printed(c) }, "Output") : "")],
   ]);
+  const output = h("div");
   const processes = table("Durable processes", ["Process", "Command", "State", "Restarts", "To do"]);
   const log = h("div");
   main.append(h("h1", null, "User ", theirs(id, 63)), fault,
-    h("section.card", null, h("h2", null, "Sandboxes"), sandboxes.el), h("section", null, h("h2", null, "Containers"), containers),
-    h("section.card", null, h("h2", null, "Commands, now and lately"), commands.el),
-    h("section.card", null, h("h2", null, "Durable processes"), processes.el, log));
+    h("section.card", null, h("h2", null, "Sandboxes"), sandboxes.el),
+    h("section.card", null, h("h2", null, "Commands, now and lately"), commands.el, output),
+    h("section.card", null, h("h2", null, "Durable processes"), processes.el, log), h("section", null, h("h2", null, "Containers"), containers));
 
   const act = async (question, yes, work) => {
     if (question && !(await confirm(question, yes))) return;
@@ -53,6 +55,23 @@ export function user(main, [id = ""]) {
         p.status === "running" ? button("Stop", `Stop the process “${safe(p.name || p.id, 80)}”?`, () => call("POST", path + "/stop", {}), true)
           : button("Remove", `Remove the process “${safe(p.name || p.id, 80)}” with its log?`, () => call("DELETE", path), true)));
   }
+  // printed shows what a running command printed last, until it ends or another one is looked at.
+  let watched = 0;
+  async function printed(c) {
+    watched = c.id;
+    const text = h("pre", { tabindex: "0", role: "log", "aria-label": "Output of " + safe(c.command, 80) }), ended = h("p.dim");
+    output.replaceChildren(h("h3", null, "Output of ", h("code", null, theirs(c.command, 80))), text, ended);
+    while (watched === c.id) {
+      const now = await call("GET", `sandboxes/${encodeURIComponent(c.sandboxId)}/calls/${c.id}/output`).catch((e) => e);
+      if (now instanceof Error) {
+        ended.textContent = now.status === 404 ? "It has ended." : safe(now.message, 500);
+        return;
+      }
+      const shown = (now.cut ? "…" : "") + visible(now.output);
+      if (text.textContent !== shown) text.textContent = shown;
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  }
   async function follow(p, path) {
     following?.abort();
     const mine = (following = new AbortController());
@@ -63,7 +82,7 @@ export function user(main, [id = ""]) {
         if (!line) return;
         const data = JSON.parse(line).data;
         if (data === undefined) return;
-        text.append(document.createTextNode(data.replace(/[^\P{C}\n\t]/gu, "\u2423")));
+        text.append(document.createTextNode(visible(data)));
         while (text.childNodes.length > 2000) text.firstChild.remove();
         text.scrollTop = text.scrollHeight;
       });
@@ -87,14 +106,18 @@ export function user(main, [id = ""]) {
         s.paused ? button("Resume", "", () => call("POST", path + "/resume")) : button("Pause", `Pause the sandbox “${safe(s.id, 80)}” with its processes?`, () => call("POST", path + "/pause")), " ",
         button("Remove", `Remove the sandbox “${safe(s.id, 80)}”? The user's files stay.`, () => call("DELETE", path), true)));
   }
-  return () => { stop(); following?.abort(); };
+  return () => { stop(); following?.abort(); watched = 0; };
 }
 
+const grants = (c) => `${c.grants ?? ""} ${c.network ?? ""}`.trim() || "–";
+
 function end(c) {
-  if (c.phase !== "ended") return h("span.good", null, c.phase === "running" ? "running" : "waiting");
-  const how = c.outcome === "failed" ? c.signal ?? "exit " + c.exitCode : c.outcome;
-  return h("span", { class: c.outcome === "ok" ? "dim" : "bad" }, how);
+  if (c.phase !== "ended") return c.phase === "running" ? "running" : "waiting";
+  return c.outcome === "failed" ? c.signal ?? "exit " + c.exitCode : c.outcome;
 }
+
+// visible is output, with a sign for what is no text.
+const visible = (text) => text.replace(/[^\P{C}\n\t]/gu, "\u2423");
 
 // containerCard is a container with the picture of what its latest call saw.
 function containerCard(c) {
@@ -102,7 +125,7 @@ function containerCard(c) {
   const card = h("section.card", null, h("h3", null, h("span.mono", null, theirs(c.name)), " ", state), body);
   let asked = "";
   card.show = (now) => {
-    state.textContent = shown(now);
+    state.textContent = shown(now) + (now.usage ? `, ${cores(now.cores)} processors, ${bytes(now.usage.memoryBytes)}` : "");
     state.className = shown(now) === "busy" ? "good" : "dim";
     const last = [...store.calls.values()].filter((k) => k.container === now.name && k.sandboxId).at(-1);
     const grants = last && JSON.stringify([last.sandboxId, last.grants, last.network]);
