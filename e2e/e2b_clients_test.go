@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +33,27 @@ func e2bSettings(t *testing.T) (settings, environ []string) {
 	url := "http://" + address
 	return []string{"SANDBOXD_E2B_LISTEN=" + address, "SANDBOXD_E2B_DOMAIN=sandboxes.test", "SANDBOXD_E2B_TEMPLATES=" + e2bTemplates, "SANDBOXD_TCP_TOKENS_FILE=" + tokens},
 		[]string{"E2B_API_URL=" + url, "E2B_SANDBOX_URL=" + url, "E2B_API_KEY=e2b_" + annesKey, "E2B_TEST_OTHER_KEY=e2b_" + bensKey}
+}
+
+// e2bOverTLS is e2bSettings with all by names below a domain, for which there is a certificate of an authority of ours.
+func e2bOverTLS(t *testing.T) (settings, environ []string) {
+	t.Helper()
+	settings, environ = e2bSettings(t)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(settings[0], "SANDBOXD_E2B_LISTEN="))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, domain := t.TempDir(), "boxes.test:"+port
+	authority, certificate, key := wildcard(t, "*.boxes.test")
+	file := func(name, text string) string {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(dir, name)
+	}
+	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.Contains(entry, "_URL=") })
+	return append(settings, "SANDBOXD_E2B_DOMAIN="+domain, "SANDBOXD_TCP_CERT_FILE="+file("cert.pem", certificate), "SANDBOXD_TCP_KEY_FILE="+file("key.pem", key)),
+		append(environ, "E2B_DOMAIN="+domain, "NODE_EXTRA_CA_CERTS="+file("ca.pem", authority), "NODE_OPTIONS=--import=./names.mjs")
 }
 
 var stockClientsOnce sync.Once
@@ -87,13 +110,19 @@ func TestStockClients(t *testing.T) {
 }
 
 // TestStockClientsMeetARestart leaves sandboxes to a service that is stopped, and finds them again: with their files, their
-// commands that go on, their pauses and their deadlines.
+// commands that go on, their pauses and their deadlines. All is by names and over TLS.
 func TestStockClientsMeetARestart(t *testing.T) {
 	beside(t)
 	dir := stockClients(t)
 	each(t, func(t *testing.T, p *place, runtime string) {
-		settings, environ := e2bSettings(t)
+		settings, environ := e2bOverTLS(t)
 		l := newLabIn(t, p, runtime, settings...)
+		inDir(t, dir, environ, "node", "tls.mjs")
+		sandboxes := 20
+		if runtime != "runsc" {
+			sandboxes = 5
+		}
+		environ = append(environ, fmt.Sprint("E2B_TEST_SANDBOXES=", sandboxes))
 		left := filepath.Join(t.TempDir(), "left.json")
 		inDir(t, dir, environ, "node", "restart.mjs", "begin", left)
 		l.stop(syscall.SIGTERM)

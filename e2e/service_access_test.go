@@ -103,15 +103,42 @@ func freePort(t *testing.T) string {
 // before its end.
 func selfSigned(t *testing.T, end time.Time) (certificate, key string) {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "sandboxd"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: end.Add(-2 * time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	private := newKey(t)
+	return sign(t, template, template, private, private)
+}
+
+// wildcard is a certificate for names, with its key and the authority that has signed it.
+func wildcard(t *testing.T, names ...string) (authority, certificate, key string) {
+	t.Helper()
+	above := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the test's authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	below := *above
+	below.SerialNumber, below.Subject, below.IsCA, below.KeyUsage, below.DNSNames = big.NewInt(2), pkix.Name{CommonName: names[0]}, false, x509.KeyUsageDigitalSignature, names
+	its, private := newKey(t), newKey(t)
+	authority, _ = sign(t, above, above, its, its)
+	certificate, key = sign(t, &below, above, private, its)
+	return authority, certificate, key
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// sign is a certificate of an authority's for a key, with that key.
+func sign(t *testing.T, what, by *x509.Certificate, private, its *ecdsa.PrivateKey) (certificate, key string) {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, what, by, private.Public(), its)
 	if err != nil {
 		t.Fatal(err)
 	}
