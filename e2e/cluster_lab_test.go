@@ -257,6 +257,26 @@ func (h *clusterHost) startFence(t *testing.T) {
 	})
 }
 
+// processes are all of a host's: the containers' first, which so go on before what is to kill them.
+func (h *clusterHost) processes() (list []int) {
+	for _, group := range h.groups() {
+		_ = filepath.WalkDir(group, func(name string, _ os.DirEntry, _ error) error {
+			if filepath.Base(name) == "cgroup.procs" {
+				for _, pid := range strings.Fields(holds(name)) {
+					if n, err := strconv.Atoi(pid); err == nil {
+						list = append(list, n)
+					}
+				}
+			}
+			return nil
+		})
+	}
+	for _, p := range []*exec.Cmd{h.engine.cmd, h.daemon, h.etcd.cmd, h.fence.cmd} {
+		list = append(append(list, childrenOf(p.Process.Pid)...), p.Process.Pid)
+	}
+	return list
+}
+
 // childrenOf are the processes that a process has started.
 func childrenOf(pid int) (list []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -24,6 +24,8 @@ func (b *lockedBuffer) String() string {
 	return b.data.String()
 }
 
+func (b *lockedBuffer) count(text string) int { return strings.Count(b.String(), text) }
+
 // dumpBegins is where a program of Go that was sent SIGQUIT begins its stacks.
 const dumpBegins = "SIGQUIT: quit\n"
 
