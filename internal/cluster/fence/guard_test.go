@@ -43,9 +43,7 @@ func TestTheGuardKillsInTime(t *testing.T) {
 	}
 	r.fence(t, etcd)
 	until(t, "the next fence has a lease", func() bool { rec := r.files.Read(); return rec.Lease != 0 && !rec.Fenced })
-	if err := r.group.run(t, "one", "true").Wait(); err != nil {
-		t.Errorf("with the next fence's lease: %v", err)
-	}
+	until(t, "the guard has seen it, and lets things run", func() bool { return r.group.run(t, "one", "true").Wait() == nil })
 	select {
 	case <-ended:
 		t.Error("the guard has left its fence")
