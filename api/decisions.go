@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
@@ -17,23 +20,53 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	if q.follow {
 		return s.follow(w, req, q)
 	}
-	list := types.DecisionList{Decisions: []types.Decision{}}
-	for _, d := range q.recent(s.service.Decisions()) {
-		list.Decisions = append(list.Decisions, decision(d))
-		list.Decisions[len(list.Decisions)-1].Node = s.host()
-	}
-	list.Unanswered = fromOthers(s, req, func(host string, others types.DecisionList) {
-		for _, d := range others.Decisions {
-			d.Node = host
-			list.Decisions = append(list.Decisions, d)
+	recent, silent := q.recent(s.service.Decisions()), []string(nil)
+	all := func(yield func(types.Decision) bool) {
+		for _, d := range recent {
+			line := decision(d)
+			line.Node = s.host()
+			if !yield(line) {
+				return
+			}
 		}
-	})
-	if s.cfg.Router != nil {
-		slices.SortStableFunc(list.Decisions, func(a, b types.Decision) int { return a.Time.Compare(b.Time) })
-		list.Decisions = list.Decisions[max(len(list.Decisions)-q.limit, 0):]
 	}
-	s.answer(w, http.StatusOK, list)
+	if s.cfg.Router != nil {
+		list := slices.Collect(all)
+		silent = fromOthers(s, req, func(host string, others types.DecisionList) {
+			for _, d := range others.Decisions {
+				d.Node = host
+				list = append(list, d)
+			}
+		})
+		slices.SortStableFunc(list, func(a, b types.Decision) int { return a.Time.Compare(b.Time) })
+		all = slices.Values(list[max(len(list)-q.limit, 0):])
+	}
+	s.answer(w, http.StatusOK, decisionAnswer{all, silent})
 	return nil
+}
+
+// decisionAnswer is a types.DecisionList whose decisions are made as they are encoded: all at once take megabytes for each caller.
+type decisionAnswer struct {
+	Decisions  decisionSeq `json:"decisions"`
+	Unanswered []string    `json:"unanswered,omitempty"`
+}
+
+type decisionSeq func(yield func(types.Decision) bool)
+
+// MarshalJSONTo is json.MarshalerTo.
+func (all decisionSeq) MarshalJSONTo(to *jsontext.Encoder) error {
+	err := to.WriteToken(jsontext.BeginArray)
+	var line types.Decision // one for all
+	all(func(d types.Decision) bool {
+		if line = d; err == nil {
+			err = json.MarshalEncode(to, &line)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return to.WriteToken(jsontext.EndArray)
 }
 
 // recent are the latest decisions that are asked for, oldest first.

@@ -170,6 +170,9 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 // sendEvents sends server-sent events.
 func (s *lineStream) sendEvents(list []types.ServiceEvent) error {
 	for _, e := range list {
+		if err := s.room(); err != nil {
+			return err
+		}
 		s.lines.WriteString("id: " + e.ID + "\nevent: " + string(e.Kind) + "\ndata: ")
 		if err := json.MarshalWrite(&s.lines, e, jsontext.AllowInvalidUTF8(true)); err != nil {
 			return err

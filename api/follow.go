@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -27,7 +28,12 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 // caller has gone. The follower was there before it was looked.
 func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower, recent []decisions.Decision) {
 	told := newOverlap(recent)
-	err := s.send(decisionEvents(0, recent...)...)
+	err := s.flush() // what has begun, where there are none
+	for few := range slices.Chunk(recent, 64) {
+		if err = s.send(decisionEvents(0, few...)...); err != nil {
+			return
+		}
+	}
 	for err == nil { // or else the caller has gone
 		quiet, done := context.WithTimeout(ctx, keepAlive)
 		d, lost, silence := follower.Next(quiet)

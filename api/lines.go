@@ -15,6 +15,8 @@ const (
 	keepAlive = 15 * time.Second
 	// lastWrite is how long a caller may take to read what is being sent when the service stops.
 	lastWrite = time.Second
+	// maxGathered is how many bytes of a stream are gathered before they are sent.
+	maxGathered = 16 << 10
 )
 
 // lineStream is an answer of lines that has no end of its own. It is for one goroutine at a time.
@@ -53,12 +55,23 @@ func (s *lineStream) close() {
 // send sends a line for each of the events.
 func (s *lineStream) send(events ...any) error {
 	for _, event := range events {
+		if err := s.room(); err != nil {
+			return err
+		}
 		if err := json.MarshalWrite(&s.lines, event); err != nil {
 			return err
 		}
 		s.lines.WriteByte('\n')
 	}
 	return s.flush()
+}
+
+// room sends what was gathered where that is much.
+func (s *lineStream) room() (err error) {
+	if s.lines.Len() > maxGathered {
+		_, err = s.lines.WriteTo(s.to)
+	}
+	return err
 }
 
 // keepAlive sends an empty line, which readers of JSON skip.

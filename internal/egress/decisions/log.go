@@ -99,11 +99,18 @@ const piece = 64
 // Recent returns the entries that match, the oldest first: if there are more than limit, the newest of
 // them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
 func (l *Log) Recent(filter Filter, limit int) []Decision {
-	var found []Decision
 	filter.scope = l.scope
+	matching := 0
+	for from, more := 0, true; more; from += piece {
+		more = l.look(&filter, from, func(*Decision) { matching++ })
+	}
+	if limit > 0 && limit < matching/2 {
+		matching = 2*limit + piece
+	}
+	found := make([]Decision, 0, matching+piece) // once: grown by and by, it takes four times as much
 	for from, more := 0, true; more; from += piece {
 		found = slices.Grow(found, piece) // not under the lock
-		found, more = l.collect(found, &filter, from)
+		more = l.look(&filter, from, func(d *Decision) { found = append(found, *d) })
 		if limit > 0 && (len(found)-piece)/2 >= limit {
 			found = newest(found, limit)
 		}
@@ -120,16 +127,16 @@ func newest(found []Decision, limit int) []Decision {
 	return found
 }
 
-// collect appends what matches in one piece of the entries, and reports whether there are further
-// ones. An entry stays in its slot while it is seen again, so nothing is passed over.
-func (l *Log) collect(found []Decision, filter *Filter, from int) ([]Decision, bool) {
+// look shows what matches in one piece of the entries, and reports whether there are further ones. An entry stays in its slot
+// while it is seen again, so nothing is passed over.
+func (l *Log) look(filter *Filter, from int, take func(*Decision)) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	used := l.store.used
 	for i := from; i < min(from+piece, len(used)); i++ {
 		if d := &used[i].Decision; filter.matches(d) {
-			found = append(found, *d)
+			take(d)
 		}
 	}
-	return found, from+piece < len(used)
+	return from+piece < len(used)
 }

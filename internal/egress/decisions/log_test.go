@@ -69,6 +69,11 @@ func TestRecentIsInOrderAndTheNewest(t *testing.T) {
 	equal(t, "three", names(log.Recent(decisions.Filter{}, 3)), want[497:])
 	equal(t, "more than there are", names(log.Recent(decisions.Filter{}, math.MaxInt)), want)
 	equal(t, "of nobody", names(log.Recent(decisions.Filter{User: "bob"}, 3)), nil)
+	for limit, most := range map[int]int{0: 600, 500: 600, 3: 200} {
+		if room := cap(log.Recent(decisions.Filter{}, limit)); room > most {
+			t.Errorf("room for %d is taken where at most %d are wanted", room, limit)
+		}
+	}
 }
 
 func TestFilters(t *testing.T) {
