@@ -92,6 +92,7 @@ type execWatch struct {
 	event CallEvent
 	// firstByte is when output began, in nanoseconds after begun.
 	firstByte atomic.Int64
+	last      lastOutput
 }
 
 func (s *Service) watchExec(box Sandbox, r Request) *execWatch {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,24 +20,33 @@ type outputs struct {
 	all map[uint64]*lastOutput
 }
 
-// lastOutput is the end of one command's output, of both streams as they came.
+// lastOutput is the end of one command's output, of both streams as they came. It takes memory for what came, and no more than
+// maxOutputKept.
 type lastOutput struct {
 	sandbox string
 
 	mu   sync.Mutex
-	ring [maxOutputKept]byte
-	size int64 // of all that came
+	ring []byte // full before it goes round
+	at   int    // where it begins
+	cut  bool   // there was more before
 }
 
 func (t *lastOutput) add(data []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if skip := len(data) - maxOutputKept; skip > 0 {
-		t.size, data = t.size+int64(skip), data[skip:]
+	size := len(t.ring) + len(data)
+	t.cut = t.cut || size > maxOutputKept
+	if skip := len(data) - maxOutputKept; skip >= 0 {
+		t.ring, t.at, data = t.ring[:0], 0, data[skip:]
 	}
+	if size > cap(t.ring) && size > maxOutputKept/4 && cap(t.ring) < maxOutputKept {
+		t.ring = append(make([]byte, 0, maxOutputKept), t.ring...)
+	}
+	n := min(maxOutputKept-len(t.ring), len(data))
+	t.ring, data = append(t.ring, data[:n]...), data[n:]
 	for len(data) > 0 {
-		n := copy(t.ring[t.size%maxOutputKept:], data)
-		t.size, data = t.size+int64(n), data[n:]
+		n := copy(t.ring[t.at:], data)
+		t.at, data = (t.at+n)%maxOutputKept, data[n:]
 	}
 }
 
@@ -44,11 +54,7 @@ func (t *lastOutput) add(data []byte) {
 func (t *lastOutput) text() (text []byte, cut bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.size <= maxOutputKept {
-		return append([]byte{}, t.ring[:t.size]...), false
-	}
-	at := t.size % maxOutputKept
-	return append(append([]byte{}, t.ring[at:]...), t.ring[:at]...), true
+	return slices.Concat(t.ring[t.at:], t.ring[:t.at]), t.cut
 }
 
 // heard keeps what a command prints until end is called, and notes when that began.
@@ -56,19 +62,20 @@ func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Outpu
 	if w.to == nil || out == nil {
 		return out, func() {}
 	}
-	kept, id := &lastOutput{sandbox: w.event.Sandbox}, w.event.ID
+	w.last.sandbox = w.event.Sandbox
 	s.outputs.mu.Lock()
-	s.outputs.all[id] = kept
+	s.outputs.all[w.event.ID] = &w.last
 	s.outputs.mu.Unlock()
-	var first sync.Once
 	return func(stream dockerexec.Stream, data []byte) error {
-			first.Do(func() { w.firstByte.Store(int64(time.Since(w.begun))) })
-			kept.add(data)
+			if w.firstByte.Load() == 0 {
+				w.firstByte.CompareAndSwap(0, int64(time.Since(w.begun)))
+			}
+			w.last.add(data)
 			return out(stream, data)
 		}, func() {
 			s.outputs.mu.Lock()
 			defer s.outputs.mu.Unlock()
-			delete(s.outputs.all, id)
+			delete(s.outputs.all, w.event.ID)
 		}
 }
 
