@@ -63,7 +63,7 @@ func (g Group) run(t *testing.T, inner, script string) *exec.Cmd {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = g.Open(); _ = cmd.Process.Kill(); _ = cmd.Wait() }) // who is in a frozen group does not end
 	return cmd
 }
 

@@ -74,7 +74,9 @@ func TestTheGuardEnds(t *testing.T) {
 	// That one's guard is there before it has said anything.
 	says(1001)
 	ended = r.guard(t, 1002)
-	tenant := r.group.run(t, "one", "exec sleep 7012")
+	in := filepath.Join(t.TempDir(), "in the group")
+	tenant := r.group.run(t, "one", "touch '"+in+"'; exec sleep 7012")
+	until(t, "the process is in the group", func() bool { _, err := os.Stat(in); return err == nil })
 	dead := make(chan error, 1)
 	go func() { dead <- tenant.Wait() }()
 	if err := os.RemoveAll(filepath.Dir(r.files.Base)); err != nil {
