@@ -4,7 +4,7 @@ import "time"
 
 // Idle says what becomes of containers for execs in which nothing runs.
 type Idle struct {
-	// FreezeAfter is how long after its last call a container is frozen: it takes no processor time, and the next call
+	// FreezeAfter is how long after its last call a container is frozen: it takes hardly any processor time, and the next call
 	// has it go on. At least 1s, or 0s for never. Default 30s.
 	FreezeAfter Duration `json:"freezeAfter" env:"FREEZE_AFTER" reload:"live"`
 

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes no processor time, and
-// the next call has it go on. It is removed after a longer while, or when there are too many or the host has little memory left.
+// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes hardly any processor time
+// (gVisor's kernel goes on), and the next call has it go on. It is removed after a longer while, or when there are too many
+// or the host has little memory left.
 
 // Idle says what happens to containers in which nothing runs, except those of durable processes.
 type Idle struct {
