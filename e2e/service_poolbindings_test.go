@@ -12,6 +12,9 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
+// boundKept is how many users keep their containers beside the next ones: each new service takes all of them over.
+const boundKept = 8
+
 // bindings is how many new users TestPoolBindings has; SANDBOX_E2E_BINDINGS=200 is for once in a while.
 func bindings(t *testing.T) int {
 	t.Helper()
@@ -55,6 +58,11 @@ func TestPoolBindings(t *testing.T) {
 				t.Errorf("%s has the home that %s had", user, was)
 			}
 			hadHome[st.Ino] = user
+			if i >= boundKept {
+				for _, c := range l.containersOf(t, fmt.Sprintf("bound-%d", i-boundKept)) {
+					l.removeByForce(c.ID)
+				}
+			}
 		}
 		for i := range n {
 			user := fmt.Sprintf("bound-%d", i)
