@@ -50,6 +50,23 @@ func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]st
 		}
 	}
 	defer e.verifying.lock(mounts)() // two containers may have one directory
+	for try := 1; ; try++ {
+		differs, err := verifyOnce(mounts, accessTimes)
+		switch {
+		case err != nil || differs == "":
+			return err
+		case try == verifyTries:
+			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", differs)
+		}
+	}
+}
+
+// verifyTries is how often a mount's access time is looked at. Another service, on this host or on another one with the same
+// storage, may set that of the same file meanwhile; a file that was exchanged has none of the times that are asked for.
+const verifyTries = 4
+
+// verifyOnce returns the target of a mount that does not have the access time that its source was given, or "".
+func verifyOnce(mounts []Mount, accessTimes func(targets []string) ([]string, error)) (differs string, err error) {
 	var targets, want []string
 	given := map[FileID]string{} // one directory may be mounted at two places
 	for _, m := range mounts {
@@ -57,7 +74,7 @@ func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]st
 		if given[file] == "" {
 			at, restore, err := setAccessTime(m)
 			if err != nil {
-				return err
+				return "", err
 			}
 			if restore == nil {
 				continue // nobody can have exchanged anything there
@@ -68,18 +85,18 @@ func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]st
 		targets, want = append(targets, m.Target), append(want, given[file])
 	}
 	if len(want) == 0 {
-		return nil
+		return "", nil
 	}
 	seen, err := accessTimes(targets)
 	if err != nil {
-		return fmt.Errorf("cannot verify the mounts: %w", err)
+		return "", fmt.Errorf("cannot verify the mounts: %w", err)
 	}
 	for i, at := range want {
 		if i >= len(seen) || seen[i] != at {
-			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", targets[i])
+			return targets[i], nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // openSource opens a mount's source, and checks that it is the file that was planned.
@@ -128,8 +145,12 @@ func setAccessTime(m Mount) (text string, restore func(), err error) {
 	} else if err != nil {
 		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
 	}
+	before := st.Atim
+	if now := time.Now().Unix(); before.Sec > now { // another's of this kind
+		before = unix.Timespec{Sec: now}
+	}
 	return fmt.Sprintf("%d.%09d", at.Sec, at.Nsec), func() {
-		_ = set(st.Atim)
+		_ = set(before)
 		_ = unix.Close(fd)
 	}, nil
 }
