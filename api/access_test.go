@@ -40,6 +40,7 @@ type ways struct {
 	unix   string // for whoever runs this test
 	closed string // for another uid
 	client *http.Client
+	tokens *access.Tokens
 }
 
 func openWays(t *testing.T) *ways {
@@ -48,14 +49,7 @@ func openWays(t *testing.T) *ways {
 		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alices", User: "alice", Runtime: "runsc", State: "idle"}}}
 	})}
 	w.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
-	name := filepath.Join(t.TempDir(), "tokens.json")
-	if err := os.WriteFile(name, []byte(tokensText), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := access.ReadTokens(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.tokens = readTokens(t, tokensText)
 	sockets := map[string]string{}
 	w.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var d net.Dialer
@@ -67,7 +61,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
-			Authenticator: authenticate, Stopping: w.stopping,
+			Authenticator: authenticate, Hold: w.tokens.Hold, Stopping: w.stopping,
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
@@ -88,10 +82,23 @@ func openWays(t *testing.T) *ways {
 		t.Cleanup(server.Close)
 		return "http://" + socket
 	}
-	w.tcp = serve(access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller, "")
+	w.tcp = serve(access.TCP{Tokens: w.tokens, Listen: "127.0.0.1:1"}.Caller, "")
 	w.unix = serve(access.Unix{Peers: []uint32{uint32(os.Getuid())}}.Caller, "open")
 	w.closed = serve(access.Unix{Peers: []uint32{uint32(os.Getuid()) + 1}}.Caller, "closed")
 	return w
+}
+
+func readTokens(t *testing.T, text string) *access.Tokens {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.ReadTokens(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
 }
 
 // callerClass is somebody who calls, and where.

@@ -48,6 +48,8 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is asked about each request. Nil refuses all.
 	Authenticator Authenticator
+	// Hold returns a context that ends also when a caller's token is in force no more. Nil is for callers without tokens.
+	Hold func(context.Context, access.Caller) (context.Context, context.CancelFunc)
 	// Router says which host answers a call. Nil is for one host alone, which answers all.
 	Router Router
 	// Nodes are the hosts of the cluster; nil for one host alone.
@@ -128,6 +130,8 @@ type route struct {
 	handle  handler
 	// streams says that the body goes to a file as it comes, so that it needs no bound.
 	streams bool
+	// follows says that the answer may have no end of its own: it ends with its caller's token.
+	follows bool
 }
 
 type handler = func(*server, http.ResponseWriter, *http.Request) error
@@ -153,8 +157,8 @@ var routes = []route{
 	{pattern: "GET /v1/doctor", who: forOperators, handle: (*server).doctor},
 	{pattern: "GET /v1/nodes", who: forOperators, handle: (*server).nodes},
 	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: (*server).setNode},
-	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions},
-	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events},
+	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions, follows: true},
+	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events, follows: true},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},
 	{pattern: "PUT /v1/sandboxes/{id}", who: forUsers, handle: (*server).put},
 	{pattern: "GET /v1/sandboxes/{id}", who: forUsers, handle: (*server).get},
@@ -182,7 +186,7 @@ var routes = []route{
 	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: (*server).process},
 	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: (*server).removeProcess},
 	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", who: forUsers, handle: (*server).stopProcess},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers, handle: (*server).processLog},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers, handle: (*server).processLog, follows: true},
 	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload, streams: true},
 	{pattern: "GET /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
 	{pattern: "HEAD /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},

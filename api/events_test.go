@@ -3,11 +3,13 @@ package api
 import (
 	"bufio"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -22,21 +24,8 @@ import (
 // listen follows events until so many have come, each of which keeps to the contract.
 func (w *ways) listen(t *testing.T, token, query, last string, n int) (list []types.ServiceEvent) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.tcp+"/v1/events?"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
-	response, err := w.client.Do(req)
-	if err != nil || response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != serverSent {
-		t.Fatal(response, err)
-	}
-	defer response.Body.Close()
+	response, leave := w.follow(t, token, "/v1/events?"+query, last)
+	defer leave()
 	c := readContract(t)
 	for lines := bufio.NewScanner(response.Body); len(list) < n && lines.Scan(); {
 		if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
@@ -51,6 +40,88 @@ func (w *ways) listen(t *testing.T, token, query, last string, n int) (list []ty
 		}
 	}
 	return list
+}
+
+// follow opens a stream over TCP. Its first byte has come.
+func (w *ways) follow(t *testing.T, token, path, last string) (_ *http.Response, leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.tcp+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	response, err := w.client.Do(req)
+	if err != nil || response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") == "application/json" {
+		t.Fatal(response, err)
+	}
+	return response, func() {
+		cancel()
+		_ = response.Body.Close()
+	}
+}
+
+// What one may know is what there is, whoever is asked for and wherever one says to have been.
+func TestEventsOfAnother(t *testing.T) {
+	w := openWays(t)
+	stream, _ := w.Events()
+	told := func(user string) {
+		stream.Publish(events.Process, user, process.Changed{ID: "p-aaaaaaaaaaaa", Sandbox: "s", Name: user + "s", Status: "running"})
+	}
+	told("alice")
+	told("bob")
+	all := w.listen(t, fullToken, "replay=true", "", 3)
+	for _, last := range []string{all[1].ID, eventID(stream, 0), "ANOTHERONE-1"} { // alice's, before all, and another service's
+		list := w.listen(t, bobToken, "", last, 2)
+		if list[1].Kind == types.ServiceGap {
+			list = w.listen(t, bobToken, "", last, 3)[1:]
+		}
+		if list[1].UserID != "bob" {
+			t.Errorf("after %s bob is told %+v", last, list[1])
+		}
+	}
+	response, leave := w.follow(t, bobToken, "/v1/events?replay=true&userId=alice", "")
+	defer leave()
+	lines := bufio.NewReader(response.Body)
+	if line, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	told("alice")
+	close(w.stopping)
+	if rest, err := io.ReadAll(lines); err != nil || strings.Contains(string(rest), "alice") {
+		t.Errorf("bob asks for alice's and is told %s, %v", rest, err)
+	}
+}
+
+// Whatever has no end of its own ends with its token, and nobody else's does.
+func TestAStreamEndsWithItsToken(t *testing.T) {
+	w := openWays(t)
+	w.ready("alices")
+	others, leave := w.follow(t, fullToken, "/v1/events", "")
+	defer leave()
+	var ending []*http.Response
+	for _, path := range []string{"/v1/events", "/v1/egress/decisions?follow=true", "/v1/sandboxes/alices/processes/" + w.process + "/log?follow=true"} {
+		response, leave := w.follow(t, aliceToken, path, "")
+		defer leave()
+		ending = append(ending, response)
+	}
+	w.tokens.Use(readTokens(t, `{"tokens":[{"name":"full","token":"`+fullToken+`"}]}`))
+	for _, response := range ending {
+		if _, err := io.ReadAll(response.Body); err != nil {
+			t.Errorf("%s: %v", response.Request.URL, err)
+		}
+	}
+	stream, _ := w.Events()
+	stream.Publish(events.Container, "bob", dockerexec.Container{Name: "bobs", User: "bob", State: "frozen"})
+	for lines := bufio.NewScanner(others.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), "bobs") {
+			return
+		}
+	}
+	t.Error("who has a token is told no more")
 }
 
 func TestEvents(t *testing.T) {

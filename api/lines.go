@@ -28,7 +28,7 @@ type lineStream struct {
 	watch   sync.WaitGroup
 }
 
-// openStream begins an answer. Its context ends with the caller and with the service; the handler closes the
+// openStream begins an answer. Its context ends with the caller, the caller's token and the service; the handler closes the
 // stream before it returns.
 func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind string) (context.Context, *lineStream) {
 	ctx, end := context.WithCancel(req.Context())
@@ -36,10 +36,13 @@ func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind strin
 	stream.watch.Go(func() {
 		select {
 		case <-s.cfg.Stopping:
-			_ = stream.control.SetWriteDeadline(time.Now().Add(lastWrite))
-			end()
 		case <-ctx.Done():
+			if req.Context().Err() == nil {
+				return // the handler is through
+			}
 		}
+		_ = stream.control.SetWriteDeadline(time.Now().Add(lastWrite)) // who reads nothing is not waited for
+		end()
 	})
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Connection", "close") // the deadline would outlive the answer

@@ -71,6 +71,11 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 		return err
 	}
 	defer asked()
+	if r.follows && m.cfg.Hold != nil && caller.Key != (access.Caller{}).Key {
+		ctx, release := m.cfg.Hold(req.Context(), caller)
+		defer release()
+		req = req.WithContext(ctx)
+	}
 	if m.cfg.Router == nil {
 		return r.handle(s, w, req)
 	}

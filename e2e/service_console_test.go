@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -229,9 +233,30 @@ func (c *console) endsWithItsSession() {
 	if text := c.text(); strings.Contains(text, "ulla") {
 		c.t.Errorf("of another user: %s", text)
 	}
+	stream := c.follows(scopedToken)
 	writeTokens(c.t, c.tokens, everyonesToken)
 	if err := c.l.daemon.Process.Signal(syscall.SIGHUP); err != nil {
 		c.t.Fatal(err)
 	}
 	c.is("to be signed out", out)
+	if _, err := io.Copy(io.Discard, stream); err != nil {
+		c.t.Errorf("what a token follows that was taken back: %v", err)
+	}
+}
+
+// follows opens a stream of events.
+func (c *console) follows(token string) io.Reader {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
+	c.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/v1/events", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	response, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil || response.StatusCode != http.StatusOK {
+		c.t.Fatal(response, err)
+	}
+	c.t.Cleanup(func() { _ = response.Body.Close() })
+	return response.Body
 }

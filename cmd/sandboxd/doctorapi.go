@@ -12,14 +12,24 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-// doctorOf looks at the host for who asks the service: at most once at a time, as a look starts programs and asks resolvers.
-func doctorOf(d *daemon) func(context.Context) (types.DoctorReport, error) {
+// look looks at the host, or answers the like.
+type look = func(context.Context) (types.DoctorReport, error)
+
+// oneAtATime refuses who asks while another's look goes on, as a look starts programs and asks resolvers.
+func oneAtATime(look look) look {
 	var looking sync.Mutex
 	return func(ctx context.Context) (types.DoctorReport, error) {
 		if !looking.TryLock() {
 			return types.DoctorReport{}, fmt.Errorf("somebody has the host looked at already: try again in some seconds: %w", cerrdefs.ErrResourceExhausted)
 		}
 		defer looking.Unlock()
+		return look(ctx)
+	}
+}
+
+// doctorOf looks at the host for who asks the service.
+func doctorOf(d *daemon) look {
+	return oneAtATime(func(ctx context.Context) (types.DoctorReport, error) {
 		cfg := *d.cfg.Load()
 		checks, closeHost := hostChecks(&doctorSettings{Config: cfg, from: "those of the service"}, probeName())
 		defer closeHost()
@@ -32,5 +42,5 @@ func doctorOf(d *daemon) func(context.Context) (types.DoctorReport, error) {
 			report.Settings = append(report.Settings, types.Setting{Key: s.Key, Value: s.Text, Live: s.Live, Pending: slices.Contains(pending, s.Key)})
 		}
 		return report, ctx.Err()
-	}
+	})
 }

@@ -62,7 +62,7 @@ func (d *daemon) reload(ctx context.Context) {
 	}
 }
 
-// reloadTokens reads the tokens, which are then in force for requests that come; those being answered go on.
+// reloadTokens reads the tokens, which are then in force for requests that come; of those being answered, what only follows ends.
 // With any fault those from before stay.
 func (d *daemon) reloadTokens() error {
 	next, err := readTokens(*d.cfg.Load())

@@ -38,7 +38,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	}
 	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
 		return api.New(d.service, api.Config{
-			Authenticator: authenticate, Router: router, Nodes: nodes, Warnings: warnings,
+			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
 			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), Observed: d.metrics.called,
 			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },

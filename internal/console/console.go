@@ -66,6 +66,14 @@ type Console struct {
 	ended map[[sha256.Size]byte]time.Time // by their cookie's hash: when they had begun
 	// endedAll has, by authorization, until when all sessions were ended that had begun: what is used when ended is full.
 	endedAll map[string]time.Time
+	open     map[*request]bool
+}
+
+// request is one of a session that is being answered.
+type request struct {
+	cookie        [sha256.Size]byte
+	authorization string
+	cancel        context.CancelFunc
 }
 
 type session struct {
@@ -81,7 +89,7 @@ func New(cfg Config) (*Console, error) {
 		return nil, fmt.Errorf("cannot seal sessions: %w", err)
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
-	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}, endedAll: map[string]time.Time{}}, err
+	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}, endedAll: map[string]time.Time{}, open: map[*request]bool{}}, err
 }
 
 // ServeHTTP is http.Handler.
@@ -184,10 +192,40 @@ func (c *Console) end(cookie [sha256.Size]byte, s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.ended, func(_ [sha256.Size]byte, begun time.Time) bool { return c.now().Sub(begun) >= sessionTime })
-	if len(c.ended) < maxEnded {
-		c.ended[cookie] = s.Begun
-	} else {
+	full := len(c.ended) >= maxEnded
+	if full {
 		c.endedAll[s.Authorization] = c.now()
+	} else {
+		c.ended[cookie] = s.Begun
+	}
+	for r := range c.open {
+		if r.cookie == cookie || full && r.authorization == s.Authorization {
+			r.cancel()
+		}
+	}
+}
+
+// hasEnded reports whether a session was ended before its time. The caller holds mu.
+func (c *Console) hasEnded(cookie [sha256.Size]byte, s session) bool {
+	_, ended := c.ended[cookie]
+	return ended || !s.Begun.After(c.endedAll[s.Authorization])
+}
+
+// hold returns a context that ends with the session, whatever goes on in it.
+func (c *Console) hold(ctx context.Context, cookie [sha256.Size]byte, s session) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, sessionTime-c.now().Sub(s.Begun))
+	r := &request{cookie, s.Authorization, cancel}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[r] = true
+	if c.hasEnded(cookie, s) { // meanwhile
+		cancel()
+	}
+	return ctx, func() {
+		cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.open, r)
 	}
 }
 
@@ -209,9 +247,7 @@ func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, 
 	key := sha256.Sum256([]byte(req.Header.Get(keyHeader)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ended := c.ended[cookie]
-	ended = ended || !s.Begun.After(c.endedAll[s.Authorization])
-	return cookie, s, !ended && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
+	return cookie, s, !c.hasEnded(cookie, s) && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
 }
 
 // pass passes a request on. One that says that it is of a session, and is not, has no authorization.
@@ -220,7 +256,7 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 		c.cfg.API.ServeHTTP(w, req)
 		return
 	}
-	_, s, ok := c.find(req)
+	cookie, s, ok := c.find(req)
 	if req.Header.Get("Origin") != "" && !sameOrigin(req) {
 		ok = false
 	}
@@ -237,7 +273,9 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 	if s.Authorization != "" {
 		req.Header.Set("Authorization", s.Authorization)
 	}
-	c.cfg.API.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), sessionKey{}, true)))
+	ctx, release := c.hold(context.WithValue(req.Context(), sessionKey{}, true), cookie, s)
+	defer release()
+	c.cfg.API.ServeHTTP(w, req.WithContext(ctx))
 }
 
 type sessionKey struct{}

@@ -1,6 +1,8 @@
 package console
 
 import (
+	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -8,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -114,6 +117,90 @@ func TestSessions(t *testing.T) {
 	d.ask("DELETE", "/console/session", "", both...)
 	if d.ask("GET", "/v1/sandboxes", "", both...); d.reached != nil {
 		t.Error("signing out ends nothing")
+	}
+}
+
+// What a session is answered ends with it: when it is signed out of, and after its time.
+func TestWhatIsOpenEndsWithItsSession(t *testing.T) {
+	for name, end := range map[string]func(d *desk, both []string){
+		"signed out": func(d *desk, both []string) { d.ask("DELETE", "/console/session", "", both...) },
+		"signed out, of many": func(d *desk, both []string) {
+			for i := range maxEnded {
+				d.ended[sha256.Sum256([]byte{byte(i), byte(i >> 8)})] = time.Now()
+			}
+			d.ask("DELETE", "/console/session", "", both...)
+		},
+		"over": func(*desk, []string) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t)
+			ended := make(chan string, 2)
+			stream := func(who string) (both []string) {
+				cookie, key := d.signIn()
+				begun := make(chan struct{})
+				d.cfg.API = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+					close(begun)
+					<-req.Context().Done()
+					ended <- who
+				})
+				req := httptest.NewRequest("GET", "/v1/events", nil)
+				req.AddCookie(cookie)
+				req.Header.Set(keyHeader, key)
+				go d.ServeHTTP(httptest.NewRecorder(), req)
+				<-begun
+				return []string{"Cookie", cookie.Name + "=" + cookie.Value, keyHeader, key}
+			}
+			end(d, stream("first"))
+			synctest.Wait()
+			time.Sleep(time.Hour)
+			stream("second")
+			time.Sleep(sessionTime - time.Hour)
+			synctest.Wait()
+			if len(ended) != 1 || <-ended != "first" {
+				t.Errorf("%s: the first goes on, or the second does not", name)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if len(ended) != 1 || len(d.open) != 0 {
+				t.Errorf("%s: the second goes on, and %d are open", name, len(d.open))
+			}
+		})
+	}
+}
+
+// A cookie that somebody else has put into the browser stays that somebody's, and none opens anything with another's key.
+func TestSessionsAreNotFixed(t *testing.T) {
+	d := newDesk(t)
+	planted, theirs := d.signIn()
+	w := d.ask("POST", "/console/session", `{"secret":"`+secret+`"}`, "Content-Type", "application/json", "Cookie", planted.Name+"="+planted.Value, keyHeader, theirs)
+	var body struct{ Key string }
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || len(w.Result().Cookies()) != 1 {
+		t.Fatal(w.Code, err)
+	}
+	own := w.Result().Cookies()[0]
+	if own.Value == planted.Value || body.Key == theirs {
+		t.Error("who signs in is given the session that was there")
+	}
+	mixed := own.Value[:len(own.Value)/2] + planted.Value[len(planted.Value)/2:]
+	for name, pair := range map[string][2]string{"the planted cookie": {planted.Value, body.Key}, "the planted key": {own.Value, theirs}, "a mixture": {mixed, body.Key}, "none": {"", body.Key}} {
+		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+			if w := d.ask(method, "/v1/sandboxes/a", "{}", "Cookie", own.Name+"="+pair[0], keyHeader, pair[1]); d.reached != nil || w.Code != http.StatusUnauthorized {
+				t.Errorf("%s with %s: %d", method, name, w.Code)
+			}
+		}
+	}
+	for _, over := range []bool{false, true} {
+		req := httptest.NewRequest("POST", "/console/session", strings.NewReader(`{"secret":"`+secret+`"}`))
+		req.Host = "console.example"
+		req.Header.Set("Content-Type", "application/json")
+		if over {
+			req.TLS = &tls.ConnectionState{}
+		}
+		w := httptest.NewRecorder()
+		d.ServeHTTP(w, req)
+		if c := w.Result().Cookies()[0]; c.Secure != over || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Domain != "" {
+			t.Errorf("over TLS %t: %+v", over, c)
+		}
 	}
 }
 
