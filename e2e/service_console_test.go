@@ -91,18 +91,13 @@ func writeTokens(t *testing.T, file, tokens string) {
 func (c *console) seen(view string) {
 	c.t.Helper()
 	c.accessible(c.axe, view)
-	shot := func(name string) {
-		if c.pictures == "" {
-			return
-		}
-		if err := os.WriteFile(filepath.Join(c.pictures, "console-"+name+".png"), c.picture(), 0o644); err != nil {
+	if c.pictures != "" {
+		if err := os.WriteFile(filepath.Join(c.pictures, "console-"+view+".png"), c.picture(), 0o644); err != nil {
 			c.t.Error(err)
 		}
 	}
-	shot(view)
 	c.looks(375, "dark")
 	c.accessible(c.axe, view+", dark and narrow")
-	shot(view + "-narrow")
 	if wide, err := evaluate[int](c.browser, "document.documentElement.scrollWidth"); err != nil || wide > 375 {
 		c.t.Errorf("%s is %d wide on a phone, %v", view, wide, err)
 	}
