@@ -2,20 +2,15 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
@@ -39,33 +34,6 @@ type clusterHost struct {
 	homes         *program // serves its view of them
 	guards        []int    // those of its fences
 	settings      []string
-}
-
-// program is a process of a host's.
-type program struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-	log    *lockedBuffer
-}
-
-func (p *place) program(t *testing.T, environ []string, argv ...string) *program {
-	t.Helper()
-	r := &program{cmd: exec.Command(argv[0], argv[1:]...), exited: make(chan struct{}), log: &lockedBuffer{}}
-	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = environ, r.log, r.log
-	r.cmd.WaitDelay = 100 * time.Millisecond // what it has started may go on
-	if err := p.do(r.cmd.Start); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = r.cmd.Wait()
-		close(r.exited)
-	}()
-	return r
-}
-
-func (p *program) kill() {
-	_ = p.cmd.Process.Kill()
-	<-p.exited
 }
 
 func openCluster(t *testing.T, runtime string) *clusterLab {
@@ -154,73 +122,6 @@ func (c *clusterLab) showHomes(t *testing.T) {
 	}
 }
 
-// layBridge makes the bridge that the hosts are on.
-func (c *clusterLab) layBridge(t *testing.T) {
-	var err error
-	if c.hub, err = newNamespace(); err != nil {
-		t.Fatal(err)
-	}
-	if err := (&place{ns: c.hub}).do(func() error {
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		if err := netlink.LinkAdd(bridge); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(bridge)
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// plug connects a host with the bridge.
-func (c *clusterLab) plug(t *testing.T, h *clusterHost, i int) {
-	if err := (&place{ns: c.hub}).do(func() error {
-		bridge, err := netlink.LinkByName("br0")
-		if err != nil {
-			return err
-		}
-		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("h%d", i), MasterIndex: bridge.Attrs().Index}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h.engine.place.ns)}
-		if err := netlink.LinkAdd(veth); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(veth)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.engine.place.do(func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(h.address), Mask: net.CIDRMask(24, 32)}}); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(link)
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// cut takes a host's link down, or up again.
-func (c *clusterLab) cut(t *testing.T, h *clusterHost, down bool) {
-	t.Helper()
-	for i, other := range c.hosts {
-		if other != h {
-			continue
-		}
-		if err := (&place{ns: c.hub}).do(func() error {
-			link, err := netlink.LinkByName(fmt.Sprintf("h%d", i))
-			if err == nil && down {
-				return netlink.LinkSetDown(link)
-			} else if err == nil {
-				return netlink.LinkSetUp(link)
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func (c *clusterLab) endpoints() string {
 	var all []string
 	for _, h := range c.hosts {
@@ -255,39 +156,6 @@ func (h *clusterHost) startFence(t *testing.T) {
 		h.guards = append(h.guards, list...)
 		return len(list) > 0
 	})
-}
-
-// processes are all of a host's: the containers' first, which so go on before what is to kill them.
-func (h *clusterHost) processes() (list []int) {
-	for _, group := range h.groups() {
-		_ = filepath.WalkDir(group, func(name string, _ os.DirEntry, _ error) error {
-			if filepath.Base(name) == "cgroup.procs" {
-				for _, pid := range strings.Fields(holds(name)) {
-					if n, err := strconv.Atoi(pid); err == nil {
-						list = append(list, n)
-					}
-				}
-			}
-			return nil
-		})
-	}
-	for _, p := range []*exec.Cmd{h.engine.cmd, h.daemon, h.etcd.cmd, h.fence.cmd} {
-		list = append(append(list, childrenOf(p.Process.Pid)...), p.Process.Pid)
-	}
-	return list
-}
-
-// childrenOf are the processes that a process has started.
-func childrenOf(pid int) (list []int) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	for _, name := range threads {
-		for _, child := range strings.Fields(holds(name)) {
-			if n, err := strconv.Atoi(child); err == nil {
-				list = append(list, n)
-			}
-		}
-	}
-	return list
 }
 
 // knows reports whether the host has joined and knows the others.
@@ -369,33 +237,6 @@ func (c *clusterLab) close(t *testing.T) {
 	if err := removeTree(c.dir); err != nil {
 		t.Error(err)
 	}
-}
-
-// removeGroup removes the control groups of a host's containers.
-func (h *clusterHost) removeGroup() {
-	for _, group := range h.groups() {
-		_ = filepath.WalkDir(group, func(name string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() && name != group {
-				_ = os.Remove(name)
-			}
-			return nil
-		})
-		_ = os.Remove(group)
-	}
-}
-
-// groups are where they are in each hierarchy.
-func (h *clusterHost) groups() []string {
-	name := fenceGroupName(h.path("data"))
-	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
-	own, _ := filepath.Glob("/sys/fs/cgroup/" + name)
-	return append(all, own...)
-}
-
-// fenceGroupName is what a service's fence calls the control group of its containers.
-func fenceGroupName(data string) string {
-	sum := sha256.Sum256([]byte(data))
-	return "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"
 }
 
 func killed(p *exec.Cmd) { _ = p.Process.Signal(syscall.SIGKILL) }

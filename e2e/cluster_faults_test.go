@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// stretch is a time in which one start of a process has written.
+type stretch struct{ first, last float64 }
+
+// runs are those of the lines "id seconds" in a file. All hosts of the lab have one clock, which under gVisor only that of the
+// day shows.
+func runs(t *testing.T, name string) map[string]stretch {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil
+	}
+	all := map[string]stretch{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || !strings.HasSuffix(line, "\n") {
+			continue // it is being written
+		}
+		at, err := strconv.ParseFloat(fields[1], 64)
+		if err != nil {
+			t.Fatalf("%q", line)
+		}
+		r, known := all[fields[0]]
+		if !known {
+			r.first = at
+		}
+		r.last = max(r.last, at)
+		all[fields[0]] = r
+	}
+	return all
+}
+
+// A process writes who it is and the time without end, and whatever is done to the host that holds its user, no other
+// start of it writes before that has ended, and another goes on.
+func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
+	c.hosts[0].register(t, "one")
+	_, err := c.hosts[0].client.StartProcess(t.Context(), "one", types.StartProcess{
+		Permissions: workspace, KeepAlive: true,
+		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(c.dir, "users/one/home/runs")
+	faults := []struct {
+		name string
+		do   func(h *clusterHost)
+		same bool // it goes on where it is
+	}{
+		{"sandboxd is killed", func(h *clusterHost) { h.stop(syscall.SIGKILL) }, true},
+		{"its engine is killed", func(h *clusterHost) { killed(h.engine.cmd) }, false},
+		{"its fence is killed, and its sandboxd", func(h *clusterHost) { h.fence.kill(); h.stop(syscall.SIGKILL) }, false},
+		{"its etcd is killed", func(h *clusterHost) { h.etcd.kill() }, true},
+	}
+	cuts := 1
+	if n, err := strconv.Atoi(os.Getenv("SANDBOX_E2E_FAULTS")); err == nil {
+		cuts = n
+	}
+	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
+	c.cutLinks(t, "one", file, cuts)
+	for _, fault := range faults {
+		h := c.holder(t, "one")
+		before := runs(t, file)
+		begun := time.Now()
+		fault.do(h)
+		if !fault.same {
+			anotherWrites(t, file, before, fault.name)
+			t.Logf("%s: it goes on elsewhere after %s", fault.name, time.Since(begun).Round(100*time.Millisecond))
+		}
+		c.come(t, h)
+	}
+	noneOverlap(t, file, 1+cuts+2)
+	standsStill(t, c, file)
+}
+
+// cutLinks cuts the link of the host that holds a user, again and again. In between each other host answers calls of the user's.
+func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
+	var answered []time.Duration
+	for range times {
+		h := c.holder(t, user)
+		before := runs(t, file)
+		begun := time.Now()
+		c.cut(t, h, true)
+		for _, other := range c.others(h) {
+			eventually(t, other.name+" answers", func() bool {
+				out, err := other.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
+				return err == nil && out.Stdout == "there\n"
+			})
+			if other == c.others(h)[0] {
+				answered = append(answered, time.Since(begun).Round(100*time.Millisecond))
+			}
+		}
+		anotherWrites(t, file, before, "its link is cut")
+		t.Logf("its link is cut: a call is answered elsewhere after %s, and the process goes on after %s", answered[len(answered)-1], time.Since(begun).Round(100*time.Millisecond))
+		c.come(t, h)
+	}
+	slices.Sort(answered)
+	if median, worst := answered[(len(answered)-1)/2], answered[len(answered)-1]; times > 1 {
+		t.Logf("%d links were cut: the first answer came after %s in the median, %s at worst", times, median, worst)
+		if median > 15*time.Second || worst > 20*time.Second {
+			t.Error("that is too long")
+		}
+	}
+}
+
+// anotherWrites waits until another start of the process writes.
+func anotherWrites(t *testing.T, file string, before map[string]stretch, after string) {
+	t.Helper()
+	eventuallyWithin(t, 60*time.Second, "another start of the process writes after: "+after, func() bool { return len(runs(t, file)) > len(before) })
+}
+
+// noneOverlap makes sure that no start of the process wrote before the one before it had ended.
+func noneOverlap(t *testing.T, file string, atLeast int) {
+	t.Helper()
+	var all []stretch
+	for _, r := range runs(t, file) {
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b stretch) int { return int((a.first - b.first) * 1000) })
+	for i := 1; i < len(all); i++ {
+		if all[i].first < all[i-1].last {
+			t.Errorf("two of them ran at the same time: %+v and %+v", all[i-1], all[i])
+		}
+	}
+	if len(all) < atLeast {
+		t.Errorf("%d starts", len(all))
+	}
+}
+
+// A host that stands still and goes on later kills nothing while it does: what ran there writes beside its successor until
+// the fence or its guard has its turn, or the service. How long that is nobody can promise; that it ends is shown.
+func standsStill(t *testing.T, c *clusterLab, file string) {
+	h := c.holder(t, "one")
+	before := runs(t, file)
+	all := h.processes()
+	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		for _, pid := range all {
+			_ = syscall.Kill(pid, signal)
+		}
+		if signal == syscall.SIGSTOP {
+			anotherWrites(t, file, before, "the host stands still")
+		}
+	}
+	goesOn := float64(time.Now().UnixMilli()) / 1000
+	eventually(t, "the fence has killed what ran", func() bool {
+		return h.fence.log.count("its lease could not be renewed")+h.fence.log.count("renewed too late")+h.fence.log.count("lease has ended") > 0
+	})
+	c.come(t, h)
+	now := runs(t, file)
+	for id := range before {
+		if late := now[id].last - goesOn; late > 0 {
+			t.Logf("a host that stood still wrote for %.2f s after it went on", late)
+		}
+	}
+	eventually(t, "one start of the process alone writes", func() bool {
+		now := runs(t, file)
+		time.Sleep(time.Second)
+		writing := 0
+		for id, r := range runs(t, file) {
+			if r.last > now[id].last {
+				writing++
+			}
+		}
+		return writing == 1
+	})
+}
