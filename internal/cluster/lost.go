@@ -45,10 +45,11 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 		return nil, fmt.Errorf("cannot read who held user %q: %w", user, err)
 	}
 	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("held", user)), "=", kvs[0].ModRevision))
-	if before.Host != target.Name {
-		if c.cfg.LocalHomes {
-			return nil, atHostError{before.Host}
-		}
+	if before.Host != target.Name && c.cfg.LocalHomes {
+		return nil, atHostError{before.Host}
+	}
+	waits := before.Host != target.Name && c.cfg.Fences
+	if waits {
 		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("members", before.Host)), "!=", before.Epoch))
 	}
 	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(then...).
@@ -56,7 +57,7 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 	if err != nil || answer.Succeeded {
 		return answer, err
 	}
-	if kvs := answer.Responses[1].GetResponseRange().Kvs; before.Host != target.Name && len(kvs) > 0 && kvs[0].ModRevision == before.Epoch {
+	if kvs := answer.Responses[1].GetResponseRange().Kvs; waits && len(kvs) > 0 && kvs[0].ModRevision == before.Epoch {
 		return nil, fmt.Errorf("host %q, which held the user, is lost, and cluster.fenceCommand has not succeeded on it yet: %w", before.Host, ErrNotFenced)
 	}
 	return answer, nil

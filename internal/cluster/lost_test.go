@@ -31,12 +31,12 @@ func (h *host) watchLost(t *testing.T, run func(ctx context.Context, host string
 
 func TestALostHostIsFencedOffBeforeItsUsersAreTakenOver(t *testing.T) {
 	etcd, hosts := three(t)
-	for _, h := range hosts {
-		fencing(t, h)
-	}
 	s := hosts[0].hold(t, "alice")
 	if s.Host != "h1" {
 		t.Fatalf("this one in doubt: %+v", s)
+	}
+	for _, h := range hosts { // it is set while users are held
+		fencing(t, h)
 	}
 	if err := hosts[0].Join(t.Context(), int64(hosts[0].lease)); err != nil { // its service was started again
 		t.Fatal(err)

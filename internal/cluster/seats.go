@@ -130,14 +130,12 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 		clientv3.Compare(clientv3.ModRevision(c.key("nodes", target.Name)), "=", target.revision), // it is on the lease that is known here
 		clientv3.Compare(clientv3.ModRevision(c.key("members", target.Name)), "=", target.epoch),
 	}
-	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpDelete(last)}
-	if c.cfg.Fences || c.cfg.LocalHomes {
-		by, err := json.Marshal(held{target.Name, target.epoch})
-		if err != nil {
-			return err
-		}
-		then[1] = clientv3.OpPut(last, string(by))
+	by, err := json.Marshal(held{target.Name, target.epoch})
+	if err != nil {
+		return err
 	}
+	// Also where nothing fences: cluster.fenceCommand, once set, is for those who are held by then.
+	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpPut(last, string(by))}
 	answer, err := c.etcd.Txn(ctx).If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
 		Then(then...).Else(clientv3.OpGet(seat), clientv3.OpGet(last)).Commit()
 	if err == nil {
