@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,6 +86,7 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 	}
 	noneOverlap(t, file, 1+cuts+2)
 	standsStill(t, c, file)
+	fencedOff(t, c, file)
 }
 
 // cutLinks cuts the link of the host that holds a user, again and again. In between each other host answers calls of the user's.
@@ -147,14 +149,9 @@ func standsStill(t *testing.T, c *clusterLab, file string) {
 	h := c.holder(t, "one")
 	before := runs(t, file)
 	all := h.processes()
-	for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-		for _, pid := range all {
-			_ = syscall.Kill(pid, signal)
-		}
-		if signal == syscall.SIGSTOP {
-			anotherWrites(t, file, before, "the host stands still")
-		}
-	}
+	signalAll(all, syscall.SIGSTOP)
+	anotherWrites(t, file, before, "the host stands still")
+	signalAll(all, syscall.SIGCONT)
 	goesOn := float64(time.Now().UnixMilli()) / 1000
 	eventually(t, "the fence has killed what ran", func() bool {
 		return h.fence.log.count("its lease could not be renewed")+h.fence.log.count("renewed too late")+h.fence.log.count("lease has ended") > 0
@@ -177,4 +174,53 @@ func standsStill(t *testing.T, c *clusterLab, file string) {
 		}
 		return writing == 1
 	})
+}
+
+// Where a command fences a lost host off, as a power switch does, nothing of one that stood still is left when another goes on.
+// It is for those, too, who were held before it was set.
+func fencedOff(t *testing.T, c *clusterLab, file string) {
+	before := len(runs(t, file))
+	program := c.powerSwitch(t)
+	for _, h := range c.hosts {
+		h.stop(syscall.SIGKILL)
+		h.environ = append(h.environ, "SANDBOXD_CLUSTER_FENCE_COMMAND="+program)
+		if err := h.start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.hosts[0].sh(t, "one", "true")
+	h := c.holder(t, "one")
+	if n := len(runs(t, file)); n != before {
+		t.Fatalf("%d starts, not %d", n, before)
+	}
+	all := h.processes()
+	signalAll(all, syscall.SIGSTOP)
+	h.wire(t, program)
+	noLonger := runs(t, file)
+	anotherWrites(t, file, noLonger, "the host stands still and is fenced off")
+	now := runs(t, file)
+	signalAll(all, syscall.SIGCONT) // whoever is left would go on beside it
+	ran := 0.0
+	for _, other := range c.others(h) {
+		ran += other.metric(t, `sandboxd_cluster_fence_commands_total{outcome="ok"}`)
+	}
+	if ran < 1 {
+		t.Errorf("the command ran %v times", ran)
+	}
+	goesOn := float64(time.Now().UnixMilli()) / 1000
+	eventually(t, "something goes on writing", func() bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(runs(t, file))), func(r stretch) bool { return r.last > goesOn+1 })
+	})
+	for id := range noLonger {
+		if late := runs(t, file)[id].last - now[id].last; late > 0 {
+			t.Errorf("a host that was fenced off wrote for %.2f s more", late)
+		}
+	}
+	c.come(t, h)
+}
+
+func signalAll(pids []int, what syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, what)
+	}
 }

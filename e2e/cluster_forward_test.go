@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
 // What a host that does not hold the user sends on is as what it answers: streams, terminals, large files, processes.
@@ -72,6 +74,58 @@ func allIsSentOn(t *testing.T, c *clusterLab) {
 	if now := away.metric(t, "sandboxd_cluster_forwarded_calls_total"); now < before+7 {
 		t.Errorf("%v calls were forwarded, %v before", now, before)
 	}
+}
+
+// A command that was sent on reaches what its call names, and nothing else, and what it did not reach is told.
+func egressIsSentOn(t *testing.T, c *clusterLab) {
+	c.hosts[0].registerAs(t, "out", types.Registration{UserID: "out", Permissions: types.Permissions{Network: true}})
+	c.hosts[0].sh(t, "out", "true")
+	holder := c.holder(t, "out")
+	w := &world{public: clusterInternet().Public}
+	if err := holder.place.do(func() (err error) {
+		w.Inet, err = inet.New(t.Context(), clusterInternet())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	origin := w.origin(t)
+	allowed, denied := w.name(t, "allowed", origin), w.name(t, "denied", origin)
+	for i, away := range c.others(holder) {
+		out := away.run(t, "out", types.Exec{Command: `bash -c '
+			for name; do exec 3<>/dev/tcp/$name/80 && printf "GET /hello HTTP/1.0\r\nHost: $name\r\n\r\n" >&3 && read -r status <&3 && echo $name $status; done' - ` + allowed + " " + denied,
+			Permissions: []string{"@network"}, AllowedDomains: []string{allowed}})
+		if !strings.HasPrefix(out.Stdout, allowed+" HTTP/1.0 200") || strings.Contains(out.Stdout, denied) {
+			t.Errorf("through %s: %q %q", away.name, out.Stdout, out.Stderr)
+		}
+		if verdict, _ := refused(out, denied); verdict != "denied" {
+			t.Errorf("through %s it tells %+v", away.name, out.Egress)
+		}
+		if n := len(w.arrivals(allowed)); n != i+1 {
+			t.Errorf("%d requests arrived, not %d", n, i+1)
+		}
+	}
+	if len(w.arrivals(denied)) != 0 || w.DNS.Asked(denied) != 0 {
+		t.Error("the denied name was reached")
+	}
+}
+
+// clusterInternet is the test internet of whichever host of the lab has one.
+func clusterInternet() inet.Config {
+	cfg, _, _ := worldOf(&place{inet: "e2e-cluster"}, runNumber)
+	cfg.Extra = nil
+	return cfg
+}
+
+// clusterResolver is its DNS server's address.
+func clusterResolver() string {
+	addr := clusterInternet().Public.Addr().As4()
+	addr[3] = 53
+	return netip.AddrFrom4(addr).String()
 }
 
 // At whatever host a token asks, it is for its users alone; and nobody but hosts says for whom a call is.

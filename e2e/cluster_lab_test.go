@@ -83,6 +83,7 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),
 			"SANDBOXD_TCP_LISTEN="+h.address+":7480", "SANDBOXD_TCP_CERT_FILE="+at(h.name+".crt"), "SANDBOXD_TCP_KEY_FILE="+at(h.name+".key"),
 			"SANDBOXD_TCP_TOKENS_FILE="+tokens,
+			"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="+clusterResolver(), "SANDBOXD_EGRESS_ALSO_PUBLIC="+clusterInternet().Public.String(),
 		)
 		if h.lab, err = openLab(t, h.engine.place, h.settings); err != nil {
 			t.Fatal(err)

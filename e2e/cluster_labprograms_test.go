@@ -99,3 +99,31 @@ func fenceGroupName(data string) string {
 	sum := sha256.Sum256([]byte(data))
 	return "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"
 }
+
+// powerSwitch makes a program for cluster.fenceCommand that switches a host off: it kills all that wire has told it of, and
+// succeeds when none of that is left.
+func (c *clusterLab) powerSwitch(t *testing.T) string {
+	t.Helper()
+	name := filepath.Join(c.dir, "switch")
+	putFile(t, name, `#!/bin/sh -e
+test -s "$0-$FENCE_HOST"
+. "$0-$FENCE_HOST"
+left() { find $groups -name cgroup.procs -exec cat {} + 2>/dev/null || :; }
+kill -9 $pids 2>/dev/null || :
+while all=$(left); test -n "$all"; do kill -9 $all 2>/dev/null || :; sleep 0.02; done
+`)
+	if err := os.Chmod(name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// wire tells a switch what a host is.
+func (h *clusterHost) wire(t *testing.T, program string) {
+	t.Helper()
+	var pids []string
+	for _, pid := range h.processes() {
+		pids = append(pids, strconv.Itoa(pid))
+	}
+	putFile(t, program+"-"+h.name, fmt.Sprintf("pids='%s'\ngroups='%s'\n", strings.Join(pids, " "), strings.Join(h.groups(), " ")))
+}

@@ -29,6 +29,7 @@ func TestCluster(t *testing.T) {
 		{"any host answers", anyHostAnswers},
 		{"hosts say who they are", hostsSayWhoTheyAre},
 		{"all is sent on", allIsSentOn},
+		{"egress is sent on", egressIsSentOn},
 		{"tokens at every door", tokensAtEveryDoor},
 		{"hosts are upgraded one after another", upgradesLoseNoCall},
 		{"no two hosts run a user", noTwoHostsRunAUser},
