@@ -74,7 +74,7 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 	}
 	for _, h := range c.hosts {
 		h.engine.start(t)
-		h.engine.place.giveImage(t, "small:latest")
+		h.engine.place.giveImage(t, "small:latest", "/usr/bin/bash", "/usr/lib/x86_64-linux-gnu/libtinfo.so.6")
 		at := func(name string) string { return filepath.Join(certificates, name) }
 		h.settings = append(runtimeSettings(runtime),
 			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_USERS_DIR="+c.homesAt(h), "SANDBOXD_CLUSTER_NAME="+h.name,

@@ -142,9 +142,9 @@ func (e *privateEngine) close() error {
 	return removeTree(e.dir) // with what dockerd has left mounted
 }
 
-// giveImage imports a small image with shells: dash, bash, sleep and date with their libraries, taken from the
+// giveImage imports a small image with a shell: dash, sleep and date with their libraries, and more files, taken from the
 // sandbox image.
-func (p *place) giveImage(t *testing.T, tag string) {
+func (p *place) giveImage(t *testing.T, tag string, more ...string) {
 	t.Helper()
 	from, to := connect(t, engineSocket), connect(t, p.socket)
 	created, err := from.ContainerCreate(t.Context(), &container.Config{Image: sandboxImage}, nil, nil, nil, "")
@@ -156,7 +156,7 @@ func (p *place) giveImage(t *testing.T, tag string) {
 	}()
 	var whole bytes.Buffer
 	out := tar.NewWriter(&whole)
-	for _, name := range []string{"/usr/bin/dash", "/usr/bin/bash", "/usr/bin/sleep", "/usr/bin/true", "/usr/bin/date", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libtinfo.so.6", "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"} {
+	for _, name := range append(more, "/usr/bin/dash", "/usr/bin/sleep", "/usr/bin/true", "/usr/bin/date", "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2") {
 		copyFile(t, from, created.ID, name, out)
 	}
 	for link, target := range map[string]string{"bin": "usr/bin", "lib64": "usr/lib/x86_64-linux-gnu", "usr/bin/sh": "dash"} {
