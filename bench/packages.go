@@ -56,7 +56,7 @@ func hostsWay(ctx context.Context) ([]string, error) {
 			continue // not every name of the preset needs to be known here
 		}
 		for _, addr := range addrs {
-			if addr = addr.Unmap(); !policy.PublicAddress(addr) {
+			if addr = addr.Unmap(); !(policy.Addresses{}).Admits(addr) {
 				also[netip.PrefixFrom(addr, addr.BitLen()).String()] = true
 			}
 		}

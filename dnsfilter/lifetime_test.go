@@ -101,7 +101,7 @@ func TestConfigFaults(t *testing.T) {
 		Timeout: time.Hour, CacheSize: 1,
 		Profiles: []dnsfilter.Profile{
 			{Name: "a", Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"}},
-			{Name: "a", Admits: policy.PublicAddress},
+			{Name: "a", Admits: policy.Addresses{}.Admits},
 		},
 	}.Validate()
 	if err == nil {

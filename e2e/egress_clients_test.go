@@ -180,7 +180,7 @@ func registrySettings(t *testing.T) []string {
 			continue // one of several
 		}
 		for _, addr := range addrs {
-			if !policy.PublicAddress(addr) {
+			if !(policy.Addresses{}).Admits(addr) {
 				also[netip.PrefixFrom(addr, 32).String()] = true
 			}
 		}

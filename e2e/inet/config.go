@@ -78,7 +78,7 @@ func (c Config) Validate() error {
 
 // unfit reports whether an address is of the real internet, or cannot be routed to a namespace.
 func unfit(addr netip.Addr) bool {
-	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || policy.PublicAddress(addr) ||
+	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || (policy.Addresses{}).Admits(addr) ||
 		addr.IsLoopback() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is6() && addr.IsLinkLocalUnicast()
 }
 

@@ -65,9 +65,9 @@ var spanPrefixes = func() []netip.Prefix {
 	return prefixes
 }()
 
-// PublicAddress reports whether addr is of the public internet. An IPv4 address that is written in IPv6 is
+// publicAddress reports whether addr is of the public internet. An IPv4 address that is written in IPv6 is
 // not, whichever it is: nothing needs that form, and it has been used to get past lists.
-func PublicAddress(addr netip.Addr) bool {
+func publicAddress(addr netip.Addr) bool {
 	return addr.IsValid() && addr.Zone() == "" && find(addr) < 0
 }
 
@@ -111,7 +111,7 @@ func (a Addresses) Admits(addr netip.Addr) bool {
 }
 
 func (a Addresses) ranges(addr netip.Addr) bool {
-	if PublicAddress(addr) || a.Private && privateAddress(addr) {
+	if publicAddress(addr) || a.Private && privateAddress(addr) {
 		return true
 	}
 	return addr.Zone() == "" && slices.ContainsFunc(a.Extra, func(p netip.Prefix) bool { return p.Contains(addr) })

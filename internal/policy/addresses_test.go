@@ -39,14 +39,14 @@ func TestAddresses(t *testing.T) {
 		"fc00::1": "private", "fd12:3456::1": "private", "fd00::1%eth0": "neither",
 	} {
 		a := netip.MustParseAddr(addr)
-		if got := PublicAddress(a); got != (want == "public") {
+		if got := publicAddress(a); got != (want == "public") {
 			t.Errorf("Public(%s) = %t, want it %s", addr, got, want)
 		}
 		if got := privateAddress(a); got != (want == "private") {
 			t.Errorf("Private(%s) = %t, want it %s", addr, got, want)
 		}
 	}
-	if PublicAddress(netip.Addr{}) || privateAddress(netip.Addr{}) || (Addresses{Private: true}).Admits(netip.Addr{}) {
+	if publicAddress(netip.Addr{}) || privateAddress(netip.Addr{}) || (Addresses{Private: true}).Admits(netip.Addr{}) {
 		t.Error("an address that is none is public or private")
 	}
 }

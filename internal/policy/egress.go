@@ -46,7 +46,7 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	allowed := named.Union(preset)
 	denied, err := ParseDenied(q.DeniedDomains)
 	faults = append(faults, inField("deniedDomains", err)...)
-	if len(q.DeniedDomains) > MaxRestrictions {
+	if len(q.DeniedDomains) > maxRestrictions {
 		faults = append(faults, tooMany("deniedDomains", q.DeniedDomains))
 	}
 

@@ -27,7 +27,7 @@ func ParseRanges(allowed, denied []string) (r Ranges, err error) {
 			continue
 		}
 		for _, written := range list.from {
-			prefix, err := ParseRange(written)
+			prefix, err := parseRange(written)
 			faults = append(faults, err)
 			*list.to = append(*list.to, prefix)
 		}
@@ -38,8 +38,8 @@ func ParseRanges(allowed, denied []string) (r Ranges, err error) {
 	return r, nil
 }
 
-// ParseRange reads one address, or a range such as 192.0.2.0/24.
-func ParseRange(s string) (netip.Prefix, error) {
+// parseRange reads one address, or a range such as 192.0.2.0/24.
+func parseRange(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		addr, err := netip.ParseAddr(s)

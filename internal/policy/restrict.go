@@ -9,8 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// MaxRestrictions is how many entries each list of a call's restrictions may have.
-const MaxRestrictions = 64
+// maxRestrictions is how many entries each list of a call's restrictions may have.
+const maxRestrictions = 64
 
 // maxDepth is how many components a path of a call's restrictions may have: each of its directories is watched.
 const maxDepth = 24
@@ -32,7 +32,7 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 		from  []string
 		to    *[]pathmap.ContainerPath
 	}{{"denyRead", denyRead, &r.DenyRead}, {"denyWrite", denyWrite, &r.DenyWrite}} {
-		if len(list.from) > MaxRestrictions {
+		if len(list.from) > maxRestrictions {
 			faults = append(faults, tooMany(list.field, list.from))
 			continue
 		}
@@ -53,7 +53,7 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 }
 
 func tooMany(field string, list []string) error {
-	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), MaxRestrictions)
+	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), maxRestrictions)
 }
 
 // Restrict takes away from a view what a call gives up. A path that no view could hide or keep from being

@@ -100,7 +100,7 @@ type Egress struct {
 type Restrictions struct {
 	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
 	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
-	// names that it does not reach. Each has at most policy.MaxRestrictions entries.
+	// names that it does not reach. Each has at most 64 entries.
 	DenyRead      []string `json:"denyRead,omitempty"`
 	DenyWrite     []string `json:"denyWrite,omitempty"`
 	DeniedDomains []string `json:"deniedDomains,omitempty"`

@@ -55,7 +55,7 @@ func disk(s Space, err error) func(string) (Space, error) {
 	return func(string) (Space, error) { return s, err }
 }
 
-func healthy(change func(*types.Health)) AskHealth {
+func healthy(change func(*types.Health)) askHealth {
 	return func(context.Context) (types.Health, error) {
 		h := types.Health{Status: "ok", Version: "v1", Runtime: "runsc"}
 		change(&h)

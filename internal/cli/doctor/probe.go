@@ -32,8 +32,8 @@ type Probe struct {
 	sandbox string // registered by Checks' first; empty for none
 }
 
-// User is whom a Probe's commands belong to.
-const User = "doctor"
+// probeUser is whom a Probe's commands belong to.
+const probeUser = "doctor"
 
 // denied is a name that no call of a Probe may have.
 const denied = "denied-by-doctor.example"
@@ -64,7 +64,7 @@ func (p *Probe) command(ctx context.Context) Finding {
 		return skipped("the service does not answer")
 	}
 	id := "doctor-" + strings.ToLower(rand.Text()[:12])
-	if _, err := p.Service.Put(ctx, id, types.Registration{UserID: User, Permissions: types.Permissions{Network: true}}); err != nil {
+	if _, err := p.Service.Put(ctx, id, types.Registration{UserID: probeUser, Permissions: types.Permissions{Network: true}}); err != nil {
 		return wrong("look at the service's log", "cannot register a sandbox: %v", err)
 	}
 	p.sandbox = id

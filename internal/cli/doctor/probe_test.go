@@ -10,7 +10,7 @@ import (
 
 // fakeService runs what a test says, and keeps the ids of its sandboxes.
 type fakeService struct {
-	health AskHealth
+	health askHealth
 	exec   func(types.Exec) (types.Output, error)
 	there  map[string]string // users
 }
@@ -75,7 +75,7 @@ func TestProbe(t *testing.T) {
 			r := Run(t.Context(), p.Checks(), func(Finding) {})
 			checkLevels(t, r, tt.want, tt.found)
 			for id, user := range service.there {
-				if user != User || !strings.HasPrefix(id, "doctor-") {
+				if user != probeUser || !strings.HasPrefix(id, "doctor-") {
 					t.Errorf("sandbox %s of %s", id, user)
 				}
 			}

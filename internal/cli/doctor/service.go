@@ -9,11 +9,11 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// AskHealth asks the service how it is.
-type AskHealth func(context.Context) (types.Health, error)
+// askHealth asks the service how it is.
+type askHealth func(context.Context) (types.Health, error)
 
 // ServiceAnswers reports whether the service answers, can run commands, and is of this build, mine.
-func ServiceAnswers(socket, mine string, ask AskHealth) Check {
+func ServiceAnswers(socket, mine string, ask askHealth) Check {
 	return Check{"service", func(ctx context.Context) Finding {
 		h, err := ask(ctx)
 		switch {
