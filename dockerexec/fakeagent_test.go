@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -56,7 +57,7 @@ func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 		agent.must(wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}))
 		agent.must(wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}))
 		var err error
-		agent.mux, err = yamux.Server(conn, wire.Mux(100), nil)
+		agent.mux, err = yamux.Server(conn, mux.Config(100), nil)
 		agent.must(err)
 		agent.control, err = agent.mux.AcceptStream()
 		agent.must(err)

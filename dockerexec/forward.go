@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/relay"
 )
 
 // A program in a process's container is reached through an agent there, which connects to the container's own
@@ -20,7 +21,7 @@ import (
 // PortConn is a connection to a port in a process's container. Its Read returns io.EOF when the program has ended
 // its direction, and another error when the connection has broken.
 type PortConn struct {
-	wire.Stream
+	relay.Conn
 	stream *yamux.Stream
 }
 

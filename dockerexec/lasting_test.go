@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -46,7 +47,7 @@ func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
 		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}); err != nil {
 			return
 		}
-		mux, err := yamux.Server(conn, wire.Mux(100), nil)
+		mux, err := yamux.Server(conn, mux.Config(100), nil)
 		if err != nil {
 			t.Error(err)
 			return

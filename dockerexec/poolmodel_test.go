@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -249,7 +250,7 @@ func (m *poolModel) forgets(id string) {
 func openSessionOfTests(t *testing.T) *session {
 	here, there := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, there) }() // who writes is not kept waiting: that would be the session's end
-	mux, err := yamux.Client(here, wire.Mux(0), nil)
+	mux, err := yamux.Client(here, mux.Config(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/events"
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -66,7 +67,7 @@ func (s *scriptedEngine) obey(conn attachStream) {
 	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) != nil {
 		return
 	}
-	mux, err := yamux.Server(conn, wire.Mux(100), nil)
+	mux, err := yamux.Server(conn, mux.Config(100), nil)
 	if err != nil {
 		return
 	}

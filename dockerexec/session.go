@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -19,7 +20,7 @@ import (
 // for what hangs while the container is there; that it has ended is heard of at once.
 const handshakeLimit = 20 * time.Second
 
-// closeDelay is how long the end of a command's stdin may wait for company (wire.Coalesce).
+// closeDelay is how long the end of a command's stdin may wait for company (mux.Coalesce).
 const closeDelay = 2 * time.Millisecond
 
 // ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
@@ -152,7 +153,7 @@ func readHello(ctx context.Context, conn *execConn, version int) (*yamux.Session
 	}
 	conn.greeted = true
 	windows := &windowBudget{left: windowGrowth}
-	return yamux.Client(wire.Coalesce(conn, closeDelay), wire.Mux(0), windows.open)
+	return yamux.Client(mux.Coalesce(conn, closeDelay), mux.Config(0), windows.open)
 }
 
 // openStream opens a stream to an agent. A caller who leaves meanwhile is no fault of the agent's: the error is ctx's

@@ -29,6 +29,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -98,7 +99,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err := greet(conn); err != nil {
 		return sessionError(err)
 	}
-	mux, err := yamux.Server(wire.Coalesce(conn, 0), wire.Mux(maxCommands+1), nil)
+	mux, err := yamux.Server(mux.Coalesce(conn, 0), mux.Config(maxCommands+1), nil)
 	if err != nil {
 		return fmt.Errorf("cannot open the session: %w", err)
 	}

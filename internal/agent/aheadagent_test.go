@@ -19,6 +19,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -50,7 +51,7 @@ func serveAhead(builtin string) (int, error) {
 		return 99, err
 	}
 	unix.CloseOnExec(3)
-	mux, err := yamux.Server(conn, wire.Mux(10), nil)
+	mux, err := yamux.Server(conn, mux.Config(10), nil)
 	if err != nil {
 		return 99, err
 	}
@@ -138,7 +139,7 @@ func startAgent(t *testing.T, dir, builtin string) *yamux.Session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux, err := yamux.Client(conn, wire.Mux(0), nil)
+	mux, err := yamux.Client(conn, mux.Config(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

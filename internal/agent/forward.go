@@ -11,7 +11,9 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/relay"
 )
 
 // maxForwarded bounds the connections that are forwarded at a time.
@@ -34,7 +36,7 @@ func Forward() error {
 	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.ForwardVersion}); err != nil {
 		return fmt.Errorf("cannot greet the service: %w", err)
 	}
-	mux, err := yamux.Server(conn, wire.Mux(maxForwarded), nil)
+	mux, err := yamux.Server(conn, mux.Config(maxForwarded), nil)
 	if err != nil {
 		return fmt.Errorf("cannot open the session: %w", err)
 	}
@@ -59,14 +61,14 @@ func forward(stream *yamux.Stream) {
 		_ = stream.Close()
 		return
 	}
-	relay(stream, conn)
+	carry(stream, conn)
 }
 
-// relay carries a connection until it has ended, and closes it. Until it has ended well the kernel breaks it when it
+// carry relays a connection until it has ended, and closes it. Until it has ended well the kernel breaks it when it
 // closes it, also at the end of the agent.
-func relay(stream *yamux.Stream, conn *net.TCPConn) {
+func carry(stream *yamux.Stream, conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
-	whole := wire.Relay(conn, wire.Carry(stream), func() {
+	whole := relay.Both(conn, wire.Carry(stream), func() {
 		_ = stream.Reset()
 		_ = conn.Close()
 	})

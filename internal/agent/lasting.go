@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -67,7 +68,7 @@ func (l *lasting) serve(conn socketConn) {
 	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}) != nil {
 		return
 	}
-	mux, err := yamux.Server(wire.Coalesce(conn, 0), wire.Mux(maxCommands), nil)
+	mux, err := yamux.Server(mux.Coalesce(conn, 0), mux.Config(maxCommands), nil)
 	if err != nil {
 		return
 	}

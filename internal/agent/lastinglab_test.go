@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -59,7 +60,7 @@ func (l *lastingUnderTest) connect() {
 	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil || hello.Version != ask.Version {
 		l.t.Fatalf("%+v, %v", hello, err)
 	}
-	if l.mux, err = yamux.Client(conn, wire.Mux(0), nil); err != nil {
+	if l.mux, err = yamux.Client(conn, mux.Config(0), nil); err != nil {
 		l.t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -127,11 +128,11 @@ func TestReadyByPort(t *testing.T) {
 func forwarded(t *testing.T, port int) (*yamux.Stream, error) {
 	t.Helper()
 	service, inside := net.Pipe()
-	server, err := yamux.Server(inside, wire.Mux(1), nil)
+	server, err := yamux.Server(inside, mux.Config(1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := yamux.Client(service, wire.Mux(0), nil)
+	client, err := yamux.Client(service, mux.Config(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

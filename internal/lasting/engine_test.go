@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -75,11 +76,11 @@ func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, err
 		return nil, fmt.Errorf("not now: %w", dockerexec.ErrPaused)
 	}
 	here, there := net.Pipe()
-	client, err := yamux.Client(here, wire.Mux(0), nil)
+	client, err := yamux.Client(here, mux.Config(0), nil)
 	if err != nil {
 		return nil, err
 	}
-	server, err := yamux.Server(there, wire.Mux(10), nil)
+	server, err := yamux.Server(there, mux.Config(10), nil)
 	if err != nil {
 		return nil, err
 	}

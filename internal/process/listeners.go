@@ -12,9 +12,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/relay"
 )
 
 // Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
@@ -37,7 +37,7 @@ const Loopback = "127.0.0.1"
 // Conn is a connection into a container. Its Read must not return io.EOF unless the program there has ended its
 // direction.
 type Conn interface {
-	wire.Stream
+	relay.Conn
 	// Close ends a connection that is over. Abort breaks it: Read and Write end then. It must not block.
 	Close() error
 	Abort()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/relay"
 )
 
 // serve takes connections until the listener closes. One more than there may be waits, and whoever comes to the
@@ -83,7 +83,7 @@ func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
 		inside.Abort()
 	}
 	defer context.AfterFunc(o.ctx, abort)()
-	if wire.Relay(inside, outside, abort) {
+	if relay.Both(inside, outside, abort) {
 		_ = outside.SetLinger(-1)
 		_ = inside.Close()
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/relay"
 )
 
 // dial asks for a connection, and dialed is the answer: it says why there is none, or nothing.
@@ -54,27 +54,19 @@ func AnswerPort(stream io.Writer, why error) error {
 	return WriteMessage(stream, kindDialed, answer)
 }
 
-// Stream is a connection whose directions end by themselves.
-type Stream interface {
-	io.Reader
-	io.Writer
-	CloseWrite() error
-	SetWriteDeadline(time.Time) error
-}
-
 // carried is a connection on a stream, as Data frames with an End frame at the end of each direction. A stream
 // that ends without one has broken: its session may have ended, which on the stream looks like an end.
 //
 // One goroutine may read while another one writes.
 type carried struct {
-	stream Stream
+	stream relay.Conn
 	rest   int // bytes of the present frame that are still to come
 	ended  bool
 	frame  []byte // of the present Write
 }
 
 // Carry makes a connection of a stream. The stream stays the caller's to close.
-func Carry(stream Stream) Stream { return &carried{stream: stream} }
+func Carry(stream relay.Conn) relay.Conn { return &carried{stream: stream} }
 
 // Read returns io.EOF after the End frame alone.
 func (c *carried) Read(p []byte) (int, error) {
@@ -131,46 +123,3 @@ func (c *carried) CloseWrite() error {
 
 // SetWriteDeadline bounds each Write and CloseWrite from now on.
 func (c *carried) SetWriteDeadline(t time.Time) error { return c.stream.SetWriteDeadline(t) }
-
-// stallLimit is how long either end of a Relay may leave what was sent to it unread. Without it, one that has gone while
-// the other takes nothing would never be noticed.
-const stallLimit = 5 * time.Minute
-
-// Relay copies both ways until both have ended, passes their ends on, and reports whether they have ended well. When
-// either breaks it calls abort, which has to break both: the other end of each is not to take what has come for the whole.
-func Relay(a, b Stream, abort func()) (whole bool) {
-	var broken atomic.Bool
-	carry := func(to, from Stream) {
-		if err := copyAll(to, from); err != nil {
-			broken.Store(true)
-			abort()
-		}
-	}
-	var both sync.WaitGroup
-	both.Go(func() { carry(a, b) })
-	both.Go(func() { carry(b, a) })
-	both.Wait()
-	return !broken.Load()
-}
-
-// copyAll copies one direction to its end, and passes that on.
-func copyAll(to, from Stream) error {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if deadline := to.SetWriteDeadline(time.Now().Add(stallLimit)); deadline != nil {
-			return deadline
-		}
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return to.CloseWrite()
-		case err != nil:
-			return err
-		}
-	}
-}

@@ -30,9 +30,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
-	"github.com/libp2p/go-yamux/v5"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -289,24 +287,4 @@ func DecodeMessage(r io.Reader, length int, message any) error {
 		return fmt.Errorf("frame is not what was expected: %w", err)
 	}
 	return nil
-}
-
-// Mux is how both ends configure yamux. The library is libp2p's fork: it sends a frame with one
-// write where hashicorp's takes two (each is a system call in gVisor and a wake-up of every relay
-// on the way), bounds incoming streams, and is maintained.
-//
-// The windows bound what a command can make the service hold: at most MaxStreamWindowSize for
-// each stream that the service opened, and it accepts none that a container opens.
-func Mux(incoming uint32) *yamux.Config {
-	cfg := yamux.DefaultConfig()
-	cfg.MaxIncomingStreams = incoming
-	cfg.AcceptBacklog = 1024
-	cfg.MaxStreamWindowSize = 1 << 20
-	cfg.MaxMessageSize = HeaderSize + MaxData
-	cfg.ReadBufSize = 32 << 10
-	cfg.ConnectionWriteTimeout = 20 * time.Second
-	cfg.EnableKeepAlive = false
-	cfg.MeasureRTTInterval = 10 * 365 * 24 * time.Hour // once, at the start: a frozen agent does not answer
-	cfg.LogOutput = io.Discard
-	return cfg
 }

@@ -1,4 +1,4 @@
-package wire
+package mux
 
 import (
 	"encoding/binary"
