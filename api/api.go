@@ -71,9 +71,7 @@ type Config struct {
 	Doctor func(context.Context) (types.DoctorReport, error)
 	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
 	Metrics http.Handler
-	// Observed is called for each request that has been answered. It must not block. Nil for none.
-	Observed func(Call)
-	Log      zerolog.Logger
+	Log     zerolog.Logger
 	// LogCalls says whether each call is logged at level info rather than debug. Nil is for never.
 	LogCalls func() bool
 }
@@ -90,19 +88,6 @@ type Router interface {
 	// that do not. Where another host has asked, there are none.
 	Host() string
 	Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string)
-}
-
-// Call is a request that was answered.
-type Call struct {
-	// Route is the pattern of the route, such as "GET /v1/health"; "/" for what is none.
-	Route string
-	// Status is 200 for every success.
-	Status int
-	// Kind is that of the error that was answered, also at the end of a stream; empty for none.
-	Kind types.Kind
-	// Quota is the bound that was reached; nil for none.
-	Quota *quota.Exceeded
-	Took  time.Duration
 }
 
 // server answers one request. It is made for each: its service is the one that the caller may have.
@@ -221,20 +206,6 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
-
-func observed(route string, err error, took time.Duration) Call {
-	c := Call{Route: route, Status: http.StatusOK, Took: took}
-	if err == nil {
-		return c
-	}
-	failure, status := classify(err)
-	if _, is := errors.AsType[reportedError](err); !is {
-		c.Status = status
-	}
-	c.Kind = failure.Kind
-	c.Quota, _ = errors.AsType[*quota.Exceeded](err)
-	return c
-}
 
 // fail answers also when the caller has hung up: one that has closed its sending side alone still reads,
 // and what is not answered becomes a 200.

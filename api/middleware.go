@@ -12,9 +12,7 @@ import (
 	"github.com/felixge/httpsnoop"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -54,10 +52,7 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	if s.upgraded {
 		answer.Code = http.StatusSwitchingProtocols // httpsnoop counts no 1xx
 	}
-	if m.cfg.Observed != nil {
-		m.cfg.Observed(observed(r.pattern, err, answer.Duration))
-	}
-	m.log(log, req, r, caller, answer, err)
+	m.tell(req, r, caller, answer, err)
 	if s.cut {
 		panic(http.ErrAbortHandler) // what was sent is not to look like the whole
 	}
@@ -159,40 +154,4 @@ func requestID(req *http.Request) string {
 		return rand.Text()
 	}
 	return id
-}
-
-// log logs a call without anything that it carried: no query, no header, no body, and of an error its
-// text only where that is the service's own fault.
-func (m *middleware) log(log zerolog.Logger, req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
-	event := log.Debug()
-	if m.cfg.LogCalls != nil && m.cfg.LogCalls() {
-		event = log.Info()
-	}
-	event = event.Str("method", known(req.Method)).Str("route", r.pattern).Int("status", answer.Code).Int64("bytes", answer.Written).Dur("took", answer.Duration)
-	if caller.Name != "" {
-		event = event.Str("caller", caller.Name)
-	}
-	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
-		event = event.Stringer("sandbox", id)
-	}
-	status := answer.Code
-	if err != nil {
-		var failure types.Error
-		failure, status = classify(err) // also at the end of a stream, which has begun well
-		event = event.Str("kind", string(failure.Kind))
-	}
-	event.Msg("call")
-	if status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
-		log.Warn().Str("route", r.pattern).Err(err).Msg("a call has failed")
-	}
-}
-
-// known is a method, unless somebody has made it up.
-func known(method string) string {
-	for _, m := range methods {
-		if m == method {
-			return m
-		}
-	}
-	return "other"
 }

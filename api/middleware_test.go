@@ -161,10 +161,7 @@ func (f *full) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 // the same.
 func TestAnAnswerThatIsCutBreaks(t *testing.T) {
 	seen := make(chan Call, 1)
-	l := newLab(t, nil)
-	cfg := l.config()
-	cfg.Observed = func(c Call) { seen <- c }
-	handler := New(l.Service, cfg)
+	handler := newLab(t, nil, observed(func(c Call) { seen <- c })).handler()
 	for name, tt := range map[string]struct {
 		path  string
 		room  int

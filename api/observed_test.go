@@ -12,15 +12,32 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
+
+// observed has told be called for each request that was answered.
+func observed(told func(Call)) func(*sandboxtest.Options) {
+	return func(o *sandboxtest.Options) {
+		before := o.Config
+		o.Config = func(cfg *sandbox.Config) {
+			if before != nil {
+				before(cfg)
+			}
+			cfg.Events = events.New(func(e *events.Event) {
+				if c, is := e.Detail.(Call); is {
+					told(c)
+				}
+			})
+		}
+	}
+}
 
 // Each request is told of once, by its route and never by its path, with the kind of error that its caller got.
 func TestCallsAreObserved(t *testing.T) {
-	l := newLab(t, prints(dockerexec.Result{}, classed(cerrdefs.ErrUnavailable)))
 	var seen []Call
-	cfg := l.config()
-	cfg.Observed = func(c Call) { seen = append(seen, c) }
-	handler := New(l.Service, cfg)
+	handler := newLab(t, prints(dockerexec.Result{}, classed(cerrdefs.ErrUnavailable)), observed(func(c Call) { seen = append(seen, c) })).handler()
 	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/agent-7/exec"} {
 		method, path, _ := strings.Cut(path, " ")
 		request := httptest.NewRequest(method, path, strings.NewReader(`{"command":"true"}`))
@@ -34,7 +51,7 @@ func TestCallsAreObserved(t *testing.T) {
 		{Route: "/", Status: http.StatusNotFound, Kind: types.NotFound},
 		{Route: "POST /v1/sandboxes/{id}/exec", Status: http.StatusOK, Kind: types.Unavailable},
 	}
-	if diff := cmp.Diff(want, seen, cmpopts.IgnoreFields(Call{}, "Took")); diff != "" {
+	if diff := cmp.Diff(want, seen, cmpopts.IgnoreFields(Call{}, "Took"), cmpopts.IgnoreUnexported(Call{})); diff != "" {
 		t.Error(diff)
 	}
 }

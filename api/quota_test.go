@@ -16,10 +16,9 @@ import (
 // TestABoundOnEveryRoute has whoever asks too often be refused before anything is looked at, and told for how long.
 func TestABoundOnEveryRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where time stands still
-		l := newLab(t, nil, bounded(quota.Bounds{}))
 		var seen Call
+		l := newLab(t, nil, bounded(quota.Bounds{}), observed(func(c Call) { seen = c }))
 		cfg := l.config()
-		cfg.Observed = func(c Call) { seen = c }
 		o := &others{t: t}
 		cfg.Router = o
 		cfg.Authenticator = func(*http.Request) (access.Caller, error) {

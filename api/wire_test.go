@@ -16,7 +16,7 @@ import (
 )
 
 // serveRaw serves on a socket of the kernel's and returns a way to connect.
-func serveRaw(t *testing.T, network string, l *lab, observed func(Call)) func() net.Conn {
+func serveRaw(t *testing.T, network string, l *lab) func() net.Conn {
 	t.Helper()
 	address := "127.0.0.1:0"
 	if network == "unix" {
@@ -26,9 +26,7 @@ func serveRaw(t *testing.T, network string, l *lab, observed func(Call)) func() 
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := l.config()
-	cfg.Observed = observed
-	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: New(l.Service, cfg)}
+	server := &http.Server{MaxHeaderBytes: 4 << 10, Handler: l.handler()}
 	prepared := Prepare(server, listener, NewConnections(100), nil)
 	go func() { _ = server.Serve(prepared) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -48,7 +46,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 	l := newLab(t, nil)
 	const good = "GET /v1/health HTTP/1.1\r\nHost: x\r\n"
 	for _, network := range []string{"tcp", "unix"} {
-		connect := serveRaw(t, network, l, nil)
+		connect := serveRaw(t, network, l)
 		for _, tt := range []struct {
 			name, send string
 			status     int
@@ -120,7 +118,7 @@ func TestGarbageOnAWebSocket(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // the farewell that is not answered takes 5 s
 			seen := make(chan Call, 1)
-			conn := serveRaw(t, "tcp", newLab(t, lasts()), func(c Call) { seen <- c })()
+			conn := serveRaw(t, "tcp", newLab(t, lasts(), observed(func(c Call) { seen <- c })))()
 			_, _ = io.WriteString(conn, "GET /v1/sandboxes/a/exec HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 				"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 			from := bufio.NewReader(conn)

@@ -68,8 +68,7 @@ func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	}
 	e.mu.Unlock()
 	if oldest != nil {
-		e.cfg.Log.Info().Str("user", oldest.spec.User).Str("container", oldest.spec.ContainerName()).Str("quota", full.Setting).
-			Msg("removing container: idle, and another one takes its place")
+		e.tell(e.ctx, oldest, Incident{What: "removing container: idle, and another one takes its place", Quota: full.Setting})
 		e.discard(oldest)
 	}
 	return oldest

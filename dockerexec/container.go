@@ -243,7 +243,7 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	adopted := c.id != ""
 	err := e.establish(ctx, c)
 	if err != nil {
-		log.Error().Err(err).Str("container", c.spec.ContainerName()).Msg("container failed")
+		e.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
 		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
 		if errors.Is(err, errLost) {
 			c.err = lostError{c.err}
@@ -264,9 +264,7 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	} else if c.lost { // one that lasts, in the pool
 		e.forget(c)
 	}
-	log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
-		Str("runtime", c.spec.Runtime()).Bool("adopted", adopted).
-		Dur("took", time.Since(start)).Msg("container ready")
+	e.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(start)})
 }
 
 // watchSession gives a container up when its session ends. One that is unused has a shell wait for the first command.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -196,8 +197,7 @@ func (e *Executor) forget(c *container) {
 	closes := e.closed && c.running == 0 // so the session has ended, and the container stays
 	e.mu.Unlock()
 	if mine && !closes {
-		e.cfg.Log.Warn().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).
-			Msg("session with the container has ended; removing the container")
+		e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel})
 		e.discard(c)
 	}
 }
@@ -279,7 +279,7 @@ func (e *Executor) retire(match func(*container) bool) {
 	}
 	e.mu.Unlock()
 	for _, c := range unused {
-		e.cfg.Log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Msg("removing container: idle or stale")
+		e.tell(e.ctx, c, Incident{What: "removing container: idle or stale"})
 		e.discard(c)
 	}
 }

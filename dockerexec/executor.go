@@ -49,7 +49,7 @@ type Config struct {
 	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
-	// Events gets the states of containers, except pooled ones; nil for none.
+	// Events gets the states of containers, except pooled ones, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
@@ -160,8 +160,7 @@ func (e *Executor) Shutdown() {
 			e.drop(c)
 			e.discard(c)
 		case c.running > 0:
-			e.cfg.Log.Warn().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Int("commands", c.running).
-				Msg("removing the container: its commands are not known to have ended")
+			e.tell(e.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: c.running})
 			e.drop(c)
 			e.discard(c)
 		default:

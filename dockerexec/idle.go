@@ -100,7 +100,7 @@ func (e *Executor) removeExcess(idle Idle) {
 		c := unused[0]
 		e.drop(c)
 		e.mu.Unlock()
-		e.cfg.Log.Info().Str("user", c.spec.User).Str("container", c.spec.ContainerName()).Str("why", why).Msg("removing container: idle")
+		e.tell(e.ctx, c, Incident{What: "removing container: idle", Why: why})
 		e.discard(c)
 		select {
 		case <-c.gone:

@@ -176,7 +176,7 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 	if closed { // the next service's, then
 		to.sess.close()
 	}
-	e.logOf(ctx).Info().Str("user", a.User).Str("container", to.spec.ContainerName()).Str("id", to.id[:12]).Msg("container of the pool bound")
+	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.id[:12]})
 	return nil
 }
 

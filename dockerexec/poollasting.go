@@ -44,7 +44,7 @@ func (e *Executor) BindLasting(ctx context.Context, class string, leave int, use
 		to.asks.close()
 	}
 	e.work.Go(func() { e.rename(to) })
-	e.logOf(ctx).Info().Str("sandbox", user).Str("container", to.spec.ContainerName()).Str("id", to.id[:12]).Msg("container of the pool bound")
+	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.id[:12]})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -134,11 +135,11 @@ func (e *Executor) rebind(c *container) {
 	defer cancel()
 	err := e.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("ending a process that has lost its network")
+		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Level: zerolog.WarnLevel, Err: err})
 		err = e.StopProcess(ctx, c.id, syscall.SIGKILL, 0)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a process goes on without a network")
+		e.tell(ctx, c, Incident{What: "a process goes on without a network", Level: zerolog.WarnLevel, Err: err})
 	}
 }
 

@@ -3,6 +3,8 @@ package dockerexec
 import (
 	"context"
 
+	"github.com/rs/zerolog"
+
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -17,14 +19,13 @@ const (
 // one of those that calls wait for once a call comes. Where too many are on their way, it is left to the call. token is
 // that by which it was asked for.
 func (e *Executor) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
-	log := &e.cfg.Log
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
 	if e.warming[user] >= maxWarming || e.warmingTotal >= maxWarmingTotal {
-		log.Info().Str("user", user).Msg("no container is made for calls to come: too many are on their way")
+		e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come: too many are on their way"})
 		return
 	}
 	e.countWarming(user, 1)
@@ -36,7 +37,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		}()
 		spec, err := plan(e.ctx)
 		if err != nil {
-			log.Warn().Err(err).Str("user", user).Msg("no container is made for calls to come")
+			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come", Level: zerolog.WarnLevel, Err: err})
 			return
 		}
 		fingerprint := spec.Fingerprint()
@@ -48,7 +49,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		c := e.add(spec, fingerprint)
 		c.token = token
 		e.mu.Unlock()
-		e.make(c, log)
+		e.make(c, &e.cfg.Log)
 	})
 }
 

@@ -80,7 +80,7 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
 	d.hour = sandbox.NewHour()
-	d.events = events.New(d.metrics.observe, d.hour.Observe)
+	d.events = events.New(d.metrics.observe, d.hour.Observe, events.Log(log))
 	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
 	d.cfg.Store(&cfg)
 	defer func() {

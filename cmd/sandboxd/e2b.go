@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
@@ -40,19 +38,8 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *calls)
 		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
 		Blocked: cfg.E2B.DefaultNetwork == "blocked", Root: cfg.E2B.AllowRoot, Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
-		Observed: func(route string, status int, took time.Duration) {
-			d.metrics.called(api.Call{Route: "e2b " + route, Status: countedStatus(status), Took: took})
-		},
 	})), d.log)
 	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, nil
-}
-
-// countedStatus is a status as the metrics have it, where all successes are one.
-func countedStatus(status int) int {
-	if status < http.StatusMultipleChoices {
-		return http.StatusOK
-	}
-	return status
 }
 
 func templates(cfg config.E2B) map[string]lasting.Template {

@@ -62,7 +62,7 @@ func busy() (*metrics, *prometheus.Registry) {
 	}
 	c.execEnded(sandbox.ExecEvent{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
 	c.execEnded(sandbox.ExecEvent{Outcome: "refused", Total: time.Millisecond})
-	c.called(api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond})
+	c.observe(&events.Event{Detail: api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond}})
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
 	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -119,12 +120,18 @@ func (c *metrics) collectors() []prometheus.Collector {
 
 // observe counts what happens.
 func (c *metrics) observe(e *events.Event) {
-	call, is := e.Detail.(sandbox.CallEvent)
-	switch {
-	case is && call.What == sandbox.CallBegan:
-		c.inFlight.Inc()
-	case is && call.What == sandbox.CallEnded:
-		c.execEnded(call.ExecEvent)
+	switch detail := e.Detail.(type) {
+	case sandbox.CallEvent:
+		switch detail.What {
+		case sandbox.CallBegan:
+			c.inFlight.Inc()
+		case sandbox.CallEnded:
+			c.execEnded(detail.ExecEvent)
+		}
+	case api.Call:
+		c.called(detail)
+	case e2b.Call:
+		c.called(api.Call{Route: "e2b " + detail.Route, Status: detail.Status, Took: detail.Took})
 	}
 }
 
@@ -151,7 +158,7 @@ func (c *metrics) execEnded(e sandbox.ExecEvent) {
 // called counts a request that was answered.
 func (c *metrics) called(call api.Call) {
 	code := "2xx"
-	if call.Status != http.StatusOK {
+	if call.Status >= http.StatusMultipleChoices {
 		code = strconv.Itoa(call.Status)
 	}
 	c.requests.WithLabelValues(call.Route, code).Inc()

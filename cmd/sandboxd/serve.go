@@ -40,7 +40,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		return api.New(d.service, api.Config{
 			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), Observed: d.metrics.called,
+			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d),
 			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		})
 	}, d, log)

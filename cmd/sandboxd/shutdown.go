@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
@@ -116,7 +118,7 @@ func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server
 func (d *daemon) cut(ctx context.Context, calls *calls, grace time.Duration, atOnce bool) {
 	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {
-			d.log.Warn().Str("user", c.User).Str("container", c.Name).Int("commands", c.Commands).Msg("commands are cut off: the service is stopping")
+			d.events.Tell(ctx, c.User, dockerexec.Incident{What: "commands are cut off: the service is stopping", Level: zerolog.WarnLevel, Container: c.Name, Commands: c.Commands})
 		}
 	}
 	d.executor.EndCommands()

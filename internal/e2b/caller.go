@@ -13,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/felixge/httpsnoop"
+	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -262,11 +263,22 @@ func (s *server) admit(req *http.Request, at portHost, below bool) error {
 	return s.cfg.Admit(&known)
 }
 
-// observed answers a request and tells of it: nothing that it carried, and no name that a caller made up.
+// Call is the event that a request was answered: nothing that it carried, and no name that a caller made up.
+type Call struct {
+	Route  string
+	Status int
+	Bytes  int64
+	Took   time.Duration
+}
+
+// Line implements events.Line.
+func (c Call) Line(log *zerolog.Logger, _ string) {
+	log.Debug().Str("route", c.Route).Int("status", c.Status).Int64("bytes", c.Bytes).Dur("took", c.Took).Msg("call of E2B's")
+}
+
+// observed answers a request and tells of it.
 func (s *server) observed(pattern string, handle http.HandlerFunc, w http.ResponseWriter, req *http.Request) {
 	took := httpsnoop.CaptureMetrics(handle, w, req)
-	s.cfg.Log.Debug().Str("route", pattern).Int("status", took.Code).Int64("bytes", took.Written).Dur("took", took.Duration).Msg("call of E2B's")
-	if s.cfg.Observed != nil {
-		s.cfg.Observed(pattern, took.Code, took.Duration)
-	}
+	stream, _ := s.cfg.Service.Events()
+	stream.Tell(req.Context(), "", Call{pattern, took.Code, took.Written, took.Duration})
 }

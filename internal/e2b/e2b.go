@@ -26,7 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what the surface needs. All fields but Domain and Observed must be set.
+// Config is what the surface needs. All fields but Domain must be set.
 type Config struct {
 	Sandboxes Sandboxes
 	// Service counts the calls of the control plane.
@@ -57,8 +57,6 @@ type Config struct {
 	BodyDelay, AnswerDelay time.Duration
 	// Unasked is after how long a watcher ends for whose events nobody asks. Zero is for ten minutes.
 	Unasked time.Duration
-	// Observed is told of each request when it has been answered. It must not block. Nil is for nobody.
-	Observed func(route string, status int, took time.Duration)
 }
 
 // baseTemplate is the name of our own image.

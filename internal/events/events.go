@@ -1,5 +1,5 @@
 // Package events is the one stream of what happens in the service: calls, containers, processes and decisions of egress.
-// Metrics, the log and whoever follows /v1/events are told the same.
+// Metrics, the log and whoever follows /v1/events are told the same. What only operators may know is of the kind Told.
 //
 // What has happened lately is kept in a ring for each kind, so that a flood of one kind takes no room from the others. Those
 // who follow have no queue: they have a place in the rings, and read from there. So one who does not read costs nobody
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 )
 
 // Kind is what an event is about.
@@ -29,6 +30,8 @@ const (
 	Process
 	Decision
 	kinds
+	// Told is of what the sinks alone are told: it is not kept, and nobody follows it.
+	Told = kinds
 )
 
 // names are those of the kinds, as callers write them.
@@ -58,6 +61,8 @@ type Event struct {
 	User string
 	// Detail is what the publisher says of it: a value that is small and never changes.
 	Detail any
+
+	log *zerolog.Logger // that of the call which it came of, with the request's id; nil for none
 }
 
 // maxFollowers bounds what following costs: each looks through the rings ten times a second at most.
@@ -92,15 +97,13 @@ func New(sinks ...func(*Event)) *Stream {
 	return s
 }
 
-// Publish says that something has happened now. It waits for nobody.
+// Publish says that something has happened now. It waits for nobody but the sinks.
 func (s *Stream) Publish(kind Kind, user string, detail any) {
 	if s == nil {
 		return
 	}
 	e := Event{Time: time.Now(), Kind: kind, User: user, Detail: detail}
-	for _, sink := range s.sinks {
-		sink(&e)
-	}
+	s.tell(&e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
@@ -109,6 +112,49 @@ func (s *Stream) Publish(kind Kind, user string, detail any) {
 	if s.changed != nil {
 		close(s.changed)
 		s.changed = nil
+	}
+}
+
+// Tell says to the sinks alone that something has happened now, in the call whose context it is.
+func (s *Stream) Tell(ctx context.Context, user string, detail any) {
+	if s == nil {
+		return
+	}
+	e := Event{Time: time.Now(), Kind: Told, User: user, Detail: detail}
+	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
+		e.log = log
+	}
+	s.tell(&e)
+}
+
+func (s *Stream) tell(e *Event) {
+	for _, sink := range s.sinks {
+		sink(e)
+	}
+}
+
+// Line is a Detail of which operators read in the log. It may write nothing, and writes no secret.
+type Line interface {
+	Line(log *zerolog.Logger, user string)
+}
+
+// Texts adds those of a line's fields that are not empty: each is a name and a text.
+func Texts(line *zerolog.Event, fields ...string) *zerolog.Event {
+	for i := 0; i < len(fields); i += 2 {
+		if fields[i+1] != "" {
+			line = line.Str(fields[i], fields[i+1])
+		}
+	}
+	return line
+}
+
+// Log returns the sink that writes the log's lines about what happens. Who publishes a Line waits until it is written, and so
+// holds no lock that others wait for.
+func Log(to zerolog.Logger) func(*Event) {
+	return func(e *Event) {
+		if line, is := e.Detail.(Line); is {
+			line.Line(cmp.Or(e.log, &to), e.User)
+		}
 	}
 }
 

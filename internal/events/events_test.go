@@ -2,10 +2,12 @@ package events
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 )
 
 func follow(t *testing.T, s *Stream, filter Filter, after uint64) *Follower {
@@ -31,6 +33,35 @@ func next(t *testing.T, f *Follower) (details []any, gap bool) {
 		}
 	}
 	return details, gap
+}
+
+// What operators alone are told is in the log when Tell returns, in the words of its call's log, and nobody follows it.
+func TestTold(t *testing.T) {
+	var own, ofCall strings.Builder
+	s := New(Log(zerolog.New(&own)))
+	f := follow(t, s, Filter{}, 0)
+	s.Tell(zerolog.New(&ofCall).With().Str("requestId", "r-1").Logger().WithContext(t.Context()), "ann", said("made"))
+	s.Tell(t.Context(), "ben", said("gone"))
+	s.Tell(t.Context(), "ben", 7)
+	s.Publish(Process, "cid", said("ended"))
+	if got, want := ofCall.String(), `{"level":"info","requestId":"r-1","user":"ann","message":"made"}`+"\n"; got != want {
+		t.Errorf("the call's log: %s", got)
+	}
+	if got, want := own.String(), `{"level":"info","user":"ben","message":"gone"}`+"\n"+`{"level":"info","user":"cid","message":"ended"}`+"\n"; got != want {
+		t.Errorf("the log: %s", got)
+	}
+	if got, gap := next(t, f); gap || len(got) != 1 || got[0] != said("ended") {
+		t.Errorf("followers see %v, gap %v", got, gap)
+	}
+	if _, is := ParseKind("told"); is {
+		t.Error("callers may ask for it")
+	}
+}
+
+type said string
+
+func (s said) Line(log *zerolog.Logger, user string) {
+	Texts(log.Info(), "user", user, "sandbox", "").Msg(string(s))
 }
 
 func TestFilters(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -101,6 +102,17 @@ func (s *Sandboxes) runs(container string) (bool, error) {
 	return slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool { return c.ID == container && c.Running }), err
 }
 
+// timeCome is the event that a sandbox's deadline has been kept.
+type timeCome struct {
+	sandbox string
+	paused  bool
+}
+
+// Line implements events.Line.
+func (c timeCome) Line(log *zerolog.Logger, _ string) {
+	log.Info().Str("sandbox", c.sandbox).Bool("paused", c.paused).Msg("a sandbox's time has come")
+}
+
 // end ends a sandbox whose time has come, or what is left of one, and reports whether that is done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
 	if _, due := s.untilDue(e, time.Now()); !due {
@@ -140,7 +152,8 @@ func (s *Sandboxes) end(e *entry) bool {
 	if err != nil && s.life.Err() == nil {
 		s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("cannot end a sandbox whose time has come; trying again")
 	} else if err == nil {
-		s.cfg.Log.Info().Str("sandbox", id).Bool("paused", pauses).Msg("a sandbox's time has come")
+		stream, _ := s.cfg.Service.Events()
+		stream.Tell(s.life, "", timeCome{id, pauses})
 	}
 	return err == nil
 }

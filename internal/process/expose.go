@@ -72,7 +72,7 @@ func (m *Manager) expose(p *process) error {
 	}
 	r := p.record
 	r.Expose = opened
-	m.show(p, r)
+	m.show(p, r, "")
 	return nil
 }
 

@@ -18,10 +18,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/rs/zerolog"
-
-	"github.com/daycare-run/sandbox/internal/events"
 )
 
 // process is a Record and who decides about it.
@@ -89,53 +85,41 @@ func (p *process) instance() Instance {
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
 // keep records r, on disk and then for all to see; the turn is held. After an error nothing has changed.
-func (m *Manager) keep(p *process, r Record) error {
+func (m *Manager) keep(p *process, r Record, what change) error {
 	r.UpdatedAt = m.now()
 	if err := m.store.write(r); err != nil {
 		return fmt.Errorf("cannot record process %s: %w", p.id, err)
 	}
-	m.show(p, r)
+	m.show(p, r, what)
 	return nil
 }
 
 // observe records what is so, whether or not the disk takes it; the turn is held.
-func (m *Manager) observe(p *process, r Record) {
-	if err := m.keep(p, r); err != nil {
+func (m *Manager) observe(p *process, r Record, what change) {
+	if err := m.keep(p, r, what); err != nil {
 		m.log.Error().Err(err).Msg("a process record is behind; it is written with the next change")
 		r.UpdatedAt = m.now()
-		m.show(p, r)
+		m.show(p, r, what)
 	}
 }
 
-func (m *Manager) show(p *process, r Record) {
+func (m *Manager) show(p *process, r Record, what change) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	p.record = r
 	p.generation++
-	m.publish(p, string(r.Status))
-}
-
-// Changed is that a process has become something: one of the states, or removed.
-type Changed struct{ ID, Sandbox, Name, Status string }
-
-func (m *Manager) publish(p *process, status string) {
-	m.cfg.Events.Publish(events.Process, p.record.UserID, Changed{ID: p.id, Sandbox: p.record.SandboxID, Name: p.record.Name, Status: status})
+	m.mu.Unlock()
+	m.publish(p, string(r.Status), what)
 }
 
 // forget takes a process out; the turn is held.
-func (m *Manager) forget(p *process) {
+func (m *Manager) forget(p *process, what change) {
 	m.mu.Lock()
 	delete(m.processes, p.id)
 	p.gone = true
 	p.generation++
-	m.publish(p, "removed")
 	m.mu.Unlock()
+	m.publish(p, "removed", what)
 	p.finish()
 	p.givePlace()
 	m.cfg.Ports.Close(p.id)
-}
-
-// event begins a line of the log about a process; the turn is held.
-func (m *Manager) event(p *process) *zerolog.Event {
-	return m.log.Info().Str("process", p.id).Str("user", p.record.UserID)
 }

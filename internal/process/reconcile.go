@@ -142,7 +142,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 func (m *Manager) adopt(p *process, i Instance) {
 	if r := p.record; r.PID != i.PID {
 		r.PID = i.PID
-		m.observe(p, r)
+		m.observe(p, r, "")
 	}
 	if p.record.DesiredState == Running {
 		if m.paused(p.record) {

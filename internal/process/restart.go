@@ -31,10 +31,7 @@ func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason st
 			r.waitToRestart(now)
 		}
 	}
-	m.observe(p, r)
-	m.event(p).Str("status", string(r.Status)).Interface("exitCode", r.ExitCode).Str("signal", r.Signal).
-		Bool("oom", r.OOMKilled).Str("reason", r.Reason).Int64("restartInMs", max(r.restartDelay(now).Milliseconds(), 0)).
-		Msg("process ended")
+	m.observe(p, r, ended)
 	m.discard(ctx, p, i)
 	if r.wanted() {
 		m.arm(p)
@@ -93,20 +90,15 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 	m.restarts.Add(1)
 	r.RestartCount++
 	r.NextRestartAt = time.Time{}
-	m.observe(p, r)
+	m.observe(p, r, "")
 	err := m.relaunch(ctx, p)
-	if err == nil {
-		m.event(p).Int("restarts", r.RestartCount).Msg("process started again")
-		return
-	}
-	if m.ctx.Err() != nil {
-		return // the next service starts it
+	if err == nil || m.ctx.Err() != nil {
+		return // or else the next service starts it
 	}
 	r = p.record
 	r.Reason = "it cannot be started again: " + err.Error()
 	r.waitToRestart(m.now())
-	m.observe(p, r)
-	m.event(p).Str("reason", r.Reason).Int64("restartInMs", r.BackoffMs).Msg("process not started again")
+	m.observe(p, r, notStarted)
 	m.arm(p)
 }
 

@@ -144,7 +144,7 @@ func (m *Manager) release(ctx context.Context, p *process) error {
 	if err := m.clearLeftovers(ctx, p); err != nil {
 		return err
 	}
-	m.forget(p)
+	m.forget(p, "")
 	return nil
 }
 

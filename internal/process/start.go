@@ -46,10 +46,9 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 		err = m.begin(ctx, p, secrets)
 	}
 	if err != nil {
-		m.forget(p)
+		m.forget(p, "")
 		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
 	}
-	m.event(p).Msg("process started")
 	return m.observed(p), notices, nil
 }
 
@@ -136,7 +135,11 @@ func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]str
 		r.LastStartedAt = m.now()
 	}
 	if err = m.store.writeApplied(p.id, i.Applied); err == nil {
-		err = m.keep(p, r)
+		what := started
+		if r.RestartCount > 0 {
+			what = startedAgain
+		}
+		err = m.keep(p, r, what)
 	}
 	if err != nil {
 		m.discard(ctx, p, i)

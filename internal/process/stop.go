@@ -89,8 +89,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 		if err != nil {
 			return fmt.Errorf("cannot remove process %s: %w", id, err)
 		}
-		m.event(p).Msg("process removed")
-		m.forget(p)
+		m.forget(p, removed)
 		return nil
 	})
 }
@@ -146,7 +145,7 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 	if r.Status != Running {
 		r.Status = Stopped
 	}
-	if err := m.keep(p, r); err != nil {
+	if err := m.keep(p, r, ""); err != nil {
 		return err
 	}
 	if r.Status == Stopped {

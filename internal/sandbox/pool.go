@@ -215,7 +215,7 @@ func (p *Pool) outcomeOf(c *call, err error) PoolOutcome {
 	}
 	p.countFailure(err)
 	if err != nil {
-		p.log.Warn().Err(err).Str("user", c.User.id).Msg("the pool cannot serve a new user")
+		c.cfg.Events.Tell(context.Background(), c.User.id, dockerexec.Incident{What: "the pool cannot serve a new user", Level: zerolog.WarnLevel, Err: err})
 		return PoolFailed
 	}
 	return PoolHit

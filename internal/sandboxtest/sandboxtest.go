@@ -68,7 +68,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	}
 	cfg := sandbox.Config{
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
-		MaxDomains: 256, Decisions: decisions.New(10_000), Events: events.New(), Egress: policy.EgressRules{AllowGlobalWildcard: true},
+		MaxDomains: 256, Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())), Egress: policy.EgressRules{AllowGlobalWildcard: true},
 	}
 	if o.Config != nil {
 		o.Config(&cfg)

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/felixge/httpsnoop"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Call is the event that a request was answered. It has nothing that the request carried: no query, no header, no body.
+type Call struct {
+	// Route is the pattern of the route, such as "GET /v1/health"; "/" for what is none.
+	Route string
+	// Status is 200 for every success.
+	Status int
+	// Kind is that of the error that was answered, also at the end of a stream; empty for none.
+	Kind types.Kind
+	// Quota is the bound that was reached; nil for none.
+	Quota *quota.Exceeded
+	Took  time.Duration
+
+	// For operators.
+	method, caller, sandbox string
+	answered                int // the status itself
+	bytes                   int64
+	fault                   error // the service's own; nil for none
+	shown                   bool  // at level info
+}
+
+// tell publishes that a request was answered.
+func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
+	c := Call{
+		Route: r.pattern, Status: http.StatusOK, Took: answer.Duration,
+		method: known(req.Method), caller: caller.Name, answered: answer.Code, bytes: answer.Written, shown: m.cfg.LogCalls != nil && m.cfg.LogCalls(),
+	}
+	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
+		c.sandbox = id.String()
+	}
+	if err != nil {
+		failure, status := classify(err) // also at the end of a stream, which has begun well
+		c.Kind = failure.Kind
+		if _, is := errors.AsType[reportedError](err); !is {
+			c.Status = status
+		}
+		c.Quota, _ = errors.AsType[*quota.Exceeded](err)
+		if status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
+			c.fault = err
+		}
+	}
+	stream, _ := m.service.Events()
+	stream.Tell(req.Context(), "", c)
+}
+
+// Line implements events.Line. Of an error it has the text only where that is the service's own fault.
+func (c Call) Line(log *zerolog.Logger, _ string) {
+	line := log.Debug()
+	if c.shown {
+		line = log.Info()
+	}
+	line = line.Str("method", c.method).Str("route", c.Route).Int("status", c.answered).Int64("bytes", c.bytes).Dur("took", c.Took)
+	events.Texts(line, "caller", c.caller, "sandbox", c.sandbox, "kind", string(c.Kind)).Msg("call")
+	if c.fault != nil {
+		log.Warn().Str("route", c.Route).Err(c.fault).Msg("a call has failed")
+	}
+}
+
+// known is a method, unless somebody has made it up.
+func known(method string) string {
+	for _, m := range methods {
+		if m == method {
+			return m
+		}
+	}
+	return "other"
+}

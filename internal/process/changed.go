@@ -1,0 +1,61 @@
+package process
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/events"
+)
+
+// Changed is the event that a process has become something: one of the states, or removed.
+type Changed struct {
+	ID, Sandbox, Name, Status string
+
+	// For operators.
+	what           change
+	exitCode       *int
+	signal, reason string
+	oom            bool
+	restarts       int
+	restartIn      time.Duration
+}
+
+// change is what has become of a process, in the words of the log; empty for nothing that is in it.
+type change string
+
+const (
+	started      change = "process started"
+	startedAgain change = "process started again"
+	notStarted   change = "process not started again"
+	ended        change = "process ended"
+	removed      change = "process removed"
+)
+
+// publish publishes how a process is now. The turn is held, and nothing else, as the log is written meanwhile.
+func (m *Manager) publish(p *process, status string, what change) {
+	r := p.record
+	m.cfg.Events.Publish(events.Process, r.UserID, Changed{
+		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status,
+		what: what, exitCode: r.ExitCode, signal: r.Signal, reason: r.Reason, oom: r.OOMKilled,
+		restarts: r.RestartCount, restartIn: max(r.restartDelay(m.now()), 0),
+	})
+}
+
+// Line implements events.Line.
+func (c Changed) Line(log *zerolog.Logger, user string) {
+	if c.what == "" {
+		return
+	}
+	line := log.Info().Str("process", c.ID).Str("user", user)
+	switch c.what {
+	case ended:
+		line = line.Str("status", c.Status).Interface("exitCode", c.exitCode).Str("signal", c.signal).
+			Bool("oom", c.oom).Str("reason", c.reason).Int64("restartInMs", c.restartIn.Milliseconds())
+	case startedAgain:
+		line = line.Int("restarts", c.restarts)
+	case notStarted:
+		line = line.Str("reason", c.reason).Int64("restartInMs", c.restartIn.Milliseconds())
+	}
+	line.Msg(string(c.what))
+}
