@@ -35,13 +35,13 @@ type Cluster struct {
 
 	// RemountCommand is a program with its arguments that makes the storage of homes usable again. It is run before this
 	// host takes users, at most for 5 s. Default none.
-	RemountCommand []string `json:"remountCommand" env:"REMOUNT_COMMAND" reload:"restart"`
+	RemountCommand []string `json:"remountCommand" env:"REMOUNT_COMMAND" reload:"restart" shown:"no"`
 
 	// FenceCommand is a program with its arguments that makes sure that nothing of a lost host runs, such as one that has its
 	// power switched off. It has to exit with 0 before another host takes the users over whom the lost one held; FENCE_HOST and
 	// FENCE_EPOCH in its environment say which that was. One host runs it, for at most a minute, and again until it succeeds.
 	// The same on all hosts. Default none: a lost host has killed what it ran if it can do anything at all.
-	FenceCommand []string `json:"fenceCommand" env:"FENCE_COMMAND" reload:"restart"`
+	FenceCommand []string `json:"fenceCommand" env:"FENCE_COMMAND" reload:"restart" shown:"no"`
 
 	// Homes says who sees usersDir: all hosts ("shared"), or each its own ("local"), where a user stays with the host that
 	// has the home, and waits for it when it is lost. The same on all hosts. Default "shared".
@@ -67,7 +67,7 @@ func (c Cluster) check(f *faults, e2b E2B) {
 		f.Add("cluster.etcd", "is empty: name the addresses of etcd's members, such as https://10.0.0.1:2379")
 	}
 	for _, address := range c.Etcd {
-		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" {
+		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil {
 			f.Add("cluster.etcd", "%s is no address such as https://10.0.0.1:2379", strictjson.Quote(address))
 		}
 	}

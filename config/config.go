@@ -10,7 +10,8 @@ import "time"
 
 // Config is what an operator decides. Load makes it; Default is where it starts. The json tags are the
 // keys of settings.json, the env tags the names of the variables after SANDBOXD_. The reload tags say
-// whether a change takes effect when the settings are read again, "live", or needs a "restart".
+// whether a change takes effect when the settings are read again, "live", or needs a "restart", and shown:"no" that a setting
+// may hold a secret, so that Values does not show it.
 type Config struct {
 	// Docker is the object of this name in Daycare's settings.json, key for key.
 	Docker Docker `json:"docker" envPrefix:"DOCKER_"`

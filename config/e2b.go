@@ -46,12 +46,12 @@ type E2BTemplate struct {
 	CPUs   float64 `json:"cpus"`
 	Memory Size    `json:"memory"`
 	// Env is under what a sandbox's creator and a command's caller give.
-	Env map[string]string `json:"env"`
+	Env map[string]string `json:"env" shown:"no"`
 	// Start is a command line that bash runs when a sandbox has been made, and that goes on. Ready is one that is run again
 	// and again until it ends with 0: then the sandbox is ready. One that is not after ReadyTimeoutMs is removed, and the call
 	// that makes it fails; 0 is a minute.
-	Start        string `json:"start"`
-	Ready        string `json:"ready"`
+	Start        string `json:"start" shown:"no"`
+	Ready        string `json:"ready" shown:"no"`
 	ReadyTimeout Millis `json:"readyTimeoutMs"`
 }
 

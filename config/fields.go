@@ -17,6 +17,7 @@ type field struct {
 	variable string // name in the environment
 	former   string // key that it had in former versions, which still sets it; empty for none
 	live     bool   // takes effect without a restart
+	hidden   bool   // may hold a secret, so Values does not show it
 	value    reflect.Value
 }
 
@@ -32,10 +33,12 @@ func fields(section reflect.Value, key, variable string) (list []field) {
 			list = append(list, fields(value, inner, variable+tag.Get("envPrefix"))...)
 			continue
 		}
-		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("former"), tag.Get("reload") == "live", value})
+		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("former"), tag.Get("reload") == "live", isHidden(tag), value})
 	}
 	return list
 }
+
+func isHidden(tag reflect.StructTag) bool { return tag.Get("shown") == "no" }
 
 // formerKeys are the keys that settings had in former versions, and those that they have now.
 func formerKeys() map[string]string {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 )
 
@@ -17,10 +18,14 @@ type Value struct {
 // maxValue is how much of a value is told, in bytes.
 const maxValue = 500
 
-// Values are all settings, none of which is a secret: those are in files that settings name.
+// notShown is in place of what may hold a secret.
+const notShown = "(not shown)"
+
+// Values are all settings for others to see. Secrets belong into files that settings name; where somebody may have put one into
+// a setting all the same, which its tag shown:"no" says, notShown is in its place.
 func (c Config) Values() (list []Value) {
 	for _, f := range settings(&c) {
-		text, err := json.Marshal(f.value.Interface())
+		text, err := json.Marshal(shown(f.value, f.hidden).Interface())
 		if err != nil {
 			text = []byte("?")
 		}
@@ -30,4 +35,32 @@ func (c Config) Values() (list []Value) {
 		list = append(list, Value{f.key, strings.ToValidUTF8(string(text), "\uFFFD"), f.live})
 	}
 	return list
+}
+
+// shown returns a copy of a setting, or of a part of one, as others may see it. Of what is hidden, names of maps and the program of
+// a command stay.
+func shown(v reflect.Value, hidden bool) reflect.Value {
+	result := reflect.New(v.Type()).Elem()
+	result.Set(v)
+	switch {
+	case v.Kind() == reflect.String && hidden && v.Len() > 0:
+		result.SetString(notShown)
+	case v.Kind() == reflect.Slice && !v.IsNil():
+		result.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			result.Index(i).Set(shown(v.Index(i), hidden && i > 0))
+		}
+	case v.Kind() == reflect.Map && !v.IsNil():
+		result.Set(reflect.MakeMap(v.Type()))
+		for name, value := range v.Seq2() {
+			result.SetMapIndex(name, shown(value, hidden))
+		}
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				result.Field(i).Set(shown(v.Field(i), hidden || isHidden(f.Tag)))
+			}
+		}
+	}
+	return result
 }

@@ -2027,7 +2027,7 @@ export interface components {
         };
         Setting: {
             key: string;
-            /** @description As JSON, the first 500 bytes of a longer one. */
+            /** @description As JSON, the first 500 bytes of a longer one. What may hold a secret is "(not shown)". */
             value: string;
             /** @description Whether a change takes effect without a restart. */
             live: boolean;
