@@ -160,10 +160,15 @@ func (d *deployment) up(t *testing.T) {
 
 // service is the container that sandboxd runs in.
 func (d *deployment) service(t *testing.T) container.InspectResponse {
+	return d.container(t, "sandboxd")
+}
+
+// container is the one of a service of the project's files.
+func (d *deployment) container(t *testing.T, service string) container.InspectResponse {
 	t.Helper()
-	list := d.ofProject(d.engine)
+	list := slices.DeleteFunc(d.ofProject(d.engine), func(c container.Summary) bool { return c.Labels["com.docker.compose.service"] != service })
 	if len(list) != 1 {
-		t.Fatalf("the project has %d containers", len(list))
+		t.Fatalf("the project has %d containers of %s", len(list), service)
 	}
 	found, err := d.engine.ContainerInspect(context.Background(), list[0].ID)
 	if err != nil {

@@ -8,7 +8,7 @@
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, chromium, docker-compose,
 #                               systemd-analyze), and the current Docker and etcd, which are built for them
 #   scripts/setup.sh engine     only that Docker
-#   scripts/setup.sh etcd       only that etcd
+#   scripts/setup.sh etcd       only an etcd for this host of a cluster, in /usr/local/bin, unless there is one
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
@@ -252,7 +252,7 @@ setup_test_engine() {
 }
 
 setup_test_etcd() {
-	step "etcd, for the tests of more than one host"
+	step "etcd, for more than one host"
 	local built
 	built=$(tools/etcd/build.sh path)
 	if [ -d "$built" ]; then
@@ -260,10 +260,21 @@ setup_test_etcd() {
 		return
 	fi
 	if [ "$(id -u)" != 0 ]; then
-		die "the etcd of the tests is built into $built: run it as root"
+		die "etcd is built into $built: run it as root"
 	fi
 	run "building etcd from its pinned Go module" tools/etcd/build.sh
 	say "it is in $built"
+}
+
+setup_etcd() {
+	if command -v etcd >/dev/null; then
+		step "etcd"
+		say "already there: $(command -v etcd), $(etcd --version | head -n 1)"
+		return
+	fi
+	setup_test_etcd
+	install -m 0755 "$(tools/etcd/build.sh path)/etcd" /usr/local/bin/etcd
+	say "installed as /usr/local/bin/etcd"
 }
 
 setup_bench_programs() {
@@ -296,7 +307,7 @@ if [ "${1:-}" = engine ]; then
 	exit
 fi
 if [ "${1:-}" = etcd ]; then
-	setup_test_etcd
+	setup_etcd
 	exit
 fi
 if [ "${1:-}" = bench ]; then

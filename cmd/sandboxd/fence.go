@@ -25,7 +25,7 @@ func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Li
 
 // fenceCommand is the process that holds the host's lease.
 func fenceCommand(settings *string) *cobra.Command {
-	guardOf := 0
+	guard, guardOf := false, 0
 	cmd := &cobra.Command{
 		Use:   "fence",
 		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
@@ -34,7 +34,8 @@ the host's lease at etcd, so the service may be exchanged without losing its use
 time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
 
 SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease. It starts a
-second process, its guard, which outlives it and kills at the same deadline.`,
+second process, its guard, which outlives it and kills at the same deadline. In a container it cannot outlive it; there
+fence --guard runs in one of its own.`,
 		Example: `  sandboxd fence
   sandboxd fence --settings ./settings.json`,
 		Args: cobra.NoArgs,
@@ -47,7 +48,7 @@ second process, its guard, which outlives it and kills at the same deadline.`,
 				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
 			}
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
-			if guardOf != 0 {
+			if guard || guardOf != 0 {
 				signal.Ignore(syscall.SIGPIPE) // whoever reads what it logs may be gone
 				fence.Guard(cmd.Context(), guardOf, fenceFiles(cfg), fenceGroup(cfg), log)
 				return nil
@@ -66,6 +67,7 @@ second process, its guard, which outlives it and kills at the same deadline.`,
 			}).Run(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&guard, "guard", false, "be the guard of all fences that run here, one after the other, and no fence")
 	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence that is this process")
 	_ = cmd.Flags().MarkHidden("guard-of") // of the fence's own
 	return cmd

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Program is the server, which scripts/setup.sh etcd builds.
+// Program is the server, which scripts/setup.sh tests builds.
 func Program() (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	build := filepath.Join(filepath.Dir(here), "../../../tools/etcd/build.sh")
@@ -29,7 +29,7 @@ func Program() (string, error) {
 	}
 	program := filepath.Join(strings.TrimSpace(string(dir)), "etcd")
 	if _, err := os.Stat(program); err != nil {
-		return "", fmt.Errorf("etcd is not built (scripts/setup.sh etcd builds it): %w", err)
+		return "", fmt.Errorf("etcd is not built (scripts/setup.sh tests builds it): %w", err)
 	}
 	return program, nil
 }

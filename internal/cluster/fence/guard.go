@@ -34,7 +34,8 @@ func (f *Fence) guarded(ctx context.Context) {
 }
 
 // Guard kills what runs when the lease is over that a fence has left behind. It needs neither etcd nor Docker, and ends when
-// another fence goes on with the lease, which has a guard of its own, or when the folder of the files is gone.
+// another fence goes on with the lease, which has a guard of its own, or when the folder of the files is gone. With 0 for the
+// process of the fence it is the guard of all of them, one after the other.
 func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog.Logger) {
 	killed := false
 	r := files.Read()
@@ -47,11 +48,11 @@ func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog
 		gone := os.IsNotExist(err)
 		over := r.Lease != 0 && !r.Fenced && now() >= r.Deadline()
 		switch {
-		case r.Fence != before && r.Fence != fence && !gone:
+		case fence != 0 && r.Fence != before && r.Fence != fence && !gone:
 			return
 		case over || gone:
 			if !killed {
-				log.Error().Int("fence", fence).Msg("the fence has let its lease pass: all that this host runs for users is killed")
+				log.Error().Int("fence", r.Fence).Msg("the fence has let its lease pass: all that this host runs for users is killed")
 			}
 			killed = true
 			if err := group.KillAll(killLimit); err != nil {

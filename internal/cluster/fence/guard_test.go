@@ -92,3 +92,31 @@ func TestTheGuardEnds(t *testing.T) {
 		t.Error("it was not killed when the folder was gone")
 	}
 }
+
+// One in a container of its own stays while fences come and go.
+func TestTheGuardOfAllFencesStays(t *testing.T) {
+	r := lay(t)
+	says := func(fence int, sent time.Duration) {
+		if err := r.files.Write(Record{Boot: bootID(), Fence: fence, Lease: 7, Sent: sent}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says(1001, now())
+	ended := r.guard(t, 0)
+	tenant := r.group.run(t, "one", "exec sleep 7013")
+	says(1002, now()-Limit)
+	if err := tenant.Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	says(1003, now())
+	until(t, "it kills no more", func() bool { return r.group.Open() == nil && r.group.run(t, "one", "true").Wait() == nil })
+	says(1004, now()-Limit)
+	if err := r.group.run(t, "one", "exec sleep 7014").Wait(); err == nil {
+		t.Error("it has ended by itself")
+	}
+	select {
+	case <-ended:
+		t.Error("it has ended")
+	default:
+	}
+}
