@@ -17,7 +17,7 @@ const module = "github.com/daycare-run/sandbox/"
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/strictjson internal/errs internal/quota internal/sandbox",
-	"api":                       "internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"api":                       "internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
 	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox",
 	"internal/e2b/filesystempb": "",
@@ -29,11 +29,12 @@ var mayImport = map[string]string{
 	"internal/quota":            "",
 	"internal/pace":             "",
 	"internal/relay":            "",
-	"internal/sandbox":          "internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
+	"internal/sandbox":          "internal/calls internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
 	"internal/sandboxtest":      "internal/events dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
 	"internal/lasting":          "dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
+	"internal/calls":            "internal/events",
 	"internal/console":          "",
 	"internal/errs":             "",
 	"internal/events":           "",

@@ -8,7 +8,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/calls"
 )
 
 // calls answers with what the calls of the last hour came to.
@@ -22,7 +22,7 @@ func (s *server) calls(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func callMinute(m sandbox.Minute) types.CallMinute {
+func callMinute(m calls.Minute) types.CallMinute {
 	told := types.CallMinute{BeganAt: m.Begun, Calls: m.Calls, Refused: m.Refused, Ways: []types.WayTimes{}}
 	for _, way := range m.Ways {
 		told.Ways = append(told.Ways, types.WayTimes{
@@ -32,7 +32,7 @@ func callMinute(m sandbox.Minute) types.CallMinute {
 	return told
 }
 
-func percentiles(p sandbox.Percentiles) types.Percentiles {
+func percentiles(p calls.Percentiles) types.Percentiles {
 	return types.Percentiles{P50Ms: milliseconds(p.P50), P95Ms: milliseconds(p.P95)}
 }
 

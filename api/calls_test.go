@@ -7,6 +7,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -35,12 +36,12 @@ func (l *lab) call(t *testing.T) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return list[0].Detail.(sandbox.CallEvent).ID
+	return list[0].Detail.(calls.Event).ID
 }
 
 // called is a lab in which calls have ended.
 func called(t *testing.T) *lab {
-	hour := sandbox.NewHour()
+	hour := calls.NewHour()
 	l := newLab(t, nil, func(o *sandboxtest.Options) {
 		o.Config = func(cfg *sandbox.Config) { cfg.Hour, cfg.Events = hour, events.New(hour.Observe) }
 	})
@@ -59,7 +60,7 @@ func TestCallsOfOthers(t *testing.T) {
 		<-ctx.Done()
 		return dockerexec.Result{}, err
 	}), func(o *sandboxtest.Options) {
-		hour := sandbox.NewHour()
+		hour := calls.NewHour()
 		o.Config = func(cfg *sandbox.Config) { cfg.Hour, cfg.Events = hour, events.New(hour.Observe) }
 	})
 	id := l.call(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -129,7 +130,7 @@ func eventID(stream *events.Stream, seq uint64) string {
 func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 	told := types.ServiceEvent{ID: eventID(stream, e.Seq), Time: e.Time.UTC(), Kind: types.ServiceKind(e.Kind.String()), UserID: e.User}
 	switch detail := e.Detail.(type) {
-	case sandbox.CallEvent:
+	case calls.Event:
 		told.Call = callEvent(detail)
 	case dockerexec.Container:
 		told.Container = &types.ContainerEvent{
@@ -144,15 +145,15 @@ func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 	return told
 }
 
-func callEvent(e sandbox.CallEvent) *types.CallEvent {
+func callEvent(e calls.Event) *types.CallEvent {
 	call := &types.CallEvent{
 		ID: e.ID, Phase: e.What, SandboxID: e.Sandbox, Command: e.Command, Grants: e.Grants, Network: e.Network, Container: e.In,
 	}
-	if e.What != sandbox.CallEnded {
+	if e.What != calls.Ended {
 		return call
 	}
 	call.Outcome, call.Way = e.Outcome, e.Way()
-	call.StartMs, call.TotalMs = milliseconds(e.Decide+e.ExecEvent.Container+e.Start), milliseconds(e.Total)
+	call.StartMs, call.TotalMs = milliseconds(e.Decide+e.Exec.Container+e.Start), milliseconds(e.Total)
 	switch e.Outcome {
 	case "ok", "failed", "timedOut":
 		if e.Signal != 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/console"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -135,12 +136,12 @@ func madeUpDecision(i int) decisions.Decision {
 
 // happen is a call from its begin to its end, and a decision.
 func happen(log *decisions.Log, stream *events.Stream, i int) {
-	call := sandbox.CallEvent{ID: uint64(i + 1), What: sandbox.CallBegan, Sandbox: pageUser(i), Command: "make test", Grants: "@network", In: pageContainer(i)}
+	call := calls.Event{ID: uint64(i + 1), What: calls.Began, Sandbox: pageUser(i), Command: "make test", Grants: "@network", In: pageContainer(i)}
 	stream.Publish(events.Call, pageUser(i), call)
-	call.What = sandbox.CallRunning
+	call.What = calls.Running
 	stream.Publish(events.Call, pageUser(i), call)
-	call.What = sandbox.CallEnded
-	call.ExecEvent = sandbox.ExecEvent{Outcome: "ok", InContainer: true, Start: 5 * time.Millisecond, Run: 20 * time.Millisecond, Total: 30 * time.Millisecond}
+	call.What = calls.Ended
+	call.Exec = calls.Exec{Outcome: "ok", InContainer: true, Start: 5 * time.Millisecond, Run: 20 * time.Millisecond, Total: 30 * time.Millisecond}
 	stream.Publish(events.Call, pageUser(i), call)
 	log.Add(madeUpDecision(i % pageDecisions))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -38,7 +39,7 @@ type daemon struct {
 	log     zerolog.Logger
 	metrics *metrics
 	events  *events.Stream
-	hour    *sandbox.Hour
+	hour    *calls.Hour
 	tokens  *access.Tokens // nil without TCP and E2B
 	// connections are those of the API.
 	connections *api.Connections
@@ -79,7 +80,7 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
 		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
-	d.hour = sandbox.NewHour()
+	d.hour = calls.NewHour()
 	d.events = events.New(d.metrics.observe, d.hour.Observe, events.Log(log))
 	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
 	d.cfg.Store(&cfg)

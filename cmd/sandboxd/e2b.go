@@ -18,7 +18,7 @@ import (
 )
 
 // openE2B listens for clients of E2B as the settings say; none if they do not.
-func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *calls) ([]endpoint, error) {
+func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) ([]endpoint, error) {
 	if cfg.E2B.Listen == "" {
 		return nil, nil
 	}

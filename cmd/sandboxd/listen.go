@@ -31,7 +31,7 @@ type endpoint struct {
 // answer serves HTTP on the socket, and on TCP and for clients of E2B if the settings say so, until ctx ends, and then
 // as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, l *daemon, log zerolog.Logger) error {
-	running := &calls{}
+	running := &callCounter{}
 	foreign, err := l.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err

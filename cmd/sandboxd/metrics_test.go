@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/egress"
@@ -58,10 +59,10 @@ func busy() (*metrics, *prometheus.Registry) {
 		},
 	}
 	for range 3 {
-		c.observe(&events.Event{Detail: sandbox.CallEvent{What: sandbox.CallBegan}})
+		c.observe(&events.Event{Detail: calls.Event{What: calls.Began}})
 	}
-	c.execEnded(sandbox.ExecEvent{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
-	c.execEnded(sandbox.ExecEvent{Outcome: "refused", Total: time.Millisecond})
+	c.execEnded(calls.Exec{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
+	c.execEnded(calls.Exec{Outcome: "refused", Total: time.Millisecond})
 	c.observe(&events.Event{Detail: api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond}})
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
 	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
@@ -233,14 +234,14 @@ func TestDashboardAndAlertsNameMetricsThatAreThere(t *testing.T) {
 	}
 }
 
-// BenchmarkExecEvent is what its events add to an exec, with the metrics that are told of them.
-func BenchmarkExecEvent(b *testing.B) {
+// BenchmarkCallEvents is what events add to an exec, with the metrics that are told of them.
+func BenchmarkCallEvents(b *testing.B) {
 	stream := events.New(newMetrics().observe)
-	e := sandbox.ExecEvent{Outcome: "ok", InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
+	e := calls.Exec{Outcome: "ok", InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
 	b.ReportAllocs()
 	for b.Loop() {
-		for _, what := range []string{sandbox.CallBegan, sandbox.CallRunning, sandbox.CallEnded} {
-			stream.Publish(events.Call, "ann", sandbox.CallEvent{ID: 1, What: what, Sandbox: "a", Command: "ls", ExecEvent: e})
+		for _, what := range []string{calls.Began, calls.Running, calls.Ended} {
+			stream.Publish(events.Call, "ann", calls.Event{ID: 1, What: what, Sandbox: "a", Command: "ls", Exec: e})
 		}
 	}
 }

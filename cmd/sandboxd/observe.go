@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -91,7 +92,7 @@ func newMetrics() *metrics {
 			Name: "sandboxd_settings_pending", Help: "Settings that were read but need a restart to take effect.",
 		}),
 	}
-	for _, outcome := range sandbox.Outcomes {
+	for _, outcome := range calls.Outcomes {
 		children := new([phases]prometheus.Observer)
 		for p, name := range phaseNames {
 			children[p] = c.execs.WithLabelValues(name, string(outcome))
@@ -121,12 +122,12 @@ func (c *metrics) collectors() []prometheus.Collector {
 // observe counts what happens.
 func (c *metrics) observe(e *events.Event) {
 	switch detail := e.Detail.(type) {
-	case sandbox.CallEvent:
+	case calls.Event:
 		switch detail.What {
-		case sandbox.CallBegan:
+		case calls.Began:
 			c.inFlight.Inc()
-		case sandbox.CallEnded:
-			c.execEnded(detail.ExecEvent)
+		case calls.Ended:
+			c.execEnded(detail.Exec)
 		}
 	case api.Call:
 		c.called(detail)
@@ -136,7 +137,7 @@ func (c *metrics) observe(e *events.Event) {
 }
 
 // execEnded counts an exec. A phase that it did not come to is not counted.
-func (c *metrics) execEnded(e sandbox.ExecEvent) {
+func (c *metrics) execEnded(e calls.Exec) {
 	c.inFlight.Dec()
 	times := [phases]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
 	for p, child := range c.byOutcome[e.Outcome] {

@@ -21,15 +21,15 @@ const endLimit = 5 * time.Second
 // flushLimit is how long callers have to take the last answers.
 const flushLimit = time.Second
 
-// calls counts those that are being answered, those over a WebSocket too, which the server does not wait for.
-type calls struct {
+// callCounter counts those that are being answered, those over a WebSocket too, which the server does not wait for.
+type callCounter struct {
 	mu      sync.Mutex
 	running int
 	none    chan struct{} // closed when running comes to 0; nil while nobody waits
 }
 
 // counting answers with a handler and counts.
-func (c *calls) counting(handler http.Handler) http.Handler {
+func (c *callCounter) counting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c.add(1)
 		defer c.add(-1)
@@ -37,7 +37,7 @@ func (c *calls) counting(handler http.Handler) http.Handler {
 	})
 }
 
-func (c *calls) add(n int) {
+func (c *callCounter) add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running += n
@@ -48,7 +48,7 @@ func (c *calls) add(n int) {
 }
 
 // ended is closed when no call is being answered.
-func (c *calls) ended() <-chan struct{} {
+func (c *callCounter) ended() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ended := make(chan struct{})
@@ -63,7 +63,7 @@ func (c *calls) ended() <-chan struct{} {
 }
 
 // wait reports whether all calls have ended before ctx does.
-func (c *calls) wait(ctx context.Context) bool {
+func (c *callCounter) wait(ctx context.Context) bool {
 	select {
 	case <-c.ended():
 		return true
@@ -75,7 +75,7 @@ func (c *calls) wait(ctx context.Context) bool {
 // stop takes no more connections and lets the calls that are being answered end by themselves, within
 // shutdownGraceMs or until it is asked to stop again. Then their commands are ended as if their callers had
 // gone, and the callers are told. ctx has ended.
-func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server) error {
+func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.Server) error {
 	cfg := d.cfg.Load()
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
@@ -115,7 +115,7 @@ func (d *daemon) stop(ctx context.Context, calls *calls, servers ...*http.Server
 }
 
 // cut ends the commands that are running, with the grace of any command whose caller goes, or without.
-func (d *daemon) cut(ctx context.Context, calls *calls, grace time.Duration, atOnce bool) {
+func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duration, atOnce bool) {
 	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {
 			d.events.Tell(ctx, c.User, dockerexec.Incident{What: "commands are cut off: the service is stopping", Level: zerolog.WarnLevel, Container: c.Name, Commands: c.Commands})

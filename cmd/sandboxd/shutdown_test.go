@@ -10,7 +10,7 @@ import (
 // Whoever waits for the calls to end waits for those over a WebSocket, too: for all that a handler does.
 func TestCallsAreWaitedFor(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
-	c := &calls{}
+	c := &callCounter{}
 	handler := c.counting(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		begun <- struct{}{}
 		<-finish

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
@@ -27,29 +28,29 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, outcomeOK},
-		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, outcomeFailed},
-		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, outcomeFailed},
-		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, outcomeTimedOut},
-		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, outcomeRefused},
-		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, outcomeRefused},
-		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, outcomeRefused},
-		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), outcomeLost},
-		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), outcomeCanceled},
-		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, outcomeCanceled},
-		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), outcomeError},
+		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, calls.OK},
+		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, calls.Failed},
+		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, calls.Failed},
+		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, calls.TimedOut},
+		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, calls.Refused},
+		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, calls.Refused},
+		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, calls.Refused},
+		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), calls.Lost},
+		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), calls.Canceled},
+		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, calls.Canceled},
+		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), calls.Error},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.result.Timing = dockerexec.Timing{Container: 1, Start: 2, Run: 3}
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 				return tt.result, tt.err
 			}}, "")
-			var told []CallEvent
+			var told []calls.Event
 			cfg := *s.cfg()
-			cfg.Events = events.New(func(e *events.Event) { told = append(told, e.Detail.(CallEvent)) })
+			cfg.Events = events.New(func(e *events.Event) { told = append(told, e.Detail.(calls.Event)) })
 			s.resolver.Use(cfg)
 			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
-			if len(told) != 2 || told[0].What != CallBegan || told[1].What != CallEnded || told[0].ID != told[1].ID || told[1].Command != "ls" {
+			if len(told) != 2 || told[0].What != calls.Began || told[1].What != calls.Ended || told[0].ID != told[1].ID || told[1].Command != "ls" {
 				t.Fatalf("%+v", told)
 			}
 			e := told[1]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -41,10 +42,10 @@ type Config struct {
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// Events gets a CallEvent for each phase of an exec; nil for none.
+	// Events gets a calls.Event for each phase of an exec; nil for none.
 	Events *events.Stream
 	// Hour counts what Events are told of; nil for no counts.
-	Hour *Hour
+	Hour *calls.Hour
 }
 
 // Loaded is when settings were read, and what has become of it.

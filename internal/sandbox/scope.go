@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -131,10 +132,10 @@ func (s *Service) Usages(ctx context.Context) map[string]dockerexec.Usage {
 }
 
 // Calls are those of the last hour, and all of it together.
-func (s *Service) Calls() (minutes []Minute, all Minute) {
+func (s *Service) Calls() (minutes []calls.Minute, all calls.Minute) {
 	hour := s.cfg().Hour
 	if hour == nil {
-		return nil, Minute{}
+		return nil, calls.Minute{}
 	}
 	_, scope := s.Events()
 	return hour.Minutes(scope)

@@ -1,4 +1,4 @@
-package sandbox
+package calls
 
 import (
 	"fmt"
@@ -8,12 +8,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-func ended(user string, total time.Duration, change ...func(*ExecEvent)) *events.Event {
-	e := ExecEvent{Outcome: outcomeOK, InContainer: true, Start: total / 2, FirstByte: total, Total: total}
+func ended(user string, total time.Duration, change ...func(*Exec)) *events.Event {
+	e := Exec{Outcome: OK, InContainer: true, Start: total / 2, FirstByte: total, Total: total}
 	for _, f := range change {
 		f(&e)
 	}
-	return &events.Event{Kind: events.Call, User: user, Detail: CallEvent{What: CallEnded, ExecEvent: e}}
+	return &events.Event{Kind: events.Call, User: user, Detail: Event{What: Ended, Exec: e}}
 }
 
 func TestHour(t *testing.T) {
@@ -25,10 +25,10 @@ func TestHour(t *testing.T) {
 		h.Observe(ended("ann", 10*time.Millisecond))
 	}
 	for range 10 {
-		h.Observe(ended("ben", time.Second, func(e *ExecEvent) { e.Cold = true }))
+		h.Observe(ended("ben", time.Second, func(e *Exec) { e.Cold = true }))
 	}
-	h.Observe(ended("ben", 0, func(e *ExecEvent) { *e = ExecEvent{Outcome: outcomeRefused} }))
-	h.Observe(&events.Event{Kind: events.Call, User: "ben", Detail: CallEvent{What: CallBegan}})
+	h.Observe(ended("ben", 0, func(e *Exec) { *e = Exec{Outcome: Refused} }))
+	h.Observe(&events.Event{Kind: events.Call, User: "ben", Detail: Event{What: Began}})
 	minutes, all := h.Minutes(nil)
 	if len(minutes) != 60 || minutes[0].Calls != 1 || minutes[59].Calls != 101 || minutes[59].Refused != 1 || all.Calls != 102 {
 		t.Fatalf("%d, %+v, %+v, %+v", len(minutes), minutes[0], minutes[59], all)

@@ -1,4 +1,4 @@
-package sandbox
+package calls
 
 import (
 	"math"
@@ -54,8 +54,8 @@ func NewHour() *Hour { return &Hour{now: time.Now} }
 
 // Observe is a sink of events.
 func (h *Hour) Observe(e *events.Event) {
-	call, is := e.Detail.(CallEvent)
-	if !is || call.What != CallEnded {
+	call, is := e.Detail.(Event)
+	if !is || call.What != Ended {
 		return
 	}
 	minute := h.now().Unix() / 60
@@ -72,12 +72,12 @@ func (h *Hour) Observe(e *events.Event) {
 	if m.users[user] == nil {
 		m.users[user] = &counted{}
 	}
-	m.users[user].add(call.ExecEvent)
+	m.users[user].add(call.Exec)
 }
 
-func (c *counted) add(e ExecEvent) {
+func (c *counted) add(e Exec) {
 	c.calls++
-	if e.Outcome == outcomeRefused {
+	if e.Outcome == Refused {
 		c.refused++
 	}
 	for i, way := range Ways {
