@@ -171,7 +171,7 @@ func (c *stateCollector) collectPool(counter func(*prometheus.Desc, uint64, ...s
 	}
 	gauge(poolOff, off)
 	for _, outcome := range sandbox.PoolOutcomes {
-		counter(poolAsked, pool.Asked[outcome], string(outcome))
+		counter(poolAsked, pool.Asked[outcome], outcome)
 	}
 	counter(poolRefills, pool.Refills)
 }

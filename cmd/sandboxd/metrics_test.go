@@ -55,7 +55,7 @@ func busy() (*metrics, *prometheus.Registry) {
 		},
 		quotas: quotas.Stats,
 		pool: func() sandbox.PoolStats {
-			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[sandbox.PoolOutcome]uint64{sandbox.PoolHit: 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
+			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[string]uint64{"hit": 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
 		},
 	}
 	for range 3 {

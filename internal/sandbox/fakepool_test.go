@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// fakePool is a PoolExecutor that renames homes, and nothing else.
+// fakePool is a poolExecutor that renames homes, and nothing else.
 type fakePool struct {
 	planner *rootfs.Planner
 	waits   map[string][]dockerexec.Spec

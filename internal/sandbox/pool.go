@@ -23,8 +23,8 @@ type PoolConfig struct {
 	Lasting []Lasting
 }
 
-// PoolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
-type PoolExecutor interface {
+// poolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
+type poolExecutor interface {
 	Stock(ctx context.Context, class string, spec dockerexec.Spec) error
 	Stocked() (all map[string]int, ready int)
 	Trim(most map[string]int)
@@ -38,7 +38,7 @@ type PoolExecutor interface {
 // the first calls of the users who came lately. It is safe for concurrent use.
 type Pool struct {
 	resolver *Resolver
-	executor PoolExecutor
+	executor poolExecutor
 	classes  *poolClasses
 	cfg      atomic.Pointer[PoolConfig]
 	log      zerolog.Logger
@@ -56,26 +56,23 @@ type Pool struct {
 	said    string // the last failure to fill it that was logged
 }
 
-// PoolOutcome is what the pool was for a user's first call.
-type PoolOutcome string
-
-// The outcomes. All but PoolHit are reasons for the call to make a container of its own.
+// What the pool was for a user's first call. All but poolHit are reasons for the call to make a container of its own.
 const (
-	PoolHit    PoolOutcome = "hit"
-	PoolEmpty  PoolOutcome = "empty"  // no container of the class waits
-	PoolUnlike PoolOutcome = "unlike" // the call is of a kind for which none are kept
-	PoolFailed PoolOutcome = "failed"
+	poolHit    = "hit"
+	poolEmpty  = "empty"  // no container of the class waits
+	poolUnlike = "unlike" // the call is of a kind for which none are kept
+	poolFailed = "failed"
 )
 
 // PoolOutcomes are all of them.
-var PoolOutcomes = []PoolOutcome{PoolHit, PoolEmpty, PoolUnlike, PoolFailed}
+var PoolOutcomes = []string{poolHit, poolEmpty, poolUnlike, poolFailed}
 
 // PoolStats are the pool's numbers.
 type PoolStats struct {
 	// Ready are the containers that wait for a user, and Classes how many kinds are kept.
 	Ready, Classes int
 	// Asked counts first calls by what the pool was for them.
-	Asked map[PoolOutcome]uint64
+	Asked map[string]uint64
 	// Refills is how many containers were made, and Refilling how long that took in all.
 	Refills   uint64
 	Refilling time.Duration
@@ -84,10 +81,10 @@ type PoolStats struct {
 }
 
 // OpenPool returns a Pool that goes on with the kinds of containers that are in file. Fill fills it.
-func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor PoolExecutor, log zerolog.Logger) *Pool {
+func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor poolExecutor, log zerolog.Logger) *Pool {
 	p := &Pool{
 		resolver: resolver, executor: executor, classes: readClasses(file, log), log: log,
-		wake: make(chan struct{}, 1), binding: map[string]chan struct{}{}, taken: map[share]time.Time{}, stats: PoolStats{Asked: map[PoolOutcome]uint64{}},
+		wake: make(chan struct{}, 1), binding: map[string]chan struct{}{}, taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
 	return p
@@ -153,7 +150,7 @@ func (p *Pool) Stats() PoolStats {
 	defer p.mu.Unlock()
 	s := p.stats
 	s.Off = p.off
-	s.Ready, s.Classes, s.Asked = ready, len(p.classes.list()), map[PoolOutcome]uint64{}
+	s.Ready, s.Classes, s.Asked = ready, len(p.classes.list()), map[string]uint64{}
 	for outcome, n := range p.stats.Asked {
 		s.Asked[outcome] = n
 	}
@@ -193,32 +190,32 @@ func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress 
 
 // bindOnce has a container of a class bound, if there are such, and counts what came of it.
 func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
-	outcome, h := PoolUnlike, share{class.key, token.Name}
+	outcome, h := poolUnlike, share{class.key, token.Name}
 	if is {
 		p.classes.note(vote{Key: class.key, User: c.User.id, Caller: token.Name}, class.poolClass)
 		outcome = p.outcomeOf(c, bind(p.toLeave(h)))
 	}
 	p.mu.Lock()
-	if outcome == PoolHit {
+	if outcome == poolHit {
 		p.taken[h] = time.Now()
 	}
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
 	p.mu.Unlock()
 	p.wakeUp()
-	return outcome == PoolHit
+	return outcome == poolHit
 }
 
-func (p *Pool) outcomeOf(c *call, err error) PoolOutcome {
+func (p *Pool) outcomeOf(c *call, err error) string {
 	if errors.Is(err, dockerexec.ErrNotStocked) {
-		return PoolEmpty
+		return poolEmpty
 	}
 	p.countFailure(err)
 	if err != nil {
 		c.cfg.Events.Tell(context.Background(), c.User.id, dockerexec.Incident{What: "the pool cannot serve a new user", Level: zerolog.WarnLevel, Err: err})
-		return PoolFailed
+		return poolFailed
 	}
-	return PoolHit
+	return poolHit
 }
 
 // enter waits for whoever binds for the same user, and is followed by done. It returns nil if somebody has.

@@ -65,7 +65,7 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := pool.Stats(); got.Asked[PoolHit] != 4 || got.Asked[PoolEmpty] != 4 || got.Classes != 4 || got.Refills != 7 {
+	if got := pool.Stats(); got.Asked[poolHit] != 4 || got.Asked[poolEmpty] != 4 || got.Classes != 4 || got.Refills != 7 {
 		t.Errorf("%+v", got)
 	}
 	for _, waits := range fake.waits {
@@ -112,7 +112,7 @@ func TestPoolOfNoUse(t *testing.T) {
 	if err := first(t, s, "refused", Registration{}, Request{Confinement: Confinement{Permissions: []string{"@network"}}}); err == nil {
 		t.Error("what is not granted is run")
 	}
-	if got := pool.Stats(); got.Asked[PoolUnlike] != 4 || got.Classes != 0 {
+	if got := pool.Stats(); got.Asked[poolUnlike] != 4 || got.Classes != 0 {
 		t.Errorf("%+v", got)
 	}
 	// What fails there changes nothing for the call.
@@ -128,7 +128,7 @@ func TestPoolOfNoUse(t *testing.T) {
 	}
 	fake.err = errors.New("no")
 	pool.last = time.Time{}
-	if wait := pool.step(t.Context()); wait != fillAgain || pool.Stats().Asked[PoolFailed] != 1 {
+	if wait := pool.step(t.Context()); wait != fillAgain || pool.Stats().Asked[poolFailed] != 1 {
 		t.Errorf("after a failure it waits %v, %+v", wait, pool.Stats())
 	}
 }
@@ -193,7 +193,7 @@ func TestPoolTurnsItselfOff(t *testing.T) {
 		t.Errorf("it has given up too early: %s", off)
 	}
 	fails(1, fmt.Errorf("user 7: %w", dockerexec.ErrHomesStay))
-	if got := pool.Stats(); got.Off == "" || strings.Contains(got.Off, "user 7") || got.Asked[PoolFailed] != 7 || len(s.Health(t.Context()).Warnings) != 1 {
+	if got := pool.Stats(); got.Off == "" || strings.Contains(got.Off, "user 7") || got.Asked[poolFailed] != 7 || len(s.Health(t.Context()).Warnings) != 1 {
 		t.Errorf("%+v, %v", got, s.Health(t.Context()).Warnings)
 	}
 	made := fake.made
@@ -203,12 +203,12 @@ func TestPoolTurnsItselfOff(t *testing.T) {
 			t.Errorf("turned off, %d of %s may stay", most, class)
 		}
 	}
-	if got := pool.Stats(); fake.made != made || got.Asked[PoolHit] != 1 {
+	if got := pool.Stats(); fake.made != made || got.Asked[poolHit] != 1 {
 		t.Errorf("turned off, %d were made: %+v", fake.made-made, got)
 	}
 	pool.Use(PoolConfig{Size: 2, Max: 5})
 	fails(1, nil)
-	if got := pool.Stats(); got.Off != "" || got.Asked[PoolHit] != 2 {
+	if got := pool.Stats(); got.Off != "" || got.Asked[poolHit] != 2 {
 		t.Errorf("turned on again: %+v", got)
 	}
 	fake.err = fmt.Errorf("cannot fill: %w", dockerexec.ErrHomesStay)
@@ -286,7 +286,7 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 		t.Fatalf("%v", all)
 	}
 	come(1)
-	if got := pool.Stats(); got.Asked[PoolHit] != 4 || got.Asked[PoolEmpty] != 4 {
+	if got := pool.Stats(); got.Asked[poolHit] != 4 || got.Asked[poolEmpty] != 4 {
 		t.Errorf("%+v", got)
 	}
 	// One that cannot be started is not tried again and again while others wait.
@@ -400,7 +400,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 				t.Fatalf("round %d: nothing waits for another token: %+v", round, pool.Stats())
 			}
 		}
-		if got := pool.Stats(); got.Asked[PoolHit] < 20 {
+		if got := pool.Stats(); got.Asked[poolHit] < 20 {
 			t.Errorf("hardly anybody gets anything: %+v", got)
 		}
 		time.Sleep(keptFor + time.Second)

@@ -23,8 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// ProcessExecutor runs the containers of durable processes. *dockerexec.Executor is one.
-type ProcessExecutor interface {
+// processExecutor runs the containers of durable processes. *dockerexec.Executor is one.
+type processExecutor interface {
 	StartProcess(context.Context, dockerexec.Spec) (dockerexec.ProcessContainer, error)
 	Processes(context.Context) ([]dockerexec.ProcessContainer, error)
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
@@ -40,7 +40,7 @@ type ProcessExecutor interface {
 // process.Runner.
 type Runner struct {
 	resolver *Resolver
-	executor ProcessExecutor
+	executor processExecutor
 	trash    *hostfs.Trash
 	maxLog   atomic.Int64
 }
@@ -48,7 +48,7 @@ type Runner struct {
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash takes the
 // folders of processes that are removed. What a service that was killed has written for processes and nobody has read is
 // removed: it may hold secrets.
-func NewRunner(resolver *Resolver, executor ProcessExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
+func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
 	r := &Runner{resolver: resolver, executor: executor, trash: trash}
 	r.SetMaxLog(maxLog)
 	if resolver.registry.shared != nil {
