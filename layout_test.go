@@ -16,10 +16,10 @@ const module = "github.com/daycare-run/sandbox/"
 // mayImport lists, for each package of ours, which others of ours it may import. Imports run
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
-	"internal/access":           "internal/strictjson internal/errs internal/quota internal/sandbox",
-	"api":                       "internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"internal/access":           "internal/ids internal/strictjson internal/errs internal/quota",
+	"api":                       "internal/ids internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
-	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox",
+	"internal/e2b":              "internal/ids dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",
@@ -29,14 +29,15 @@ var mayImport = map[string]string{
 	"internal/quota":            "",
 	"internal/pace":             "",
 	"internal/relay":            "",
-	"internal/sandbox":          "internal/calls internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
+	"internal/sandbox":          "internal/ids internal/calls internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
 	"internal/sandboxtest":      "internal/events dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
-	"internal/lasting":          "dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
+	"internal/lasting":          "internal/ids dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
 	"internal/calls":            "internal/events",
 	"internal/console":          "",
 	"internal/errs":             "",
+	"internal/ids":              "internal/errs",
 	"internal/events":           "",
 	"internal/durable":          "",
 	"internal/strictjson":       "",
@@ -70,7 +71,7 @@ var mayImport = map[string]string{
 	"internal/version":          "",
 	"internal/cluster":          "internal/errs",
 	"internal/cluster/etcdtest": "",
-	"internal/cluster/forward":  "internal/access internal/cluster internal/errs internal/quota internal/sandbox",
+	"internal/cluster/forward":  "internal/ids internal/access internal/cluster internal/errs internal/quota",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -292,7 +292,7 @@ func TestWhatIsNotSetIsClosed(t *testing.T) {
 	w := openWays(t)
 	w.ready("alices")
 	nobody := func(*http.Request) (access.Caller, error) {
-		return access.Caller{Name: "bob", Users: sandbox.OnlyUsers()}, nil
+		return access.Caller{Name: "bob", Users: ids.OnlyUsers()}, nil
 	}
 	c := readContract(t)
 	close(w.stopping) // so that what is followed ends

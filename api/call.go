@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Call is the event that a request was answered. It has nothing that the request carried: no query, no header, no body.
@@ -42,7 +42,7 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answ
 		Route: r.pattern, Status: http.StatusOK, Took: answer.Duration,
 		method: known(req.Method), caller: caller.Name, answered: answer.Code, bytes: answer.Written, shown: m.cfg.LogCalls != nil && m.cfg.LogCalls(),
 	}
-	if id, notOne := sandbox.ParseID(req.PathValue("id")); notOne == nil {
+	if id, notOne := ids.ParseSandbox(req.PathValue("id")); notOne == nil {
 		c.sandbox = id.String()
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -64,11 +65,11 @@ func TestCallsOfOthers(t *testing.T) {
 		o.Config = func(cfg *sandbox.Config) { cfg.Hour, cfg.Events = hour, events.New(hour.Observe) }
 	})
 	id := l.call(t)
-	bob, err := sandbox.ParseUserID("bob")
+	bob, err := ids.ParseUser("bob")
 	if err != nil {
 		t.Fatal(err)
 	}
-	caller := access.Caller{Name: "of-bob", Users: sandbox.OnlyUsers(bob)}
+	caller := access.Caller{Name: "of-bob", Users: ids.OnlyUsers(bob)}
 	his := l.Scoped(caller.Users, quota.Token{})
 	if text, _, err := his.Output("agent-7", id); err == nil {
 		t.Errorf("%s", text)

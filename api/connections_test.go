@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/ids"
 )
 
 // sharedService has so many connections for all. Who calls is the header Authorization over TCP.
@@ -45,7 +45,7 @@ func newSharedService(t *testing.T, total int, who func(net.Conn) Peer) *sharedS
 	cfg := l.config()
 	cfg.Authenticator = func(req *http.Request) (access.Caller, error) {
 		if name := req.Header.Get("Authorization"); name != "" {
-			return access.Caller{Name: name, Users: sandbox.Everyone()}, nil
+			return access.Caller{Name: name, Users: ids.Everyone()}, nil
 		}
 		return access.Caller{}, errors.New("nobody")
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // serverSent is the media type of server-sent events.
@@ -83,7 +83,7 @@ func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Fil
 		return filter, 0, false, err
 	}
 	if value, given := values["userId"]; given {
-		user, err := sandbox.ParseUserID(value)
+		user, err := ids.ParseUser(value)
 		if err != nil {
 			return filter, 0, false, err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -85,7 +85,7 @@ func (l *lab) serve() *httptest.Server {
 
 // anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
-	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
+	return access.Caller{Name: "test", Users: ids.Everyone()}, nil
 }
 
 // lasts makes a command that runs until its call ends.

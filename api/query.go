@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/idna"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/ids"
 )
 
 // query reads parameters, each at most once. What is not given is not in the map.
@@ -86,7 +86,7 @@ var decisionParameters = []struct {
 	read func(q *decisionQuery, name, value string) error
 }{
 	{"userId", func(q *decisionQuery, _, value string) error {
-		user, err := sandbox.ParseUserID(value)
+		user, err := ids.ParseUser(value)
 		q.filter.User = user.String()
 		return err
 	}},

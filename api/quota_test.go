@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // TestABoundOnEveryRoute has whoever asks too often be refused before anything is looked at, and told for how long.
@@ -22,7 +22,7 @@ func TestABoundOnEveryRoute(t *testing.T) {
 		o := &others{t: t}
 		cfg.Router = o
 		cfg.Authenticator = func(*http.Request) (access.Caller, error) {
-			return access.Caller{Name: "t", Users: sandbox.Everyone(), Token: quota.Token{Name: "t", Own: quota.Bounds{RequestsPerSecond: 1}}}, nil
+			return access.Caller{Name: "t", Users: ids.Everyone(), Token: quota.Token{Name: "t", Own: quota.Bounds{RequestsPerSecond: 1}}}, nil
 		}
 		handler := New(l.Service, cfg)
 		ask := func(method, path string) *httptest.ResponseRecorder {

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/console"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -91,7 +92,7 @@ func runPage(ctx context.Context, text string, stdout io.Writer) error {
 
 func pageHandler(service *sandbox.Service) (http.Handler, error) {
 	everyone := func(*http.Request) (access.Caller, error) {
-		return access.Caller{Name: "bench", Users: sandbox.Everyone()}, nil
+		return access.Caller{Name: "bench", Users: ids.Everyone()}, nil
 	}
 	page, err := console.New(console.Config{
 		API:     api.New(service, api.Config{Authenticator: everyone, Version: "bench", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop()}),

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -106,5 +107,5 @@ func (s *service) left(t *testing.T) []string {
 
 // anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
-	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
+	return access.Caller{Name: "test", Users: ids.Everyone()}, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -193,5 +193,5 @@ func TestSomethingElseThatAnswers(t *testing.T) {
 
 // anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
-	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
+	return access.Caller{Name: "test", Users: ids.Everyone()}, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -138,5 +139,5 @@ func (l *lab) mkdir(name string) {
 
 // anyone is an authenticator that admits everybody, to act for everyone.
 func anyone(*http.Request) (access.Caller, error) {
-	return access.Caller{Name: "test", Users: sandbox.Everyone()}, nil
+	return access.Caller{Name: "test", Users: ids.Everyone()}, nil
 }

@@ -8,8 +8,8 @@ package access
 import (
 	"crypto/sha256"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Caller is who sends a request. The zero value may do nothing.
@@ -17,7 +17,7 @@ type Caller struct {
 	// Name is for logs: that of the token, or uid:1000.
 	Name string
 	// Users are those for whom it acts.
-	Users sandbox.Users
+	Users ids.Users
 	// Token is what it is bounded as; the zero value for a caller at the socket.
 	Token quota.Token
 	// Key says which token it is, and not what it is: of two that had one name, too. It is zero for a caller at the socket.

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
@@ -158,7 +158,7 @@ func (e tokenEntry) read() (known, error) {
 		}
 	}
 	k := known{Caller{
-		Name: e.Name, Users: sandbox.Everyone(), Token: quota.Token{Name: e.Name, Own: own}, Key: sha256.Sum256([]byte(e.Token)),
+		Name: e.Name, Users: ids.Everyone(), Token: quota.Token{Name: e.Name, Own: own}, Key: sha256.Sum256([]byte(e.Token)),
 	}}
 	if e.Users == nil {
 		return k, nil
@@ -166,15 +166,15 @@ func (e tokenEntry) read() (known, error) {
 	if len(e.Users) == 0 {
 		return known{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
 	}
-	var ids []sandbox.UserID
+	var users []ids.User
 	for i, name := range e.Users {
-		id, err := sandbox.ParseUserID(name)
+		id, err := ids.ParseUser(name)
 		if err != nil {
 			return known{}, fmt.Errorf("users[%d]: %w", i, err)
 		}
-		ids = append(ids, id)
+		users = append(users, id)
 	}
-	k.caller.Users, k.caller.Token.Some = sandbox.OnlyUsers(ids...), true
+	k.caller.Users, k.caller.Token.Some = ids.OnlyUsers(users...), true
 	return k, nil
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 const (
@@ -27,9 +27,9 @@ func writeTokens(t *testing.T, text string) string {
 	return path
 }
 
-func user(t *testing.T, name string) sandbox.UserID {
+func user(t *testing.T, name string) ids.User {
 	t.Helper()
-	id, err := sandbox.ParseUserID(name)
+	id, err := ids.ParseUser(name)
 	if err != nil {
 		t.Fatal(err)
 	}

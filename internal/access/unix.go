@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/ids"
 )
 
 const nonblock = unix.O_NONBLOCK | unix.O_CLOEXEC
@@ -76,7 +76,7 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	if err := refuseOrigin(req, nil); err != nil {
 		return Caller{}, err
 	}
-	return Caller{Name: name(p.uid), Users: sandbox.Everyone()}, nil
+	return Caller{Name: name(p.uid), Users: ids.Everyone()}, nil
 }
 
 // Peer names the caller at the other end of a connection, and reports whether it runs as root or as the service

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // routesInside are all routes of calls into a sandbox, as "GET /files".
@@ -88,7 +88,7 @@ func TestNobodyReachesAnothersSandbox(t *testing.T) {
 	if status, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, ""); status != http.StatusOK {
 		t.Errorf("and it is there no more: %d %s", status, text)
 	}
-	bens := l.memory.lab.Scoped(sandbox.OnlyUsers(), quota.Token{Name: "ben", Some: true})
+	bens := l.memory.lab.Scoped(ids.OnlyUsers(), quota.Token{Name: "ben", Some: true})
 	if _, err := bens.Get(b.ID); err == nil || len(bens.List()) > 0 {
 		t.Errorf("a token for some users finds it at the service's own API: %v", err)
 	}

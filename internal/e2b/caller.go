@@ -17,8 +17,8 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/lasting"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // controlCall is a call of the control plane: who makes it.
@@ -34,7 +34,7 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 			fail(w, errs.Unauthenticated("the key is missing or not known: send one of the service's tokens as X-API-KEY, which clients take from E2B_API_KEY"))
 			return
 		}
-		done, err := s.cfg.Service.Scoped(sandbox.Everyone(), caller.Token).Ask("")
+		done, err := s.cfg.Service.Scoped(ids.Everyone(), caller.Token).Ask("")
 		if err != nil {
 			fail(w, err)
 			return

@@ -24,6 +24,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -128,7 +129,7 @@ func (s *Sandboxes) Shutdown() {
 }
 
 func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
-	return s.cfg.Service.Scoped(sandbox.Everyone(), owner)
+	return s.cfg.Service.Scoped(ids.Everyone(), owner)
 }
 
 // find finds the containers, and removes those of which there is no record. What fails for one is tried again, and is no

@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -289,7 +290,7 @@ func (s *Sandboxes) remove(e *entry) error {
 	e.uncount()
 	e.mu.Unlock()
 	e.give() // what is left are files
-	user, err := sandbox.ParseUserID(r.ID)
+	user, err := ids.ParseUser(r.ID)
 	if err == nil {
 		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)
 	}

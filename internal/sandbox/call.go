@@ -83,7 +83,7 @@ type call struct {
 // resolve returns a call to a sandbox. The file calls ask for no Confinement.
 func (r *Resolver) resolve(box Sandbox, asked Confinement) (*call, error) {
 	c := &call{Sandbox: box, Confinement: asked, cfg: r.cfg()}
-	home, err := r.rootfs.HomePath(box.User.id)
+	home, err := r.rootfs.HomePath(box.User.String())
 	if err != nil {
 		return nil, err
 	}

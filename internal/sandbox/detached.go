@@ -30,7 +30,7 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 	if err != nil {
 		return nil, err
 	}
-	command := attach.Command{User: box.User.id, Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	command := attach.Command{User: box.User.String(), Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
 	log := zerolog.Ctx(ctx)
 	return s.detached.Start(command, func(ctx context.Context, e *detached) (Result, error) {
 		ctx = log.WithContext(ctx)
@@ -71,7 +71,7 @@ func (s *Service) DetachedExecs(id string) ([]*detached, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.detached.List(box.User.id), nil
+	return s.detached.List(box.User.String()), nil
 }
 
 // DetachedExec finds one of the sandbox's user. Another user's is not found.
@@ -80,7 +80,7 @@ func (s *Service) DetachedExec(id, execID string) (*detached, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.detached.Get(box.User.id, execID)
+	return s.detached.Get(box.User.String(), execID)
 }
 
 // EndDetached ends all commands that go on without their caller, and waits for them.

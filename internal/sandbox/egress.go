@@ -31,7 +31,7 @@ func (c *call) egress(network bool) (dockerexec.Egress, error) {
 		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), c.cfg.MaxDomains)
 	}
 	profile := profileIsolated
-	if c.cfg.LocalUsers[c.User.id] {
+	if c.cfg.LocalUsers[c.User.String()] {
 		profile = profileLocal
 	}
 	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil

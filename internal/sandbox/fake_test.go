@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -149,9 +150,9 @@ func (s *Service) allowMounts(own []string, roots ...string) {
 	})
 }
 
-func user(t *testing.T, name string) UserID {
+func user(t *testing.T, name string) ids.User {
 	t.Helper()
-	u, err := ParseUserID(name)
+	u, err := ids.ParseUser(name)
 	if err != nil {
 		t.Fatal(err)
 	}

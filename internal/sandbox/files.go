@@ -100,7 +100,7 @@ func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err e
 	if err != nil {
 		return 0, 0, err
 	}
-	h, err := s.resolver.rootfs.OpenHome(ctx, box.User.id)
+	h, err := s.resolver.rootfs.OpenHome(ctx, box.User.String())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -191,7 +191,7 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 		return Explanation{}, err
 	}
 	e := Explanation{
-		User: c.User.id, WorkingDir: c.WorkingDir.String(), Runtime: p.spec.Runtime(),
+		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.spec.Runtime(),
 		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
 		Fingerprint: string(p.spec.Fingerprint()), Places: p.decision.View.Regions(),
 	}

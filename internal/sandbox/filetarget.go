@@ -99,7 +99,7 @@ func (s *Service) target(ctx context.Context, id, field, written string, check a
 		return fileTarget{}, errs.NotFound("%v", err)
 	}
 	t.name, t.host = rest, at.Host.String()
-	t.root, err = s.resolver.rootfs.OpenRoot(ctx, c.User.id, at)
+	t.root, err = s.resolver.rootfs.OpenRoot(ctx, c.User.String(), at)
 	return t, err
 }
 

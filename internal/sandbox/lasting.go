@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -201,13 +202,13 @@ const removedUsers = ".removed"
 
 // RemoveUser takes away all that a user has on the host. What there is goes in the background. The user's containers have
 // to be gone.
-func (s *Service) RemoveUser(trash *hostfs.Trash, user UserID) error {
+func (s *Service) RemoveUser(trash *hostfs.Trash, user ids.User) error {
 	planner := s.resolver.rootfs
 	beside := filepath.Join(planner.UsersDir(), removedUsers)
 	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot remove the files of user %q: %w", user, errs.WithoutPath(err))
 	}
-	if err := trash.Discard(planner.UserDir(user.id), beside); err != nil {
+	if err := trash.Discard(planner.UserDir(user.String()), beside); err != nil {
 		return fmt.Errorf("cannot remove the files of user %q: %w", user, errs.WithoutPath(err))
 	}
 	return nil
@@ -229,7 +230,7 @@ func (s *Service) TakeCommand(id string, there bool) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.takeLasting(box.User.id, quota.Commands, there)
+	return s.takeLasting(box.User.String(), quota.Commands, there)
 }
 
 // TakeContainer counts the container of a sandbox that lasts likewise.

@@ -30,10 +30,10 @@ type execWatch struct {
 }
 
 func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
-	w := &execWatch{to: s.cfg().Events, begun: time.Now(), user: box.User.id}
+	w := &execWatch{to: s.cfg().Events, begun: time.Now(), user: box.User.String()}
 	if w.to != nil {
 		w.event = calls.Event{
-			ID: lastCall.Add(1), What: calls.Began, Sandbox: box.ID.id, Command: commandText(r),
+			ID: lastCall.Add(1), What: calls.Began, Sandbox: box.ID.String(), Command: commandText(r),
 			Grants: listText(r.Permissions), Network: listText(slices.Concat(r.PackageManagers, r.AllowedDomains)),
 		}
 		w.publish()

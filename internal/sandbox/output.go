@@ -89,7 +89,7 @@ func (s *Service) Output(id string, call uint64) (text []byte, cut bool, err err
 	s.outputs.mu.Lock()
 	kept := s.outputs.all[call]
 	s.outputs.mu.Unlock()
-	if kept == nil || kept.sandbox != box.ID.id {
+	if kept == nil || kept.sandbox != box.ID.String() {
 		return nil, false, fmt.Errorf("no command runs for the call %d: %w", call, cerrdefs.ErrNotFound)
 	}
 	text, cut = kept.text()

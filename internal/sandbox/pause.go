@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 )
 
 // A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are frozen.
@@ -18,7 +19,7 @@ type activity struct {
 }
 
 // of finds the activity of a sandbox; records.mu is held.
-func (r *records) of(id ID) *activity {
+func (r *records) of(id ids.Sandbox) *activity {
 	if r.active[id] == nil {
 		r.active[id] = &activity{}
 	}
@@ -26,7 +27,7 @@ func (r *records) of(id ID) *activity {
 }
 
 // begin counts a command in, until end is called, unless the sandbox is paused.
-func (r *records) begin(id ID) (end func(), paused bool) {
+func (r *records) begin(id ids.Sandbox) (end func(), paused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sandboxes[id].Paused {
@@ -44,7 +45,7 @@ func (r *records) begin(id ID) (end func(), paused bool) {
 }
 
 // setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
-func (r *registry) setPaused(id ID, paused bool) (Sandbox, error) {
+func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.mu.Lock()
@@ -68,7 +69,7 @@ func (r *registry) setPaused(id ID, paused bool) (Sandbox, error) {
 
 // Paused reports whether there is a sandbox of that id that is paused.
 func (r *Resolver) Paused(id string) bool {
-	parsed, err := ParseID(id)
+	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
 		return false
 	}
@@ -83,7 +84,7 @@ func (s *Service) Pause(ctx context.Context, id string) (Sandbox, error) {
 	if err != nil {
 		return box, err
 	}
-	s.executor.FreezeIdle(box.User.id) // the containers that it has in common with the user's other sandboxes, too
+	s.executor.FreezeIdle(box.User.String()) // the containers that it has in common with the user's other sandboxes, too
 	return box, nil
 }
 
@@ -105,7 +106,7 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 	if box, err = s.registry.setPaused(box.ID, paused); err != nil {
 		return box, err
 	}
-	if err := s.processes.FollowPause(ctx, box.ID.id); err != nil {
+	if err := s.processes.FollowPause(ctx, box.ID.String()); err != nil {
 		what := "paused, but not all of its processes are: pause it again"
 		if !paused {
 			what = "resumed, but not all of its processes are: resume it again"
@@ -126,7 +127,7 @@ func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (l
 		case onlyIfRunning:
 			return nil, errs.Conflict("sandbox %q is paused, and the call is for one that runs (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave that out", box.ID, box.ID)
 		}
-		if _, err := s.Resume(ctx, box.ID.id); err != nil {
+		if _, err := s.Resume(ctx, box.ID.String()); err != nil {
 			return nil, err
 		}
 	}

@@ -39,7 +39,7 @@ func (r *Resolver) plan(ctx context.Context, c *call, dryRun bool) (plan, error)
 	if p.platform, err = r.platforms.current(ctx); err != nil {
 		return plan{}, err
 	}
-	home, err := r.rootfs.OpenHome(ctx, c.User.id)
+	home, err := r.rootfs.OpenHome(ctx, c.User.String())
 	if err != nil {
 		return plan{}, err
 	}

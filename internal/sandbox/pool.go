@@ -160,20 +160,20 @@ func (p *Pool) Stats() PoolStats {
 // bind gives a user who has no home one of the pool's, with the container that has it. Nothing rests on it: the call goes on
 // as any other, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
-	if p == nil || p.size() == 0 || p.resolver.rootfs.HasHome(c.User.id) {
+	if p == nil || p.size() == 0 || p.resolver.rootfs.HasHome(c.User.String()) {
 		return false
 	}
-	done := p.enter(ctx, c.User.id)
+	done := p.enter(ctx, c.User.String())
 	if done == nil {
 		return false
 	}
 	defer done()
-	if p.resolver.rootfs.HasHome(c.User.id) { // by now
+	if p.resolver.rootfs.HasHome(c.User.String()) { // by now
 		return false
 	}
 	class, key, egress, ok := p.resolver.class(c)
 	return p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
-		return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.id, Token: token}, egress)
+		return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, egress)
 	})
 }
 
@@ -184,7 +184,7 @@ func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress 
 	}
 	class, key, ok := p.resolver.lastingClass(ctx, c, l, egress)
 	return p.bindOnce(c, keyedClass{class, key}, ok && p.cfg.Load().has(l), token, func(leave int) error {
-		return p.executor.BindLasting(ctx, key, leave, c.User.id, egress)
+		return p.executor.BindLasting(ctx, key, leave, c.User.String(), egress)
 	})
 }
 
@@ -192,7 +192,7 @@ func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress 
 func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
 	outcome, h := poolUnlike, share{class.key, token.Name}
 	if is {
-		p.classes.note(vote{Key: class.key, User: c.User.id, Caller: token.Name}, class.poolClass)
+		p.classes.note(vote{Key: class.key, User: c.User.String(), Caller: token.Name}, class.poolClass)
 		outcome = p.outcomeOf(c, bind(p.toLeave(h)))
 	}
 	p.mu.Lock()
@@ -212,7 +212,7 @@ func (p *Pool) outcomeOf(c *call, err error) string {
 	}
 	p.countFailure(err)
 	if err != nil {
-		c.cfg.Events.Tell(context.Background(), c.User.id, dockerexec.Incident{What: "the pool cannot serve a new user", Level: zerolog.WarnLevel, Err: err})
+		c.cfg.Events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Level: zerolog.WarnLevel, Err: err})
 		return poolFailed
 	}
 	return poolHit

@@ -16,6 +16,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -374,7 +375,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			t.Helper()
 			n++
 			id := fmt.Sprint("box-", n)
-			scoped := s.Scoped(Everyone(), quota.Token{Name: token})
+			scoped := s.Scoped(ids.Everyone(), quota.Token{Name: token})
 			if _, _, err := scoped.Put(id, Registration{UserID: id}); err != nil {
 				t.Fatal(err)
 			}

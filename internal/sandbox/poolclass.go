@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -131,7 +132,7 @@ var errOtherClass = errors.New("cannot fill the pool: what policy decides about 
 
 // callOf is a call of a class, of a user.
 func (r *Resolver) callOf(class poolClass, user string) (*call, error) {
-	box := Sandbox{User: UserID{user}}
+	box := Sandbox{User: ids.Pooled(user)}
 	var faults [3]error
 	box.WorkingDir, faults[0] = pathmap.ParseContainer(class.WorkingDir)
 	box.WriteDirs, faults[1] = parsePaths(class.WriteDirs)

@@ -36,7 +36,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 		n.Home = p.home
 	}
 	e := p.spec.Egress // a call's has no addresses
-	n.UserID, n.SandboxID, n.Cwd = c.User.id, c.ID.String(), command.Cwd
+	n.UserID, n.SandboxID, n.Cwd = c.User.String(), c.ID.String(), command.Cwd
 	n.Egress = process.Egress{Profile: e.Profile, Domains: e.Domains, Denied: e.Denied}
 	return s.processes.Start(ctx, n, s.token, secrets)
 }
@@ -53,7 +53,7 @@ func (s *Service) Processes(id string) ([]process.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.processes.List(box.User.id), nil
+	return s.processes.List(box.User.String()), nil
 }
 
 // Process finds one of the sandbox's user. Another user's is not found.
@@ -62,7 +62,7 @@ func (s *Service) Process(id, processID string) (process.Record, error) {
 	if err != nil {
 		return process.Record{}, err
 	}
-	return s.processes.Get(box.User.id, processID)
+	return s.processes.Get(box.User.String(), processID)
 }
 
 // StopProcess ends a process with a signal, and for good: it does not come back. It blocks until all of it
@@ -72,7 +72,7 @@ func (s *Service) StopProcess(ctx context.Context, id, processID string, signal 
 	if err != nil {
 		return process.Record{}, err
 	}
-	return s.processes.Stop(ctx, box.User.id, processID, strings.TrimPrefix(unix.SignalName(signal), "SIG"))
+	return s.processes.Stop(ctx, box.User.String(), processID, strings.TrimPrefix(unix.SignalName(signal), "SIG"))
 }
 
 // StopProcesses ends all processes of the sandbox's user, with SIGTERM.
@@ -81,7 +81,7 @@ func (s *Service) StopProcesses(ctx context.Context, id string) ([]process.Recor
 	if err != nil {
 		return nil, err
 	}
-	return s.processes.StopAll(ctx, box.User.id)
+	return s.processes.StopAll(ctx, box.User.String())
 }
 
 // RemoveProcess ends a process and forgets it, with its log.
@@ -90,7 +90,7 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 	if err != nil {
 		return err
 	}
-	return s.processes.Remove(ctx, box.User.id, processID)
+	return s.processes.Remove(ctx, box.User.String(), processID)
 }
 
 // LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
@@ -146,7 +146,7 @@ func (s *Service) openLog(id, processID string) (*process.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.processes.Log(box.User.id, processID)
+	return s.processes.Log(box.User.String(), processID)
 }
 
 func tail(log *process.Log, q LogQuery) (LogPart, error) {

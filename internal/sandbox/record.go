@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -72,8 +73,8 @@ func (on record) sandbox() (Sandbox, error) {
 		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
-	s.ID, faults[0] = ParseID(on.ID)
-	s.User, faults[1] = ParseUserID(on.UserID)
+	s.ID, faults[0] = ids.ParseSandbox(on.ID)
+	s.User, faults[1] = ids.ParseUser(on.UserID)
 	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
 	_, faults[3] = policy.ParseAppID(on.AppID)
 	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
@@ -106,7 +107,7 @@ func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
 
 func newRecord(s Sandbox) record {
 	on := record{
-		Version: recordVersion, ID: s.ID.id, UserID: s.User.id, WorkingDir: s.WorkingDir.String(),
+		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(), WorkingDir: s.WorkingDir.String(),
 		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -21,12 +22,12 @@ func (box Sandbox) permissions() policy.Permissions {
 
 // parseRegistration reads what a caller says of a sandbox. Nothing is looked at on the host.
 func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) {
-	user, err := ParseUserID(r.UserID)
+	user, err := ids.ParseUser(r.UserID)
 	if err != nil {
 		return Sandbox{}, err
 	}
 	box := Sandbox{User: user, Network: r.Network, Events: r.Events, AppID: r.AppID}
-	if box.ID, err = ParseID(id); err != nil {
+	if box.ID, err = ids.ParseSandbox(id); err != nil {
 		return Sandbox{}, err
 	}
 	if _, err := policy.ParseAppID(r.AppID); err != nil {

@@ -16,14 +16,15 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Sandbox is what a caller has registered for an agent.
 type Sandbox struct {
-	ID         ID
-	User       UserID
+	ID         ids.Sandbox
+	User       ids.User
 	WorkingDir pathmap.ContainerPath
 	// WriteDirs, ReadDirs, Network, Events and AppID are the other permissions.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
@@ -50,7 +51,7 @@ type Mount struct {
 // concurrent use. In one that Scoped has returned, those of other users do not exist.
 type registry struct {
 	*records
-	scope Users       // whose sandboxes there are
+	scope ids.Users   // whose sandboxes there are
 	token quota.Token // by which sandboxes are registered here
 }
 
@@ -62,11 +63,11 @@ type records struct {
 
 	writing   sync.Mutex // held by whoever changes a record, before mu
 	mu        sync.RWMutex
-	revisions map[ID]int64 // of shared records
-	sandboxes map[ID]Sandbox
-	appRoots  map[UserID][]pathmap.ContainerPath // computed when asked for
-	give      map[ID]func()                      // gives a sandbox's place back
-	active    map[ID]*activity
+	revisions map[ids.Sandbox]int64 // of shared records
+	sandboxes map[ids.Sandbox]Sandbox
+	appRoots  map[ids.User][]pathmap.ContainerPath // computed when asked for
+	give      map[ids.Sandbox]func()               // gives a sandbox's place back
+	active    map[ids.Sandbox]*activity
 }
 
 // openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
@@ -84,10 +85,10 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	}
 	r := &registry{
 		records: &records{
-			dir: dir, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
-			active: map[ID]*activity{},
+			dir: dir, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
+			active: map[ids.Sandbox]*activity{},
 		},
-		scope: Everyone(),
+		scope: ids.Everyone(),
 	}
 	for _, entry := range entries {
 		name := filepath.Join(dir, entry.Name())
@@ -104,7 +105,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 			continue
 		}
 		r.sandboxes[s.ID] = s
-		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 	}
 	return r, nil
 }
@@ -118,7 +119,7 @@ func (s Sandbox) same(other Sandbox) bool {
 }
 
 // Scoped returns the registry for callers who act for some users alone, or by a token.
-func (r *registry) Scoped(users Users, token quota.Token) *registry {
+func (r *registry) Scoped(users ids.Users, token quota.Token) *registry {
 	return &registry{records: r.records, scope: users, token: token}
 }
 
@@ -149,7 +150,7 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	give := r.give[s.ID]
 	if !exists {
 		var err error
-		if give, err = r.quotas.Take(quota.Account{User: s.User.id, Token: r.token}, quota.Sandboxes, 1); err != nil {
+		if give, err = r.quotas.Take(quota.Account{User: s.User.String(), Token: r.token}, quota.Sandboxes, 1); err != nil {
 			return Sandbox{}, false, fmt.Errorf("cannot register sandbox %q: %w", s.ID, err)
 		}
 	}
@@ -182,7 +183,7 @@ func (r *records) write(s Sandbox) error {
 }
 
 // forget takes a sandbox out; mu is held.
-func (r *records) forget(id ID) {
+func (r *records) forget(id ids.Sandbox) {
 	r.give[id]()
 	delete(r.sandboxes, id)
 	delete(r.give, id)
@@ -194,7 +195,7 @@ func (r *records) forget(id ID) {
 
 // AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
 // the list.
-func (r *registry) AppRoots(user UserID) []pathmap.ContainerPath {
+func (r *registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	r.mu.RLock()
 	roots, known := r.appRoots[user]
 	r.mu.RUnlock()
@@ -215,7 +216,7 @@ func (r *registry) AppRoots(user UserID) []pathmap.ContainerPath {
 }
 
 // Get finds a sandbox.
-func (r *registry) Get(id ID) (Sandbox, error) {
+func (r *registry) Get(id ids.Sandbox) (Sandbox, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
@@ -226,7 +227,7 @@ func (r *registry) Get(id ID) (Sandbox, error) {
 }
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.
-func (r *registry) Delete(id ID) error {
+func (r *registry) Delete(id ids.Sandbox) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.mu.Lock()
@@ -263,8 +264,8 @@ func (r *registry) List() []Sandbox {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.id, b.ID.id) })
+	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 	return list
 }
 
-func (r *records) file(id ID) string { return filepath.Join(r.dir, id.id+".json") }
+func (r *records) file(id ids.Sandbox) string { return filepath.Join(r.dir, id.String()+".json") }

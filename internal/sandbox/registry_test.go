@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -24,10 +25,10 @@ func box(t *testing.T, id, user, dir string) Sandbox {
 	t.Helper()
 	var s Sandbox
 	var err error
-	if s.ID, err = ParseID(id); err != nil {
+	if s.ID, err = ids.ParseSandbox(id); err != nil {
 		t.Fatal(err)
 	}
-	if s.User, err = ParseUserID(user); err != nil {
+	if s.User, err = ids.ParseUser(user); err != nil {
 		t.Fatal(err)
 	}
 	if s.WorkingDir, err = pathmap.ParseContainer(dir); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
@@ -86,7 +87,7 @@ func (r *Runner) Discard(p process.Record) error {
 
 // Start implements process.Runner.
 func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string) (_ process.Instance, err error) {
-	id, err := ParseID(p.SandboxID)
+	id, err := ids.ParseSandbox(p.SandboxID)
 	if err != nil {
 		return process.Instance{}, err
 	}
@@ -94,7 +95,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if err != nil {
 		return process.Instance{}, err
 	}
-	if box.User.id != p.UserID {
+	if box.User.String() != p.UserID {
 		return process.Instance{}, errs.Conflict("sandbox %q is another user's now", p.SandboxID)
 	}
 	c, err := r.resolver.resolve(box, confinement(p.Intent))

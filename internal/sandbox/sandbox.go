@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -78,7 +79,7 @@ type Service struct {
 	outputs   *outputs
 
 	registry *registry   // with the sandboxes of scope
-	scope    Users       // for whom its callers act
+	scope    ids.Users   // for whom its callers act
 	token    quota.Token // by which they come
 }
 
@@ -88,7 +89,7 @@ func New(resolver *Resolver, executor Executor, processes *process.Manager, pool
 		resolver: resolver, executor: executor, processes: processes, pool: pool, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
 		detached: attach.NewStore[Result](attach.Config{Quotas: resolver.cfg().Quotas, Keep: keepDetached}),
-		registry: resolver.registry, scope: Everyone(),
+		registry: resolver.registry, scope: ids.Everyone(),
 	}
 	s.SetLoaded(Loaded{})
 	return s
@@ -148,7 +149,7 @@ func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err
 
 // Get finds a sandbox.
 func (s *Service) Get(id string) (Sandbox, error) {
-	parsed, err := ParseID(id)
+	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -157,14 +158,14 @@ func (s *Service) Get(id string) (Sandbox, error) {
 
 // Delete forgets a sandbox; its user's files stay, and its processes go on.
 func (s *Service) Delete(ctx context.Context, id string) error {
-	parsed, err := ParseID(id)
+	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
 		return err
 	}
 	if err := s.registry.Delete(parsed); err != nil {
 		return err
 	}
-	return s.processes.FollowPause(ctx, parsed.id)
+	return s.processes.FollowPause(ctx, parsed.String())
 }
 
 // List returns the sandboxes by id.

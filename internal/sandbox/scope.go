@@ -2,69 +2,23 @@ package sandbox
 
 import (
 	"context"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Users are those for whom a caller acts. The zero value is nobody.
-type Users struct {
-	all bool
-	ids map[UserID]bool
-}
-
-// Everyone is all users, also those that come later.
-func Everyone() Users { return Users{all: true} }
-
-// OnlyUsers is these users and no others; none is nobody.
-func OnlyUsers(ids ...UserID) Users {
-	users := Users{ids: map[UserID]bool{}}
-	for _, id := range ids {
-		users.ids[id] = true
-	}
-	return users
-}
-
-// All reports whether there is no user for whom the caller does not act.
-func (u Users) All() bool { return u.all }
-
-// Has reports whether a user is one of them.
-func (u Users) Has(id UserID) bool { return u.all || u.ids[id] }
-
-// IDs are they by name, where they are not all.
-func (u Users) IDs() []string {
-	names := []string{}
-	for id := range maps.Keys(u.ids) {
-		names = append(names, id.id)
-	}
-	slices.Sort(names)
-	return names
-}
-
-func (u Users) String() string {
-	if u.all {
-		return "everyone"
-	}
-	names := u.IDs()
-	if len(names) == 0 {
-		return "nobody"
-	}
-	return strings.Join(names, ", ")
-}
-
 // Scoped returns the service for callers who act for some users alone, or by a token, which is what they are
 // bounded as. What is of others does not exist there: every call finds its sandbox in the registry, and this one
 // has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
-func (s *Service) Scoped(users Users, token quota.Token) *Service {
-	if users.all && token == (quota.Token{}) {
+func (s *Service) Scoped(users ids.Users, token quota.Token) *Service {
+	if users.All() && token == (quota.Token{}) {
 		return s
 	}
 	part := *s
@@ -73,8 +27,8 @@ func (s *Service) Scoped(users Users, token quota.Token) *Service {
 }
 
 // account is on whose behalf a call for a user takes what is bounded.
-func (s *Service) account(user UserID) quota.Account {
-	return quota.Account{User: user.id, Token: s.token}
+func (s *Service) account(user ids.User) quota.Account {
+	return quota.Account{User: user.String(), Token: s.token}
 }
 
 // Ask counts a request for a sandbox, or with an empty id for none, until done is called: its user and the caller's
@@ -82,7 +36,7 @@ func (s *Service) account(user UserID) quota.Account {
 func (s *Service) Ask(id string) (done func(), err error) {
 	account := quota.Account{Token: s.token}
 	if box, err := s.Get(id); err == nil {
-		account.User = box.User.id
+		account.User = box.User.String()
 	}
 	quotas := s.cfg().Quotas
 	if err := quotas.Ask(account); err != nil {
@@ -100,7 +54,7 @@ func (s *Service) mayHold(box Sandbox) error {
 	if box.Events {
 		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the caller's control socket")
 	}
-	outside := func(source pathmap.HostPath) bool { return !s.resolver.rootfs.InUserDir(box.User.id, source) }
+	outside := func(source pathmap.HostPath) bool { return !s.resolver.rootfs.InUserDir(box.User.String(), source) }
 	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {
 		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
 	}
@@ -123,7 +77,7 @@ func (s *Service) Containers() []dockerexec.Container {
 	if s.scope.All() {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.Has(UserID{c.User}) })
+	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.HasName(c.User) })
 }
 
 // Usages are what the containers take, by name, as of the last seconds. It is for who may know of all of them: the caller picks.
@@ -146,7 +100,7 @@ func (s *Service) Events() (stream *events.Stream, scope func(user string) bool)
 	if s.scope.All() {
 		return s.cfg().Events, nil
 	}
-	return s.cfg().Events, func(user string) bool { return s.scope.Has(UserID{user}) }
+	return s.cfg().Events, func(user string) bool { return s.scope.HasName(user) }
 }
 
 // Decisions is the log of what egress decided.
@@ -155,14 +109,14 @@ func (s *Service) Decisions() *decisions.Log {
 	if s.scope.All() || log == nil {
 		return log
 	}
-	return log.Scoped(func(user string) bool { return s.scope.Has(UserID{user}) })
+	return log.Scoped(func(user string) bool { return s.scope.HasName(user) })
 }
 
 // Named is a user's id if it can be one and the service's callers act for it; else empty.
 func (s *Service) Named(user string) string {
-	id, err := ParseUserID(user)
+	id, err := ids.ParseUser(user)
 	if err != nil || !s.scope.Has(id) {
 		return ""
 	}
-	return id.id
+	return id.String()
 }

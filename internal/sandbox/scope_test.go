@@ -9,27 +9,9 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
-
-func TestUsers(t *testing.T) {
-	alice, bob := user(t, "alice"), user(t, "bob")
-	for _, tt := range []struct {
-		users           Users
-		all, alice, bob bool
-		text            string
-	}{
-		{Users{}, false, false, false, "nobody"},
-		{OnlyUsers(), false, false, false, "nobody"},
-		{OnlyUsers(bob, alice), false, true, true, "alice, bob"},
-		{OnlyUsers(alice), false, true, false, "alice"},
-		{Everyone(), true, true, true, "everyone"},
-	} {
-		if u := tt.users; u.All() != tt.all || u.Has(alice) != tt.alice || u.Has(bob) != tt.bob || u.String() != tt.text {
-			t.Errorf("%s: %t %t %t", u, u.All(), u.Has(alice), u.Has(bob))
-		}
-	}
-}
 
 // What is another's is answered for as what does not exist, to the letter.
 func TestOthersSandboxesDoNotExist(t *testing.T) {
@@ -37,7 +19,7 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
+	view := s.Scoped(ids.OnlyUsers(user(t, "alice")), quota.Token{})
 	for _, call := range []struct {
 		name string
 		do   func(id string) error
@@ -55,10 +37,10 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 			t.Errorf("%s: %v, and of what does not exist: %v", call.name, bobs, nobodys)
 		}
 	}
-	if diff := cmp.Diff([]string{"agent"}, ids(view.List())); diff != "" {
+	if diff := cmp.Diff([]string{"agent"}, sandboxIDs(view.List())); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"agent", "bobs"}, ids(s.List())); diff != "" {
+	if diff := cmp.Diff([]string{"agent", "bobs"}, sandboxIDs(s.List())); diff != "" {
 		t.Errorf("for everyone: want (-), got (+):\n%s", diff)
 	}
 	if _, err := s.Get("bobs"); err != nil {
@@ -66,7 +48,7 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 	}
 }
 
-func ids(list []Sandbox) []string {
+func sandboxIDs(list []Sandbox) []string {
 	var names []string
 	for _, box := range list {
 		names = append(names, box.ID.String())
@@ -106,7 +88,7 @@ func TestWhatSomeUsersMayRegister(t *testing.T) {
 		{"a user that cannot be", "new", Registration{UserID: "Alice"}, cerrdefs.IsInvalidArgument, "upper-case"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
+			view := s.Scoped(ids.OnlyUsers(user(t, "alice")), quota.Token{})
 			_, _, err := view.Put(tt.id, tt.r)
 			switch {
 			case tt.class == nil && err != nil:
@@ -133,7 +115,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}
-	view := s.Scoped(OnlyUsers(user(t, "alice")), quota.Token{})
+	view := s.Scoped(ids.OnlyUsers(user(t, "alice")), quota.Token{})
 	if list := view.Decisions().Recent(decisions.Filter{}, 0); len(list) != 1 || list[0].User != "alice" {
 		t.Errorf("alice's decisions: %+v", list)
 	}
@@ -146,7 +128,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	if n, m := len(s.Decisions().Recent(decisions.Filter{}, 0)), len(s.Containers()); n != 3 || m != 2 {
 		t.Errorf("for everyone: %d decisions, %d containers", n, m)
 	}
-	if none := s.Scoped(Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
+	if none := s.Scoped(ids.Users{}, quota.Token{}); len(none.Decisions().Recent(decisions.Filter{}, 0)) != 0 || len(none.List()) != 0 || len(none.Containers()) != 0 {
 		t.Error("there is something for nobody")
 	}
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -18,17 +19,17 @@ type Records interface {
 func openShared(shared Records, quotas *quota.Ledger) *registry {
 	return &registry{
 		records: &records{
-			shared: shared, quotas: quotas, sandboxes: map[ID]Sandbox{}, appRoots: map[UserID][]pathmap.ContainerPath{}, give: map[ID]func(){},
-			active: map[ID]*activity{}, revisions: map[ID]int64{},
+			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
+			active: map[ids.Sandbox]*activity{}, revisions: map[ids.Sandbox]int64{},
 		},
-		scope: Everyone(),
+		scope: ids.Everyone(),
 	}
 }
 
 // apply updates a shared record; nil means that it was removed. What this host has written since wins.
 func (r *records) apply(id string, text []byte, revision int64) error {
 	s, err := parseRecord(id, text)
-	if parsed, bad := ParseID(id); text == nil {
+	if parsed, bad := ids.ParseSandbox(id); text == nil {
 		s.ID, err = parsed, bad
 	}
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *records) apply(id string, text []byte, revision int64) error {
 		return nil
 	}
 	if r.revisions[s.ID], r.sandboxes[s.ID] = revision, s; r.give[s.ID] == nil {
-		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.id, Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func (r *records) share(s Sandbox, text []byte) error {
 		before = r.revisions[s.ID]
 	}
 	r.mu.Unlock()
-	revision, err := r.shared.Write(s.User.id, s.ID.id, text, before)
+	revision, err := r.shared.Write(s.User.String(), s.ID.String(), text, before)
 	r.mu.Lock()
 	if err == nil {
 		r.revisions[s.ID] = revision

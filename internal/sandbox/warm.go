@@ -27,7 +27,7 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 
 // warm has the container made of a call with these tags.
 func (s *Service) warm(box Sandbox, tags []string) {
-	s.executor.Warm(box.User.id, s.token, func(ctx context.Context) (dockerexec.Spec, error) {
+	s.executor.Warm(box.User.String(), s.token, func(ctx context.Context) (dockerexec.Spec, error) {
 		c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
 		if err != nil {
 			return dockerexec.Spec{}, err

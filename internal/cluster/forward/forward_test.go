@@ -26,8 +26,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // host is one of a cluster, with a handler for the calls that it answers.
@@ -59,7 +59,7 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 		t.Fatal(err)
 	}
 	c := cluster.New(etcd, cluster.Config{Host: name, Address: listener.Addr().String(), Version: "test", Prefix: "/daycare/", Log: zerolog.Nop()})
-	h := &host{t: t, name: name, caller: access.Caller{Name: "uid:0", Users: sandbox.Everyone()}}
+	h := &host{t: t, name: name, caller: access.Caller{Name: "uid:0", Users: ids.Everyone()}}
 	h.answer = func(w http.ResponseWriter, req *http.Request, who access.Caller) {
 		text, _ := io.ReadAll(req.Body)
 		fmt.Fprintf(w, "%s %s %s %s %d", name, who.Name, who.Users, who.Token.Name, len(text))
@@ -189,7 +189,7 @@ func TestTheHolderAnswers(t *testing.T) {
 	if n := one.Counts().Forwarded; n != 8 {
 		t.Errorf("%d were forwarded", n)
 	}
-	one.caller.Users = sandbox.Everyone()
+	one.caller.Users = ids.Everyone()
 	if status, text := one.post("alice?look", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 ") {
 		t.Errorf("a look at who is held: %d, %q", status, text)
 	}
@@ -201,16 +201,16 @@ func TestTheHolderAnswers(t *testing.T) {
 	}
 }
 
-func scope(t *testing.T, names ...string) sandbox.Users {
-	var ids []sandbox.UserID
+func scope(t *testing.T, names ...string) ids.Users {
+	var users []ids.User
 	for _, name := range names {
-		id, err := sandbox.ParseUserID(name)
+		id, err := ids.ParseUser(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, id)
+		users = append(users, id)
 	}
-	return sandbox.OnlyUsers(ids...)
+	return ids.OnlyUsers(users...)
 }
 
 func TestOnlyHostsCallHosts(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // header has what a host says about a call that it sends. It is read only of hosts.
@@ -55,19 +55,19 @@ func Caller(req *http.Request) (access.Caller, error) {
 	if err != nil {
 		return access.Caller{}, err
 	}
-	caller := access.Caller{Name: a.Caller, Users: sandbox.Everyone(), Token: a.Token}
+	caller := access.Caller{Name: a.Caller, Users: ids.Everyone(), Token: a.Token}
 	if a.Everyone {
 		return caller, nil
 	}
-	var ids []sandbox.UserID
+	var users []ids.User
 	for _, name := range a.Users {
-		id, err := sandbox.ParseUserID(name)
+		id, err := ids.ParseUser(name)
 		if err != nil {
 			return access.Caller{}, err
 		}
-		ids = append(ids, id)
+		users = append(users, id)
 	}
-	caller.Users = sandbox.OnlyUsers(ids...)
+	caller.Users = ids.OnlyUsers(users...)
 	return caller, nil
 }
 

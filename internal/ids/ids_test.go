@@ -1,4 +1,4 @@
-package sandbox
+package ids
 
 import (
 	"path/filepath"
@@ -36,8 +36,8 @@ func TestNames(t *testing.T) {
 		{"alicé", `"alicé"`},
 		{"K", `"K"`}, // the Kelvin sign, which is k in lower case
 	} {
-		_, userErr := ParseUserID(tt.name)
-		_, idErr := ParseID(tt.name)
+		_, userErr := ParseUser(tt.name)
+		_, idErr := ParseSandbox(tt.name)
 		for _, err := range []error{userErr, idErr} {
 			switch {
 			case tt.message == "" && err != nil:
@@ -50,13 +50,13 @@ func TestNames(t *testing.T) {
 }
 
 func TestLongestNames(t *testing.T) {
-	if _, err := ParseUserID(strings.Repeat("a", 64)); err == nil {
+	if _, err := ParseUser(strings.Repeat("a", 64)); err == nil {
 		t.Error("a user id of 64 characters")
 	}
-	if _, err := ParseID(strings.Repeat("a", 128)); err != nil {
+	if _, err := ParseSandbox(strings.Repeat("a", 128)); err != nil {
 		t.Errorf("a sandbox id of 128 characters: %v", err)
 	}
-	if _, err := ParseID(strings.Repeat("a", 129)); err == nil {
+	if _, err := ParseSandbox(strings.Repeat("a", 129)); err == nil {
 		t.Error("a sandbox id of 129 characters")
 	}
 }
@@ -67,7 +67,7 @@ func FuzzNames(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		user, err := ParseUserID(name)
+		user, err := ParseUser(name)
 		if err != nil {
 			if !cerrdefs.IsInvalidArgument(err) {
 				t.Fatalf("class of %v", err)
@@ -82,8 +82,27 @@ func FuzzNames(f *testing.F) {
 		case strings.ToLower(name) != name || len(name) > 63:
 			t.Fatalf("%q", name)
 		}
-		if _, err := ParseID(name); err != nil {
+		if _, err := ParseSandbox(name); err != nil {
 			t.Fatalf("a user id that is no sandbox id: %v", err)
 		}
 	})
+}
+
+func TestUsers(t *testing.T) {
+	alice, bob := User{"alice"}, User{"bob"}
+	for _, tt := range []struct {
+		users           Users
+		all, alice, bob bool
+		text            string
+	}{
+		{Users{}, false, false, false, "nobody"},
+		{OnlyUsers(), false, false, false, "nobody"},
+		{OnlyUsers(bob, alice), false, true, true, "alice, bob"},
+		{OnlyUsers(alice), false, true, false, "alice"},
+		{Everyone(), true, true, true, "everyone"},
+	} {
+		if u := tt.users; u.All() != tt.all || u.Has(alice) != tt.alice || u.Has(bob) != tt.bob || u.String() != tt.text {
+			t.Errorf("%s: %t %t %t", u, u.All(), u.Has(alice), u.Has(bob))
+		}
+	}
 }
