@@ -74,7 +74,7 @@ func (e *Executor) connect(ctx context.Context, c *container) error {
 		return err
 	}
 	c.sess, c.first = sess, nil
-	if err := e.verify(c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
+	if err := e.verify(ctx, c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
 		sess.close()
 		spool.close()
 		return err

@@ -96,7 +96,7 @@ func (e *Executor) launchWatched(ctx context.Context, c *container) error {
 	defer done()
 	err = e.bind(ctx, c)
 	if err == nil {
-		err = e.verify(c, func(targets []string) ([]string, error) { return e.accessTimesByExec(ctx, c, targets) })
+		err = e.verify(ctx, c, func(targets []string) ([]string, error) { return e.accessTimesByExec(ctx, c, targets) })
 	}
 	switch {
 	case err != nil:

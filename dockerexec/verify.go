@@ -2,11 +2,13 @@ package dockerexec
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +44,7 @@ type MountPreparer interface {
 // Docker's. No command of the tenant's has run in this container yet, so its agent can be asked: each
 // file is given an access time that nobody can guess, and the agent has to see it at the mount point.
 // accessTimes asks the agent.
-func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]string, error)) error {
+func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
 	for _, m := range slices.Concat(c.spec.Mounts, c.prepared.Mounts) {
 		if m.Verify {
@@ -50,53 +52,88 @@ func (e *Executor) verify(c *container, accessTimes func(targets []string) ([]st
 		}
 	}
 	defer e.verifying.lock(mounts)() // two containers may have one directory
-	for try := 1; ; try++ {
-		differs, err := verifyOnce(mounts, accessTimes)
+	// In one order, so that services that wait for each other's marks do not wait for good.
+	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
+	ctx, cancel := context.WithTimeout(ctx, disturbedLimit)
+	defer cancel()
+	for looks := 1; ; {
+		differs, err := verifyOnce(ctx, mounts, accessTimes)
 		switch {
-		case err != nil || differs == "":
+		case err != nil || differs.target == "":
 			return err
-		case try == verifyTries:
-			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", differs)
+		case differs.disturbed && rest(ctx):
+		case differs.disturbed:
+			return fmt.Errorf("cannot verify the mounts: somebody keeps changing the access time of what is mounted at %s", differs.target)
+		case looks == verifyTries:
+			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", differs.target)
+		default:
+			looks++
 		}
 	}
 }
 
-// verifyTries is how often a mount's access time is looked at. Another service, on this host or on another one with the same
-// storage, may set that of the same file meanwhile; a file that was exchanged has none of the times that are asked for.
-const verifyTries = 4
+const (
+	// verifyTries is how often a mount is looked at that does not have its source's mark, although the source still has it.
+	verifyTries = 4
+	// disturbedLimit is how long others may be in the way: another service, on this host or on another one with the same
+	// storage, may mark the same file, and the file's owner may set its access time.
+	disturbedLimit = 10 * time.Second
+	// markedLimit is how long another service's mark is waited for. One that has died may have left it.
+	markedLimit = time.Second
+	// marksBegin is how far in the future marks are, at least.
+	marksBegin = time.Hour
+)
 
-// verifyOnce returns the target of a mount that does not have the access time that its source was given, or "".
-func verifyOnce(mounts []Mount, accessTimes func(targets []string) ([]string, error)) (differs string, err error) {
-	var targets, want []string
-	given := map[FileID]string{} // one directory may be mounted at two places
+// rest waits for a random moment, so that those who disturb each other come apart. It reports whether ctx has not ended.
+func rest(ctx context.Context) bool {
+	select {
+	case <-time.After(time.Millisecond + mathrand.N(20*time.Millisecond)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// difference is a mount that was not seen to have its source's mark. disturbed says that the source has lost it meanwhile, so
+// that nothing is known.
+type difference struct {
+	target    string
+	disturbed bool
+}
+
+// verifyOnce returns the first mount that differs, if one does.
+func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []string) ([]string, error)) (none difference, err error) {
+	var targets []string
+	var want []*mark
+	given := map[FileID]*mark{} // one directory may be mounted at two places
 	for _, m := range mounts {
 		file := FileID{Dev: m.ID.Dev, Ino: m.ID.Ino}
-		if given[file] == "" {
-			at, restore, err := setAccessTime(m)
+		if given[file] == nil {
+			on, err := setMark(ctx, m)
 			if err != nil {
-				return "", err
+				return none, err
 			}
-			if restore == nil {
+			if on == nil {
 				continue // nobody can have exchanged anything there
 			}
-			defer restore()
-			given[file] = at
+			defer on.remove()
+			given[file] = on
 		}
 		targets, want = append(targets, m.Target), append(want, given[file])
 	}
 	if len(want) == 0 {
-		return "", nil
+		return none, nil
 	}
 	seen, err := accessTimes(targets)
 	if err != nil {
-		return "", fmt.Errorf("cannot verify the mounts: %w", err)
+		return none, fmt.Errorf("cannot verify the mounts: %w", err)
 	}
-	for i, at := range want {
-		if i >= len(seen) || seen[i] != at {
-			return targets[i], nil
+	for i, on := range want {
+		if i >= len(seen) || seen[i] != on.String() {
+			return difference{targets[i], !on.isThere()}, nil
 		}
 	}
-	return "", nil
+	return none, nil
 }
 
 // openSource opens a mount's source, and checks that it is the file that was planned.
@@ -119,40 +156,67 @@ func openSource(m Mount) (fd int, st unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// setAccessTime gives a mount's source an access time, and returns it and how to undo that. restore is nil
-// where the file system is read-only.
-func setAccessTime(m Mount) (text string, restore func(), err error) {
+// mark is an access time that a mount's source was given: nobody can guess it, and it is in the future, as no other is but
+// another mark. So it also tells other services that the file is being looked at.
+type mark struct {
+	fd         int
+	at, before unix.Timespec
+}
+
+// setMark marks a mount's source, when nobody else has done so or for too long. The mark is nil where the file system is
+// read-only.
+func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 	fd, st, err := openSource(m)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	defer func() {
-		if restore == nil {
-			_ = unix.Close(fd)
+	on := &mark{fd: fd}
+	for begun := time.Now(); isMark(st.Atim) && time.Since(begun) < markedLimit && rest(ctx); {
+		if err := unix.Fstat(fd, &st); err != nil {
+			break // set says it, too
 		}
-	}()
+	}
+	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() { // one that was left, or is another's
+		on.before = unix.Timespec{Sec: time.Now().Unix()}
+	}
+	// In the future also because the kernel sets an access time that is older than a change or than a day.
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	number := binary.LittleEndian.Uint64(random[:])
-	// In the future: the kernel sets an access time that is older than a change or than a day.
-	at := unix.Timespec{Sec: time.Now().Unix() + 3600 + int64(number>>32%3600), Nsec: int64(number & 0xffffffff % 1e9)}
-	name := fmt.Sprintf("/proc/self/fd/%d", fd)
-	set := func(at unix.Timespec) error {
-		return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, {Nsec: unix.UTIME_OMIT}}, 0)
+	ahead := marksBegin + time.Duration(number>>32%3600)*time.Second
+	on.at = unix.Timespec{Sec: time.Now().Add(ahead).Unix(), Nsec: int64(number & 0xffffffff % 1e9)}
+	if err = on.set(on.at); err == nil {
+		return on, nil
 	}
-	if err := set(at); errors.Is(err, unix.EROFS) {
-		return "", nil, nil
-	} else if err != nil {
-		return "", nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+	_ = unix.Close(fd)
+	if errors.Is(err, unix.EROFS) {
+		return nil, nil
 	}
-	before := st.Atim
-	if now := time.Now().Unix(); before.Sec > now { // another's of this kind
-		before = unix.Timespec{Sec: now}
+	return nil, fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
+}
+
+func isMark(at unix.Timespec) bool { return at.Sec > time.Now().Add(marksBegin/2).Unix() }
+
+func (on *mark) set(at unix.Timespec) error {
+	name := fmt.Sprintf("/proc/self/fd/%d", on.fd)
+	return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, {Nsec: unix.UTIME_OMIT}}, 0)
+}
+
+// String is the access time as the agent says it.
+func (on *mark) String() string { return fmt.Sprintf("%d.%09d", on.at.Sec, on.at.Nsec) }
+
+// isThere reports whether nobody has set another access time.
+func (on *mark) isThere() bool {
+	var st unix.Stat_t
+	return unix.Fstat(on.fd, &st) == nil && st.Atim == on.at
+}
+
+// remove gives the file its access time back, unless it has another one by now: that may be a mark which somebody looks for.
+func (on *mark) remove() {
+	if on.isThere() {
+		_ = on.set(on.before)
 	}
-	return fmt.Sprintf("%d.%09d", at.Sec, at.Nsec), func() {
-		_ = set(before)
-		_ = unix.Close(fd)
-	}, nil
+	_ = unix.Close(on.fd)
 }
 
 // verifyLimit is how long a container may take to say what it has mounted.

@@ -1,9 +1,11 @@
 package dockerexec
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 		{0, other, "/mnt/tools is not what was meant"},
 	} {
 		looks = 0
-		err := e.verify(c, func([]string) ([]string, error) {
+		err := e.verify(t.Context(), c, func([]string) ([]string, error) {
 			if looks++; looks <= tt.disturbed {
 				if err := os.Chtimes(meant, time.Now().Add(3*time.Hour), time.Time{}); err != nil {
 					t.Fatal(err)
@@ -51,5 +53,58 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 	}
 	if looks != verifyTries {
 		t.Errorf("what was exchanged was looked at %d times", looks)
+	}
+}
+
+// Services that mount one directory at the same moment, again and again, wait for each other's marks: none takes them for
+// an exchange.
+func TestVerifyInSeveralServicesAtOnce(t *testing.T) {
+	shared := t.TempDir()
+	stat := func() (st unix.Stat_t) {
+		if err := unix.Stat(shared, &st); err != nil {
+			t.Error(err)
+		}
+		return st
+	}
+	id := stat()
+	var services sync.WaitGroup
+	for range 4 {
+		services.Go(func() {
+			var e Executor
+			c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
+			for range 5 {
+				err := e.verify(t.Context(), c, func([]string) ([]string, error) {
+					time.Sleep(5 * time.Millisecond) // what an agent takes
+					st := stat()
+					return []string{fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec)}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	services.Wait()
+	if after := stat().Atim.Sec; after > time.Now().Unix() {
+		t.Errorf("an access time of %d is left", after)
+	}
+}
+
+// What somebody else never stops changing is not verified, and is not said to have been exchanged.
+func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
+	shared := t.TempDir()
+	var id unix.Stat_t
+	if err := unix.Stat(shared, &id); err != nil {
+		t.Fatal(err)
+	}
+	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	var e Executor
+	err := e.verify(ctx, c, func([]string) ([]string, error) {
+		return []string{"1.000000000"}, os.Chtimes(shared, time.Unix(1, 0), time.Time{})
+	})
+	if err == nil || !strings.Contains(err.Error(), "keeps changing the access time of what is mounted at /mnt/tools") {
+		t.Error(err)
 	}
 }
