@@ -11,6 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -94,9 +95,10 @@ type Executor struct {
 	starts   starts
 	starting atomic.Int64 // that Docker is asked for
 
-	verifying  fileLocks         // of what is mounted, held while that is verified
-	networking sync.Mutex        // held while a network is looked at, made or removed
-	gateways   map[string]string // under networking: the containers that are the networks' gateways, by profile
+	removals   singleflight.Group // of containers, by Docker's id
+	verifying  fileLocks          // of what is mounted, held while that is verified
+	networking sync.Mutex         // held while a network is looked at, made or removed
+	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
 
 	mu         sync.Mutex
 	closed     bool

@@ -35,15 +35,20 @@ func (e *Executor) removeFound(id, spool string) error {
 	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
+// removeContainer removes a container once at a time: who comes meanwhile shares what comes of it. Docker 20.10 that is
+// asked twice at one moment may lose the container's name and keep the rest, until it is started again.
 func (e *Executor) removeContainer(id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
-	defer cancel()
-	done, err := e.pauses.remove(ctx, id)
-	if err != nil {
-		return fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
-	}
-	defer done()
-	return removeContainer(ctx, e.docker, id)
+	_, err, _ := e.removals.Do(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+		defer cancel()
+		done, err := e.pauses.remove(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
+		}
+		defer done()
+		return nil, removeContainer(ctx, e.docker, id)
+	})
+	return err
 }
 
 // removeContainer ends a container first, and has it removed when Docker has seen its end: one that was removed
