@@ -327,3 +327,35 @@ func TestRoutesWithoutAClassTakeNobody(t *testing.T) {
 		}
 	}
 }
+
+// A caller who follows as often as it is let leaves places to another, and to the operator.
+func TestFollowersLeavePlacesToOthers(t *testing.T) {
+	w := openWays(t)
+	follow := func(path, token string) (status int) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.tcp+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		response, err := w.client.Do(req) // which goes on until the test ends
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response.StatusCode
+	}
+	for _, path := range []string{"/v1/egress/decisions?follow=true", "/v1/events"} {
+		n := 0
+		for n < 100 && follow(path, aliceToken) == http.StatusOK {
+			n++
+		}
+		if n < 8 || n > 16 {
+			t.Errorf("%s: one caller has %d places", path, n)
+		}
+		for _, token := range []string{bobToken, fullToken} {
+			if status := follow(path, token); status != http.StatusOK {
+				t.Errorf("%s: another is answered %d", path, status)
+			}
+		}
+	}
+}

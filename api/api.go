@@ -95,7 +95,8 @@ type server struct {
 	cfg     Config
 	service *sandbox.Service
 	// streamed are those of all requests.
-	streamed *streamedExecs
+	streamed  *streamedExecs
+	following *following
 	// caller is whose the request is.
 	caller access.Caller
 	// id is the request's.
@@ -179,7 +180,7 @@ var routes = []route{
 
 // New makes the API's handler.
 func New(service *sandbox.Service, cfg Config) http.Handler {
-	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest), streamed: streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
+	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest), following: newFollowing(), streamed: streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })

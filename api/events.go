@@ -39,6 +39,11 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	filter.Scope = scope
+	leave, err := s.place(s.following.events, "events")
+	if err != nil {
+		return err
+	}
+	defer leave()
 	follower, err := stream.Follow(filter, after)
 	if err != nil {
 		return err

@@ -2,17 +2,44 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/events"
 )
+
+// following are the places of those who follow something of the service's as a whole, shared among callers: one who has many
+// connections leaves some to others, and to the operator.
+type following struct{ events, decisions *budget.Pool }
+
+func newFollowing() following {
+	return following{budget.NewPool(events.MaxFollowers, 0), budget.NewPool(decisions.MaxFollowers, 0)}
+}
+
+// place takes a place for the caller, until leave is called.
+func (s *server) place(of *budget.Pool, what string) (leave func(), err error) {
+	who := s.caller.Name
+	if !of.Take(who, 1) {
+		return nil, fmt.Errorf("cannot follow %s: %s follows them as often as it may beside others: try again when one has ended: %w", what, who, cerrdefs.ErrResourceExhausted)
+	}
+	return func() { of.Give(who, 1) }, nil
+}
 
 // follow answers with the recent decisions and then with each as it is made, until the caller goes or the
 // service stops.
 func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuery) error {
+	leave, err := s.place(s.following.decisions, "egress decisions")
+	if err != nil {
+		return err
+	}
+	defer leave()
 	follower, err := s.service.Decisions().Follow(q.filter)
 	if err != nil {
 		return err

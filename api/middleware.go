@@ -21,16 +21,18 @@ import (
 
 // middleware is what every request passes before and after its route.
 type middleware struct {
-	cfg      Config
-	service  *sandbox.Service // as callers have it who act for everyone
-	memory   *budget.Pool
-	streamed streamedExecs
+	cfg     Config
+	service *sandbox.Service // as callers have it who act for everyone
+	memory  *budget.Pool
+	// following are the places of those who follow events, or decisions, of which each caller has a share.
+	following following
+	streamed  streamedExecs
 }
 
 // serve answers one request: it finds out who asks and what of the service that caller may have, runs the
 // route with its body bounded in size and time, and logs it.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
-	s := &server{cfg: m.cfg, streamed: &m.streamed, id: requestID(req), memory: &requestMemory{of: m.memory}}
+	s := &server{cfg: m.cfg, streamed: &m.streamed, following: &m.following, id: requestID(req), memory: &requestMemory{of: m.memory}}
 	defer s.memory.release()
 	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()

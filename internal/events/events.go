@@ -65,8 +65,8 @@ type Event struct {
 	log *zerolog.Logger // that of the call which it came of, with the request's id; nil for none
 }
 
-// maxFollowers bounds what following costs: each looks through the rings ten times a second at most.
-const maxFollowers = 64
+// MaxFollowers bounds what following costs: each looks through the rings ten times a second at most.
+const MaxFollowers = 64
 
 // Stream is safe for concurrent use. That of nil takes events and keeps none.
 type Stream struct {
@@ -192,8 +192,8 @@ func (s *Stream) Follow(filter Filter, after uint64) (*Follower, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.followers >= maxFollowers {
-		return nil, fmt.Errorf("cannot follow events: %d follow them already, which is the most: %w", maxFollowers, cerrdefs.ErrResourceExhausted)
+	if s.followers >= MaxFollowers {
+		return nil, fmt.Errorf("cannot follow events: %d follow them already, which is the most: %w", MaxFollowers, cerrdefs.ErrResourceExhausted)
 	}
 	s.followers++
 	return &Follower{stream: s, filter: filter, place: after}, nil

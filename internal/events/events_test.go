@@ -165,7 +165,7 @@ func TestWaitsForWhatMatches(t *testing.T) {
 
 func TestFollowersAreBounded(t *testing.T) {
 	s := New()
-	for range maxFollowers {
+	for range MaxFollowers {
 		follow(t, s, Filter{}, 0)
 	}
 	if _, err := s.Follow(Filter{}, 0); !cerrdefs.IsResourceExhausted(err) {

@@ -220,7 +220,8 @@ export interface paths {
          *     be asked for again. A reader who is slow slows nobody down. A decision that is made again and again is told once a
          *     second, with its `count`. A comment comes when nothing else has for 15 seconds.
          *
-         *     To a caller who acts for some users the stream has theirs. At most 64 callers can follow at a time; more is `busy`.
+         *     To a caller who acts for some users the stream has theirs. At most 64 can follow at a time, of which
+         *     one caller has a quarter at the most; more is `busy`.
          */
         get: operations["followEvents"];
         put?: never;

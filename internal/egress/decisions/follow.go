@@ -9,12 +9,11 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-const (
-	// maxFollowers bounds what Add does for them.
-	maxFollowers = 32
-	// backlog is how many decisions wait for a follower.
-	backlog = 1024
-)
+// MaxFollowers bounds what Add does for them.
+const MaxFollowers = 32
+
+// backlog is how many decisions wait for a follower.
+const backlog = 1024
 
 // Follower returns each decision that matches its filter, one by one and in the order of Seq.
 type Follower struct {
@@ -37,9 +36,9 @@ func (l *Log) Follow(filter Filter) (*Follower, error) {
 	f := &Follower{log: l, filter: filter, wake: make(chan struct{}, 1), waiting: make([]Decision, backlog)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.followers) >= maxFollowers {
+	if len(l.followers) >= MaxFollowers {
 		return nil, fmt.Errorf("cannot follow egress decisions: %d follow them already, which is the most: %w",
-			maxFollowers, errdefs.ErrResourceExhausted)
+			MaxFollowers, errdefs.ErrResourceExhausted)
 	}
 	l.followers = append(l.followers, f)
 	return f, nil
