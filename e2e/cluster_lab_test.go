@@ -102,25 +102,39 @@ func (c *clusterLab) homesAt(h *clusterHost) string { return filepath.Join(c.dir
 // showHomes has each host see them.
 func (c *clusterLab) showHomes(t *testing.T) {
 	t.Helper()
-	loopback := filepath.Join(c.dir, "loopback")
-	build := exec.Command("go", "build", "-o", loopback, "./loopback")
+	loopback := buildLoopback(t, c.dir)
+	for _, h := range c.hosts {
+		h.homes = h.engine.place.show(t, loopback, c.dir+"/users", c.homesAt(h))
+	}
+}
+
+// buildLoopback builds e2e/loopback in a folder.
+func buildLoopback(t *testing.T, dir string) (program string) {
+	t.Helper()
+	program = filepath.Join(dir, "loopback")
+	build := exec.Command("go", "build", "-o", program, "./loopback")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	putFile(t, c.dir+"/users/.there", "")
-	for _, h := range c.hosts {
-		mkdir(t, c.homesAt(h))
-		h.homes = h.engine.place.program(t, os.Environ(), loopback, c.dir+"/users", c.homesAt(h))
-		eventually(t, h.name+" sees the homes", func() bool {
-			select {
-			case <-h.homes.exited:
-				t.Fatalf("%s", h.homes.log)
-			default:
-			}
-			return exists(c.homesAt(h) + "/.there")
-		})
-	}
+	return program
+}
+
+// show has a folder be seen at another place, through a filesystem of its own, until that is unmounted.
+func (p *place) show(t *testing.T, loopback, folder, at string) *program {
+	t.Helper()
+	mkdir(t, at)
+	putFile(t, folder+"/.there", "")
+	shows := p.program(t, os.Environ(), loopback, folder, at)
+	eventually(t, folder+" is seen at "+at, func() bool {
+		select {
+		case <-shows.exited:
+			t.Fatalf("%s", shows.log)
+		default:
+		}
+		return exists(at + "/.there")
+	})
+	return shows
 }
 
 func (c *clusterLab) endpoints() string {

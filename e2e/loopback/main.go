@@ -33,7 +33,8 @@ func serve(folder, mountPoint string) error {
 	long := cached
 	server, err := fs.Mount(mountPoint, root, &fs.Options{
 		EntryTimeout: &long, AttrTimeout: &long, NegativeTimeout: &long,
-		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true, Options: []string{"default_permissions"}, FsName: folder, Name: "loopback"},
+		NullPermissions: true, // what is closed to everyone, as masks' mount points are, is to be seen so
+		MountOptions:    fuse.MountOptions{AllowOther: true, DirectMountStrict: true, Options: []string{"default_permissions"}, FsName: folder, Name: "loopback"},
 	})
 	if err != nil {
 		return err
