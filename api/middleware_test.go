@@ -17,7 +17,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // lines collects a log.
@@ -77,7 +76,7 @@ func TestErrorsAtTheEndOfStreams(t *testing.T) {
 			handler := New(l.Service, cfg)
 			if name == "followed log" {
 				p := l.Start(process.Intent{Command: "x"})
-				handler = relays(l.Service, cfg, p.ID, func(context.Context, func(sandbox.LogPart) error) error { return broken })
+				handler = relays(l.Service, cfg, p.ID, func(context.Context, func(process.LogPart) error) error { return broken })
 			}
 			over := make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

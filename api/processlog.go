@@ -10,7 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/process"
 )
 
 func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
@@ -29,7 +29,7 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-func logAnswer(part sandbox.LogPart) (answer types.ProcessLog) {
+func logAnswer(part process.LogPart) (answer types.ProcessLog) {
 	answer.Truncated, answer.Notice = part.Truncated, part.Notice
 	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
 	return answer
@@ -37,7 +37,7 @@ func logAnswer(part sandbox.LogPart) (answer types.ProcessLog) {
 
 // wholeBegin is a part's data. Where it was cut in the middle of a character, that rest of a character
 // goes, so that text stays text.
-func wholeBegin(part sandbox.LogPart) []byte {
+func wholeBegin(part process.LogPart) []byte {
 	begin := 0
 	for part.Truncated && begin < min(utf8.UTFMax-1, len(part.Data)) && !utf8.RuneStart(part.Data[begin]) {
 		begin++
@@ -55,7 +55,7 @@ const (
 	maxLogBytes = 1 << 20
 )
 
-func readLogQuery(req *http.Request) (q sandbox.LogQuery, follow bool, err error) {
+func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error) {
 	values, err := query(req, "lines", "bytes", "follow")
 	if err != nil {
 		return q, false, err
@@ -80,13 +80,13 @@ func readLogQuery(req *http.Request) (q sandbox.LogQuery, follow bool, err error
 
 // followProcessLog answers with the end of a log and then with what comes, until the process has ended for
 // good, the caller goes or the service stops.
-func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sandbox.LogQuery) error {
+func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q process.LogQuery) error {
 	id, processID := req.PathValue("id"), req.PathValue("processId")
 	if _, err := s.service.Process(id, processID); err != nil {
 		return err
 	}
 	return s.relayLog(w, req,
-		func(ctx context.Context, each func(sandbox.LogPart) error) error {
+		func(ctx context.Context, each func(process.LogPart) error) error {
 			return s.service.FollowProcessLog(ctx, id, processID, q, each)
 		},
 		func(ctx context.Context, ended error) ([]any, error) { return s.lastOfLog(ctx, id, processID, ended) })
@@ -94,14 +94,14 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q sa
 
 // relayLog sends what follow gives, as it comes, and then what last makes of follow's end.
 func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
-	follow func(ctx context.Context, each func(sandbox.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
+	follow func(ctx context.Context, each func(process.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
 ) error {
 	ctx, stream := s.openStream(w, req, ndjson)
 	defer stream.close()
 	var text logText
 	events, over := make(chan []any), make(chan error, 1)
 	go func() {
-		over <- follow(ctx, func(part sandbox.LogPart) error {
+		over <- follow(ctx, func(part process.LogPart) error {
 			select {
 			case events <- text.events(part):
 				return nil
@@ -157,7 +157,7 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 // logText makes events of parts of a log. It keeps nothing of a part.
 type logText struct{ stream textStream }
 
-func (t *logText) events(part sandbox.LogPart) []any {
+func (t *logText) events(part process.LogPart) []any {
 	var list []any
 	if part.Notice != "" {
 		list = append(t.flush(), types.ProcessLogEvent{Notice: utf8Text(part.Notice)})

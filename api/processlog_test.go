@@ -25,14 +25,14 @@ import (
 
 func TestLogsAsJSON(t *testing.T) {
 	for _, tt := range []struct {
-		part sandbox.LogPart
+		part process.LogPart
 		want string
 	}{
-		{sandbox.LogPart{}, `{"data":"","truncated":false}`},
-		{sandbox.LogPart{Data: []byte("é\r\n"), Notice: "a\xff"}, `{"data":"é\r\n","truncated":false,"notice":"a` + "\uFFFD" + `"}`},
-		{sandbox.LogPart{Data: []byte("\xff\x00")}, `{"data":"/wA=","encoding":"base64","truncated":false}`},
-		{sandbox.LogPart{Data: []byte("\x82\xac 1 €"), Truncated: true}, `{"data":" 1 €","truncated":true}`},
-		{sandbox.LogPart{Data: []byte("\x82\xacx\xff"), Truncated: true}, `{"data":"gqx4/w==","encoding":"base64","truncated":true}`},
+		{process.LogPart{}, `{"data":"","truncated":false}`},
+		{process.LogPart{Data: []byte("é\r\n"), Notice: "a\xff"}, `{"data":"é\r\n","truncated":false,"notice":"a` + "\uFFFD" + `"}`},
+		{process.LogPart{Data: []byte("\xff\x00")}, `{"data":"/wA=","encoding":"base64","truncated":false}`},
+		{process.LogPart{Data: []byte("\x82\xac 1 €"), Truncated: true}, `{"data":" 1 €","truncated":true}`},
+		{process.LogPart{Data: []byte("\x82\xacx\xff"), Truncated: true}, `{"data":"gqx4/w==","encoding":"base64","truncated":true}`},
 	} {
 		if got := jsonText(t, logAnswer(tt.part)); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.part, got, tt.want)
@@ -77,10 +77,10 @@ func TestWholeBegins(t *testing.T) {
 	for data, want := range map[string]string{
 		"": "", "a": "a", "\x82\xac": "", "\x82\xaca": "a", "\x9f\x98\x80a\xe2\x82": "a\xe2\x82", "\x82\x82\x82\x82": "\x82\x82\x82\x82", "\x82\xff": "\x82\xff", "€": "€",
 	} {
-		if got := string(wholeBegin(sandbox.LogPart{Data: []byte(data), Truncated: true})); got != want {
+		if got := string(wholeBegin(process.LogPart{Data: []byte(data), Truncated: true})); got != want {
 			t.Errorf("%q: %q, want %q", data, got, want)
 		}
-		if got := string(wholeBegin(sandbox.LogPart{Data: []byte(data)})); got != data {
+		if got := string(wholeBegin(process.LogPart{Data: []byte(data)})); got != data {
 			t.Errorf("%q, which was not cut: %q", data, got)
 		}
 	}
@@ -144,21 +144,21 @@ func TestFollowedProcessIsRemoved(t *testing.T) {
 func TestPartsOfALog(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.Start(process.Intent{Command: "x"})
-	part := func(data string) sandbox.LogPart { return sandbox.LogPart{Data: []byte(data)} }
+	part := func(data string) process.LogPart { return process.LogPart{Data: []byte(data)} }
 	for _, tt := range []struct {
 		name  string
 		ends  error
-		parts []sandbox.LogPart
+		parts []process.LogPart
 		want  string
 	}{
-		{"a character in two parts", errors.New("broken"), []sandbox.LogPart{part("a\xe2"), part("\x82"), part("\xac"), {Notice: "cut \xff"}, part("b\xe2")},
+		{"a character in two parts", errors.New("broken"), []process.LogPart{part("a\xe2"), part("\x82"), part("\xac"), {Notice: "cut \xff"}, part("b\xe2")},
 			`{"data":"a"} {"data":"€"} {"notice":"cut ` + "\uFFFD" + `"} {"data":"b"} {"data":"4g==","encoding":"base64"} {"error":{"kind":"engine","message":"broken"}}`},
-		{"a notice in a character", cerrdefs.ErrUnavailable, []sandbox.LogPart{part("\xe2"), {Notice: "cut", Data: []byte("b")}},
+		{"a notice in a character", cerrdefs.ErrUnavailable, []process.LogPart{part("\xe2"), {Notice: "cut", Data: []byte("b")}},
 			`{"data":"4g==","encoding":"base64"} {"notice":"cut"} {"data":"b"}`},
-		{"cut at its begin", cerrdefs.ErrUnavailable, []sandbox.LogPart{{Data: []byte("\x82\xaca"), Truncated: true}}, `{"data":"a"}`},
+		{"cut at its begin", cerrdefs.ErrUnavailable, []process.LogPart{{Data: []byte("\x82\xaca"), Truncated: true}}, `{"data":"a"}`},
 	} {
 		out := httptest.NewRecorder()
-		relays(l.Service, l.config(), p.ID, func(_ context.Context, each func(sandbox.LogPart) error) error {
+		relays(l.Service, l.config(), p.ID, func(_ context.Context, each func(process.LogPart) error) error {
 			for _, part := range tt.parts {
 				if err := each(part); err != nil {
 					return err
@@ -174,7 +174,7 @@ func TestPartsOfALog(t *testing.T) {
 }
 
 // relays answers with a log that comes from follow, of a process that is there.
-func relays(service *sandbox.Service, cfg Config, processID string, follow func(context.Context, func(sandbox.LogPart) error) error) http.Handler {
+func relays(service *sandbox.Service, cfg Config, processID string, follow func(context.Context, func(process.LogPart) error) error) http.Handler {
 	m := &middleware{cfg: cfg, service: service}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		m.serve(w, req, route{pattern: "GET /log", who: forUsers, handle: func(s *server, w http.ResponseWriter, req *http.Request) error {
@@ -221,7 +221,7 @@ type teller struct {
 func (d *desk) tells() teller {
 	log := teller{make(chan string), make(chan error, 1)}
 	p := d.Start(process.Intent{Command: "x"})
-	d.server.Handler = relays(d.Service, d.config(), p.ID, func(ctx context.Context, each func(sandbox.LogPart) error) (err error) {
+	d.server.Handler = relays(d.Service, d.config(), p.ID, func(ctx context.Context, each func(process.LogPart) error) (err error) {
 		defer func() { log.over <- err }()
 		buffer := make([]byte, 64)
 		for {
@@ -230,7 +230,7 @@ func (d *desk) tells() teller {
 				if text == "" {
 					return nil
 				}
-				if err := each(sandbox.LogPart{Data: buffer[:copy(buffer, text)]}); err != nil {
+				if err := each(process.LogPart{Data: buffer[:copy(buffer, text)]}); err != nil {
 					return err
 				}
 				clear(buffer) // a part is each's no longer

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,18 +12,36 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
-// Chunk is a piece of a followed log: bytes, or a notice that something may be missing before the next
-// ones.
-type Chunk struct {
-	Bytes  []byte // the receiver's until it returns
+// LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
+// Bytes. 0 is the default.
+type LogQuery struct {
+	Lines int   // default 100
+	Bytes int64 // default, and at most, maxLogBytes
+}
+
+const maxLogBytes = 1 << 20
+
+// LogPart is a piece of a process's log.
+type LogPart struct {
+	Data []byte // of a followed log, valid until the function that it is given to returns
+	// Truncated says that the bytes asked for were not enough for the lines.
+	Truncated bool
+	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
 	Notice string
+}
+
+// Read returns the end of what the process has written; Follow goes on from there.
+func (l *Log) Read(q LogQuery) (LogPart, error) {
+	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
+	data, err := l.Tail(lines, size)
+	return LogPart{Data: data, Truncated: int64(len(data)) == size}, err
 }
 
 // Follow gives what the process has written, from where the Log is, and goes on as more comes. What
 // rotation takes away before it was read is told. It returns nil when the process has finished and all was
 // given, and otherwise emit's error, the cause of ctx's end, or errdefs.ErrUnavailable when the service
 // shuts down.
-func (l *Log) Follow(ctx context.Context, emit func(Chunk) error) error {
+func (l *Log) Follow(ctx context.Context, emit func(LogPart) error) error {
 	watcher := watchDir(l.dir)
 	defer watcher.close()
 	for {
@@ -59,7 +78,7 @@ func (l *Log) wait(ctx context.Context, watcher *dirWatcher) error {
 }
 
 // drain gives all that there is now.
-func (l *Log) drain(ctx context.Context, emit func(Chunk) error) error {
+func (l *Log) drain(ctx context.Context, emit func(LogPart) error) error {
 	buffer := make([]byte, 64<<10)
 	for {
 		select {
@@ -71,7 +90,7 @@ func (l *Log) drain(ctx context.Context, emit func(Chunk) error) error {
 		}
 		n, err := l.read(buffer)
 		if n > 0 {
-			if err := emit(Chunk{Bytes: buffer[:n]}); err != nil {
+			if err := emit(LogPart{Data: buffer[:n]}); err != nil {
 				return err
 			}
 			continue
@@ -80,7 +99,7 @@ func (l *Log) drain(ctx context.Context, emit func(Chunk) error) error {
 			return fmt.Errorf("cannot read the log: %w", pathless(err))
 		}
 		if notice := l.cut(); notice != "" {
-			if err := emit(Chunk{Notice: notice}); err != nil {
+			if err := emit(LogPart{Notice: notice}); err != nil {
 				return err
 			}
 		}
@@ -91,7 +110,7 @@ func (l *Log) drain(ctx context.Context, emit func(Chunk) error) error {
 			return nil
 		}
 		if l.skips {
-			if err := emit(Chunk{Notice: "the log was rotated away before it was read; output may be missing"}); err != nil {
+			if err := emit(LogPart{Notice: "the log was rotated away before it was read; output may be missing"}); err != nil {
 				return err
 			}
 		}

@@ -19,8 +19,8 @@ import (
 func followed(t *testing.T, l *Log) string {
 	t.Helper()
 	var got strings.Builder
-	err := l.Follow(t.Context(), func(c Chunk) error {
-		got.Write(c.Bytes)
+	err := l.Follow(t.Context(), func(c LogPart) error {
+		got.Write(c.Data)
 		if c.Notice != "" {
 			fmt.Fprintf(&got, "<%s>", c.Notice)
 		}
@@ -48,18 +48,18 @@ func TestFollowGoesOnAfterTheTail(t *testing.T) {
 func TestFollowEnds(t *testing.T) {
 	l, finish := openLog(t, logOf(t, "a\n"))
 	ctx, hangUp := context.WithCancel(t.Context())
-	err := l.Follow(ctx, func(Chunk) error { hangUp(); return nil })
+	err := l.Follow(ctx, func(LogPart) error { hangUp(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("after a hang-up: %v", err)
 	}
 	l.moveTo(nil, 0)
-	if err := l.Follow(t.Context(), func(Chunk) error { return errTest }); !errors.Is(err, errTest) {
+	if err := l.Follow(t.Context(), func(LogPart) error { return errTest }); !errors.Is(err, errTest) {
 		t.Errorf("after what emit says: %v", err)
 	}
 	closing := make(chan struct{})
 	l.closing = closing
 	close(closing)
-	if err := l.Follow(t.Context(), func(Chunk) error { return nil }); !errdefs.IsUnavailable(err) {
+	if err := l.Follow(t.Context(), func(LogPart) error { return nil }); !errdefs.IsUnavailable(err) {
 		t.Errorf("after a shutdown: %v", err)
 	}
 	l.closing = nil
@@ -73,8 +73,8 @@ func TestFollowTellsOfACut(t *testing.T) {
 	dir := logOf(t, "one\ntwo\n")
 	l, finish := openLog(t, dir)
 	var got strings.Builder
-	err := l.Follow(t.Context(), func(c Chunk) error {
-		got.Write(c.Bytes)
+	err := l.Follow(t.Context(), func(c LogPart) error {
+		got.Write(c.Data)
 		switch {
 		case c.Notice != "":
 			fmt.Fprintf(&got, "<%s>", c.Notice)
@@ -110,8 +110,8 @@ func TestFollowOutlivesWhatATenantDoesToTheFiles(t *testing.T) {
 			dir := logOf(t, "b\n", "a\n")
 			l, finish := openLog(t, dir)
 			var got strings.Builder
-			err := l.Follow(t.Context(), func(c Chunk) error {
-				got.Write(c.Bytes)
+			err := l.Follow(t.Context(), func(c LogPart) error {
+				got.Write(c.Data)
 				if c.Notice != "" {
 					fmt.Fprintf(&got, "<%s>", c.Notice)
 				}
@@ -226,7 +226,7 @@ func TestFollowWithoutWatches(t *testing.T) {
 	clock := l.clock.(*fakeClock)
 	deaf := &dirWatcher{changed: make(chan struct{})}
 	got := make(chan string, 10)
-	emit := func(c Chunk) error { got <- string(c.Bytes); return nil }
+	emit := func(c LogPart) error { got <- string(c.Data); return nil }
 	if err := l.drain(t.Context(), emit); err != nil || <-got != "a\n" {
 		t.Fatal(err)
 	}
@@ -286,8 +286,8 @@ func TestFollowWhileNamesTurn(t *testing.T) {
 				next, gaps, told := 0, 0, test.mayMiss // what went before there was a reader
 				for done := false; !done; {
 					done = written == lines
-					err := l.drain(t.Context(), func(c Chunk) error {
-						got.Write(c.Bytes)
+					err := l.drain(t.Context(), func(c LogPart) error {
+						got.Write(c.Data)
 						if c.Notice != "" {
 							gaps++
 							got.WriteString("gap\n")

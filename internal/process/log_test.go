@@ -158,8 +158,8 @@ func TestALogOfAProcess(t *testing.T) {
 	}
 	defer l.Close()
 	var got strings.Builder
-	err = l.Follow(t.Context(), func(c Chunk) error {
-		switch got.Write(c.Bytes); got.String() {
+	err = l.Follow(t.Context(), func(c LogPart) error {
+		switch got.Write(c.Data); got.String() {
 		case "a\n": // it comes back, and so its log goes on
 			s.exits(r.ID, Exit{Code: 1})
 			appendTo(t, h.logDir(r), "b\n")

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"syscall"
@@ -93,43 +92,25 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 	return s.processes.Remove(ctx, box.User.String(), processID)
 }
 
-// LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
-// Bytes. 0 is the default.
-type LogQuery struct {
-	Lines int   // default 100
-	Bytes int64 // default, and at most, maxLogBytes
-}
-
-const maxLogBytes = 1 << 20
-
-// LogPart is a piece of a process's log.
-type LogPart struct {
-	Data []byte
-	// Truncated says that the bytes asked for were not enough for the lines.
-	Truncated bool
-	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
-	Notice string
-}
-
 // ReadProcessLog returns the end of a process's log.
-func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q LogQuery) (LogPart, error) {
+func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q process.LogQuery) (process.LogPart, error) {
 	log, err := s.openLog(id, processID)
 	if err != nil {
-		return LogPart{}, err
+		return process.LogPart{}, err
 	}
 	defer log.Close()
-	return tail(log, q)
+	return log.Read(q)
 }
 
 // FollowProcessLog gives the end of a process's log, and goes on as more comes. It returns nil when the
 // process has ended for good and all was given, each's error, or the cause of ctx's end.
-func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery, each func(LogPart) error) error {
+func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery, each func(process.LogPart) error) error {
 	log, err := s.openLog(id, processID)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	part, err := tail(log, q)
+	part, err := log.Read(q)
 	if err != nil {
 		return err
 	}
@@ -138,7 +119,7 @@ func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q 
 			return err
 		}
 	}
-	return log.Follow(ctx, func(c process.Chunk) error { return each(LogPart{Data: c.Bytes, Notice: c.Notice}) })
+	return log.Follow(ctx, each)
 }
 
 func (s *Service) openLog(id, processID string) (*process.Log, error) {
@@ -147,10 +128,4 @@ func (s *Service) openLog(id, processID string) (*process.Log, error) {
 		return nil, err
 	}
 	return s.processes.Log(box.User.String(), processID)
-}
-
-func tail(log *process.Log, q LogQuery) (LogPart, error) {
-	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
-	data, err := log.Tail(lines, size)
-	return LogPart{Data: data, Truncated: int64(len(data)) == size}, err
 }
