@@ -29,8 +29,9 @@ type E2B struct {
 
 	// AllowRoot lets clients name the user root for commands and files of sandboxes that are made from then on, where
 	// docker.runtime is gVisor: inside, root has the capabilities that Docker gives by default, but those for raw packets,
-	// devices and chroot. Nobody but root of the host can enter the folders of such users in usersDir. Default false.
-	AllowRoot bool `json:"allowRoot" env:"ALLOW_ROOT" reload:"restart"`
+	// devices and chroot. Nobody but root of the host can enter the folders of such users in usersDir. When it is turned off,
+	// the user is refused in all sandboxes. Default false.
+	AllowRoot bool `json:"allowRoot" env:"ALLOW_ROOT" reload:"live"`
 
 	// Templates are what sandboxes can be made of, by names of up to 64 of a-z, 0-9, "_", "." and "-", a letter or digit
 	// first. One that is called base replaces our own. `sandbox template` edits them. Its variable holds a JSON object.

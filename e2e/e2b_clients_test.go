@@ -132,3 +132,33 @@ func TestStockClientsMeetARestart(t *testing.T) {
 		inDir(t, dir, environ, "node", "restart.mjs", "go-on", left)
 	})
 }
+
+// TestRootIsTurnedOff is for sandboxes that were made while root was allowed: none of them has it while it is not.
+func TestRootIsTurnedOff(t *testing.T) {
+	beside(t)
+	dir := stockClients(t)
+	settings, environ := e2bSettings(t)
+	l := newLab(t, "runsc", settings...)
+	write := l.onFile(t)
+	allow := func(text string) {
+		t.Helper()
+		write(`{"listen":"SOCKET","e2b":{"allowRoot":` + text + `}}`)
+		l.reload(t)
+	}
+	made := filepath.Join(t.TempDir(), "made.json")
+	says := func(phase string) {
+		t.Helper()
+		inDir(t, dir, environ, "node", "rootoff.mjs", phase, made)
+	}
+	allow("true")
+	says("begin")
+	allow("false")
+	says("refused")
+	l.stop(syscall.SIGTERM)
+	if err := l.start(); err != nil {
+		t.Fatal(err)
+	}
+	says("refused")
+	allow("true")
+	says("allowed")
+}

@@ -79,7 +79,8 @@ func TestHostileCommandsInALastingSandbox(t *testing.T) {
 // What root does in a sandbox that lets it is that sandbox's loss at most: it gets nothing of the host's, and no other's.
 func TestRootInALastingSandbox(t *testing.T) {
 	eachKeeper(t, func(t *testing.T, k *keeper, _ func() *keeper) {
-		b := k.make(t, func(c *lasting.Create) { c.Root = true })
+		k.root.Store(true)
+		b := k.make(t)
 		asRoot := func(c *lasting.Command) { c.User = lasting.RootUser }
 		if k.runtime != "runsc" {
 			if _, err := b.Start(t.Context(), lasting.Command{Argv: []string{"id"}, User: lasting.RootUser}); !cerrdefs.IsPermissionDenied(err) || b.Info().Root {
@@ -136,7 +137,7 @@ E`
 		if got := runIn(t, other, "echo on"); got != "on\n[0 0 false]" {
 			t.Errorf("%q", got)
 		}
-		victim := k.make(t, func(c *lasting.Create) { c.Root = true })
+		victim := k.make(t)
 		killer, err := victim.Start(ctx, lasting.Command{Argv: []string{"/bin/bash", "-c", "kill -KILL 1; echo on"}, User: lasting.RootUser})
 		if err == nil {
 			_, err = killer.Next(ctx)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,7 +38,8 @@ type keeper struct {
 	docker   *dockerd.Client
 	executor *dockerexec.Executor
 	*lasting.Sandboxes
-	end func()
+	root atomic.Bool // commands may be root's
+	end  func()
 }
 
 // openKeeper opens one on a folder, as a service does that starts there.
@@ -97,7 +99,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	must(err)
 	k.Sandboxes, err = lasting.Open(lasting.Config{
 		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(resolver, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
-		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true },
+		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true }, Root: k.root.Load,
 	})
 	must(err)
 	k.executor.Start(t.Context(), processes)

@@ -244,7 +244,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.service.SetLoaded(d.loaded)
 	d.lasting, err = lasting.Open(lasting.Config{
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: trash, Log: d.log,
-		Owner: d.owner,
+		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	})
 	if err == nil {
 		d.onClose(d.lasting.Shutdown)

@@ -36,7 +36,7 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
 	server := newServer(running.counting(e2b.New(e2b.Config{
 		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked", Root: cfg.E2B.AllowRoot, Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})), d.log)
 	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, nil

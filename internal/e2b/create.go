@@ -72,7 +72,7 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 		return lasting.Create{}, invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
 	}
 	asked := lasting.Create{
-		Metadata: body.Metadata, Env: body.EnvVars, Root: s.cfg.Root, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
+		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
 	}
 	var err error
 	if asked.Template, err = s.template(body.TemplateID); err != nil {

@@ -39,8 +39,6 @@ type Config struct {
 	Secret []byte
 	// Blocked says that a sandbox whose creator says nothing about the network has none; else it has all of it.
 	Blocked bool
-	// Root lets calls be those of root, in sandboxes that are made from now on.
-	Root bool
 	// Templates are what sandboxes can be made of now, by name, beside "base".
 	Templates func() map[string]lasting.Template
 	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.

@@ -47,7 +47,7 @@ const (
 )
 
 // ErrNoRoot is of a command that is to be root's where none may be.
-var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files are those of user: leave the user out, or have the operator set e2b.allowRoot, which sandboxes have that are made after that, under gVisor")
+var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files are those of user: leave the user out, or have the operator set e2b.allowRoot, which is for sandboxes that are made after that, under gVisor")
 
 // Selector says which command: by its pid or its tag. A tag means the newest one that has it.
 type Selector struct {

@@ -35,9 +35,7 @@ type Create struct {
 	OnDeadline OnDeadline
 	// AutoResume has a call resume the sandbox if it is paused.
 	AutoResume bool
-	// Root lets commands be root's, where the runtime is gVisor.
-	Root    bool
-	Network Network
+	Network    Network
 }
 
 // Template is what sandboxes are made from.
@@ -150,7 +148,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 		return err
 	}
 	plan := c.Network.lasting()
-	plan.Root = c.Root
+	plan.Root = s.cfg.Root()
 	plan.Image, plan.CPUs, plan.Memory, plan.Env = c.Template.Image, c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
 	service.BindLasting(ctx, r.ID, plan)
 	spec, env, err := service.PlanLasting(ctx, r.ID, plan)

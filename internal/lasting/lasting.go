@@ -41,7 +41,9 @@ type Config struct {
 	// Owner is the token of this name, as it is now, by which its sandboxes are bounded; none if it is no more. Then nobody
 	// reaches them, and they end at their deadlines.
 	Owner func(name string) (quota.Token, bool)
-	Log   zerolog.Logger
+	// Root says whether commands may be root's now: under gVisor, in sandboxes that are made while they may.
+	Root func() bool
+	Log  zerolog.Logger
 
 	recountEvery time.Duration
 }

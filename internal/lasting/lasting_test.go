@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ type lab struct {
 	quotas *quota.Ledger
 	// recount is how often commands are counted again.
 	recount time.Duration
+	// root is whether commands may be root's.
+	root atomic.Bool
 }
 
 func newLab(t *testing.T) *lab {
@@ -57,7 +60,7 @@ func (l *lab) open() *Sandboxes {
 	}, Config: func(c *sandbox.Config) {
 		c.Quotas = l.quotas
 	}})
-	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Owner: l.owner, Log: zerolog.Nop(), recountEvery: l.recount})
+	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Owner: l.owner, Root: l.root.Load, Log: zerolog.Nop(), recountEvery: l.recount})
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type Info struct {
 	Deadline   time.Time // zero for none
 	OnDeadline OnDeadline
 	AutoResume bool
-	Root       bool // commands may be root's
+	Root       bool // commands may be root's now
 	State      State
 	CPUs       float64
 	Memory     int64 // bytes
@@ -69,7 +69,7 @@ func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
 		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note, Started: r.Started, Deadline: r.Deadline,
-		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root, State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
+		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
 	}
 }
 
