@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 )
 
@@ -178,7 +180,7 @@ func (h *clusterHost) knows(c *clusterLab) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	list, err := h.client.Nodes(ctx)
-	return err == nil && len(list.Nodes) == len(c.hosts)
+	return err == nil && len(list.Nodes) == len(c.hosts) && !slices.ContainsFunc(list.Nodes, func(n types.Node) bool { return n.Lost })
 }
 
 // come has all that a host may have lost run again.

@@ -28,6 +28,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"any host answers", anyHostAnswers},
 		{"hosts say who they are", hostsSayWhoTheyAre},
+		{"the console shows the hosts", consoleShowsTheHosts},
 		{"all is sent on", allIsSentOn},
 		{"egress is sent on", egressIsSentOn},
 		{"tokens at every door", tokensAtEveryDoor},

@@ -274,6 +274,8 @@ type Node struct {
 	Draining bool `json:"draining"`
 	// Users is how many it holds.
 	Users int `json:"users"`
+	// Lost says that it has no lease any more, and has not said that nothing of it runs.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // NodeList is the answer of GET /v1/nodes.

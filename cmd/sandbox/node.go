@@ -56,7 +56,10 @@ func printNodes(out io.Writer, nodes []types.Node) error {
 	fmt.Fprintln(table, "HOST\tSTATE\tUSERS\tADDRESS\tVERSION")
 	for _, n := range nodes {
 		state := "ready"
-		if n.Draining {
+		switch {
+		case n.Lost:
+			state = "lost"
+		case n.Draining:
 			state = "draining"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", n.Name, state, n.Users, n.Address, n.Version)

@@ -296,6 +296,11 @@ func (m *member) List() (list []types.Node) {
 	for _, n := range m.cluster.Nodes() {
 		list = append(list, types.Node{Name: n.Name, Address: n.Address, Version: n.Version, Draining: n.Draining, Users: n.Users})
 	}
+	for _, name := range m.cluster.Lost() {
+		n, _ := m.cluster.Node(name)
+		list = append(list, types.Node{Name: name, Draining: n.Draining, Users: n.Users, Lost: true})
+	}
+	slices.SortFunc(list, func(a, b types.Node) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 

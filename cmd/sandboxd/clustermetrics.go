@@ -46,7 +46,7 @@ type clusterState struct {
 func (m *member) state() clusterState {
 	return clusterState{
 		seats: len(m.cluster.Seated()), hosts: len(m.cluster.Nodes()), fences: m.fence.Record().Fences, left: max(m.fence.Left(), 0),
-		calls: m.router.Counts(), unheld: len(m.unheld()), lost: m.cluster.Lost(), commands: m.cluster.Fenced(),
+		calls: m.router.Counts(), unheld: len(m.unheld()), lost: len(m.cluster.Lost()), commands: m.cluster.Fenced(),
 	}
 }
 

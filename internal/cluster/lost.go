@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -217,8 +219,8 @@ func (c *Cluster) anyHeld(ctx context.Context, host string, epoch int64) (bool, 
 	return false, nil
 }
 
-// Lost is how many hosts are gone of which it is not known that nothing runs.
-func (c *Cluster) Lost() int { return len(c.lost()) }
+// Lost are the hosts that are gone of which it is not known that nothing runs.
+func (c *Cluster) Lost() []string { return slices.Sorted(maps.Keys(c.lost())) }
 
 // Fenced counts the runs of cluster.fenceCommand by this host.
 type Fenced struct{ Runs, Failed uint64 }

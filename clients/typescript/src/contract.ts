@@ -2050,6 +2050,8 @@ export interface components {
             draining: boolean;
             /** @description How many it holds. */
             users: number;
+            /** @description It has no lease any more, and has not said that nothing of it runs; then address and version are empty. */
+            lost?: boolean;
         };
         NodeList: {
             nodes: components["schemas"]["Node"][];
@@ -2498,7 +2500,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The hosts that have a lease, as the one knows them that was asked. */
+            /** @description The hosts that have a lease, and those that are lost, as the one knows them that was asked. */
             200: {
                 headers: {
                     [name: string]: unknown;
