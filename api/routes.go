@@ -10,7 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -36,7 +36,7 @@ func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var usages map[string]dockerexec.Usage
+	var usages map[string]cgroup.Usage
 	if value, given := values["usage"]; given {
 		asked, err := boolean("usage", value)
 		if err != nil {

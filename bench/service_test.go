@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -46,7 +47,7 @@ func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerex
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
-func (f *fakeExecutor) Usages(context.Context) map[string]dockerexec.Usage { return nil }
+func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 

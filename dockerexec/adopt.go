@@ -82,5 +82,5 @@ func (e *Executor) wake(c *container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.paused = false
-	e.host.forbidSwap(c.id) // an earlier service may have given its memory back
+	e.host.ForbidSwap(c.id) // an earlier service may have given its memory back
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -87,7 +88,7 @@ type Executor struct {
 
 	ahead atomic.Bool // Config.Ahead
 
-	host        HostMemory
+	host        cgroup.Host
 	usages      usages
 	unreclaimed sync.Once // tells that memory cannot be given back
 
@@ -122,7 +123,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
 		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
-	e.host = ThisHost()
+	e.host = cgroup.ThisHost()
 	e.idle.Store(&cfg.Idle)
 	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())

@@ -1,17 +1,14 @@
 package dockerexec
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
 // A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes hardly any processor time
@@ -90,7 +87,7 @@ func (e *Executor) removeExcess(idle Idle) {
 		case len(unused) == 0:
 		case idle.MaxContainers > 0 && len(unused) > idle.MaxContainers:
 			why = "there are more than idle.maxContainers"
-		case idle.MinFreeMemory > 0 && AvailableMemory() < idle.MinFreeMemory:
+		case idle.MinFreeMemory > 0 && cgroup.AvailableMemory() < idle.MinFreeMemory:
 			why = "the host has less memory left than idle.minFreeMemory"
 		}
 		if why == "" {
@@ -118,24 +115,6 @@ func (e *Executor) unused() (unused []*container) {
 	}
 	slices.SortFunc(unused, func(a, b *container) int { return a.lastUsed.Compare(b.lastUsed) })
 	return unused
-}
-
-// AvailableMemory is what the host could give to programs without swapping, in bytes. Where that cannot be known it is
-// no reason to remove anything.
-func AvailableMemory() int64 {
-	const unknown = 1 << 62
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return unknown
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if rest, is := strings.CutPrefix(lines.Text(), "MemAvailable:"); is {
-			if kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64); err == nil {
-				return kib << 10
-			}
-		}
-	}
-	return unknown
 }
 
 // freezesAtOnce is how many containers are being frozen at a time.
@@ -206,7 +185,7 @@ func (e *Executor) thaw(c *container) {
 		e.mu.Lock()
 		if c.reclaims > 0 {
 			c.reclaims = 0
-			e.host.forbidSwap(c.id)
+			e.host.ForbidSwap(c.id)
 		}
 		e.mu.Unlock()
 		t.err = err

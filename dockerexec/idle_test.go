@@ -242,9 +242,6 @@ func TestTooManyIdleContainers(t *testing.T) {
 			})
 		})
 	}
-	if n := AvailableMemory(); n < 1<<20 || n > 1<<50 {
-		t.Errorf("the host has %d bytes", n)
-	}
 }
 
 // A start for which writers are to be paused does not wait for those that are frozen, nor wake them.

@@ -12,6 +12,7 @@ import (
 	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -105,24 +106,16 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 	return nil
 }
 
-// Usage is what a container takes.
-type Usage struct {
-	At  time.Time
-	CPU time.Duration // since its start
-	// Memory is without Cache, which the kernel can take back; all in bytes.
-	Memory, Cache, MemoryLimit int64
-}
-
 // LastingUsage asks Docker what a container that lasts takes.
-func (e *Executor) LastingUsage(ctx context.Context, id string) (Usage, error) {
+func (e *Executor) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error) {
 	answer, err := e.docker.ContainerStatsOneShot(ctx, id)
 	if err != nil {
-		return Usage{}, dockerd.Explain(e.docker, err)
+		return cgroup.Usage{}, dockerd.Explain(e.docker, err)
 	}
 	defer answer.Body.Close()
 	var stats containertypes.StatsResponse
 	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStats)).Decode(&stats); err != nil {
-		return Usage{}, fmt.Errorf("cannot read what Docker says of the sandbox: %w", err)
+		return cgroup.Usage{}, fmt.Errorf("cannot read what Docker says of the sandbox: %w", err)
 	}
 	m := stats.MemoryStats
 	cache := m.Stats["inactive_file"] // of cgroup v2
@@ -130,7 +123,7 @@ func (e *Executor) LastingUsage(ctx context.Context, id string) (Usage, error) {
 		cache = old
 	}
 	cache = min(cache, m.Usage)
-	return Usage{
+	return cgroup.Usage{
 		At: time.Now(), CPU: time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
 		Memory: int64(m.Usage - cache), Cache: int64(cache), MemoryLimit: int64(m.Limit),
 	}, nil

@@ -2,20 +2,21 @@ package dockerexec
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
 const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
 // hostMemory is a host with files of control groups, each with what is in it.
-func hostMemory(t *testing.T, swaps string, files map[string]string) HostMemory {
+func hostMemory(t *testing.T, swaps string, files map[string]string) cgroup.Host {
 	t.Helper()
-	h := HostMemory{filepath.Join(t.TempDir(), "swaps"), t.TempDir()}
+	h := cgroup.Host{Swaps: filepath.Join(t.TempDir(), "swaps"), ControlGroups: t.TempDir()}
 	if err := os.WriteFile(h.Swaps, []byte(swapsHeading+swaps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -28,34 +29,9 @@ func hostMemory(t *testing.T, swaps string, files map[string]string) HostMemory 
 	return h
 }
 
-func (h HostMemory) text(name string) string {
+func textOf(h cgroup.Host, name string) string {
 	text, _ := os.ReadFile(filepath.Join(h.ControlGroups, name))
 	return string(text)
-}
-
-func TestMemoryIsGivenBack(t *testing.T) {
-	first := hostMemory(t, "", map[string]string{"memory/docker/c/memory.force_empty": "", "memory/docker/c/memory.usage_in_bytes": "8192\n"})
-	if left, err := first.reclaim("c"); err != nil || left != 8192 || first.text("memory/docker/c/memory.force_empty") != "0" {
-		t.Errorf("version 1: %v", err)
-	}
-	first.forbidSwap("c") // has nothing to do
-	const group = "system.slice/docker-c.scope/"
-	second := hostMemory(t, "", map[string]string{group + "memory.reclaim": "", group + "memory.current": "4096\n", group + "memory.swap.max": "0"})
-	if left, err := second.reclaim("c"); err != nil || left != 4096 || second.text(group+"memory.reclaim") != "4096" || second.text(group+"memory.swap.max") != "max" {
-		t.Errorf("version 2: %v", err)
-	}
-	if second.forbidSwap("c"); second.text(group + "memory.swap.max")[0] != '0' { // a kernel's file has no former end
-		t.Error("it may swap on")
-	}
-	if _, err := second.reclaim("another"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of one that is not there: %v", err)
-	}
-	if err := second.MayReclaim(); err == nil {
-		t.Error("there is no root of control groups")
-	}
-	if err := hostMemory(t, "", map[string]string{"memory/cgroup.procs": ""}).MayReclaim(); err != nil {
-		t.Error(err)
-	}
 }
 
 // Once frozen for long enough, and to compressed memory alone.
@@ -72,21 +48,15 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 			e.host = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
 			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
 			time.Sleep(4 * time.Minute)
-			if got := e.host.text(file); got != "" {
+			if got := textOf(e.host, file); got != "" {
 				t.Errorf("swap on %q: too early: %q", swaps, got)
 			}
 			time.Sleep(2 * time.Minute)
-			if got := e.host.text(file); got != want {
+			if got := textOf(e.host, file); got != want {
 				t.Errorf("swap on %q: %q, not %q", swaps, got, want)
 			}
 			engine.run(t, e, "alice")
 		})
-	}
-	if _, err := (HostMemory{Swaps: "/nowhere"}).Swap(); err == nil {
-		t.Error("nobody can tell")
-	}
-	if _, err := ThisHost().Swap(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -105,7 +75,7 @@ func TestMemoryIsAskedForAgain(t *testing.T) {
 				asked := 0
 				for range 20 * 60 {
 					time.Sleep(time.Second)
-					if file := filepath.Join(e.host.ControlGroups, group, "memory.force_empty"); e.host.text(group+"memory.force_empty") != "" {
+					if file := filepath.Join(e.host.ControlGroups, group, "memory.force_empty"); textOf(e.host, group+"memory.force_empty") != "" {
 						asked++
 						if err := os.Truncate(file, 0); err != nil {
 							t.Fatal(err)

@@ -13,12 +13,13 @@ import (
 	"os"
 	"runtime"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/daycare-run/sandbox/internal/agent"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
-	"golang.org/x/sys/unix"
 )
 
 // The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's

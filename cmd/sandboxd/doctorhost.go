@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
@@ -55,7 +56,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 // idleMemory finds out whether the service, or else this program, can have the memory of frozen containers given back.
 func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
 	return func() (doctor.Memory, error) {
-		host := dockerexec.ThisHost()
+		host := cgroup.ThisHost()
 		if pid := servicePID(s.Listen); pid != 0 { // which may see them otherwise
 			host.ControlGroups = fmt.Sprintf("/proc/%d/root%s", pid, host.ControlGroups)
 		}

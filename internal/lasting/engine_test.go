@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -147,6 +148,6 @@ func (f *fakeEngine) SetEgress(_ context.Context, id string, reach dockerexec.Eg
 	return nil
 }
 
-func (f *fakeEngine) LastingUsage(context.Context, string) (dockerexec.Usage, error) {
-	return dockerexec.Usage{}, errors.New("not in this test")
+func (f *fakeEngine) LastingUsage(context.Context, string) (cgroup.Usage, error) {
+	return cgroup.Usage{}, errors.New("not in this test")
 }

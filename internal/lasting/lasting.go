@@ -22,6 +22,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -59,7 +60,7 @@ type Executor interface {
 	RemoveProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
-	LastingUsage(ctx context.Context, id string) (dockerexec.Usage, error)
+	LastingUsage(ctx context.Context, id string) (cgroup.Usage, error)
 }
 
 // Sandboxes are those of one service. They are safe for concurrent use.
@@ -87,7 +88,7 @@ type entry struct {
 	record    record
 	container string           // Docker's id; empty while it is not known
 	gone      bool             // for everyone but who removes it
-	usage     dockerexec.Usage // when it was asked for last
+	usage     cgroup.Usage     // when it was asked for last
 	disk      diskUsage        // with a lock of its own
 	give      func()           // gives its place back
 	commands  map[int]*counted // by pid

@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -56,7 +57,7 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
-func (f *fakeExecutor) Usages(context.Context) map[string]dockerexec.Usage { return nil }
+func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 

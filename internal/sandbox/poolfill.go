@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -45,7 +45,7 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	switch {
 	case !missing:
 		return fillEvery
-	case dockerexec.AvailableMemory() < p.cfg.Load().MinFreeMemory:
+	case cgroup.AvailableMemory() < p.cfg.Load().MinFreeMemory:
 		return fillEvery
 	case !p.quiet() && short < fillAnyway:
 		return fillSoon

@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/calls"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -62,7 +63,7 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
-	Usages(context.Context) map[string]dockerexec.Usage
+	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener

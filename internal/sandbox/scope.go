@@ -6,6 +6,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/calls"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -81,7 +82,7 @@ func (s *Service) Containers() []dockerexec.Container {
 }
 
 // Usages are what the containers take, by name, as of the last seconds. It is for who may know of all of them: the caller picks.
-func (s *Service) Usages(ctx context.Context) map[string]dockerexec.Usage {
+func (s *Service) Usages(ctx context.Context) map[string]cgroup.Usage {
 	return s.executor.Usages(ctx)
 }
 

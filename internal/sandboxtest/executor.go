@@ -8,6 +8,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -36,11 +37,11 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 func (e Executor) Containers() []dockerexec.Container { return e.List }
 
 // Usages implements sandbox.Executor.
-func (e Executor) Usages(context.Context) map[string]dockerexec.Usage {
-	all := map[string]dockerexec.Usage{}
+func (e Executor) Usages(context.Context) map[string]cgroup.Usage {
+	all := map[string]cgroup.Usage{}
 	for _, c := range e.List {
 		if c.ID != "" {
-			all[c.Name] = dockerexec.Usage{At: time.Now(), CPU: time.Since(c.Since) / 10, Memory: 64 << 20}
+			all[c.Name] = cgroup.Usage{At: time.Now(), CPU: time.Since(c.Since) / 10, Memory: 64 << 20}
 		}
 	}
 	return all

@@ -1,4 +1,4 @@
-package dockerexec
+package cgroup
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestUsageOfAControlGroup(t *testing.T) {
 		"version 2":          {"docker/c1/memory.current": "4096\n", "docker/c1/cpu.stat": "usage_usec 2000\nuser_usec 1500\n"},
 		"version 2, systemd": {"system.slice/docker-c1.scope/memory.current": "4096\n", "system.slice/docker-c1.scope/cpu.stat": "usage_usec 2000\n"},
 	} {
-		u, err := hostMemory(t, "", files).usage("c1")
+		u, err := hostMemory(t, "", files).Usage("c1")
 		if err != nil || u.Memory != 4096 || u.CPU != 2*time.Millisecond || u.At.IsZero() {
 			t.Errorf("%s: %+v, %v", name, u, err)
 		}
@@ -22,7 +22,7 @@ func TestUsageOfAControlGroup(t *testing.T) {
 		"garbage": {"docker/c1/memory.current": "many", "docker/c1/cpu.stat": "usage_usec 1\n"},
 		"no time": {"docker/c1/memory.current": "4096", "docker/c1/cpu.stat": "user_usec 1\n"},
 	} {
-		if u, err := hostMemory(t, "", files).usage("c1"); err == nil {
+		if u, err := hostMemory(t, "", files).Usage("c1"); err == nil {
 			t.Errorf("%s: %+v", name, u)
 		}
 	}
