@@ -41,7 +41,7 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 		}
 		defer done()
 		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
-		defer s.kept(caller.Name, req)()
+		defer s.kept(caller.Name, "the key "+caller.Name, req)()
 		if err := handle(controlCall{caller}, w, req); err != nil {
 			fail(w, err)
 		}

@@ -5,7 +5,7 @@
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
 // streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
-// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, and sandboxes.go says what is asked of lasting. The messages of both
+// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, share.go shares what there is among owners, and sandboxes.go says what is asked of lasting. The messages of both
 // services are in processpb and filesystempb.
 package e2b
 
@@ -20,7 +20,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -67,7 +66,7 @@ const envdVersion = "0.6.1"
 type server struct {
 	cfg      Config
 	watchers *watchers
-	bodies   *budget.Pool
+	bodies   share
 	ports    *ports
 }
 

@@ -15,7 +15,6 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/httplog"
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -34,7 +33,7 @@ const (
 // Bounds of connections to ports.
 const (
 	maxPortConns    = 64   // of one sandbox
-	maxAllPortConns = 1000 // of all, of which each sandbox has a share: see budget.Pool
+	maxAllPortConns = 2000 // of all, of which the sandboxes of each owner have a share
 	keptPortConns   = 4    // of one port, that wait for the next request
 	keptPortIdle    = 15 * time.Second
 	// idlePortConn is after how long a connection breaks on which nothing has come or gone.
@@ -92,14 +91,14 @@ func nameOf(host string) string {
 // ports is the way to sandboxes' ports.
 type ports struct {
 	of    *server
-	conns *budget.Pool
+	conns share
 	proxy httputil.ReverseProxy
 }
 
 type portKey struct{}
 
 func newPorts(s *server) *ports {
-	p := &ports{of: s, conns: budget.NewPool(maxAllPortConns, maxPortConns)}
+	p := &ports{of: s, conns: newShare(maxAllPortConns, maxPortConns)}
 	p.proxy = httputil.ReverseProxy{
 		Rewrite: p.rewrite, ErrorHandler: p.failed, FlushInterval: -1, ErrorLog: httplog.New(s.cfg.Log, "ports of E2B's sandboxes"),
 		Transport: &http.Transport{
@@ -189,16 +188,17 @@ func (p *ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !p.conns.Take(id, 1) {
+	owner := b.Info().Owner
+	if !p.conns.take(owner, id, 1) {
 		p.proxy.Transport.(*http.Transport).CloseIdleConnections()
 		return nil, errs.Busy("there are as many connections to ports of sandbox %q as may be: try again when one has ended", id)
 	}
 	conn, err := b.Dial(ctx, port)
 	if err != nil {
-		p.conns.Give(id, 1)
+		p.conns.give(owner, id, 1)
 		return nil, errClosedPort{err}
 	}
-	return newPortConn(conn, func() { p.conns.Give(id, 1) }), nil
+	return newPortConn(conn, func() { p.conns.give(owner, id, 1) }), nil
 }
 
 // errClosedPort is of a port at which nobody listens.

@@ -13,10 +13,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// The kernel has few instances of what watches, for all that run as root: a sandbox may have some, and all together some.
+// The kernel has few instances of what watches, for all that run as root: a sandbox may have some, and all together some, of
+// which the last are for owners who have fewer than one sandbox may.
 const (
-	mostOfOne = 8
-	mostOfAll = 48
+	mostOfOne     = 8
+	mostOfAll     = 48
+	keptForOthers = 12
 	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in bytes.
 	mostWaiting      = 10_000
 	mostWaitingNames = 1 << 20
@@ -28,6 +30,7 @@ const (
 type watchers struct {
 	mu     sync.Mutex
 	of     map[string]int // by sandbox
+	by     map[string]int // by owner
 	all    int
 	polled map[string]*polled
 	idle   time.Duration
@@ -46,7 +49,7 @@ type polled struct {
 }
 
 func newWatchers(idle time.Duration) *watchers {
-	return &watchers{of: map[string]int{}, polled: map[string]*polled{}, idle: idle}
+	return &watchers{of: map[string]int{}, by: map[string]int{}, polled: map[string]*polled{}, idle: idle}
 }
 
 // open watches a directory of a sandbox; close gives its place back.
@@ -58,37 +61,42 @@ func (w *watchers) open(ctx context.Context, c called, written string, recursive
 	if onHost(at) == "" {
 		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
 	}
-	if !w.take(c.ID()) {
-		return nil, nil, errs.Busy("there are as many watchers as may be: %d of a sandbox, and %d of all", mostOfOne, mostOfAll)
+	owner := c.Info().Owner
+	if !w.take(owner, c.ID()) {
+		return nil, nil, errs.Busy("there are as many watchers as may be: %d of a sandbox, and %d of all, of which some are for others", mostOfOne, mostOfAll)
 	}
 	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
-		w.give(c.ID())
+		w.give(owner, c.ID())
 		return nil, nil, err
 	}
 	return watch, func() {
 		watch.Close()
-		w.give(c.ID())
+		w.give(owner, c.ID())
 	}, nil
 }
 
-func (w *watchers) take(id string) bool {
+func (w *watchers) take(owner, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.of[id] == mostOfOne || w.all == mostOfAll {
+	if w.of[id] == mostOfOne || w.all == mostOfAll || w.all >= mostOfAll-keptForOthers && w.by[owner] >= mostOfOne {
 		return false
 	}
 	w.of[id]++
+	w.by[owner]++
 	w.all++
 	return true
 }
 
-func (w *watchers) give(id string) {
+func (w *watchers) give(owner, id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all--
 	if w.of[id]--; w.of[id] == 0 {
 		delete(w.of, id)
+	}
+	if w.by[owner]--; w.by[owner] == 0 {
+		delete(w.by, owner)
 	}
 }
 
