@@ -57,7 +57,8 @@ func checkPoolDir(users *os.Root, pool string) error {
 	if err := unix.Fstatat(int(dir.Fd()), pool, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if stat.Mode != unix.S_IFDIR|0o700 || int(stat.Uid) != os.Geteuid() {
+	const inherited = unix.S_ISGID // from usersDir, where that has it
+	if stat.Mode&^inherited != unix.S_IFDIR|0o700 || int(stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s in usersDir is not a directory of the service's that is closed to others: remove it", pool)
 	}
 	return nil

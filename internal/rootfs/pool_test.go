@@ -67,6 +67,24 @@ func TestGiveHome(t *testing.T) {
 	checkNoLeftovers(t, p.UserDir("bob"), "home")
 }
 
+// A folder of the pool inherits the group of a usersDir that passes it on, which gives nobody a say in it.
+func TestPoolDirInheritsAGroup(t *testing.T) {
+	p := newPlanner(t)
+	if err := errors.Join(os.Mkdir(p.UsersDir(), 0o755), os.Chmod(p.UsersDir(), 0o755|os.ModeSetgid)); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		h, err := p.OpenHome(t.Context(), dockerexec.PoolUser(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		if err := p.GiveHome(dockerexec.PoolUser(id), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A folder of the pool that others could have a say in is refused.
 func TestPoolDirOfOthers(t *testing.T) {
 	for what, make := range map[string]func(dir string) error{
