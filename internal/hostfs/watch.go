@@ -106,6 +106,9 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 		return classify(path.Join(w.name, rel), err)
 	}
 	d := &watchedDir{rel: rel, names: map[string]bool{}}
+	if before := w.dirs[int32(wd)]; before != nil { // it is the same directory, of which it was heard twice
+		w.known -= len(before.names)
+	}
 	w.dirs[int32(wd)] = d
 	names, _, err := firstNames(dir, mostKnown)
 	if err != nil {
