@@ -187,9 +187,7 @@ type Follower struct {
 // Follow begins after an event; 0 is with the oldest there is. The caller closes the follower. The error is of class
 // ResourceExhausted: 64 follow already.
 func (s *Stream) Follow(filter Filter, after uint64) (*Follower, error) {
-	if len(filter.Kinds) == 0 {
-		filter.Kinds = []Kind{Call, Container, Process, Decision}
-	}
+	filter.Kinds = distinct(filter.Kinds)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.followers >= MaxFollowers {
@@ -197,6 +195,16 @@ func (s *Stream) Follow(filter Filter, after uint64) (*Follower, error) {
 	}
 	s.followers++
 	return &Follower{stream: s, filter: filter, place: after}, nil
+}
+
+// distinct returns each kind once, or all where none is named.
+func distinct(named []Kind) (list []Kind) {
+	for kind := range kinds {
+		if len(named) == 0 || slices.Contains(named, kind) {
+			list = append(list, kind)
+		}
+	}
+	return list
 }
 
 // Now is the Seq of the latest event.

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -161,6 +162,19 @@ func TestWaitsForWhatMatches(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// A kind that is named again and again is one: else each name would look through the ring, and give its events, under the lock.
+func TestKindsCountOnce(t *testing.T) {
+	s := New()
+	for range 10 {
+		s.Publish(Call, "alice", nil)
+	}
+	f := follow(t, s, Filter{Kinds: slices.Repeat([]Kind{Call, Decision}, 10_000)}, 0)
+	list, _, err := f.Next(t.Context())
+	if err != nil || len(list) != 10 || cap(list) > Batch {
+		t.Errorf("%d events, with room for %d: %v", len(list), cap(list), err)
+	}
 }
 
 func TestFollowersAreBounded(t *testing.T) {
