@@ -6,97 +6,100 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// socketConn is a connection to the socket of a container that lasts. Like stdio it blocks, which in gVisor costs less
-// than a poller; shutting it down wakes who reads.
-type socketConn struct{ stdio }
+// A bridge is the way to the first process of a container that lasts: it gives that one its own stdin and stdout, and
+// rests for as long as they are used. To carry the bytes itself would be two more processes to wake for each message,
+// each way, which in gVisor takes milliseconds.
 
-func newSocketConn(fd int) socketConn {
-	file := os.NewFile(uintptr(fd), "agent-socket")
-	return socketConn{stdio{in: file, out: file}}
+// bridged is a connection whose ends a bridge has given, which ends when this is closed.
+type bridged struct {
+	stdio
+	bridge *net.UnixConn
 }
 
-// Close may be called twice.
-func (c socketConn) Close() error {
-	raw, err := c.in.SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
-	}
-	return c.in.Close()
-}
+func (b bridged) Close() error { return errors.Join(b.stdio.Close(), b.bridge.Close()) }
 
 // listen makes the socket, of which there may be one of an earlier life.
-func listen(path string) (fd int, err error) {
-	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return -1, fmt.Errorf("cannot make a socket: %w", err)
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("cannot make the socket: %w", err)
 	}
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
-		return -1, fmt.Errorf("cannot make the socket: %w", err)
-	}
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 16)); err != nil {
-		return -1, fmt.Errorf("cannot listen at %s: %w", path, err)
-	}
-	return fd, nil
-}
-
-func accept(listener int) (socketConn, error) {
-	for {
-		fd, errno := spawn.Block(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC)
-		switch errno {
-		case 0:
-			return newSocketConn(int(fd)), nil
-		case unix.EINTR, unix.ECONNABORTED:
-		default:
-			return socketConn{}, fmt.Errorf("cannot accept connections: %w", errno)
-		}
-	}
-}
-
-// dialLasting waits for the first process to listen.
-func dialLasting(path string) (socketConn, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
-		return socketConn{}, fmt.Errorf("cannot make a socket: %w", err)
+		return nil, fmt.Errorf("cannot listen for bridges: %w", err)
 	}
+	return listener, nil
+}
+
+// take receives what a bridge gives. When that ends, so does the connection.
+func take(bridge *net.UnixConn) (bridged, error) {
+	files, err := receive(bridge)
+	if err != nil {
+		return bridged{}, errors.Join(err, bridge.Close())
+	}
+	b := bridged{stdio{in: files[0], out: files[1]}, bridge}
+	go func() {
+		_, _ = bridge.Read(make([]byte, 1))
+		_ = b.Close()
+	}()
+	return b, nil
+}
+
+// receive receives two files. The first is in the poller, as takeStdio has it.
+func receive(bridge *net.UnixConn) (files [2]*os.File, err error) {
+	room := make([]byte, unix.CmsgSpace(len(files)*4))
+	_, n, _, _, err := bridge.ReadMsgUnix(make([]byte, 1), room)
+	if err != nil {
+		return files, fmt.Errorf("cannot hear from a bridge: %w", err)
+	}
+	var fds []int
+	if messages, err := unix.ParseSocketControlMessage(room[:n]); err == nil && len(messages) == 1 {
+		fds, _ = unix.ParseUnixRights(&messages[0])
+	}
+	if len(fds) != len(files) {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+		return files, errors.New("a bridge gave no files")
+	}
+	err = unix.SetNonblock(fds[0], true)
+	for i, fd := range fds {
+		files[i] = os.NewFile(uintptr(fd), [...]string{"bridge-in", "bridge-out"}[i])
+	}
+	return files, err
+}
+
+// give connects to the first process, for which it waits, and gives it two files.
+func give(path string, in, out int) (*net.UnixConn, error) {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		switch {
 		case err == nil:
-			return newSocketConn(fd), nil
-		case errors.Is(err, unix.EINTR):
+			if _, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(in, out), nil); err != nil {
+				return nil, errors.Join(fmt.Errorf("cannot give the files away: %w", err), conn.Close())
+			}
+			return conn, nil
 		case time.Since(begun) > watchLimit || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EAGAIN):
-			return socketConn{}, errors.Join(fmt.Errorf("cannot connect to the container's first process: %w", err), unix.Close(fd))
+			return nil, fmt.Errorf("cannot connect to the container's first process: %w", err)
 		}
 	}
 }
 
-// Bridge carries stdin and stdout to the first process of a container that lasts, and back, until either ends.
+// Bridge gives stdin and stdout to the first process of a container that lasts, and returns when that is done with them.
 func Bridge(socket string) error {
-	own, err := takeStdio()
-	if err != nil {
-		return err
-	}
 	if err := harden(); err != nil {
 		return err
 	}
-	agent, err := dialLasting(socket)
+	agent, err := give(socket, unix.Stdin, unix.Stdout)
 	if err != nil {
 		return err
 	}
-	ended := make(chan struct{}, 2)
-	carry := func(to io.Writer, from io.Reader) {
-		_, _ = io.CopyBuffer(onlyWriter{to}, onlyReader{from}, make([]byte, 64<<10))
-		ended <- struct{}{}
-	}
-	go carry(agent, own)
-	go carry(own, agent)
-	<-ended
+	_, _ = io.Copy(io.Discard, onlyReader{agent})
 	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -41,6 +43,7 @@ const maxEnded = 64
 // clients of the socket, until it is killed. It has to be called on the process's first thread, as Serve has; score may be nil.
 func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
 	debug.SetGCPercent(50)
+	runtime.GOMAXPROCS(1) // as Serve says
 	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
 		return err
 	}
@@ -54,16 +57,20 @@ func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
 	}
 	l := &lasting{tree: newProcessTree(score), uid: uid, root: root, devNull: null, commands: map[int]*lastingCommand{}}
 	for {
-		conn, err := accept(listener)
+		bridge, err := listener.AcceptUnix()
 		if err != nil {
-			return err
+			return fmt.Errorf("cannot accept bridges: %w", err)
 		}
-		go l.serve(conn)
+		go l.serve(bridge)
 	}
 }
 
 // serve is one connection. When it ends, nothing else does.
-func (l *lasting) serve(conn socketConn) {
+func (l *lasting) serve(bridge *net.UnixConn) {
+	conn, err := take(bridge)
+	if err != nil {
+		return
+	}
 	defer conn.Close()
 	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}) != nil {
 		return

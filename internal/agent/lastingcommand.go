@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,6 +65,7 @@ func (c *lastingCommand) run(timeout time.Duration) {
 		exit.Code = c.root.status.ExitStatus()
 	}
 	c.out.end(exit)
+	runtime.Gosched() // the answer goes first
 	c.stopInput()
 	c.drain()
 }

@@ -51,18 +51,28 @@ func beginLasting(t *testing.T) *lastingUnderTest {
 // connect is what a service does that has just come.
 func (l *lastingUnderTest) connect() {
 	l.t.Helper()
-	conn, err := dialLasting(l.socket)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	l.t.Cleanup(func() { _ = conn.Close() })
+	conn := l.bridge()
 	var hello wire.Hello
 	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil || hello.Version != ask.Version {
 		l.t.Fatalf("%+v, %v", hello, err)
 	}
-	if l.mux, err = yamux.Client(conn, mux.Config(0), nil); err != nil {
+	session, err := yamux.Client(conn, mux.Config(0), nil)
+	if err != nil {
 		l.t.Fatal(err)
 	}
+	l.mux = session
+}
+
+// bridge is what the service has of a bridge's stdin and stdout.
+func (l *lastingUnderTest) bridge() stdio {
+	l.t.Helper()
+	in, out, to, from := twoPipes(l.t)
+	bridge, err := give(l.socket, int(in.Fd()), int(out.Fd()))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = bridge.Close() })
+	return stdio{in: from, out: to}
 }
 
 // ask opens a stream for a request and returns the answer.

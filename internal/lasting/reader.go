@@ -55,8 +55,13 @@ func newReader(stream ask.Stream, pid int, left func(ended bool)) *Reader {
 	r := &Reader{pid: pid, stream: stream, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
-		_ = stream.Reset()
-		left(r.ended.Load())
+		ended := r.ended.Load()
+		if ended {
+			_ = stream.Close() // which can wait
+		} else {
+			_ = stream.Reset()
+		}
+		left(ended)
 	})
 	go r.read()
 	return r

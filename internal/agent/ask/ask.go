@@ -1,7 +1,7 @@
 // Package ask is what the service says to the agent of a container that lasts, in frames of package wire.
 //
 // There the container's first process has the commands, and listens at SocketPath. Another one, which the service starts
-// each time that it comes, carries its stdin and stdout to that socket and back; so commands need no service. The agent
+// each time that it comes, gives its stdin and stdout away at that socket; so commands need no service. The agent
 // greets, and then both ends speak yamux, with the service as the client. Every stream is one Request:
 //
 //	service to agent:  a Request, and for Input the bytes that it announces
