@@ -1,12 +1,16 @@
 // Package layout holds the rules of the layout that must never slip: which package may import which,
-// and that each says what it is for. HACKING.md has the map.
+// that each says what it is for, and how many names one exports. HACKING.md has the map.
 package layout
 
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -91,15 +95,23 @@ var onlyIn = map[string]string{
 	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man",
 }
 
+// maxExported is how many types, functions, variables and constants a package may export; methods and fields do not count.
+const maxExported = 40
+
+// freeOfBound lists the packages to which maxExported does not apply: the contract of the API, type by type, and what protoc makes.
+const freeOfBound = "api/types internal/e2b/filesystempb internal/e2b/processpb"
+
 type pkg struct {
 	ImportPath string
+	Dir        string
 	Doc        string
+	GoFiles    []string
 	Imports    []string
 }
 
 func packages(t *testing.T) map[string]pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +175,51 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 			t.Errorf("%s has no package comment", name)
 		}
 	}
+}
+
+func TestPackagesExportFewNames(t *testing.T) {
+	for name, p := range packages(t) {
+		var names []string
+		for _, file := range p.GoFiles {
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, declared := range parsed.Decls {
+				names = append(names, exported(declared)...)
+			}
+		}
+		if len(names) > maxExported && !has(freeOfBound, name) {
+			t.Errorf("%s exports %d names, more than %d: it is two packages, or says what only it needs: %s", name, len(names), maxExported, names)
+		}
+	}
+}
+
+// exported returns the names that a declaration adds to those of its package.
+func exported(declared ast.Decl) (names []string) {
+	add := func(idents ...*ast.Ident) {
+		for _, ident := range idents {
+			if ident.IsExported() {
+				names = append(names, ident.Name)
+			}
+		}
+	}
+	switch declared := declared.(type) {
+	case *ast.FuncDecl:
+		if declared.Recv == nil {
+			add(declared.Name)
+		}
+	case *ast.GenDecl:
+		for _, spec := range declared.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				add(spec.Name)
+			case *ast.ValueSpec:
+				add(spec.Names...)
+			}
+		}
+	}
+	return names
 }
 
 func has(list, name string) bool {

@@ -46,7 +46,7 @@ func (e *Executor) adoptNext() {
 func (e *Executor) adoptNow(c *container) {
 	if c.sleeps() {
 		c.frozen = false
-		e.freezes.Thawed++
+		e.freezes.thawed++
 		e.work.Go(func() { e.takeOver(c) })
 	}
 	if i := slices.Index(e.queue, c); i >= 0 {

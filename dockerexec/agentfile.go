@@ -18,10 +18,19 @@ const agentDir = "agent"
 // agentPrefix begins their names.
 const agentPrefix = "sandbox-agent-"
 
-// InstallAgent copies the agent's binary to a place under dataDir that is named after its content,
-// and returns that file's path. Containers that run keep the agent that they were made with, and a
-// new agent makes a new platform. dataDir must be visible to Docker under the same path.
-func InstallAgent(binary, dataDir string) (string, error) {
+// Install makes what containers have mounted of the service's own, and returns where: the agent's binary, and the directory
+// of masks. dataDir must be visible to Docker under the same path.
+func Install(binary, dataDir string) (agent, masks string, err error) {
+	if agent, err = installAgent(binary, dataDir); err != nil {
+		return "", "", err
+	}
+	masks, err = installMasks(dataDir)
+	return agent, masks, err
+}
+
+// installAgent copies the agent's binary to a place under dataDir that is named after its content, and returns that file's
+// path. Containers that run keep the agent that they were made with, and a new agent makes a new platform.
+func installAgent(binary, dataDir string) (string, error) {
 	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("cannot install the agent: %w (build it with make, or set agentPath)", err)

@@ -15,7 +15,7 @@ func TestAgentIsInstalledUnderItsContent(t *testing.T) {
 		if err := os.WriteFile(binary, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		path, err := InstallAgent(binary, data)
+		path, err := installAgent(binary, data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestAgentIsInstalledUnderItsContent(t *testing.T) {
 
 func TestAgentThatIsNotThere(t *testing.T) {
 	dir := t.TempDir()
-	_, err := InstallAgent(filepath.Join(dir, "none"), dir)
+	_, err := installAgent(filepath.Join(dir, "none"), dir)
 	if err == nil || !strings.Contains(err.Error(), "build it with make") {
 		t.Error(err)
 	}
@@ -66,14 +66,14 @@ func TestAgentThatWasCutIsInstalledAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for length := range len(content) {
-		path, err := InstallAgent(binary, dir)
+		path, err := installAgent(binary, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Truncate(path, int64(length)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := InstallAgent(binary, dir); err != nil {
+		if _, err := installAgent(binary, dir); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != content {

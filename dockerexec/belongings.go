@@ -27,6 +27,11 @@ func (o Owner) labels() map[string]string {
 	return map[string]string{labelInstance: o.Instance, labelData: o.DataDir}
 }
 
+// InstanceLabels mark what is removed by its service's Executor although it has no DataDir's label.
+func (o Owner) InstanceLabels() map[string]string {
+	return map[string]string{labelInstance: o.Instance}
+}
+
 func (p Platform) owner() Owner { return Owner{p.Instance, p.DataDir} }
 
 func (e *Executor) owner() Owner { return Owner{e.cfg.Instance, e.cfg.DataDir} }

@@ -73,12 +73,12 @@ type Result struct {
 	Thawed bool
 	// InContainer and Timing are also set, as far as the command came, when the call has an error.
 	InContainer bool
-	Timing      Timing
+	Timing      timing
 }
 
-// Timing says how long a call took: to get a container, to hand the command to its agent, and from then to its
+// timing says how long a call took: to get a container, to hand the command to its agent, and from then to its
 // end. The last two are known of a command that has ended alone.
-type Timing struct{ Container, Start, Run time.Duration }
+type timing struct{ Container, Start, Run time.Duration }
 
 // newResult takes an agent's word for what only the tenant is hurt by, within bounds.
 func newResult(exit wire.Exit, cut, expired bool) Result {

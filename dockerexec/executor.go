@@ -36,7 +36,7 @@ type Config struct {
 	// Platform is the present platform; containers of any other are stale. It may ask Docker.
 	Platform func(context.Context) (Platform, error)
 	// Mounts prepares the host for each container.
-	Mounts MountPreparer
+	Mounts mountPreparer
 	// ImagesChanged is called when Docker's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
@@ -47,7 +47,7 @@ type Config struct {
 	PoolDir  string
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
-	Networks Networks
+	Networks networks
 	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
@@ -56,8 +56,8 @@ type Config struct {
 	Log    zerolog.Logger
 }
 
-// ProcessWatcher is notified of the ends of durable processes' containers. Its methods must not block.
-type ProcessWatcher interface {
+// processWatcher is notified of the ends of durable processes' containers. Its methods must not block.
+type processWatcher interface {
 	// Ended says that the container of a process has ended or is gone, and may be wrong.
 	Ended(process string)
 	// Lost says that calls of Ended may be missing.
@@ -78,7 +78,7 @@ type Executor struct {
 	stopping context.Context // ends with EndCommands; what commands live by
 	stop     context.CancelCauseFunc
 
-	watcher ProcessWatcher // from Start on
+	watcher processWatcher // from Start on
 
 	forsakenGone atomic.Bool // what was made under a lost id is
 	poolTidied   atomic.Bool // what earlier services have left of the pool is gone
@@ -109,7 +109,7 @@ type Executor struct {
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	queue      []*container          // those that are to be adopted
 	adopting   int                   // how many are, besides those that calls wait for
-	freezes    FreezeStats
+	freezes    struct{ frozen, thawed uint64 }
 
 	warming      map[string]int // by user, the containers on their way that were asked for by Warm
 	warmingTotal int
@@ -136,7 +136,7 @@ func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows
 // Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.
-func (e *Executor) Start(ctx context.Context, processes ProcessWatcher) {
+func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.watcher = processes
 	e.readRecords()
 	e.recoverBound()
@@ -214,7 +214,7 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 	c, got, err := e.acquire(ctx, spec, command.Token)
 	waited += time.Since(begun)
 	if err != nil {
-		return Result{Timing: Timing{Container: waited}}, err
+		return Result{Timing: timing{Container: waited}}, err
 	}
 	defer e.release(c)
 	if command.Started != nil {

@@ -24,14 +24,11 @@ type Gateway struct {
 	// Program is the file of the program, which is copied, and Arguments what it is started with.
 	Program   string
 	Arguments []string
-	// Dir is a folder that it shares with the service: it is recreated with the gateway, and is GatewayDir inside.
-	Dir string
+	// Dir is a folder that it shares with the service, and Target its place inside. It is recreated with the gateway.
+	Dir, Target string
 	// Sysctls are those of its network namespace.
 	Sysctls map[string]string
 }
-
-// GatewayDir is where a gateway finds the folder that it shares with the service.
-const GatewayDir = "/.daycare/shared"
 
 const (
 	gatewaySuffix = "-gateway"
@@ -125,7 +122,7 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 		Resources:      containertypes.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
 		Mounts: []mount.Mount{
 			bind(Mount{Source: program, Target: gatewayPath, ReadOnly: true}),
-			bind(Mount{Source: g.Dir, Target: GatewayDir}),
+			bind(Mount{Source: g.Dir, Target: g.Target}),
 		},
 	}, nil, nil, name)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // gatewayOnly are Networks that say what a gateway is made with.
 type gatewayOnly struct {
-	Networks
+	networks
 	gateway Gateway
 	wanted  bool
 }

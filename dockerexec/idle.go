@@ -29,9 +29,6 @@ type Idle struct {
 	MinFreeMemory int64
 }
 
-// FreezeStats counts what happened to containers since New.
-type FreezeStats struct{ Frozen, Thawed uint64 }
-
 // SetIdle changes what becomes of idle containers, for those that there are, too.
 func (e *Executor) SetIdle(idle Idle) {
 	e.idle.Store(&idle)
@@ -153,7 +150,7 @@ func (e *Executor) freeze(c *container) {
 	defer e.mu.Unlock()
 	c.freezing = false
 	if frozen {
-		e.freezes.Frozen++
+		e.freezes.frozen++
 		e.publish(c, "frozen")
 		return
 	}
@@ -173,7 +170,7 @@ func (e *Executor) thaw(c *container) {
 		return
 	}
 	c.frozen = false // whoever is about to freeze it sees that it is used
-	e.freezes.Thawed++
+	e.freezes.thawed++
 	t := &thawing{done: make(chan struct{})}
 	c.thawing = t
 	e.publish(c, "idle")
@@ -210,9 +207,9 @@ func (t *thawing) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Freezes counts the containers that were frozen and thawed.
-func (e *Executor) Freezes() FreezeStats {
+// Freezes counts the containers that were frozen and thawed since New.
+func (e *Executor) Freezes() (frozen, thawed uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.freezes
+	return e.freezes.frozen, e.freezes.thawed
 }

@@ -22,9 +22,8 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
-// InstallMasks makes what masks are below dataDir, and returns the directory that holds it. dataDir must be
-// visible to Docker under the same path.
-func InstallMasks(dataDir string) (dir string, err error) {
+// installMasks makes what masks are below dataDir, and returns the directory that holds it.
+func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
 	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555))
 	if err != nil {

@@ -45,8 +45,8 @@ type Network struct {
 	GatewayID, GatewayDir string
 }
 
-// Networks decides what passes on our networks.
-type Networks interface {
+// networks decides what passes on our networks.
+type networks interface {
 	// Subnets are those that a new network may have, the preferred one first.
 	Subnets() ([]netip.Prefix, error)
 	// Gateway says what a network's gateway is made with, if it is to have one.

@@ -43,7 +43,7 @@ type poolModel struct {
 
 // assigned is Networks of which nothing but Assign and Remove is called.
 type assigned struct {
-	Networks
+	networks
 	assign func()
 }
 

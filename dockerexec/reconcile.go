@@ -18,7 +18,7 @@ import (
 
 // follow holds the picture against Docker's: by its events while they last, and by a look at
 // everything whenever they begin again.
-func (e *Executor) follow(processes ProcessWatcher) {
+func (e *Executor) follow(processes processWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
@@ -41,7 +41,7 @@ func (e *Executor) follow(processes ProcessWatcher) {
 	}
 }
 
-func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, processes ProcessWatcher) {
+func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, processes processWatcher) {
 	for {
 		select {
 		case m := <-messages:

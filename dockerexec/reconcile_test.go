@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// preparerLog is a MountPreparer that remembers what it was asked.
+// preparerLog is a mountPreparer that remembers what it was asked.
 type preparerLog struct {
 	mu    sync.Mutex
 	calls []string

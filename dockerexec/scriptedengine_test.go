@@ -87,7 +87,7 @@ func (s *scriptedEngine) executor() *Executor {
 	})
 }
 
-// noProcesses is a ProcessWatcher whom nothing concerns.
+// noProcesses is a processWatcher whom nothing concerns.
 type noProcesses struct{}
 
 func (noProcesses) Ended(string) {}

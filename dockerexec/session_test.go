@@ -184,7 +184,7 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 		}
 		a.exit(stream, wire.Exit{Signal: 15})
 	})
-	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: Timing{Run: c.Timeout}}) || asked != c.Timeout {
+	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: timing{Run: c.Timeout}}) || asked != c.Timeout {
 		t.Errorf("%+v, %v, asked after %v", result, err, asked)
 	}
 	if took := time.Since(begun); took > c.Timeout {

@@ -16,10 +16,10 @@ import (
 // takes a moment from one to the other.
 const forgottenAfter = 3 * time.Second
 
-// ForgottenShims finds those of containers that are gone and were made for a dataDir, or, where that is empty, for any.
-// It waits, to look twice, if it has found any.
-func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) ([]dockerd.Shim, error) {
-	first, err := findForgotten(ctx, docker, dataDir)
+// ForgottenShims finds those of containers that are gone and were made for the owner's DataDir, or, where that is empty, for
+// any. It waits, to look twice, if it has found any.
+func (o Owner) ForgottenShims(ctx context.Context, docker *client.Client) ([]dockerd.Shim, error) {
+	first, err := findForgotten(ctx, docker, o.DataDir)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func ForgottenShims(ctx context.Context, docker *client.Client, dataDir string) 
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	second, err := findForgotten(ctx, docker, dataDir)
+	second, err := findForgotten(ctx, docker, o.DataDir)
 	var both []dockerd.Shim
 	for pid, s := range second {
 		if first[pid].Container == s.Container {
@@ -72,7 +72,7 @@ func isOf(s dockerd.Shim, dataDir string) bool {
 
 // removeShims ends the shims that Docker has forgotten.
 func (e *Executor) removeShims() {
-	left, err := ForgottenShims(e.ctx, e.docker, e.cfg.DataDir)
+	left, err := e.owner().ForgottenShims(e.ctx, e.docker)
 	for _, s := range left {
 		e.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).Msg("ending a shim that Docker has forgotten")
 		if err := s.Kill(); err != nil {

@@ -218,11 +218,6 @@ const (
 	labelLasting     = "run.daycare.sandbox.lasting" // only on those that last
 )
 
-// InstanceLabels mark what belongs to a service: what has them alone is removed by its Executor.
-func InstanceLabels(instance string) map[string]string {
-	return map[string]string{labelInstance: instance}
-}
-
 // text is the Spec as JSON, by which a container describes itself.
 func (s Spec) text() string {
 	text, err := json.Marshal(s.ordered())

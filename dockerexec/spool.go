@@ -33,14 +33,14 @@ const releaseBatch = wire.SpoolSlots / 4
 const spoolPrefix = ".spool-"
 
 // SpoolPattern matches the names of an instance's spool files: other hosts' services may have theirs beside them.
-func SpoolPattern(instance string) string { return spoolPrefix + instance + "-*" }
+func (o Owner) SpoolPattern() string { return spoolPrefix + o.Instance + "-*" }
 
 // makeSpool makes a file of its own, the agent's, for a container that is about to be created.
 func makeSpool(spec Spec) (path string, err error) {
 	if !filepath.IsAbs(spec.SpoolDir) {
 		return "", fmt.Errorf("cannot make the spool: %q is not an absolute path", spec.SpoolDir)
 	}
-	file, err := os.CreateTemp(spec.SpoolDir, SpoolPattern(spec.Platform.Instance))
+	file, err := os.CreateTemp(spec.SpoolDir, spec.Platform.owner().SpoolPattern())
 	if err != nil {
 		return "", fmt.Errorf("cannot make the spool: %w", err)
 	}

@@ -27,8 +27,8 @@ type Prepared struct {
 	Masks  []Mask
 }
 
-// MountPreparer makes mount points on the host.
-type MountPreparer interface {
+// mountPreparer makes mount points on the host.
+type mountPreparer interface {
 	// Prepare makes the mount points of a Spec and returns what else has to be mounted. Each Prepare that
 	// succeeds is followed by one Release.
 	Prepare(Spec) (Prepared, error)

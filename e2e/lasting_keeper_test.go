@@ -59,9 +59,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	k.docker, err = dockerd.Connect(engineSocket)
 	must(err)
 	instance := keeperInstance(dir)
-	agent, err := dockerexec.InstallAgent(filepath.Join(binaries, "sandbox-agent"), data)
-	must(err)
-	masks, err := dockerexec.InstallMasks(data)
+	agent, masks, err := dockerexec.Install(filepath.Join(binaries, "sandbox-agent"), data)
 	must(err)
 	log := zerolog.New(zerolog.NewTestWriter(t))
 	finder := images.NewFinder(k.docker, sandboxImage)
@@ -72,7 +70,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 			Limits:  dockerexec.Limits{NanoCPUs: 1e9, Memory: 512 << 20, Pids: 512, OpenFiles: 1024, Shm: 64 << 20, Tmp: 64 << 20, Run: 16 << 20, VarTmp: 64 << 20},
 		},
 		Find: finder.Find, Forget: finder.Forget,
-		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.InstanceLabels(instance)).Read,
+		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.Owner{Instance: instance}.InstanceLabels()).Read,
 		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
 	})
 	planner := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)

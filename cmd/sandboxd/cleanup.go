@@ -104,7 +104,7 @@ func (c *cleanup) run(ctx context.Context) error {
 		c.remove(b.String(), func() error { return b.Remove(ctx, docker) })
 	}
 	c.tables(belongings, mine)
-	c.shims(dockerexec.ForgottenShims(ctx, docker, c.cfg.DataDir))
+	c.shims(dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, docker))
 	c.files()
 	for _, kept := range c.kept {
 		c.faults = append(c.faults, errors.New(kept))
@@ -219,7 +219,7 @@ func (c *cleanup) files() {
 	}
 	for instance := range c.instances {
 		if instance != "" {
-			paths = append(paths, c.ofUsers(dockerexec.SpoolPattern(instance))...)
+			paths = append(paths, c.ofUsers(dockerexec.Owner{Instance: instance}.SpoolPattern())...)
 		}
 	}
 	defer c.pool()

@@ -121,10 +121,11 @@ func (d *daemon) openHost(cfg config.Config) error {
 	}
 	d.onClose(data.close)
 	d.host.instance = data.instance
-	if d.host.agent, err = installAgent(cfg); err != nil {
+	agent, err := agentBinary(cfg)
+	if err != nil {
 		return err
 	}
-	if d.host.masks, err = dockerexec.InstallMasks(cfg.DataDir); err != nil {
+	if d.host.agent, d.host.masks, err = dockerexec.Install(agent, cfg.DataDir); err != nil {
 		return err
 	}
 	if d.docker, err = dockerd.Connect(cfg.Docker.SocketPath); err != nil {
@@ -149,7 +150,7 @@ func apiConnections() (*api.Connections, error) {
 
 // openPlatforms finds out what containers are made of.
 func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
-	d.originals = images.NewOriginals(d.docker, filepath.Join(cfg.DataDir, "image"), dockerexec.InstanceLabels(d.host.instance))
+	d.originals = images.NewOriginals(d.docker, filepath.Join(cfg.DataDir, "image"), dockerexec.Owner{Instance: d.host.instance}.InstanceLabels())
 	platform, err := d.platformConfig(cfg)
 	if err != nil {
 		return err

@@ -131,7 +131,7 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	shims, err := dockerexec.ForgottenShims(ctx, h.client, "")
+	shims, err := dockerexec.Owner{}.ForgottenShims(ctx, h.client)
 	return leftovers(belongings, shims), err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
@@ -19,7 +18,7 @@ func gatewayCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return gateway.Serve(cmd.Context(), dockerexec.GatewayDir, cfg)
+			return gateway.Serve(cmd.Context(), gateway.SharedDir, cfg)
 		},
 	}
 }

@@ -95,7 +95,7 @@ type stateCollector struct {
 	budgets    func() map[string]budget.Stats
 	api        func() budget.Stats
 	containers func() []dockerexec.Container
-	freezes    func() dockerexec.FreezeStats
+	freezes    func() (frozen, thawed uint64)
 	processes  func() process.Stats
 	quotas     func() quota.Stats
 	pool       func() sandbox.PoolStats
@@ -140,9 +140,9 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	for kind, n := range containers {
 		gauge(warmed, n, kind.state, kind.runtime)
 	}
-	f := c.freezes()
-	counter(froze, f.Frozen)
-	counter(thawed, f.Thawed)
+	freezes, thaws := c.freezes()
+	counter(froze, freezes)
+	counter(thawed, thaws)
 	p := c.processes()
 	for status, n := range p.ByStatus {
 		gauge(processed, n, string(status))

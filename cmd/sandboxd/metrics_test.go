@@ -49,7 +49,7 @@ func busy() (*metrics, *prometheus.Registry) {
 				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},
 			}
 		},
-		freezes: func() dockerexec.FreezeStats { return dockerexec.FreezeStats{Frozen: 8, Thawed: 6} },
+		freezes: func() (frozen, thawed uint64) { return 8, 6 },
 		processes: func() process.Stats {
 			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
 		},

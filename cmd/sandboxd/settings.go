@@ -137,14 +137,14 @@ func certificates(name string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-func installAgent(cfg config.Config) (string, error) {
-	binary := cfg.AgentPath
-	if binary == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("cannot find the agent: %w", err)
-		}
-		binary = filepath.Join(filepath.Dir(self), "sandbox-agent")
+// agentBinary is the file of the agent's program.
+func agentBinary(cfg config.Config) (string, error) {
+	if cfg.AgentPath != "" {
+		return cfg.AgentPath, nil
 	}
-	return dockerexec.InstallAgent(binary, cfg.DataDir)
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("cannot find the agent: %w", err)
+	}
+	return filepath.Join(filepath.Dir(self), "sandbox-agent"), nil
 }

@@ -31,7 +31,7 @@ func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error)
 	argument, err := e.gatewayConfig(n).Argument()
 	return dockerexec.Gateway{
 		Program: e.cfg.GatewayProgram, Arguments: []string{"gateway", argument},
-		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Sysctls: gateway.Sysctls(),
+		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Target: gateway.SharedDir, Sysctls: gateway.Sysctls(),
 	}, true, err
 }
 

@@ -41,7 +41,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), calls.Error},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.result.Timing = dockerexec.Timing{Container: 1, Start: 2, Run: 3}
+			tt.result.Timing.Container, tt.result.Timing.Start, tt.result.Timing.Run = 1, 2, 3
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 				return tt.result, tt.err
 			}}, "")

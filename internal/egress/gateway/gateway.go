@@ -27,6 +27,9 @@ import (
 // Version is raised when what a gateway does changes: one of another version is replaced.
 const Version = 1
 
+// SharedDir is where a gateway finds the folder that it shares with the service.
+const SharedDir = "/.daycare/shared"
+
 // MaxPorts bounds Config.Ports: all sockets are handed over in one message, which holds 253 descriptors.
 const MaxPorts = 128
 
