@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -53,5 +54,22 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, seen, cmpopts.IgnoreFields(Call{}, "Took"), cmpopts.IgnoreUnexported(Call{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Of what a call carries, an event has the command alone and what it asks for.
+func TestEventsHaveNoSecret(t *testing.T) {
+	var seen strings.Builder
+	l := newLab(t, prints(dockerexec.Result{}, nil), func(o *sandboxtest.Options) {
+		o.Config = func(cfg *sandbox.Config) {
+			cfg.Events = events.New(func(e *events.Event) { fmt.Fprintf(&seen, "%+v\n", *e) })
+		}
+	})
+	request := httptest.NewRequest(http.MethodPost, "/v1/sandboxes/agent-7/exec", strings.NewReader(`{"command":"make","env":{"A":"TOPSECRET"},"secrets":{"B":"TOPSECRET"},"stdin":"TOPSECRET"}`))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer TOPSECRET")
+	l.handler().ServeHTTP(httptest.NewRecorder(), request)
+	if text := seen.String(); strings.Count(text, "\n") < 3 || !strings.Contains(text, "make") || strings.Contains(text, "TOPSECRET") {
+		t.Errorf("the events:\n%s", text)
 	}
 }

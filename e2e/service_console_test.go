@@ -16,7 +16,8 @@ import (
 )
 
 // hostileTexts are what tenants may choose.
-var hostileTexts = []string{`<img src=x onerror="document.title='taken'">`, "\u202egnp.exe", strings.Repeat("long ", 2000), "a\x1b[31mred\x07"}
+var hostileTexts = []string{`<img src=x onerror="document.title='taken'">`, "\u202egnp.exe", strings.Repeat("long ", 2000), "a\x1b[31mred\x07",
+	"tag\u00ad\u061c\U000e0041s", "z" + strings.Repeat("\u0301", 40)}
 
 // console is a page, and the service behind it in which things happen.
 type console struct {
@@ -111,10 +112,11 @@ func (c *console) showsAUser() {
 	c.shows("this token is not known")
 	c.seen("signin")
 	c.signIn(engineToken)
-	c.shows("User tess", "hostile-0", "hostile-3", "read-only", "filtered: HTTP and HTTPS", c.allowed, "\u241b[31m", "MiB")
+	c.shows("User tess", "hostile-0", "hostile-3", "read-only", "filtered: HTTP and HTTPS", c.allowed, "\u241b[31m", "tag\u2423\u2423\u2423s", "z\u0301\u0301\u0301\u0301\u2423", "MiB")
 	c.press("Log")
 	c.shows("beat-")
 	c.seen("user")
+	c.boundsALog()
 	running := inBackground(func() {
 		c.l.run(c.t, "tess", types.Exec{Command: "echo so far; until [ -e /home/enough ]; do sleep 0.1; done"})
 	})
@@ -123,6 +125,19 @@ func (c *console) showsAUser() {
 	c.l.run(c.t, "tess", types.Exec{Permissions: []string{"@workspace"}, Command: "touch /home/enough"})
 	running()
 	c.shows("It has ended.")
+}
+
+// boundsALog has a process print more than the page keeps.
+func (c *console) boundsALog() {
+	p, err := c.l.client.StartProcess(c.t.Context(), "tess", types.StartProcess{Name: "flood", Command: "head -c 300000 /dev/zero | tr '\\0' x; echo that was all; sleep 4077"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.is("its log", `(() => { const r = [...document.querySelectorAll("tr")].find((r) => r.cells[0].textContent === "flood"); r?.querySelector("button").click(); return Boolean(r); })()`)
+	c.is("the end of its log, and no more than is kept", `(() => { const text = document.querySelector("[role=log]").textContent; return text.endsWith("that was all\n") && text.length <= 100000; })()`)
+	if err := c.l.client.RemoveProcess(c.t.Context(), "tess", p.ID); err != nil {
+		c.t.Error(err)
+	}
 }
 
 // inBackground runs something, and returns what waits for its end.

@@ -19,14 +19,18 @@ export function h(name, attributes, ...children) {
 }
 
 const most = 240;
-// What would change a line's direction or cannot be seen is shown as a sign.
-const unseen = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// What would change a line's direction or cannot be seen is shown as a sign, and so are marks piled up over other lines.
+const unseen = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]|(?<=\p{M}{4})\p{M}+/gu;
+const sign = (c) => (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\u2423");
+
+// visible is a text of several lines as it is, but for such signs.
+export const visible = (text) => text.replace(unseen, (c) => (c === "\n" || c === "\t" ? c : sign(c)));
 
 // safe is a string that a tenant has chosen, cut and with all of it to be seen.
 export function safe(text, limit = most) {
   text = String(text ?? "");
   const cut = text.length > limit ? Array.from(text.slice(0, limit * 2)).slice(0, limit).join("") + "…" : text;
-  return cut.replace(unseen, (c) => (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\u2423"));
+  return cut.replace(unseen, sign);
 }
 
 // theirs is an element with such a string, whose direction ends with it.
@@ -67,7 +71,7 @@ export function list(label, columns) {
   heads.style.gridTemplateColumns = layout;
   const el = h("div.scroll", { role: "table", "aria-label": label }, h("div", { role: "rowgroup" }, heads), body);
   let items = [], height = 0, planned = false;
-  new ResizeObserver(() => { height = body.clientHeight; draw(); }).observe(body);
+  new ResizeObserver(() => { height = body.clientHeight; draw(true); }).observe(body);
   const rows = new Map(); // by their place
   const fresh = () => {
     const row = h("div", { role: "row" }, columns.map(() => h("span", { role: "cell" })));
@@ -83,7 +87,8 @@ export function list(label, columns) {
     if (make) row.childNodes[i].replaceChildren(make(item));
     else row.childNodes[i].textContent = now;
   });
-  function draw() {
+  // draw fills all rows that can be seen, or those that have come to be by scrolling.
+  function draw(all) {
     planned = false;
     const first = Math.max(Math.floor(body.scrollTop / rowHeight) - 4, 0);
     const last = Math.min(first + Math.ceil(height / rowHeight) + 8, items.length);
@@ -96,13 +101,13 @@ export function list(label, columns) {
         row.style.transform = `translateY(${i * rowHeight}px)`;
         row.setAttribute("aria-rowindex", i + 2);
         rows.set(i, row);
-      }
+      } else if (!all) continue;
       fill(row, items[i]);
     }
     for (const row of free) row.remove();
   }
   body.addEventListener("scroll", () => {
-    if (!planned) requestAnimationFrame(draw);
+    if (!planned) requestAnimationFrame(() => draw(false));
     planned = true;
   }, { passive: true });
   let long = -1;
@@ -115,7 +120,7 @@ export function list(label, columns) {
         space.style.height = long * rowHeight + "px";
         el.setAttribute("aria-rowcount", long + 1);
       }
-      draw();
+      draw(true);
     },
   };
 }
@@ -139,8 +144,7 @@ export function confirm(text, yes) {
   });
 }
 
-const times = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-export const clock = (time) => times.format(typeof time === "number" ? time : Date.parse(time));
+export const clock = (time) => new Date(time).toTimeString().slice(0, 8);
 export const cores = (n) => (n === null || n === undefined ? "–" : n.toFixed(2));
 export const bytes = (n) => (n === null || n === undefined ? "–" : n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : (n / 2 ** 20).toFixed(0) + " MiB");
 export const ms = (n) => (n >= 1000 ? (n / 1000).toFixed(n >= 10000 ? 0 : 1) + " s" : n >= 100 ? n.toFixed(0) + " ms" : n.toFixed(1) + " ms");

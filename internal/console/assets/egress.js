@@ -17,7 +17,7 @@ function group(decisions, by) {
   for (const d of decisions) {
     const k = by === "each" ? d.each : `${by === "name" ? d.name : d.userId}\u0000${d.verdict}\u0000${d.reason}`;
     let g = groups.get(k);
-    if (!g) groups.set(k, (g = { ...d, count: 0, others: by === "each" ? null : new Set() }));
+    if (!g) groups.set(k, (g = { latest: d, count: 0, others: by === "each" ? null : new Set() }));
     g.count += d.count;
     g.others?.add(by === "name" ? d.userId : d.name);
   }
@@ -25,27 +25,28 @@ function group(decisions, by) {
 }
 
 export function egress(main) {
-  let by = "each", text = "", verdict = "", held = null, pictured = "";
-  const input = h("input", { type: "search", id: "filter", oninput: (e) => { text = e.target.value.toLowerCase(); draw(); } });
-  const select = (id, options, set) => h("select", { id, onchange: (e) => { set(e.target.value); draw(); } }, options.map(([value, name]) => h("option", { value }, name)));
-  const pause = h("button", { type: "button", onclick: () => { held = held ? null : { list: [...store.decisions.values()].reverse(), at: Date.now() }; draw(); } });
+  let by = "each", text = "", verdict = "", held = null, pictured = "", picturedAt = -Infinity;
+  const input = h("input", { type: "search", id: "filter", oninput: (e) => { text = e.target.value.toLowerCase(); draw(true); } });
+  const select = (id, options, set) => h("select", { id, onchange: (e) => { set(e.target.value); draw(true); } }, options.map(([value, name]) => h("option", { value }, name)));
+  const pause = h("button", { type: "button", onclick: () => { held = held ? null : { list: [...store.decisions.values()].reverse(), at: Date.now() }; draw(true); } });
   const count = h("p.dim", { role: "status" });
   const rows = list("Decisions", [
-    ["Time", "6rem", (d) => clock(d.time)],
-    ["User", "minmax(6rem, 1fr)", (d) => (by === "name" ? d.others.size + " users" : d.userId || "–"),
-      (d) => (by !== "name" && d.userId ? h("a", { href: "#/user/" + encodeURIComponent(d.userId) }, theirs(d.userId, 63)) : by === "name" ? d.others.size + " users" : "–")],
-    ["Name", "minmax(10rem, 2fr)", (d) => (by === "user" ? d.others.size + " names" : d.name || "–"), (d) => h("code", null, by === "user" ? d.others.size + " names" : theirs(d.name || "–"))],
-    ["Verdict", "5rem", (d) => d.verdict, (d) => h("span", { class: d.verdict === "allowed" ? "good" : "bad" }, d.verdict)],
-    ["Count", "4rem", (d) => d.count],
-    ["Reason", "minmax(10rem, 2fr)", (d) => d.reason, (d) => theirs(d.reason)],
-    ["What would allow it", "minmax(12rem, 3fr)", (d) => (by === "user" ? "" : remedy(d)), (d) => h("code", null, by === "user" ? "" : remedy(d))],
+    ["Time", "6rem", (g) => clock(g.latest.at)],
+    ["User", "minmax(6rem, 1fr)", (g) => (by === "name" ? g.others.size + " users" : g.latest.userId || "–"),
+      (g) => (by !== "name" && g.latest.userId ? h("a", { href: "#/user/" + encodeURIComponent(g.latest.userId) }, theirs(g.latest.userId, 63)) : by === "name" ? g.others.size + " users" : "–")],
+    ["Name", "minmax(10rem, 2fr)", (g) => (by === "user" ? g.others.size + " names" : g.latest.name || "–"), (g) => h("code", null, by === "user" ? g.others.size + " names" : theirs(g.latest.name || "–"))],
+    ["Verdict", "5rem", (g) => g.latest.verdict, (g) => h("span", { class: g.latest.verdict === "allowed" ? "good" : "bad" }, g.latest.verdict)],
+    ["Count", "4rem", (g) => g.count],
+    ["Reason", "minmax(10rem, 2fr)", (g) => g.latest.reason, (g) => theirs(g.latest.reason)],
+    ["What would allow it", "minmax(12rem, 3fr)", (g) => (by === "user" ? "" : remedy(g.latest)), (g) => h("code", null, by === "user" ? "" : remedy(g.latest))],
   ]);
   const picture = h("div");
   main.append(h("h1", null, "Egress"), h("div.bar", null, h("label", null, "Filter", input),
     h("label", null, "Verdict", select("verdict", [["", "all"], ["allowed", "allowed"], ["denied", "denied"], ["failed", "failed"], ["limited", "limited"], ["malformed", "malformed"]], (v) => { verdict = v; })),
     h("label", null, "Grouped by", select("by", [["each", "user and name"], ["name", "name"], ["user", "user"]], (v) => { by = v; })), pause),
   count, h("section.card", null, rows.el), h("section.card", null, h("h2", null, "From users to names, the last ten minutes"), picture));
-  function draw() {
+  // draw draws the list, and the picture when somebody has chosen otherwise, or rarely: it is dear, and hardly changes.
+  function draw(chosen) {
     const now = held ? held.list : [...store.decisions.values()].reverse();
     const all = verdict || text ? now.filter((d) => (!verdict || d.verdict === verdict) && (!text || d.text.includes(text))) : now;
     let later = 0;
@@ -53,15 +54,16 @@ export function egress(main) {
     pause.textContent = held ? `Go on (${later} new)` : "Pause";
     count.textContent = `${all.length} of ${now.length} decisions${held ? ", paused" : ""}`;
     rows.set(group(all, by));
+    if (!chosen && performance.now() - picturedAt < 5000) return;
     const links = new Map(), since = Date.now() - 600000;
     for (const d of all) {
       if (d.at < since) break;
-      const denied = d.verdict !== "allowed", k = `${d.userId}\u0000${d.name}\u0000${denied}`;
-      let l = links.get(k);
-      if (!l) links.set(k, (l = [d.userId || "nobody known", d.name || "no name", 0, denied]));
+      let l = links.get(d.flow);
+      if (!l) links.set(d.flow, (l = [d.userId || "nobody known", d.name || "no name", 0, d.verdict !== "allowed"]));
       l[2] += d.count;
     }
     const top = [...links.values()].sort((a, b) => b[2] - a[2]).slice(0, 24), drawn = JSON.stringify(top);
+    if (top.length) picturedAt = performance.now();
     if (drawn === pictured) return;
     pictured = drawn;
     picture.replaceChildren(top.length ? flow("From users to the names that they asked for: allowed in green, refused in red", top) : h("p.dim", null, "Nobody has asked for a name."));

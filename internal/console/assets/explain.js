@@ -5,12 +5,16 @@ import { store, watch } from "./store.js";
 
 const modes = { writable: "writable", readOnly: "read-only", hidden: "hidden", empty: "empty" };
 
+const deepest = 24;
+
 // tree is what a call sees of /, from explain's places.
 export function tree(explanation, other) {
   const top = { name: "/", children: new Map(), path: "/" };
   for (const place of explanation.places) {
     let node = top;
-    for (const part of place.path.split("/").filter(Boolean)) {
+    const parts = place.path.split("/").filter(Boolean);
+    if (parts.length > deepest) parts.splice(deepest - 1, parts.length, parts.slice(deepest - 1).join("/")); // a path may have 2,000
+    for (const part of parts) {
       if (!node.children.has(part)) node.children.set(part, { name: part, children: new Map(), path: (node.path === "/" ? "" : node.path) + "/" + part });
       node = node.children.get(part);
     }

@@ -48,7 +48,10 @@ function bound(map, limit, gone = () => {}) {
 // count keeps inside what it is when a call is no longer as it was.
 function count(before, now) {
   for (const [c, n] of [[before, -1], [now, 1]]) {
-    if (c?.phase === "running" && c.container) inside.set(c.container, (inside.get(c.container) ?? 0) + n);
+    if (c?.phase !== "running" || !c.container) continue;
+    const runs = (inside.get(c.container) ?? 0) + n;
+    if (runs) inside.set(c.container, runs);
+    else inside.delete(c.container);
   }
 }
 
@@ -84,6 +87,7 @@ function decided(d) {
   if (before && before.seq >= d.seq) return;
   d.at = Date.parse(d.time);
   d.each = [d.userId, d.name, d.container, d.via, d.verdict, d.reason].join("\u0000");
+  d.flow = [d.userId, d.name, d.verdict !== "allowed"].join("\u0000");
   d.text = `${d.userId} ${d.name} ${d.reason} ${d.container}`.toLowerCase();
   store.decisions.delete(k); // so that the latest is the last
   store.decisions.set(k, d);

@@ -1,9 +1,11 @@
 // One user: sandboxes, containers with what they see, commands and durable processes.
 import { call, lines, open } from "./api.js";
-import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, table, theirs } from "./dom.js";
+import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, table, theirs, visible } from "./dom.js";
 import { picture, request } from "./explain.js";
 import { shown } from "./overview.js";
 import { changed, refresh, store, watch } from "./store.js";
+
+const logKept = 50000; // characters of a log, at least: whoever prints more takes no more of the page
 
 export function user(main, [id = ""]) {
   const fault = h("p.bad", { role: "alert" });
@@ -77,14 +79,19 @@ export function user(main, [id = ""]) {
     const mine = (following = new AbortController());
     const text = h("pre", { tabindex: "0", role: "log", "aria-label": "Log of " + safe(p.name || p.id, 80) });
     log.replaceChildren(h("h3", null, "Log of ", theirs(p.name || p.id, 80)), text);
+    let kept = "", planned = 0;
     try {
       await lines(await open("GET", path + "/log?follow=true", undefined, { headers: { Accept: "application/x-ndjson" }, signal: mine.signal }), (line) => {
         if (!line) return;
         const data = JSON.parse(line).data;
         if (data === undefined) return;
-        text.append(document.createTextNode(visible(data)));
-        while (text.childNodes.length > 2000) text.firstChild.remove();
-        text.scrollTop = text.scrollHeight;
+        kept += visible(data);
+        if (kept.length > 2 * logKept) kept = kept.slice(-logKept);
+        planned ||= setTimeout(() => {
+          planned = 0;
+          text.textContent = kept;
+          text.scrollTop = text.scrollHeight;
+        }, 100);
       });
     } catch (e) {
       if (!mine.signal.aborted) log.append(h("p.bad", null, safe(e.message)));
@@ -116,23 +123,21 @@ function end(c) {
   return c.outcome === "failed" ? c.signal ?? "exit " + c.exitCode : c.outcome;
 }
 
-// visible is output, with a sign for what is no text.
-const visible = (text) => text.replace(/[^\P{C}\n\t]/gu, "\u2423");
-
 // containerCard is a container with the picture of what its latest call saw.
 function containerCard(c) {
   const state = h("span"), body = h("div", null, h("p.dim", null, "No call is known that was made in it."));
   const card = h("section.card", null, h("h3", null, h("span.mono", null, theirs(c.name)), " ", state), body);
-  let asked = "";
+  let asked = "", asking = false;
   card.show = (now) => {
     state.textContent = shown(now) + (now.usage ? `, ${cores(now.cores)} processors, ${bytes(now.usage.memoryBytes)}` : "");
     state.className = shown(now) === "busy" ? "good" : "dim";
     const last = [...store.calls.values()].filter((k) => k.container === now.name && k.sandboxId).at(-1);
     const grants = last && JSON.stringify([last.sandboxId, last.grants, last.network]);
-    if (!grants || grants === asked) return;
+    if (!grants || grants === asked || asking) return;
     asked = grants;
+    asking = true;
     call("POST", `sandboxes/${encodeURIComponent(last.sandboxId)}/explain`, request(last.grants ?? "", last.network ?? ""))
-      .then((e) => body.replaceChildren(picture(e)), (e) => body.replaceChildren(h("p.dim", null, safe(e.message, 500)))).then(changed);
+      .then((e) => body.replaceChildren(picture(e)), (e) => body.replaceChildren(h("p.dim", null, safe(e.message, 500)))).then(() => { asking = false; changed(); });
   };
   return card;
 }
