@@ -8,7 +8,7 @@ import (
 )
 
 // admit waits for the turn of a container that is to be made, and takes its place: where there are too many, one
-// that is idle makes room. The error is a *quota.Exceeded, or why nobody waits for the container any more. The
+// that is idle makes room. The error is a *quota.Exceeded, or why the container is no longer waited for. The
 // turn lasts until done is called.
 func (e *Executor) admit(c *container) (done func(), err error) {
 	account := quota.Account{User: c.spec.User, Token: c.token}
@@ -50,7 +50,7 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 	}
 }
 
-// makeRoom returns a container that is being removed and for which nobody else waits: one that leaves anyway, or
+// makeRoom returns a container that is being removed and for which no other call waits: one that leaves anyway, or
 // else the one that was idle for longest among those that the bound is about. Nil says that all are in use.
 func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	e.mu.Lock()
@@ -88,7 +88,7 @@ func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 			continue
 		}
 		if full.Scope == quota.Total && c.spec.IsPooled() {
-			return c // nobody misses it
+			return c // it has no user yet
 		}
 		if oldest == nil || has[c.spec.User] > has[oldest.spec.User] ||
 			has[c.spec.User] == has[oldest.spec.User] && c.lastUsed.Before(oldest.lastUsed) {

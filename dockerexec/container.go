@@ -20,7 +20,7 @@ import (
 const creationLimit = 2 * time.Minute
 
 // establish sets c's id, spool and session. After an error nothing is left of the container, but at Shutdown; the error is errLost
-// where the container has ended by itself or by somebody's hand.
+// where the container has ended by itself or was ended by hand.
 func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 	adopted := c.id != ""
 	defer func() {
@@ -104,7 +104,7 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 			return nil
 		}
 		c.detach()
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // somebody has removed it, or is about to
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
 			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
 		}
 		// A container that is not ours may have been put on our network, at the address that was next.
@@ -145,7 +145,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	}
 	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
 	host.CgroupParent = e.cfg.CgroupParent
-	// Docker goes on when its caller leaves, and nobody would know of what it has made then.
+	// Docker goes on when its caller leaves, and nothing would track what it has made then.
 	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
 	for {
@@ -163,7 +163,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	}
 }
 
-// createGrace is how long Docker may take to create a container that nobody wants any more.
+// createGrace is how long Docker may take to create a container that is no longer wanted.
 const createGrace = 10 * time.Second
 
 // withGrace returns a context that ends d after ctx does.

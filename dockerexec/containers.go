@@ -24,7 +24,7 @@ type container struct {
 	fingerprint Fingerprint
 	token       quota.Token // of the call for which it is made
 
-	wanted   context.Context // ends when nobody waits for it before it has begun to be made
+	wanted   context.Context // ends when no call waits for it before it is being made
 	unwanted context.CancelCauseFunc
 	called   chan struct{} // closed when a call wants it, under Executor.mu
 	give     func()        // gives its place back; nil until it has one
@@ -57,7 +57,7 @@ type container struct {
 	// Under Executor.mu.
 	users    int
 	frozen   bool     // Docker has paused it, or is about to, until it is used
-	freezing bool     // somebody is about to freeze it, and has yet to find out whether that may be
+	freezing bool     // it is about to be frozen, if that turns out to be allowed
 	thawing  *thawing // the last time that it was; its users may look
 	reclaims int      // how often its memory was asked for since it was frozen
 	running  int      // commands that have been handed to the agent, and are not known to have ended
@@ -80,7 +80,7 @@ func (c *container) isReady() bool {
 	}
 }
 
-// isSettled reports whether a container is there and nobody makes it ready: it is so, or sleeps as it was found. e.mu is held.
+// isSettled reports whether a container exists and is not being made ready: it is ready, or paused as it was found. e.mu is held.
 func (c *container) isSettled() bool { return c.isReady() || c.sleeps() }
 
 // platform is the one that a container is stale without. One that lasts has its template's in its Spec.
@@ -169,7 +169,7 @@ func (e *Executor) release(c *container) {
 	c.lastUsed = time.Now()
 	remove := c.users == 0 && c.retired && e.drop(c)
 	if c.users == 0 && !c.begun && e.drop(c) {
-		c.unwanted(errUnwanted) // whoever makes it has it leave
+		c.unwanted(errUnwanted) // its maker removes it
 	}
 	e.mu.Unlock()
 	if remove {
@@ -177,7 +177,7 @@ func (e *Executor) release(c *container) {
 	}
 }
 
-var errUnwanted = errors.New("nobody waits for the container any more")
+var errUnwanted = errors.New("no call waits for the container any more")
 
 // drop takes a container out of the map; e.mu is held. It reports whether it was in it: whoever took
 // it out removes it, and then calls left.
@@ -208,7 +208,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	c := e.containers[fingerprint]
 	sleeps := c != nil && c.sleeps()
 	if c != nil {
-		c.demand() // so that its turn comes: whoever is to be expelled next waits, too
+		c.demand() // so that its turn comes: the next one to be expelled waits, too
 	}
 	e.mu.Unlock()
 	if c == nil {
@@ -297,7 +297,7 @@ type Container struct {
 	LastUsed    time.Time
 }
 
-// Containers lists this instance's containers by name, without those in the pool, which are nobody's.
+// Containers lists this instance's containers by name, without those in the pool, which belong to no user.
 func (e *Executor) Containers() []Container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -322,7 +322,7 @@ func (e *Executor) Containers() []Container {
 	return list
 }
 
-// describe says what a container is; what may change is for whoever holds Executor.mu.
+// describe says what a container is; what may change is read with Executor.mu held.
 func (c *container) describe(state string) Container {
 	return Container{
 		Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,

@@ -159,7 +159,7 @@ func (e *Executor) Shutdown() {
 	for _, c := range e.containers {
 		switch {
 		case !c.isReady():
-		case c.spec.IsPooled(): // nobody's, so no use to the next service
+		case c.spec.IsPooled(): // no user's, so of no use to the next service
 			e.drop(c)
 			e.discard(c)
 		case c.running > 0:

@@ -14,7 +14,7 @@ type fileLocks struct {
 }
 
 type fileLock struct {
-	free  chan struct{} // has one while nobody has the lock
+	free  chan struct{} // has one while the lock is free
 	users int           // who have it or wait for it, under fileLocks.mu
 }
 
@@ -24,7 +24,7 @@ func (l *fileLocks) lock(mounts []Mount) (unlock func()) {
 	for _, m := range mounts {
 		files = append(files, FileID{Dev: m.ID.Dev, Ino: m.ID.Ino})
 	}
-	// All in one order, so that nobody waits for who waits for them.
+	// All in one order, so that no two wait for each other.
 	slices.SortFunc(files, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
 	files = slices.Compact(files)
 	for _, file := range files {

@@ -64,7 +64,7 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 	return dial(ctx, mux, port)
 }
 
-// agentOf has an agent of a mode in a container that needs nobody, and returns its session.
+// agentOf has an agent of a mode in a container that does not need the service, and returns its session.
 func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
 		done, err := e.pauses.use(e.ctx, e.docker, c.id)

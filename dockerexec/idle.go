@@ -169,7 +169,7 @@ func (e *Executor) thaw(c *container) {
 	if !c.frozen {
 		return
 	}
-	c.frozen = false // whoever is about to freeze it sees that it is used
+	c.frozen = false // the goroutine that is about to freeze it sees that it is used
 	e.freezes.thawed++
 	t := &thawing{done: make(chan struct{})}
 	c.thawing = t

@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A container that lasts is made, found and ended like that of a process, and no sooner than somebody says so: it is
+// A container that lasts is made, found and ended like that of a process, and only on request: it is
 // never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
 // InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 

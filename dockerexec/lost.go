@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Docker does not end an exec's stream when the container goes while the exec is being set up. So whoever makes
+// Docker does not end an exec's stream when the container goes while the exec is being set up. So the code that makes
 // a container ready listens to Docker's events for that container as well, and stops waiting when it has ended.
 
 // errLost marks a container that has ended before the command of a call began in it: another container can do.

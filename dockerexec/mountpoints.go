@@ -110,7 +110,7 @@ func newStart(spec Spec, prepared Prepared, mounts []mount.Mount) (*start, error
 	return s, nil
 }
 
-// isChangedBy reports whether somebody who can write to a directory can change what the runtime looks up.
+// isChangedBy reports whether a process that can write to a directory can change what the runtime looks up.
 func (s *start) isChangedBy(dir string) bool {
 	return slices.ContainsFunc(s.resolves, func(name string) bool { return pathmap.Within(name, dir) })
 }
@@ -201,7 +201,7 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	defer cancel()
 	e.starting.Add(1)
 	defer e.starting.Add(-1)
-	if err := e.mayStart(c); err != nil { // asked when it is counted: whoever waits for none knows of it
+	if err := e.mayStart(c); err != nil { // asked once it is counted, so that those who wait for none know of it
 		return err
 	}
 	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {

@@ -22,20 +22,20 @@ const (
 	restFor   = time.Second
 )
 
-// pauses keeps containers paused for as long as anybody wants that. Docker starts no program in a paused container,
-// and wakes one that it kills, so whoever does either uses the container, and is not in there while it is paused.
+// pauses keeps containers paused for as long as any caller needs that. Docker starts no program in a paused container,
+// and wakes one that it kills, so code that does either marks the container as used, which it cannot be while it is paused.
 type pauses struct {
 	mu sync.Mutex
 	of map[string]*pausing // by the container's id, while there are users or holders, or it was paused lately
 }
 
-// pausing is one container. It is either used or held, each by any number. Held by nobody, it may be frozen: paused until
-// somebody uses it, or, where that was asked for, until it is to go on.
+// pausing is one container. It is either used or held, each by any number. While it is not held, it may be frozen: paused until
+// it is used, or, where that was asked for, until it is to go on.
 type pausing struct {
 	// Under pauses.mu.
 	users, holders int
 	frozen         bool
-	asked          bool          // nobody uses it until goOn
+	asked          bool          // not used until goOn
 	changed        chan struct{} // closed, and recreated, when one of them leaves
 	surplus        time.Duration // how much longer it was paused than it has run since, at a time
 	at             time.Time
@@ -117,7 +117,7 @@ func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) e
 	return c, sync.OnceFunc(func() { p.leave(c, &c.users) }), nil
 }
 
-// freeze pauses a container until somebody uses it, if it is still to be when nobody does.
+// freeze pauses a container until it is used, if that is still wanted once it is unused.
 func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, still func() bool) (frozen bool, err error) {
 	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) (bool, error) { return c.users == 0, nil })
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, s
 	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may yet do it
 }
 
-// have has Docker pause a container; c.call is held. One that was frozen may have been woken by somebody at Docker.
+// have has Docker pause a container; c.call is held. One that was frozen may have been woken through Docker.
 func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *pausing) error {
 	p.mu.Lock()
 	long := c.frozen
@@ -211,13 +211,13 @@ func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (re
 	return resume, nil
 }
 
-// resume lets a container go on if nobody else holds it and it is not frozen. doubtful says that it may be paused although
+// resume lets a container go on if it is not held otherwise and not frozen. doubtful says that it may be paused although
 // that has failed.
 func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing, doubtful bool) (err error) {
 	c.call <- struct{}{}
 	defer func() { <-c.call }()
 	p.mu.Lock()
-	last := c.holders == 1 && !c.frozen // whoever comes now waits for the call, and pauses it again
+	last := c.holders == 1 && !c.frozen // a later holder waits for the call, and pauses it again
 	p.mu.Unlock()
 	if last && (c.paused || doubtful) {
 		c.paused = false
@@ -256,7 +256,7 @@ func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int
 func (c *pausing) count(now time.Time) (rested <-chan time.Time) {
 	passed := now.Sub(c.at)
 	c.at = now
-	if c.holders > 0 && !c.frozen { // else nobody would run
+	if c.holders > 0 && !c.frozen { // else nothing would run
 		c.surplus += passed
 	} else {
 		c.surplus = max(c.surplus-passed, 0)

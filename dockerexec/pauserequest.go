@@ -9,7 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Containers that need nobody are never idle, so they are paused and resumed only when somebody says so. Between, nobody
+// Containers that do not need the service are never idle, so they are paused and resumed only on request. Meanwhile, nobody
 // uses one: only a signal has it go on all the same, as who sends one has it end.
 
 // FreezeIdle freezes the containers of a user in which nothing runs, before their time. It blocks until that is done.

@@ -31,7 +31,7 @@ func PoolUser(id string) string { return poolDir + "/" + id }
 // ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
 var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
 
-// NewPoolUser is a PoolUser that nobody has been. Its folder's name says whose it is: services may share usersDir.
+// NewPoolUser returns a new PoolUser. Its folder's name says whose it is: services may share usersDir.
 func (e *Executor) NewPoolUser() string {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
@@ -180,7 +180,7 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 	return nil
 }
 
-// handOver gives a container's network access, record and home to the user whom it is bound to.
+// handOver gives a container's network access, record and home to the user that it is bound to.
 func (e *Executor) handOver(from, to *container) error {
 	err := e.assign(from, to)
 	if err == nil {
@@ -265,7 +265,7 @@ func (e *Executor) attachTo(c *container) {
 	e.work.Go(func() { e.rename(c) })
 }
 
-// rename has Docker call a container that was bound what any other with its Spec is called. Nothing rests on it, so it
+// rename has Docker call a container that was bound what any other with its Spec is called. Nothing depends on it, so it
 // leaves the first command its time.
 func (e *Executor) rename(c *container) {
 	select {

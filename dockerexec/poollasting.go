@@ -59,7 +59,7 @@ func (e *Executor) claimLasting(class string, leave int, user string, egress Egr
 	to = &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{})}
 	e.replace(from, to)
 	from.asks.handOver(&to.asks)
-	to.lose = func(error) {} // nobody waits for Docker
+	to.lose = func(error) {} // no call waits for Docker
 	e.preparing[to.id] = to
 	return from, to, nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Docker's labels cannot change, so what a container of the pool was bound to is a record in dataDir. It is on the disk
-// before the home is the user's and before the first command. A container of the pool without one is nobody's.
+// before the home is the user's and before the first command. A container of the pool without a record belongs to no user.
 
 // poolRecord is what a container of the pool was bound to.
 type poolRecord struct {
@@ -64,7 +64,7 @@ func (e *Executor) unbind(id string) error {
 }
 
 // readRecords reads what containers were bound to by earlier services. One that cannot be read is set aside: then its
-// container is nobody's.
+// container belongs to no user.
 func (e *Executor) readRecords() {
 	entries, err := os.ReadDir(e.recordsDir())
 	if err == nil {
@@ -89,7 +89,7 @@ func (e *Executor) readRecords() {
 	}
 }
 
-// readPoolRecord parses a record like a stranger's: whoever can write the file can write anything.
+// readPoolRecord parses a record like untrusted input: a writer of the file can write anything.
 func readPoolRecord(name string) (r poolRecord, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -164,7 +164,7 @@ func (e *Executor) DropPooled(user string) error {
 }
 
 // removePooled removes the folder of a pooled container that is gone. It removes directories alone: one with a file in
-// it is not what nobody has used, and stays. Other folders than the pool's are left alone.
+// it has been used, and stays. Other folders than the pool's are left alone.
 func (e *Executor) removePooled(dir string) error {
 	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
 		return nil

@@ -20,7 +20,7 @@ import (
 )
 
 // A durable process has a container of its own, made from a Spec like any other, whose first program
-// runs the command and needs nobody. The Executor makes, finds and ends such containers, and sees to
+// runs the command without the service. The Executor makes, finds and ends such containers, and sees to
 // what they need on the host and on the network; whether one should run is up to others.
 
 // Process is what a Spec's container runs by itself. Without an ID it waits for commands instead.
@@ -36,7 +36,7 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContaine
 	return e.startAlone(ctx, spec, quota.Token{}, "process")
 }
 
-// startAlone starts a container that needs nobody: that of a process, or one that lasts. noun is what it is called.
+// startAlone starts a container that does not need the service: that of a process, or one that lasts. noun is what it is called.
 func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (_ ProcessContainer, err error) {
 	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {

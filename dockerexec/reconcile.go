@@ -51,7 +51,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
 				}
 			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
-				// At its end, or by somebody's hand: it has no use without.
+				// It has ended, or was disconnected by hand. It is of no use without its network.
 				e.ended(m.Actor.Attributes["container"])
 			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
 				e.ended(m.Actor.ID)
@@ -147,7 +147,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	return e.removeUnusedTmp(ctx)
 }
 
-// considerAny puts a container into the map of its kind. One in the pool is nobody's, of whatever kind it is to be.
+// considerAny puts a container into the map of its kind. One in the pool belongs to no user yet, whatever kind it is to be.
 func (e *Executor) considerAny(found containertypes.Summary, platform Platform) (adopted *container) {
 	e.mu.Lock()
 	_, bound := e.bound[found.ID]

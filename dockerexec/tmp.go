@@ -19,7 +19,7 @@ import (
 )
 
 // A user's /tmp is a volume of Docker: a tmpfs that exists from the start of the user's first
-// container to the end of the last, so it is shared, bounded, and empty when nobody uses it.
+// container to the end of the last, so it is shared, bounded, and emptied when no container uses it.
 
 // tmpName is the volume's name. It is that of the home, by which directory that is and not by its name: a container
 // of the pool has both before there is a user. Another size is another volume: a volume's size is fixed.

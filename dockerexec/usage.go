@@ -18,7 +18,7 @@ const (
 	maxStatsAsked = 64
 )
 
-// usages are what containers took when somebody asked last.
+// usages are what containers took at the last request.
 type usages struct {
 	mu  sync.Mutex // held while they are read, so that it is done once for all who ask
 	at  time.Time
@@ -26,7 +26,7 @@ type usages struct {
 }
 
 // Usages returns what the containers of calls take, by name, as of the last ten seconds. It is without those of which it cannot be
-// known, and read only while somebody asks. The map is not to be changed.
+// known, and read on request only. The map is not to be changed.
 func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 	u := &e.usages
 	u.mu.Lock()

@@ -42,7 +42,7 @@ type mountPreparer interface {
 // verify makes sure that the container has mounted the files that were meant. Docker takes names,
 // and a tenant may exchange a directory for a link to anywhere between our look at the name and
 // Docker's. No command of the tenant's has run in this container yet, so its agent can be asked: each
-// file is given an access time that nobody can guess, and the agent has to see it at the mount point.
+// file is given an access time that cannot be guessed, and the agent has to see it at the mount point.
 // accessTimes asks the agent.
 func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
@@ -63,7 +63,7 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 			return err
 		case differs.disturbed && rest(ctx):
 		case differs.disturbed:
-			return fmt.Errorf("cannot verify the mounts: somebody keeps changing the access time of what is mounted at %s", differs.target)
+			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
 		case looks == verifyTries:
 			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", differs.target)
 		default:
@@ -114,7 +114,7 @@ func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []
 				return none, err
 			}
 			if on == nil {
-				continue // nobody can have exchanged anything there
+				continue // nothing can have been exchanged there
 			}
 			defer on.remove()
 			given[file] = on

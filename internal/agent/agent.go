@@ -89,7 +89,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 		}
 	}
 	defer func() {
-		// What cannot be ended here ends with the container: the first process sees that nobody has said so.
+		// What cannot be ended here ends with the container: the first process sees that its end was not confirmed.
 		endErr := a.tree.end()
 		if endErr == nil && !first {
 			endErr = a.spool.end()

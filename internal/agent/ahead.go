@@ -180,7 +180,7 @@ func (a *ahead) fits(start wire.Start, p spawn.Process) bool {
 }
 
 // Bounds of what a shell is handed. The kernel takes neither a longer argument nor much more of all
-// (execve(2), MAX_ARG_STRLEN), and says so to whoever asks it.
+// (execve(2), MAX_ARG_STRLEN), and says so when asked.
 const (
 	maxAheadText = 128<<10 - 1
 	maxAheadAll  = 1 << 20

@@ -146,15 +146,15 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncate
 		// its agent is gone.
 		os.Exit(1)
 	}
-	// Whoever could write is gone. Only an end of a pipe that was passed on to another command
+	// All writers are gone. Only an end of a pipe that was passed on to another command
 	// keeps a reader waiting now.
 	p.stopWaiting()
 	outputs.Wait()
 	return cut[0] || cut[1]
 }
 
-// feed copies the stream to the command's stdin. A reset stream means that nobody waits for the
-// command any more.
+// feed copies the stream to the command's stdin. A reset stream means that the service no longer waits for the
+// command.
 func (c *command) feed(p *pipes) {
 	_, err := io.CopyBuffer(onlyWriter{p.stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
 	p.endStdin()
@@ -194,7 +194,7 @@ func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated 
 		if n > 0 {
 			limit -= int64(n)
 			if !c.send(kind, (*buffer)[:wire.HeaderSize+n]) {
-				// Nobody listens. watch ends the command; its pipes must not block meanwhile.
+				// The stream has gone. watch ends the command; its pipes must not block meanwhile.
 				limit = 0
 			}
 		}
@@ -280,7 +280,7 @@ func (c *command) control(m wire.Control) {
 	}
 }
 
-// abandon ends the command at once: nobody waits for it any more.
+// abandon ends the command at once: it is no longer waited for.
 func (c *command) abandon() { c.control(wire.Control{Terminate: true}) }
 
 // terminate asks the whole tree to stop, and after the grace makes the root stop; the others are

@@ -9,7 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// followers are those who follow one command that goes on without them, and what it printed while there was nobody.
+// followers are those who follow one command that goes on without them, and what it printed while there were none.
 //
 // One who takes nothing must not stop the others, nor the command: when as much waits for it as may, the command waits
 // for it for a while, which is backpressure to one who is only slow; then it is cut off. What waited for the last one who
@@ -19,20 +19,20 @@ type followers struct {
 
 	mu   sync.Mutex
 	all  map[*follower]bool
-	kept []piece // nobody has got these yet
+	kept []piece // not given to any follower yet
 	size int     // of kept, as cost counts
 	lost int64   // bytes that came before kept and are gone
 	exit *wire.Exit
 }
 
-// piece is some output. Its data is shared by all who follow, and does not change any more once somebody has it.
+// piece is some output. Its data is shared by all who follow, and does not change once a follower has it.
 type piece struct {
 	kind wire.Kind
 	data []byte
 }
 
 const (
-	// maxWaiting is how much output may wait for one who follows, and how much is kept for nobody, in bytes.
+	// maxWaiting is how much output may wait for one follower, and how much is kept while there is none, in bytes.
 	maxWaiting = 1 << 20
 	// maxNews is about how much a follower gets at a time: one that takes that much within followPatience is slow, but not cut off.
 	maxNews = 128 << 10
@@ -64,7 +64,7 @@ type follower struct {
 	stop    func()        // closes gone
 }
 
-// join adds one, to whom everything goes that is kept. It returns nil when there are too many.
+// join adds a follower, which gets everything that is kept. It returns nil when there are too many.
 func (fs *followers) join() *follower {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -137,7 +137,7 @@ func (f *follower) give(p piece) {
 	notify(f.more)
 }
 
-// await gives a piece to one for whom too much waits, when it has taken some, and reports whether it came to that.
+// await gives a piece to a follower for which too much waits, once it has taken some, and reports whether it did.
 func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	for {
 		late := false
@@ -169,7 +169,7 @@ func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 func (fs *followers) keep(p piece) {
 	if n := len(fs.kept); n > 0 && fs.kept[n-1].kind == p.kind && len(fs.kept[n-1].data)+len(p.data) <= keptPiece {
 		last := fs.kept[n-1]
-		// Somebody who has left may still have the old one.
+		// A follower that has left may still have the old one.
 		fs.kept[n-1].data = append(last.data[:len(last.data):len(last.data)], p.data...)
 		fs.size += len(p.data)
 	} else {

@@ -36,7 +36,7 @@ type lasting struct {
 	starting int
 }
 
-// maxEnded is how many commands are kept that have ended while nobody followed them. The oldest go first.
+// maxEnded is how many commands are kept that have ended without a follower. The oldest go first.
 const maxEnded = 64
 
 // RunLasting is that process's main function: it runs commands as uid, and with root as root where that is asked for, for
@@ -217,7 +217,7 @@ func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
 		l.enterDone(nil)
 		return reply(stream, ask.Answer{Fault: exit.Fault, Message: exit.Message})
 	}
-	f := c.out.join() // before anything is printed, and before anybody can find it
+	f := c.out.join() // before anything is printed, and before it can be found
 	l.enterDone(c)
 	go func() {
 		c.run(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
@@ -250,7 +250,7 @@ func (l *lasting) enterDone(c *lastingCommand) {
 	if c != nil {
 		l.begun++
 		c.began = l.begun
-		l.commands[c.root.pid] = c // an ended one of that number is nobody's any more
+		l.commands[c.root.pid] = c // an ended one of that number is gone
 	}
 }
 

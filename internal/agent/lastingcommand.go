@@ -34,7 +34,7 @@ type lastingCommand struct {
 	out      *followers
 	timedOut atomic.Bool
 
-	input  chan struct{} // has one while nobody writes
+	input  chan struct{} // has one while no write is under way
 	pipes  *pipes
 	closed bool // the input was; by who has input's one
 }

@@ -140,7 +140,7 @@ func (o *output) stopWaiting() {
 	}
 }
 
-// close is called when nobody reads any more.
+// close is called when there is no reader any more.
 func (o *output) close() {
 	if o.file != nil {
 		_ = o.file.Close()

@@ -84,7 +84,7 @@ func (p *pipes) stopWaiting() {
 	}
 }
 
-// close closes our ends. stdin is closed by whoever feeds it, too; twice does no harm.
+// close closes our ends. stdin is closed by its writer, too; closing it twice does no harm.
 func (p *pipes) close() {
 	if p.terminal != nil {
 		_ = p.terminal.Close()

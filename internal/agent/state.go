@@ -71,7 +71,7 @@ func (s *stateFile) write(state launch.State, last bool) error {
 	return nil
 }
 
-// overwrite needs no room on the disk. Where the old state was longer blanks follow, so that nobody reads a mixture.
+// overwrite needs no room on the disk. Where the old state was longer blanks follow, so that a reader never sees a mixture.
 func (s *stateFile) overwrite(data []byte) error {
 	_ = os.RemoveAll(s.next)
 	fd, err := unix.Open(s.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -65,7 +65,7 @@ func openAs(uid uint32, name string, flags int) (fd int, err error) {
 	}
 	fd, err = unix.Open(name, flags, 0)
 	if setEffective(self) != nil {
-		os.Exit(1) // this thread is not to go on as somebody else
+		os.Exit(1) // this thread must not go on as another user
 	}
 	// A change of the user resets it to what the host has for programs that change it.
 	return fd, errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))

@@ -99,7 +99,7 @@ func (t *processTree) end() error {
 			alone = true
 		default:
 		}
-		// Also what is being started is killed, or somebody could hold it up.
+		// What is being started is killed, too, or a process could hold this up.
 		err := unix.Kill(-1, unix.SIGKILL)
 		switch {
 		case alone && errors.Is(err, unix.ESRCH):

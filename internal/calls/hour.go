@@ -13,7 +13,7 @@ var Ways = []string{"warm", "frozen", "pooled", "cold"}
 
 const (
 	hourMinutes = 60
-	// hourUsers is of how many users each minute is kept by itself; what others do is counted as nobody's.
+	// hourUsers is how many users each minute counts apart; the calls of others are counted under no user.
 	hourUsers = 256
 	// Times are counted by steps of √2, from fastest on.
 	timeSteps = 44
@@ -133,8 +133,8 @@ type WayTimes struct {
 // Percentiles are times that half, and 95 of 100, did not take longer than.
 type Percentiles struct{ P50, P95 time.Duration }
 
-// Minutes returns the last hour, the oldest minute first, and all of it together, of the users in scope; nil is for everyone's
-// calls, and nobody's.
+// Minutes returns the last hour, the oldest minute first, and all of it together, of the users in scope; nil is for
+// all calls, also those of no user.
 func (h *Hour) Minutes(scope func(user string) bool) (minutes []Minute, all Minute) {
 	now := h.now().Unix() / 60
 	h.mu.Lock()

@@ -73,7 +73,7 @@ func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
 	switch {
 	case err == nil:
-		// What somebody before has left there would be in the way.
+		// What an earlier user has left there would be in the way.
 		if err = g.Detach(ep.Addr); err == nil {
 			err = g.interfaces.move(veth, g.Space, name)
 		}

@@ -73,7 +73,7 @@ const MetadataServer = "http://169.254.169.254"
 
 const (
 	// metadataPatience bounds all questions together, metadataDial the first connection: where no cloud is,
-	// nobody answers.
+	// there is no answer.
 	metadataPatience = time.Second
 	metadataDial     = 300 * time.Millisecond
 )

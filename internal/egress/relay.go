@@ -235,7 +235,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 const relayDescriptors = 6
 
 // takeRelay takes what a relayed connection needs of its user's budgets, and returns how many bytes the kernel may hold for
-// it, or 0. Whoever of the two ends it first, the port counts as one that the kernel keeps.
+// it, or 0. Whichever of the two ends it first, the port counts as one that the kernel keeps.
 func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give func()) {
 	b := e.budget
 	if !b.Descriptors.Take(user, relayDescriptors) {

@@ -165,7 +165,7 @@ func (s *stack) openTable() (*rules.Table, error) {
 // mailPort is where mail is handed over to other servers: what is sent there from a host is counted against it.
 const mailPort = 25
 
-// closedPorts are those that nobody reaches unless the operator has named them.
+// closedPorts are those that cannot be reached unless the operator has named them.
 func (c Config) closedPorts() []uint16 {
 	if slices.Contains(c.ExtraPorts, mailPort) {
 		return nil
@@ -244,7 +244,7 @@ func (s *stack) close() {
 // backgroundMost is how many addresses of a network wait at once for what is left of their containers to go.
 const backgroundMost = 16
 
-// background does what nobody needs to wait for, before the stack has closed. It blocks where too much is under way.
+// background does what no call needs to wait for, before the stack has closed. It blocks where too much is under way.
 func (s *stack) background(do func()) {
 	s.mu.Lock()
 	if s.closed || s.pending == backgroundMost {

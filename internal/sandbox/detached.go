@@ -43,7 +43,7 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 		timeout, _ := r.timeout(s.cfg())
 		defer time.AfterFunc(timeout+endSlack, e.End).Stop()
 		ended, err := s.exec(ctx, box, r, output)
-		e.Input.End(context.Canceled) // nobody reads stdin any more
+		e.Input.End(context.Canceled) // stdin is no longer read
 		if err == nil && ended.CommandFault != "" {
 			err = output(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
 			ended.CommandFault = "" // the exit code says as much

@@ -10,7 +10,7 @@ import (
 
 // variables are where a command's home is, and what makes tools keep their state where it can be written: they
 // look for their configuration at home and write below state, which is home where that can be written. What they
-// need for the moment is in tmp. Where a tool would find only in state what somebody has configured at home (git's
+// need for the moment is in tmp. Where a tool would find only in state what is configured at home (git's
 // configuration, npm's, what pip has installed for a user), it is left to look at home.
 func (p plan) variables() map[string]string {
 	state := p.state

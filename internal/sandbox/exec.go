@@ -180,7 +180,7 @@ func (c *call) command(r Request) (dockerexec.Command, error) {
 // timeout is how long a command may take, and how long it might at most.
 func (r Request) timeout(cfg *Config) (timeout, most time.Duration) {
 	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
-	if r.Terminal != nil { // somebody sits there
+	if r.Terminal != nil { // a person may sit there
 		timeout, most = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout
 	}
 	if r.Timeout != nil {

@@ -102,7 +102,7 @@ func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastin
 	spec.Lasting, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, p.platform.Platform
 	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
 	if spec.Root = l.Root && p.platform.isGVisor(spec.Runtime()); spec.Root && !spec.IsPooled() {
-		// What root leaves in its home may run as root's whoever starts it: nobody on the host is to come there.
+		// What root leaves in its home may run as root whoever starts it, so no user of the host may reach it.
 		if err := r.rootfs.CloseUserDir(spec.User); err != nil {
 			return fmt.Errorf("cannot close the folder of user %q: %w", spec.User, errs.WithoutPath(err))
 		}
@@ -127,7 +127,7 @@ func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platf
 }
 
 // BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it, for PlanLasting
-// and what is made from that to find. The user has no home yet. Nothing rests on it.
+// and what is made from that to find. The user has no home yet. Nothing depends on it.
 func (s *Service) BindLasting(ctx context.Context, id string, l Lasting) {
 	c, err := s.call(id, lastingConfinement)
 	if err != nil {

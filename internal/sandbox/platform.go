@@ -60,7 +60,7 @@ type platform struct {
 	engine    string
 }
 
-// NewPlatforms asks nobody yet.
+// NewPlatforms returns Platforms that have asked Docker nothing yet.
 func NewPlatforms(cfg PlatformConfig) *Platforms {
 	p := &Platforms{}
 	p.cfg.Store(&cfg)

@@ -157,7 +157,7 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no home one of the pool's, with the container that has it. Nothing rests on it: the call goes on
+// bind gives a user who has no home one of the pool's, with the container that has it. Nothing depends on it: the call goes on
 // as any other, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 || p.resolver.rootfs.HasHome(c.User.String()) {
@@ -218,7 +218,7 @@ func (p *Pool) outcomeOf(c *call, err error) string {
 	return poolHit
 }
 
-// enter waits for whoever binds for the same user, and is followed by done. It returns nil if somebody has.
+// enter waits for a call that binds for the same user, and is followed by done. It returns nil if there was one.
 func (p *Pool) enter(ctx context.Context, user string) (done func()) {
 	p.mu.Lock()
 	if under := p.binding[user]; under != nil {

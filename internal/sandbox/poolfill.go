@@ -19,7 +19,7 @@ const (
 	fillAgain = 10 * time.Second
 )
 
-// Fill keeps the pool full until ctx ends: one container is made at a time, while nobody waits for one or in its turn.
+// Fill keeps the pool full until ctx ends: one container is made at a time, while no call waits for one, or in its turn.
 func (p *Pool) Fill(ctx context.Context) {
 	wait := fillSoon
 	for {

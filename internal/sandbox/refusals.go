@@ -11,7 +11,7 @@ import (
 // one is that of a call without a network.
 type refusals struct {
 	tally *decisions.Tally
-	tell  func(decisions.Summary) // nil for nobody
+	tell  func(decisions.Summary) // nil if nothing is to be told
 	told  int
 	stop  context.CancelFunc // of the watch; nil before it
 	watch sync.WaitGroup

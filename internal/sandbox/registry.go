@@ -61,7 +61,7 @@ type records struct {
 	shared Records // nil for files in dir
 	quotas *quota.Ledger
 
-	writing   sync.Mutex // held by whoever changes a record, before mu
+	writing   sync.Mutex // held while a record is changed, locked before mu
 	mu        sync.RWMutex
 	revisions map[ids.Sandbox]int64 // of shared records
 	sandboxes map[ids.Sandbox]Sandbox

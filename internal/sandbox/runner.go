@@ -47,7 +47,7 @@ type Runner struct {
 }
 
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash takes the
-// folders of processes that are removed. What a service that was killed has written for processes and nobody has read is
+// folders of processes that are removed. What a service that was killed has written for processes and that was not read is
 // removed: it may hold secrets.
 func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
 	r := &Runner{resolver: resolver, executor: executor, trash: trash}
@@ -121,7 +121,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}
 	started, err := r.executor.StartProcess(ctx, made.spec)
 	if err != nil {
-		// It may hold secrets, and nobody has read it.
+		// It may hold secrets, and was not read.
 		return process.Instance{}, errors.Join(err, removeIfThere(filepath.Join(r.Dir(p), launch.File)))
 	}
 	applied, err := json.MarshalIndent(started.Spec, "", "  ")

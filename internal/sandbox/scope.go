@@ -96,7 +96,7 @@ func (s *Service) Calls() (minutes []calls.Minute, all calls.Minute) {
 	return hour.Minutes(scope)
 }
 
-// Events is what happens, and whose events a caller may know of: nil is everyone's, and nobody's.
+// Events is what happens, and whose events a caller may know of: nil is for all events, also those of no user.
 func (s *Service) Events() (stream *events.Stream, scope func(user string) bool) {
 	if s.scope.All() {
 		return s.cfg().Events, nil

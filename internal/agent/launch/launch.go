@@ -68,7 +68,7 @@ type Launch struct {
 	Version int `json:"version"`
 	Command
 	Log Log `json:"log"`
-	// Ready says how to tell that the command is ready for its work; nil is that nobody asks.
+	// Ready says how to tell that the command is ready for its work; nil means that it is not checked.
 	Ready *Ready `json:"ready,omitempty"`
 }
 
@@ -152,7 +152,7 @@ type State struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	// PID is the command's first process's, as the container sees it.
 	PID int `json:"pid,omitempty"`
-	// Ready is what the last check has found; nil before the first, and where nobody asks.
+	// Ready is what the last check has found; nil before the first, and where there are no checks.
 	Ready *Readiness `json:"ready,omitempty"`
 	// EndedAt is zero as long as the command runs. Whatever follows means something afterwards only.
 	EndedAt time.Time `json:"endedAt,omitzero"`

@@ -277,7 +277,7 @@ func (c *child) run() {
 func (c *child) exec() {
 	denied := false
 	for i := 0; i < len(c.programs); i++ {
-		c.errno = 0 // from a call that succeeds nobody comes back
+		c.errno = 0 // a call that succeeds does not return
 		_, _, c.errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(c.programs[i].path)),
 			uintptr(unsafe.Pointer(&c.programs[i].argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
 		switch c.errno {

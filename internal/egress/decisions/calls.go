@@ -40,7 +40,7 @@ func (c *calls) report(n int) {
 	c.pending = append(c.pending[:0], c.pending[n:]...)
 }
 
-// pass passes the oldest n lines on. As long as one is remembered, to see it again is no news to anybody.
+// pass passes the oldest n lines on. As long as one is remembered, seeing it again is no news.
 func (c *calls) pass(n int) {
 	for i, line := range c.pending[:n] {
 		if line.Count == 0 {

@@ -7,7 +7,7 @@
 // Repeats are one entry: a program that asks the same 10,000 times moves one entry to the end. Entries
 // share one capacity, and when that is full, the user who has the most of them makes room with what
 // was seen least recently of its own. So a user alone may use all of it, and one that asks for ever new
-// names drives out nobody's entries but its own.
+// names drives out its own entries alone.
 package decisions
 
 import "time"
@@ -33,7 +33,7 @@ const (
 	// Allowed means that it was answered or passed on. So is a question for an allowed name to which
 	// the answer is that there is no such record: that is ordinary, and the reason says it.
 	Allowed Verdict = "allowed"
-	// Denied means that the policy forbids it, or that nobody is known at its source.
+	// Denied means that the policy forbids it, or that no container is known at its source.
 	Denied Verdict = "denied"
 	// Failed means that it is allowed but could not be answered or reached.
 	Failed Verdict = "failed"
@@ -50,7 +50,7 @@ type Decision struct {
 	// Count is how many there are, First the time of the first, and Time that of the latest.
 	Count       uint64
 	First, Time time.Time
-	// User and Container are who asked. They are empty if nobody is known at the source.
+	// User and Container are who asked. They are empty if no container is known at the source.
 	User, Container string
 	// Name is what was asked for, in lower case and without a trailing dot. It is empty if no name
 	// could be read.

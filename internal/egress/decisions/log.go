@@ -19,7 +19,7 @@ type Log struct {
 // kept is what there is once, however many tell of it.
 type kept struct {
 	seed maphash.Seed
-	told func(Decision) // nil for nobody
+	told func(Decision) // nil if nothing is to be told
 
 	mu        sync.Mutex // guards all below, and what followers and tallies have gathered
 	seq       uint64

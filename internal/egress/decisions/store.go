@@ -68,7 +68,7 @@ func (s *store) owner(user string) *owner {
 }
 
 // free returns a slot for an entry of o. If none is left, the oldest entry goes of who has the most,
-// which is o itself if nobody has more.
+// which is o itself if none has more.
 func (s *store) free(o *owner) *entry {
 	if len(s.used) < cap(s.used) {
 		s.used = s.used[:len(s.used)+1]

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// meterSize is more than a network has addresses; sources that are nobody's do not get here.
+	// meterSize is more than a network has addresses; sources that are no container's do not get here.
 	meterSize = 4096
 	// meterMemory is how long a source is remembered that sends no more.
 	meterMemory = time.Minute
 )
 
 // setMeters bounds what one source has delivered in a second. What is too much is dropped before any socket,
-// so a flood fills nobody's but its sender's time. They stand in the input hook, which comes after the
+// so a flood takes its sender's time alone. They stand in the input hook, which comes after the
 // source was found to be true.
 func setMeters(c Config) error {
 	conn, err := nftables.New()

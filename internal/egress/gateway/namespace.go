@@ -64,7 +64,7 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 
 // deliverAll configures that everything that comes in, for any address, is delivered here. What is sent from here goes by the
 // main table, which has the containers alone. The kernel looks a packet's source up as if the packet were an
-// answer to it, so it finds the container's interface there, or that nobody has this address.
+// answer to it, so it finds the container's interface there, or that no container has this address.
 func (n *namespace) deliverAll(address netip.Addr) error {
 	links, err := n.handle.LinkList()
 	if err != nil {

@@ -26,7 +26,7 @@ type server struct {
 func Serve(ctx context.Context, dir string, c Config) (err error) {
 	defer func() {
 		if err != nil {
-			// Nobody reads what this program prints.
+			// What this program prints is not read.
 			_ = os.WriteFile(filepath.Join(dir, faultName), []byte(err.Error()), 0o600)
 		}
 	}()

@@ -41,7 +41,7 @@ func (fw *forwarding) decide(r *refusal) {
 	}
 }
 
-// fail records why a forwarded request was broken off. When the connection ends, nobody has broken it off.
+// fail records why a forwarded request was broken off. A connection that simply ends was not broken off.
 func (fw *forwarding) fail(r *refusal) {
 	if fw.session.life.Err() == nil {
 		fw.decided.Store(true)

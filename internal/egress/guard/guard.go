@@ -22,7 +22,7 @@
 // was checked, so the two cannot disagree about where a request ends, and every request of a kept
 // connection is checked. A client's connection has a transport of its own: no origin connection is
 // shared between clients or outlives the client's connection. Of upgrades only WebSocket passes: h2c
-// or TLS inside would carry further requests that nobody checks.
+// or TLS inside would carry further requests that are not checked.
 package guard
 
 import (

@@ -22,7 +22,7 @@ type httpSession struct {
 	// life ends with the flow, or with the connection.
 	life context.Context
 	// heads counts what the server has read the beginning of, and requests what was a request:
-	// the rest was malformed, which the server tells nobody else.
+	// the rest was malformed, which the server reports nowhere else.
 	heads, requests int
 	hijacked        bool
 	// refused says that there was no room for a head.

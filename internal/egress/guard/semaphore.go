@@ -3,7 +3,7 @@ package guard
 import "sync"
 
 // semaphore lets as few goroutines copy at a time as there are processors, and users in turn: Go's scheduler is fair to
-// goroutines, of which a user has as many as it likes. Whoever has acquired it must not block.
+// goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
 type semaphore struct {
 	mu     sync.Mutex
 	free   int

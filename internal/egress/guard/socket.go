@@ -119,7 +119,7 @@ type originConn struct {
 }
 
 // Close resets the connection, which leaves nothing behind: net/http closes one when nothing is on its way, or
-// nobody wants it any more. An upgraded one may still have something to deliver.
+// it is no longer wanted. An upgraded one may still have something to deliver.
 func (c *originConn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed

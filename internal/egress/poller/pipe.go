@@ -19,7 +19,7 @@ const (
 	pipesMost = 64
 )
 
-// takePipe takes a pipe that nobody uses now, or makes one. It returns nil if the user is to have none.
+// takePipe takes a pipe that is not in use, or makes one. It returns nil if the user is to have none.
 func (l *Loop) takePipe(user string) *pipe {
 	if !l.pipes.Take(user, 1) {
 		return nil

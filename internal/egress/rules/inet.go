@@ -29,7 +29,7 @@ func renderInet(c Config, e elements) table {
 	const beforeFilter = -10
 	t.chains = []chain{
 		{
-			// raw (-300), before connection tracking (-200): what nobody of ours sent takes no memory there.
+			// raw (-300), before connection tracking (-200): what no container of ours sent takes no memory there.
 			name: "source", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300,
 			rules: sourceRules(c),
 		},
@@ -70,14 +70,14 @@ func sourceRules(c Config) []phrase {
 	// port itself were an interface of the host.
 	rules := append([]phrase{rule(iifIn(portsSet), drop())}, c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
 	return append(rules,
-		// From elsewhere: nobody there is a container, and the gateways' services are for containers.
+		// From elsewhere: there are no containers, and the gateways' services are for containers.
 		rule(iifNot("lo"), ipv4(), sourceIn(subnetsSet), drop()),
 		rule(iifNot("lo"), ipv4(), destinationIn("gateway-addresses"), drop()))
 }
 
 func memberRules() []phrase {
 	return []phrase{
-		rule(unmarked(), drop()), // a port that nobody bound
+		rule(unmarked(), drop()), // a port that is not bound
 		rule(unmark()),
 		rule(ipv4(), iifSourceIn(memberSet), accept()),
 		rule(drop()), // IPv6, or a container that was removed

@@ -17,7 +17,7 @@ const tellEvery = 10 * time.Second
 // differs, with a line in the log. It returns when the context ends, with its error, or when it cannot
 // listen for changes.
 //
-// Between two looks it waits for as long as the last one took, and no longer, whoever else changes rules and
+// Between two looks it waits for as long as the last one took, and no longer, whatever else changes rules and
 // however often: so it takes half a processor at most.
 func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
@@ -57,7 +57,7 @@ type repairs struct {
 	last  time.Time
 }
 
-// repair puts back what somebody has changed.
+// repair puts back what was changed from outside.
 func (t *Table) repair(ctx context.Context, told *repairs) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

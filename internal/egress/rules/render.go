@@ -101,7 +101,7 @@ func renderBridge(c Config, e elements) table {
 	return t
 }
 
-// renderARP lets containers ask for nobody but their gateway: the host would answer for all its addresses.
+// renderARP lets containers ask for their gateway alone: the host would answer for all its addresses.
 func renderARP(c Config, e elements) table {
 	rules := []phrase{rule(iifIn(portsSet), drop())}
 	for _, b := range c.Bridges {
