@@ -104,7 +104,7 @@ func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	err := e.verify(ctx, c, func([]string) ([]string, error) {
 		return []string{"1.000000000"}, os.Chtimes(shared, time.Unix(1, 0), time.Time{})
 	})
-	if err == nil || !strings.Contains(err.Error(), "keeps changing the access time of what is mounted at /mnt/tools") {
+	if err == nil || !strings.Contains(err.Error(), "the access time of what is mounted at /mnt/tools keeps changing") {
 		t.Error(err)
 	}
 }
