@@ -44,6 +44,13 @@ test("files of root's", gvisor, async () => {
   assert.equal(await box.files.exists("of-root"), false);
 });
 
+test("what root writes is in the metrics", gvisor, async () => {
+  const made = await sandbox({ allowInternetAccess: false });
+  await made.commands.run("head -c 64000000 /dev/urandom > /opt/large", root);
+  const [metric] = await made.getMetrics();
+  assert(metric.diskUsed >= 64_000_000 && metric.diskUsed < 200_000_000 && metric.diskTotal > metric.diskUsed, JSON.stringify(metric));
+});
+
 test("a terminal of root's", gvisor, async () => {
   let seen = "";
   const handle = await box.pty.create({ cols: 80, rows: 24, onData: (data) => void (seen += new TextDecoder().decode(data)), ...root });

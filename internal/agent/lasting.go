@@ -106,6 +106,8 @@ func (l *lasting) answer(stream *yamux.Stream) error {
 		return l.begin(stream, r)
 	case ask.List:
 		return l.list(stream)
+	case ask.Written:
+		return reply(stream, ask.Answer{Written: written()})
 	}
 	c := l.find(r)
 	if c == nil {

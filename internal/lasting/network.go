@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 )
 
 // SetNetwork replaces what the sandbox may reach. The connections that it may not have any more end, and those that it may
@@ -69,8 +70,8 @@ type Metrics struct {
 	At time.Time
 	// CPUPercent is of one processor, since the last call or the sandbox's start.
 	CPUs, CPUPercent float64
-	// Memory is without MemoryCache. All sizes are in bytes. Disk is what the home takes, as of half a minute ago at most, and
-	// DiskTotal that with what its file system has free.
+	// Memory is without MemoryCache. All sizes are in bytes. Disk is what the home takes and, under gVisor, the container's root
+	// filesystem beside the image, as of half a minute ago at most; DiskTotal is that with what the home's file system has free.
 	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
 }
 
@@ -108,15 +109,20 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// diskUsage is what a home took when it was counted last. Its lock is held while it is counted, so that one does.
+// diskUsage is what a sandbox took on disk when it was counted last. Its lock is held while it is counted, so that one does.
 type diskUsage struct {
 	mu         sync.Mutex
 	at         time.Time
 	used, free int64
 }
 
-// countDiskEvery is how often a home is counted at most.
-const countDiskEvery = 30 * time.Second
+// countDiskEvery is how often that is counted at most. A container may take writtenLimit to say its part, which is its
+// word alone, so no more than maxWritten counts.
+const (
+	countDiskEvery = 30 * time.Second
+	writtenLimit   = 2 * time.Second
+	maxWritten     = 1 << 50
+)
 
 func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	d := &b.entry.disk
@@ -124,8 +130,23 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	defer d.mu.Unlock()
 	if time.Since(d.at) >= countDiskEvery {
 		if d.used, d.free, err = b.service.Usage(ctx, b.id); err == nil {
+			d.used += b.written(ctx)
 			d.at = time.Now()
 		}
 	}
 	return d.used, d.free, err
+}
+
+// written is what the root filesystem has taken; 0 where nobody can say.
+func (b *Sandbox) written(ctx context.Context) int64 {
+	ctx, cancel := context.WithTimeout(ctx, writtenLimit)
+	defer cancel()
+	asleep := *b
+	asleep.asleep = true
+	stream, answer, err := asleep.ask(ctx, ask.Request{Do: ask.Written}, nil)
+	if err != nil {
+		return 0
+	}
+	_ = stream.Close()
+	return min(max(answer.Written, 0), maxWritten)
 }

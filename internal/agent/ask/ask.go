@@ -56,6 +56,8 @@ const (
 	CloseInput Verb = "closeInput"
 	Resize     Verb = "resize"
 	Signal     Verb = "signal"
+	// Written asks what the root filesystem has taken. An older agent answers FaultMissing, as of a command.
+	Written Verb = "written"
 )
 
 // Request is the first frame of a stream.
@@ -101,6 +103,8 @@ type Answer struct {
 	Message string     `json:"message,omitempty"`
 	// Lost is how many bytes of output are missing here.
 	Lost int64 `json:"lost,omitempty"`
+	// Written is how many bytes the root filesystem has taken beside the image; 0 where that cannot be told.
+	Written int64 `json:"written,omitempty"`
 }
 
 // Entry is a command that runs. One without a PID is the end of a list.
