@@ -79,6 +79,11 @@ func (s Subject) holdsWorkspace() bool {
 // Check says what cannot be held: a working directory or a grantable path that no view could show so.
 // All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
 func (s Subject) Check() error {
+	for field, dirs := range map[string][]pathmap.ContainerPath{"writeDirs": s.WriteDirs, "readDirs": s.ReadDirs} {
+		if len(dirs) > maxPlaces {
+			return errs.Invalid("permissions.%s has %d directories; at most %d are allowed: name one that holds them", field, len(dirs), maxPlaces)
+		}
+	}
 	held := s.Held()
 	faults := []error{}
 	if at, ok := held.At(s.WorkingDir); !ok || !s.WorkingDir.Within(Home) || at.Mode < ReadOnly {

@@ -18,6 +18,10 @@ const (
 	TagWrite     = "@write:"
 )
 
+// maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's permissions: each may be a mount,
+// which is compared with all others, and verified by a descriptor of its own.
+const maxPlaces = 256
+
 // SplitTag returns which of the tags it is, and its path as it is written. kind is empty for what is no tag.
 func SplitTag(tag string) (kind, path string) {
 	switch tag {
@@ -43,6 +47,9 @@ type Grants struct {
 // host that paths shows. All faults come in one error, of class ErrInvalidArgument, each with its tag.
 func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 	var g Grants
+	if len(tags) > maxPlaces {
+		return g, errs.Invalid("permissions has %d tags; at most %d are allowed: grant a directory that holds what they name", len(tags), maxPlaces)
+	}
 	var faults []error
 	for _, tag := range tags {
 		kind, written := SplitTag(tag)

@@ -89,6 +89,15 @@ func TestParseTagsRefuses(t *testing.T) {
 	}
 }
 
+func TestParseTagsIsBounded(t *testing.T) {
+	for n, allowed := range map[int]bool{256: true, 257: false, 1_000_000: false} {
+		got, err := policy.ParseTags(slices.Repeat([]string{"@write:/home/a"}, n), pathmap.Map{})
+		if (err == nil) != allowed || err != nil && (!errdefs.IsInvalidArgument(err) || len(got.Write) > 0) {
+			t.Errorf("%d tags: %d grants, %v", n, len(got.Write), err)
+		}
+	}
+}
+
 func TestParseTagsNamesTheTagsThatAreKnown(t *testing.T) {
 	_, err := policy.ParseTags([]string{"@root"}, pathmap.Map{})
 	for _, tag := range []string{`"@root"`, "@network", "@events", "@workspace", "@read:/", "@write:/"} {

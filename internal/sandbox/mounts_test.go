@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,4 +95,16 @@ func TestLinksOfTheOperators(t *testing.T) {
 		}
 	}
 	checkNoLeftovers(t, real+"/users/alice/home", "sub", "x")
+}
+
+func TestListsOfDirectoriesAreBounded(t *testing.T) {
+	s := newService(t, nil, "")
+	for n, allowed := range map[int]bool{256: true, 257: false} {
+		dirs := slices.Repeat([]string{"/home/a"}, n)
+		for _, r := range []Registration{{UserID: "alice", WriteDirs: dirs}, {UserID: "alice", ReadDirs: dirs}} {
+			if _, _, err := s.Put("places", r); (err == nil) != allowed || err != nil && !cerrdefs.IsInvalidArgument(err) {
+				t.Errorf("%d directories: %v", n, err)
+			}
+		}
+	}
 }
