@@ -19,8 +19,8 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 	@scripts/setup.sh tests
 	cd bench && go test -count=1 ./...
 	@failed=0; \
-	$(GOTESTSUM) --packages "$$(go list ./... | grep -v '/e2e$$' | xargs)" -- -count=1 -p 3 || failed=1; \
-	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 40m || failed=1; \
+	$(GOTESTSUM) --packages "$$(go list ./... | grep -v '/e2e$$' | xargs)" -- -count=1 -p 3 -ldflags=-w || failed=1; \
+	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 40m -ldflags=-w || failed=1; \
 	exit $$failed
 
 unit: ## run the tests that need neither Docker nor root, with the race detector
