@@ -9,7 +9,7 @@ import (
 )
 
 // Cluster makes this host one of several, which share usersDir and an etcd. All paths are absolute and clean, and not in
-// UsersDir. It does not go together with E2B, and with it there is no pool.
+// UsersDir. It does not go together with E2B.
 type Cluster struct {
 	// Name is this host's, which no other has and which its certificate is for: 1 to 63 of a-z, 0-9 and -, a letter or
 	// digit first and last. Default "": this host is the only one.

@@ -18,18 +18,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Quotas, MayStart, CgroupParent and LastingEgress must be set.
+// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and LastingEgress must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
+	// Host is the name of this host among those that share usersDir; empty for one alone.
+	Host string
 	// DataDir is the Platform.DataDir of the same.
 	DataDir string
 	// Idle says what becomes of containers in which nothing runs, until SetIdle.
 	Idle Idle
 	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
 	Ahead bool
-	// MayStart is asked before each start of a user's container, and after it; an error of class Unavailable says that none
-	// may be. Nil is for always.
+	// MayStart is asked before each start of a user's container and each binding of one, and after it; an error of class
+	// Unavailable says that none may be. Nil is for always.
 	MayStart func(user string) error
 	// CgroupParent is the control group that containers are put below; empty for Docker's own.
 	CgroupParent string

@@ -2,10 +2,14 @@ package dockerexec
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 
 	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // TestNothingStartsWithoutASeat has a host lose its user before Docker is asked to start a container, and meanwhile.
@@ -33,5 +37,73 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 				t.Errorf("%d containers are left, %d are started", len(engine.containers), e.Starting())
 			}
 		})
+	}
+}
+
+// A host that has lost its user gives the user no home, neither while it binds nor when it is started again, and runs nothing in
+// one that it has given just before.
+func TestNothingIsBoundWithoutASeat(t *testing.T) {
+	lost := fmt.Errorf("it is another host's: %w", cerrdefs.ErrUnavailable)
+	for refused := 1; refused <= 2; refused++ {
+		m := newPoolModel(t)
+		m.stock(false)
+		asked := 0
+		m.e.cfg.MayStart = func(user string) error {
+			if user != "alice" {
+				t.Errorf("asked about %q", user)
+			}
+			if asked++; asked >= refused {
+				return lost
+			}
+			return nil
+		}
+		if err := m.e.Bind(t.Context(), "class", 0, quota.Account{User: "alice"}, Egress{Profile: "isolated"}); !cerrdefs.IsUnavailable(err) {
+			t.Fatalf("it is bound, or not for that reason: %v", err)
+		}
+		if _, err := os.Lstat(m.home("alice")); (err == nil) != (refused == 2) {
+			t.Errorf("refused at question %d: %v", refused, err)
+		}
+		m.e.work.Wait()
+		if all, _ := m.e.Stocked(); len(m.e.bound)+len(all) > 0 {
+			t.Errorf("%v are bound, %v wait", m.e.bound, all)
+		}
+		m.e.Shutdown()
+	}
+}
+
+// What a service had written down and not done when it was killed is not done by one that does not hold the user.
+func TestNothingIsRecoveredWithoutASeat(t *testing.T) {
+	m := newPoolModel(t)
+	m.stock(false)
+	if m.bind("alice", false, beforeRename) {
+		t.Fatal("it was not killed")
+	}
+	m.mayStart = func(string) error { return cerrdefs.ErrUnavailable }
+	m.restart()
+	if _, err := os.Lstat(m.home("alice")); err == nil || len(m.e.bound) > 0 {
+		t.Errorf("the home is given: %v, %v", err, m.e.bound)
+	}
+}
+
+// Hosts that share usersDir have folders of their own in the pool, also where one's dataDir is a copy of another's.
+func TestHostsOfOnePoolDir(t *testing.T) {
+	dir := t.TempDir()
+	e := New(fakeEngine(t, nil), Config{Host: "host-1", Instance: "0123456789abcdef", DataDir: t.TempDir(), PoolDir: dir})
+	defer e.Shutdown()
+	user, err := e.NewPoolUser()
+	if err != nil || !e.IsOfPool(user) || e.IsOfPool("host-1") {
+		t.Errorf("%q, %v", user, err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, filepath.Base(user)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]int{"host-1": 1, "host-11": 0, "host-2": 0, "": 0} {
+		if got := PoolFolders(dir, host, "0123456789abcdef"); len(got) != want {
+			t.Errorf("%q: %q", host, got)
+		}
+	}
+	e.cfg.MayStart = func(string) error { return cerrdefs.ErrUnavailable }
+	if _, err := e.NewPoolUser(); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("without a lease: %v", err)
 	}
 }

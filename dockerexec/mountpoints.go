@@ -201,14 +201,14 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	defer cancel()
 	e.starting.Add(1)
 	defer e.starting.Add(-1)
-	if err := e.mayStart(c); err != nil { // asked once it is counted, so that those who wait for none know of it
+	if err := e.mayStart(c.spec.User); err != nil { // asked once it is counted, so that those who wait for none know of it
 		return err
 	}
 	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
 		// Whatever the runtime was doing has ended before others go on.
 		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
 	}
-	if err := e.mayStart(c); err != nil { // Docker has taken its time
+	if err := e.mayStart(c.spec.User); err != nil { // Docker has taken its time
 		return errors.Join(err, e.removeContainer(c.id))
 	}
 	return nil
@@ -219,11 +219,11 @@ type refusedStart struct{ error }
 
 func (e refusedStart) Unwrap() error { return e.error }
 
-func (e *Executor) mayStart(c *container) error {
+func (e *Executor) mayStart(user string) error {
 	if e.cfg.MayStart == nil {
 		return nil
 	}
-	if err := e.cfg.MayStart(c.spec.User); err != nil {
+	if err := e.cfg.MayStart(user); err != nil {
 		return refusedStart{err}
 	}
 	return nil

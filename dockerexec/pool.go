@@ -31,15 +31,28 @@ func PoolUser(id string) string { return poolDir + "/" + id }
 // ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
 var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
 
-// NewPoolUser returns a new PoolUser. Its folder's name says whose it is: services may share usersDir.
-func (e *Executor) NewPoolUser() string {
+// NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says whose it is:
+// services may share usersDir.
+func (e *Executor) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
-	return PoolUser(poolPrefix(e.cfg.Instance) + hex.EncodeToString(random))
+	user := PoolUser(poolPrefix(e.cfg.Host, e.cfg.Instance) + hex.EncodeToString(random))
+	return user, e.mayStart(user)
 }
 
-// poolPrefix is what the names of an instance's folders in the pool begin with.
-func poolPrefix(instance string) string { return instance + "-" }
+// IsOfPool reports whether a PoolUser is one of this Executor's, or of an earlier one's with the same Config.Host and Instance.
+func (e *Executor) IsOfPool(user string) bool {
+	return strings.HasPrefix(user, PoolUser(poolPrefix(e.cfg.Host, e.cfg.Instance)))
+}
+
+// poolPrefix is what the names of a service's folders in the pool begin with. Hosts that share usersDir have other names, also
+// where one's dataDir is a copy of another's.
+func poolPrefix(host, instance string) string {
+	if host != "" {
+		instance = host + "." + instance
+	}
+	return instance + "-"
+}
 
 // IsPooled reports whether the Spec is of a container whose user is still to come.
 func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
@@ -180,16 +193,28 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 	return nil
 }
 
-// handOver gives a container's network access, record and home to the user that it is bound to.
+// handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that user:
+// just before the home is the user's, and just after.
 func (e *Executor) handOver(from, to *container) error {
 	err := e.assign(from, to)
 	if err == nil {
 		err = e.writeRecord(to.id)
 	}
 	if err == nil {
-		err = e.cfg.GiveHome(from.spec.User, to.spec.User)
+		err = e.giveHome(from.spec.User, to.spec.User)
+	}
+	if err == nil {
+		err = e.mayStart(to.spec.User) // the file system has taken its time
 	}
 	return err
+}
+
+// giveHome renames a pooled home to be a user's, if containers may be started for that user.
+func (e *Executor) giveHome(pooled, user string) error {
+	if err := e.mayStart(user); err != nil {
+		return err
+	}
+	return e.cfg.GiveHome(pooled, user)
 }
 
 // waiting is the container of a class that has waited for longest; nil where no more wait than are to be left. e.mu is held.
@@ -244,7 +269,7 @@ func (e *Executor) replace(from, to *container) {
 	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: to.spec}
 }
 
-// abandon removes a container that could not be bound. Its home is still its own.
+// abandon removes a container that could not be bound. Its home is its own, or the user's who has not been in it.
 func (e *Executor) abandon(from, to *container) {
 	e.mu.Lock()
 	delete(e.containers, to.fingerprint)

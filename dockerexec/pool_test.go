@@ -2,12 +2,10 @@ package dockerexec
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
 
-	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/rs/zerolog"
 )
 
@@ -26,12 +24,7 @@ func TestBindingsWithKills(t *testing.T) {
 	if testing.Short() {
 		n = 500
 	}
-	m := &poolModel{
-		t: t, dir: fastDir(t), docker: fakeEngine(t, map[string]any{"": nil}), random: rand.New(rand.NewPCG(1, 2)),
-		containers: map[string]containertypes.Summary{}, owners: map[string]string{}, homes: map[uint64]string{},
-	}
-	m.sess = openSessionOfTests(t)
-	m.restart()
+	m := newPoolModel(t)
 	var kills [killPoints]int
 	for i := range n {
 		lasts := m.random.IntN(2) == 0

@@ -37,8 +37,19 @@ type poolModel struct {
 	owners     map[string]string // who has run commands in a container, by its id
 	homes      map[uint64]string // whose home an inode is
 	made       int
+	mayStart   func(user string) error
 	killAt     int
 	killed     bool
+}
+
+func newPoolModel(t *testing.T) *poolModel {
+	m := &poolModel{
+		t: t, dir: fastDir(t), docker: fakeEngine(t, map[string]any{"": nil}), random: rand.New(rand.NewPCG(1, 2)),
+		containers: map[string]containertypes.Summary{}, owners: map[string]string{}, homes: map[uint64]string{},
+	}
+	m.sess = openSessionOfTests(t)
+	m.restart()
+	return m
 }
 
 // assigned is Networks of which nothing but Assign and Remove is called.
@@ -82,7 +93,10 @@ func (m *poolModel) platform() Platform { return Platform{Instance: "test", Data
 func (m *poolModel) stock(lasts bool) {
 	m.made++
 	id := fmt.Sprintf("%064d", m.made)
-	user := m.e.NewPoolUser()
+	user, err := m.e.NewPoolUser()
+	if err != nil {
+		m.t.Fatal(err)
+	}
 	spool, class, sess := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1"), "class", m.sess
 	var st unix.Stat_t
 	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
@@ -121,7 +135,7 @@ func (m *poolModel) restart() {
 	}
 	m.killAt, m.killed = -1, false
 	m.e = New(m.docker, Config{
-		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m,
+		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m, MayStart: m.mayStart,
 		Networks: assigned{assign: func() { m.kill(beforeRecord) }}, Log: zerolog.Nop(),
 	})
 	m.e.readRecords()

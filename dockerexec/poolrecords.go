@@ -131,7 +131,7 @@ func (e *Executor) placeOf(id, source string) string {
 // lost, and forgets the records whose home is not their user's. Nothing uses the pool yet.
 func (e *Executor) recoverBound() {
 	for id, record := range e.bound {
-		err := e.cfg.GiveHome(record.Pooled, record.Spec.User)
+		err := e.giveHome(record.Pooled, record.Spec.User)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			e.cfg.Log.Warn().Err(err).Str("user", record.Spec.User).Msg("cannot finish binding a container of the pool")
 		}
@@ -172,11 +172,12 @@ func (e *Executor) removePooled(dir string) error {
 	return removePoolDirs(dir)
 }
 
-// PoolFolders are those of an instance's pooled containers in the folder of the pool, which other services may use, too.
-func PoolFolders(dir, instance string) (folders []string) {
+// PoolFolders are those of an instance's pooled containers in the folder of the pool, which other services may use, too. host is
+// its Config.Host.
+func PoolFolders(dir, host, instance string) (folders []string) {
 	entries, _ := os.ReadDir(dir) // there may be none
 	for _, entry := range entries {
-		if entry.IsDir() && instance != "" && strings.HasPrefix(entry.Name(), poolPrefix(instance)) {
+		if entry.IsDir() && instance != "" && strings.HasPrefix(entry.Name(), poolPrefix(host, instance)) {
 			folders = append(folders, filepath.Join(dir, entry.Name()))
 		}
 	}
@@ -244,7 +245,7 @@ func (e *Executor) tidyPool(listed []containertypes.Summary) {
 			e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 		}
 	}
-	for _, dir := range PoolFolders(e.cfg.PoolDir, e.cfg.Instance) {
+	for _, dir := range PoolFolders(e.cfg.PoolDir, e.cfg.Host, e.cfg.Instance) {
 		if has[dir] {
 			continue
 		}

@@ -79,7 +79,7 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 		h.engine.place.giveImage(t, "small:latest", "/usr/bin/bash", "/usr/lib/x86_64-linux-gnu/libtinfo.so.6")
 		at := func(name string) string { return filepath.Join(certificates, name) }
 		h.settings = append(runtimeSettings(runtime),
-			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_USERS_DIR="+c.homesAt(h), "SANDBOXD_CLUSTER_NAME="+h.name,
+			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_POOL_SIZE=1", "SANDBOXD_USERS_DIR="+c.homesAt(h), "SANDBOXD_CLUSTER_NAME="+h.name,
 			"SANDBOXD_CLUSTER_ETCD="+c.endpoints(), "SANDBOXD_CLUSTER_LISTEN="+h.address+":7483",
 			"SANDBOXD_CLUSTER_CA_FILE="+at("ca.crt"), "SANDBOXD_CLUSTER_CERT_FILE="+at(h.name+".crt"),
 			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),

@@ -27,6 +27,8 @@ func TestCluster(t *testing.T) {
 		story func(*testing.T, *clusterLab)
 	}{
 		{"any host answers", anyHostAnswers},
+		{"new users come from the pool", newUsersComeFromThePool},
+		{"a killed binding is no other host's", killedBindingIsNoOtherHosts},
 		{"hosts say who they are", hostsSayWhoTheyAre},
 		{"the console shows the hosts", consoleShowsTheHosts},
 		{"all is sent on", allIsSentOn},

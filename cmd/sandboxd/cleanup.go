@@ -258,7 +258,7 @@ func (c *cleanup) pool() {
 		return
 	}
 	for _, instance := range slices.Sorted(maps.Keys(c.instances)) {
-		for _, folder := range dockerexec.PoolFolders(dir, instance) {
+		for _, folder := range dockerexec.PoolFolders(dir, c.cfg.Cluster.Name, instance) {
 			c.remove(folder, func() error { return dockerexec.RemovePoolFolder(folder) })
 		}
 	}

@@ -71,12 +71,15 @@ func TestWhatACleanupChooses(t *testing.T) {
 // Of the service's files those go that it makes again; with --data its records, too; never what is somebody else's.
 func TestFilesOfACleanup(t *testing.T) {
 	for _, how := range []struct{ data, cluster bool }{{false, false}, {true, false}, {true, true}} {
-		data := how.data
+		data, host, pooled := how.data, "", "mine"
+		if how.cluster {
+			host, pooled = "host-1", "host-1.mine"
+		}
 		dir := t.TempDir()
 		for _, name := range []string{
 			"data/agent/a", "data/masks/m", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
 			"users/alice/home/note", "users/alice/.spool-mine-1", "users/alice/.spool-others-1", "users/alice/processes/p-1/process.log",
-			"users/.pool/mine-1/.spool-1", "users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1",
+			"users/.pool/" + pooled + "-1/.spool-1", "users/.pool/" + pooled + "-2/home/used", "users/.pool/others-1/.spool-1",
 		} {
 			path := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
@@ -86,15 +89,13 @@ func TestFilesOfACleanup(t *testing.T) {
 		c := &cleanup{data: data, out: &bytes.Buffer{}, cfg: config.Config{
 			DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "sock"),
 		}}
-		if how.cluster {
-			c.cfg.Cluster.Name = "host-1"
-		}
+		c.cfg.Cluster.Name = host
 		c.instances = map[string]bool{"mine": true, "": true}
-		if err := os.MkdirAll(filepath.Join(dir, "users/.pool/mine-1/home/.ssh"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/home/.ssh"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		c.files()
-		pool := []string{"users/.pool/mine-2/home/used", "users/.pool/others-1/.spool-1"}
+		pool := []string{"users/.pool/" + pooled + "-2/home/used", "users/.pool/others-1/.spool-1"}
 		want := slices.Concat([]string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
 			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note"})
@@ -110,7 +111,7 @@ func TestFilesOfACleanup(t *testing.T) {
 			}
 			return err
 		})
-		if _, err := os.Lstat(filepath.Join(dir, "users/.pool/mine-1")); err == nil || len(c.faults) != 1 { // one has what somebody has put there
+		if _, err := os.Lstat(filepath.Join(dir, "users/.pool", pooled+"-1")); err == nil || len(c.faults) != 1 { // one has what somebody has put there
 			t.Errorf("data %v: a home that nobody has got is there, %v", data, c.faults)
 		}
 		if !slices.Equal(left, want) {

@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
@@ -115,9 +116,9 @@ func (d *daemon) mayStart() func(user string) error {
 	return d.member.mayStart
 }
 
-// mayStart is nil while this host has a lease, and the user's seat is on it.
+// mayStart is nil while this host has a lease, and the user's seat is on it. What is in the pool is no user's yet.
 func (m *member) mayStart(user string) error {
-	if err := m.fence.MayStart(); err != nil {
+	if err := m.fence.MayStart(); err != nil || (dockerexec.Spec{User: user}).IsPooled() {
 		return err
 	}
 	return m.cluster.MayStart(user, m.fence.Record().Lease)

@@ -186,6 +186,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.onClose(d.networks.Shutdown)
 	d.executor = dockerexec.New(d.docker, dockerexec.Config{
 		Instance:      d.host.instance,
+		Host:          cfg.Cluster.Name,
 		DataDir:       cfg.DataDir,
 		Idle:          idle(cfg),
 		Ahead:         cfg.Exec.Ahead > 0,

@@ -26,7 +26,7 @@ func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 	}
 	if d.member != nil {
 		settings.ClaimOwner = func(id uint32, user string) (bool, error) {
-			return d.member.cluster.Owner(context.Background(), id, user)
+			return d.member.cluster.Owner(context.Background(), id, user, d.executor.IsOfPool) // whose home would have been seen
 		}
 	}
 	return settings
@@ -45,9 +45,6 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 
 // poolSettings returns what the settings say about containers for users who are still to come.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
-	if cfg.Cluster.On() {
-		cfg.Pool.Size = 0 // a home that is ready on one host is of no use on another
-	}
 	pool := sandbox.PoolConfig{
 		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
 		Lasting: []sandbox.Lasting{{}}, // of the service's own image

@@ -242,10 +242,10 @@ func TestRecordsAreToldInOrder(t *testing.T) {
 func TestAnIDHasOneHome(t *testing.T) {
 	_, hosts := three(t)
 	for _, tt := range []struct {
-		user string
-		want bool
-	}{{"alice", true}, {"bob", false}, {"alice", true}} {
-		if got, err := hosts[0].Owner(t.Context(), 200000, tt.user); got != tt.want || err != nil {
+		user, gone string
+		want       bool
+	}{{"alice", "", true}, {"bob", "", false}, {"alice", "", true}, {"bob", "carol", false}, {"bob", "alice", true}, {"alice", "", false}} {
+		if got, err := hosts[0].Owner(t.Context(), 200000, tt.user, func(other string) bool { return other == tt.gone }); got != tt.want || err != nil {
 			t.Errorf("%s: %t, %v", tt.user, got, err)
 		}
 	}

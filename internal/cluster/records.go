@@ -82,8 +82,8 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 	return all, nil
 }
 
-// Owner makes an id of the host the one of a user's home, unless it is another's already.
-func (c *Cluster) Owner(ctx context.Context, id uint32, user string) (bool, error) {
+// Owner makes an id of the host the one of a user's home, unless it is another's already whose home is not known to be gone.
+func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	key := c.key("owners", fmt.Sprint(id))
@@ -91,7 +91,18 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string) (bool, erro
 	if err != nil {
 		return false, unanswered(err)
 	}
-	return answer.Succeeded || string(answer.Responses[0].GetResponseRange().Kvs[0].Value) == user, nil
+	if answer.Succeeded {
+		return true, nil
+	}
+	has := answer.Responses[0].GetResponseRange().Kvs[0]
+	if string(has.Value) == user || !isGone(string(has.Value)) {
+		return string(has.Value) == user, nil
+	}
+	answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", has.ModRevision)).Then(clientv3.OpPut(key, user)).Commit()
+	if err != nil {
+		return false, unanswered(err)
+	}
+	return answer.Succeeded, nil
 }
 
 // ReadNodes reads which hosts live, without Run.

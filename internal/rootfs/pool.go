@@ -104,9 +104,19 @@ func (p *Planner) GiveHome(pooled, user string) error {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EXDEV):
 		// NFS for one has no such rename; a folder of the pool that is a mount point leads to another file system.
 		return fmt.Errorf("%w: it cannot rename a home to where none is: %w", dockerexec.ErrHomesStay, err)
-	default:
+	case err != nil || p.cfg().ClaimOwner == nil:
 		return err
 	}
+	// After a power cut another host may hold the user, and this one may not rename the home again.
+	return errors.Join(syncDir(users, user), syncDir(users, "."))
+}
+
+func syncDir(root *os.Root, name string) error {
+	dir, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // Rebind implements dockerexec.MountPreparer: the directories of one Spec have the names of another from now on.

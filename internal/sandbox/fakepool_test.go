@@ -53,9 +53,9 @@ func (f *fakePool) Trim(most map[string]int) {
 
 func (f *fakePool) DropPooled(string) error { return nil }
 
-func (f *fakePool) NewPoolUser() string {
+func (f *fakePool) NewPoolUser() (string, error) {
 	f.made++
-	return dockerexec.PoolUser(fmt.Sprint("test-", f.made))
+	return dockerexec.PoolUser(fmt.Sprint("test-", f.made)), nil
 }
 
 func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Account, _ dockerexec.Egress) error {

@@ -31,7 +31,7 @@ type poolExecutor interface {
 	Bind(ctx context.Context, class string, leave int, a quota.Account, egress dockerexec.Egress) error
 	BindLasting(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error
 	DropPooled(user string) error
-	NewPoolUser() string
+	NewPoolUser() (string, error)
 }
 
 // Pool has containers ready for users who are still to come, with homes of their own. Which kinds of containers is up to

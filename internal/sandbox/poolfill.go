@@ -120,7 +120,10 @@ func (p *Pool) shortFor(missing bool) time.Duration {
 
 // fill makes one container of a class.
 func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
-	user := p.executor.NewPoolUser()
+	user, err := p.executor.NewPoolUser()
+	if err != nil {
+		return err
+	}
 	spec, err := p.resolver.pooledSpec(ctx, class, user, key)
 	if errors.Is(err, errOtherClass) {
 		p.classes.drop(key) // until a first call says what it is now
