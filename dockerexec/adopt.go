@@ -75,7 +75,7 @@ func (e *Executor) staysPaused(c *container) bool {
 func (e *Executor) wake(c *container) {
 	done, err := e.pauses.use(e.ctx, e.docker, c.id)
 	if err != nil {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("taking over a container")
+		e.tell(e.ctx, c, Incident{What: "taking over a container", Err: err})
 		return
 	}
 	done()

@@ -258,7 +258,7 @@ func (e *Executor) discard(c *container) {
 	e.work.Go(func() {
 		c.hangUp()
 		if err := e.dispose(c); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot remove container")
+			e.tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
 		}
 		e.finishRemoval(c)
 	})

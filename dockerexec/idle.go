@@ -144,7 +144,7 @@ func (e *Executor) freeze(c *container) {
 		return c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
 	})
 	if err != nil && e.ctx.Err() == nil {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("cannot freeze a container; it goes on")
+		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it goes on", Err: err})
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -188,7 +188,7 @@ func (e *Executor) thaw(c *container) {
 		t.err = err
 		close(t.done)
 		if err != nil && e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a frozen container does not go on")
+			e.tell(e.ctx, c, Incident{What: "a frozen container does not go on", Err: err})
 			e.forget(c)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 // because of that. Of its fields, those are in the log that are set.
 type Incident struct {
 	What      string        // in the words of the log
-	Level     zerolog.Level // that of Debug is for Info
+	Level     zerolog.Level // at least that of Info, and with an error that of Warn
 	Container string
 	Sandbox   string // of a container that lasts
 	ID        string
@@ -30,7 +30,11 @@ type Incident struct {
 
 // Line implements events.Line.
 func (i Incident) Line(log *zerolog.Logger, user string) {
-	line := events.Texts(log.WithLevel(max(i.Level, zerolog.InfoLevel)).Err(i.Err),
+	level := max(i.Level, zerolog.InfoLevel)
+	if i.Err != nil {
+		level = max(level, zerolog.WarnLevel)
+	}
+	line := events.Texts(log.WithLevel(level).Err(i.Err),
 		"user", user, "sandbox", i.Sandbox, "container", i.Container, "id", i.ID, "why", i.Why, "quota", i.Quota)
 	if i.Commands > 0 {
 		line = line.Int("commands", i.Commands)

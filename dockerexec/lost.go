@@ -6,7 +6,6 @@ import (
 	"time"
 
 	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/rs/zerolog"
 )
 
 // Docker does not end an exec's stream when the container goes while the exec is being set up. So the code that makes
@@ -25,7 +24,7 @@ func (e *Executor) retryLost(ctx context.Context, user string, do func() error) 
 		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
 			return err
 		}
-		e.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Level: zerolog.WarnLevel, Err: err})
+		e.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Err: err})
 	}
 }
 

@@ -302,7 +302,7 @@ func (e *Executor) rename(c *container) {
 	defer cancel()
 	err := e.docker.ContainerRename(ctx, c.id, c.spec.ContainerName())
 	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
-		e.cfg.Log.Warn().Err(err).Str("container", c.spec.ContainerName()).Msg("a container keeps the name that it had in the pool")
+		e.tell(e.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
 	}
 }
 

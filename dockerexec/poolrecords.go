@@ -133,10 +133,10 @@ func (e *Executor) recoverBound() {
 	for id, record := range e.bound {
 		err := e.giveHome(record.Pooled, record.Spec.User)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			e.cfg.Log.Warn().Err(err).Str("user", record.Spec.User).Msg("cannot finish binding a container of the pool")
+			e.cfg.Events.Tell(e.ctx, record.Spec.User, Incident{What: "cannot finish binding a container of the pool", Err: err})
 		}
 		if err := record.checkHome(); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("user", record.Spec.User).Msg("a container of the pool was not bound; it goes")
+			e.cfg.Events.Tell(e.ctx, record.Spec.User, Incident{What: "a container of the pool was not bound; it goes", Err: err})
 			if err := e.unbind(id); err != nil {
 				e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 			}

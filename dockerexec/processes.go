@@ -11,7 +11,6 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -135,11 +134,11 @@ func (e *Executor) rebind(c *container) {
 	defer cancel()
 	err := e.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
-		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Level: zerolog.WarnLevel, Err: err})
+		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
 		err = e.StopProcess(ctx, c.id, syscall.SIGKILL, 0)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.tell(ctx, c, Incident{What: "a process goes on without a network", Level: zerolog.WarnLevel, Err: err})
+		e.tell(ctx, c, Incident{What: "a process goes on without a network", Err: err})
 	}
 }
 

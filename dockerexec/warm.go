@@ -3,8 +3,6 @@ package dockerexec
 import (
 	"context"
 
-	"github.com/rs/zerolog"
-
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -37,7 +35,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		}()
 		spec, err := plan(e.ctx)
 		if err != nil {
-			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come", Level: zerolog.WarnLevel, Err: err})
+			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come", Err: err})
 			return
 		}
 		fingerprint := spec.Fingerprint()

@@ -212,7 +212,7 @@ func (p *Pool) outcomeOf(c *call, err error) string {
 	}
 	p.countFailure(err)
 	if err != nil {
-		c.cfg.Events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Level: zerolog.WarnLevel, Err: err})
+		c.cfg.Events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Err: err})
 		return poolFailed
 	}
 	return poolHit
