@@ -35,10 +35,22 @@ type EgressRequest struct {
 	DeniedDomains []string
 }
 
+// maxNamed is how many names a call may write, however few of them the settings let it reach.
+const maxNamed = 10_000
+
 // Decide is the table of "Exec Allowed Domains": the names of both lists together, and whether the call
 // may reach them. All faults come in one error: what cannot be read or says too little is
 // errdefs.ErrInvalidArgument, what may not be errdefs.ErrPermissionDenied.
 func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
+	for _, list := range []struct {
+		field   string
+		entries []string
+		most    int
+	}{{"allowedDomains", q.AllowedDomains, maxNamed}, {"packageManagers", q.PackageManagers, maxRestrictions}, {"deniedDomains", q.DeniedDomains, maxRestrictions}} {
+		if len(list.entries) > list.most { // before each has its fault
+			return Egress{}, tooMany(list.field, list.entries, list.most)
+		}
+	}
 	named, err := ParseDomains(q.AllowedDomains)
 	faults := inField("allowedDomains", err)
 	preset, err := r.Presets.Resolve(q.PackageManagers)
@@ -46,10 +58,6 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	allowed := named.Union(preset)
 	denied, err := ParseDenied(q.DeniedDomains)
 	faults = append(faults, inField("deniedDomains", err)...)
-	if len(q.DeniedDomains) > maxRestrictions {
-		faults = append(faults, tooMany("deniedDomains", q.DeniedDomains))
-	}
-
 	switch asks := len(q.AllowedDomains)+len(q.PackageManagers) > 0; {
 	case asks && !q.Network:
 		faults = append(faults, errs.Denied("%s needs @network: add it to the call's permissions", q.fields()))

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,6 +172,21 @@ func BenchmarkEgress(b *testing.B) {
 	for b.Loop() {
 		if _, err := r.Decide(q); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Lists that are too long are refused before each entry has its fault: those would take a thousand times the request's memory.
+func TestListsOfNamesAreBounded(t *testing.T) {
+	names := func(n int, name string) []string { return slices.Repeat([]string{name}, n) }
+	for field, q := range map[string]policy.EgressRequest{
+		"allowedDomains":  {Network: true, AllowedDomains: names(10_001, "!")},
+		"packageManagers": {Network: true, PackageManagers: names(65, "!")},
+		"deniedDomains":   {Network: true, AllowedDomains: []string{"a.org"}, DeniedDomains: names(65, "!")},
+	} {
+		_, err := policy.EgressRules{}.Decide(q)
+		if !errdefs.IsInvalidArgument(err) || !strings.HasPrefix(err.Error(), field+" has ") || len(err.Error()) > 200 {
+			t.Errorf("%s: %.300v", field, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 		to    *[]pathmap.ContainerPath
 	}{{"denyRead", denyRead, &r.DenyRead}, {"denyWrite", denyWrite, &r.DenyWrite}} {
 		if len(list.from) > maxRestrictions {
-			faults = append(faults, tooMany(list.field, list.from))
+			faults = append(faults, tooMany(list.field, list.from, maxRestrictions))
 			continue
 		}
 		for i, written := range list.from {
@@ -52,8 +52,8 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 	return r, nil
 }
 
-func tooMany(field string, list []string) error {
-	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), maxRestrictions)
+func tooMany(field string, list []string, most int) error {
+	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), most)
 }
 
 // Restrict takes away from a view what a call gives up. A path that no view could hide or keep from being
