@@ -270,7 +270,7 @@ func (e *Executor) retire(match func(*container) bool) {
 	var unused []*container
 	for _, c := range e.containers {
 		if !c.isSettled() || !match(c) {
-			continue // what is still being made has someone who waits for it
+			continue // a container that is still being made is waited for
 		}
 		c.retired = true
 		if c.users == 0 && e.drop(c) {

@@ -122,7 +122,7 @@ type forwarder struct {
 	closed   bool
 }
 
-// starting is a start that everybody waits for who comes meanwhile.
+// starting is a start that all calls that come meanwhile wait for.
 type starting struct {
 	done chan struct{}
 	mux  *yamux.Session

@@ -29,7 +29,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 			seccomp.Variable + "=" + s.Platform.userNamespaces(),
 		},
 		WorkingDir: "/",
-		// Docker closes stdin when who has attached himself has gone: then the session ends.
+		// Docker closes stdin when the client that attached itself has gone: then the session ends.
 		OpenStdin: s.mode() == "session", StdinOnce: true,
 		Entrypoint:  []string{agentPath, s.mode()},
 		Cmd:         []string{},
@@ -47,7 +47,7 @@ func (p Platform) userNamespaces() string {
 	return seccomp.Refused
 }
 
-// commands are who commands run as.
+// commands is the user that commands run as.
 func (s Spec) commands() creds.IDs {
 	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed), Root: s.Root}
 }

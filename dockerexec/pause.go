@@ -88,7 +88,7 @@ func (p *pauses) remove(ctx context.Context, id string) (done func(), err error)
 		return nil, err
 	}
 	c.call <- struct{}{}
-	c.paused = false // or who holds it next would take it for paused, if it is still there
+	c.paused = false // or its next holder would take it for paused, if it still exists
 	<-c.call
 	return done, nil
 }
@@ -102,13 +102,13 @@ func (p *pauses) goOn(ctx context.Context, docker *client.Client, id string) err
 	return err
 }
 
-// occupy is wake for who has a frozen one go on himself.
+// occupy is wake for callers that have a frozen container go on by themselves.
 func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) error) (c *pausing, done func(), err error) {
 	c, err = p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) (bool, error) {
 		if err := refused(c); err != nil {
 			return false, err
 		}
-		c.frozen = false // so the last who holds it wakes it
+		c.frozen = false // so its last holder wakes it
 		return c.holders == 0, nil
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *
 	return err
 }
 
-// stop pauses a container until goOn: who comes to use it from now on is refused. It waits for those who use it.
+// stop pauses a container until goOn: new uses are refused. It waits for the present ones.
 func (p *pauses) stop(ctx context.Context, docker *client.Client, id string) error {
 	p.mu.Lock()
 	c := p.get(id)
@@ -182,7 +182,7 @@ func (p *pauses) found(id string) {
 	}
 }
 
-// get finds or makes what is known of a container; p.mu is held.
+// get finds or makes the state of a container; p.mu is held.
 func (p *pauses) get(id string) *pausing {
 	if p.of == nil {
 		p.of = map[string]*pausing{}

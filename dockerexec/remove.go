@@ -35,7 +35,7 @@ func (e *Executor) removeFound(id, spool string) error {
 	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
-// removeContainer removes a container once at a time: who comes meanwhile shares what comes of it. Docker 20.10 that is
+// removeContainer removes a container once at a time: calls that come meanwhile share the result. Docker 20.10 that is
 // asked twice at one moment may lose the container's name and keep the rest, until it is started again.
 func (e *Executor) removeContainer(id string) error {
 	_, err, _ := e.removals.Do(id, func() (any, error) {

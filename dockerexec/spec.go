@@ -21,7 +21,7 @@ type Spec struct {
 	Platform Platform `json:"platform"`
 	// User is the tenant.
 	User string `json:"user"`
-	// UID and GID are who commands run as: the owner of the tenant's home.
+	// UID and GID are what commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
 	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, their names changing with

@@ -11,7 +11,7 @@ import (
 // (256 KiB), in bytes, all together: with its streams, which maxCommands bounds, what a container can have us hold.
 const windowGrowth = 16 << 20
 
-// windowBudget is what is left of windowGrowth.
+// windowBudget is the rest of windowGrowth.
 type windowBudget struct {
 	mu   sync.Mutex
 	left int

@@ -36,7 +36,7 @@ type lastingCommand struct {
 
 	input  chan struct{} // has one while no write is under way
 	pipes  *pipes
-	closed bool // the input was; by who has input's one
+	closed bool // the input was; by the holder of input's one
 }
 
 // run carries the command to its end, and what it left behind to that of its output.

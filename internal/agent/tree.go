@@ -119,7 +119,7 @@ func (t *processTree) reap() {
 		switch {
 		case err == nil:
 			t.collect(int(info.pid))
-			runtime.Gosched() // who waits for it goes on first
+			runtime.Gosched() // what waits for it goes on first
 		case errors.Is(err, unix.ECHILD):
 			t.mu.Lock()
 			if len(t.roots) == 0 {

@@ -77,7 +77,7 @@ func (s *waitingShell) receive(answer []byte) bool {
 // discard ends a shell that has no command.
 func (s *waitingShell) discard(tree *processTree) {
 	tree.signal(s.root, unix.SIGKILL, false)
-	go func() { // who waits for it to be ready still reads
+	go func() { // those that wait for it to be ready still read
 		<-s.ready
 		s.close()
 	}()

@@ -68,7 +68,7 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 // ID implements guard.Endpoint, as do User, Allows and Done.
 func (ep *endpoint) ID() string { return ep.container }
 
-// User returns who has the container.
+// User returns the container's user.
 func (ep *endpoint) User() string { return ep.user }
 
 // Allows reports whether the container may connect to a name.

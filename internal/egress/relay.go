@@ -26,7 +26,7 @@ const (
 	mostAnswers = 1024
 	// relayDial bounds the connection to an address.
 	relayDial = 10 * time.Second
-	// relayIdle is how long who has ended a connection may take nothing of what is left for it.
+	// relayIdle is how long the side that has ended a connection may take nothing of what is left for it.
 	relayIdle = 5 * time.Minute
 )
 

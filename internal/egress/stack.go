@@ -241,7 +241,7 @@ func (s *stack) close() {
 	s.gateway.close()
 }
 
-// backgroundMost is how many addresses of a network wait at once for what is left of their containers to go.
+// backgroundMost is how many addresses of a network wait at once for the remains of their containers to go.
 const backgroundMost = 16
 
 // background does what no call needs to wait for, before the stack has closed. It blocks where too much is under way.

@@ -197,7 +197,7 @@ func CheckCommand(argv []string, env map[string]string) error {
 	return checkCommand(Request{Argv: argv, Env: env})
 }
 
-// removedUsers is where in usersDir what is left of users is put to be removed.
+// removedUsers is the folder in usersDir that holds the remains of users until they are removed.
 const removedUsers = ".removed"
 
 // RemoveUser takes away all that a user has on the host. What there is goes in the background. The user's containers have

@@ -53,7 +53,7 @@ func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash
 	r := &Runner{resolver: resolver, executor: executor, trash: trash}
 	r.SetMaxLog(maxLog)
 	if resolver.registry.shared != nil {
-		return r, nil // other hosts write, too: DropUnread does it for who comes to this one
+		return r, nil // other hosts write, too: DropUnread does it for users that come to this one
 	}
 	return r, r.DropUnread("")
 }

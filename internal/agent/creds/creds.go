@@ -1,4 +1,4 @@
-// Package creds says who is who inside a container: commands run as the owner of the tenant's home, and the
+// Package creds has the users inside a container: commands run as the owner of the tenant's home, and the
 // agent, with the first process, as a user of its own, which nothing else on the host is. So no command can
 // signal, stop or trace the agent, or open what it has open.
 //
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// IDs are who commands run as.
+// IDs are the user and group that commands run as.
 type IDs struct {
 	UID, GID uint32
 	// Bounding are those of Needed that stay in the commands' bounding set, because the operator's settings
@@ -23,14 +23,14 @@ type IDs struct {
 }
 
 // Agent is the user that the agent is beside commands of uid. It is above all that Docker runs a process as
-// (2^31-1), so it is nobody's, and another one for each uid: what the kernel counts by user, it counts by tenant.
+// (2^31-1), so no other process has it, and another one for each uid: what the kernel counts by user, it counts by tenant.
 func Agent(uid uint32) uint32 { return uid ^ 1<<31 }
 
-// maxUID is the largest user that has an agent: beside the next one it would be the number that is nobody's at all.
+// maxUID is the largest user that has an agent: that of the next one would be 2^32-1, which is no user.
 const maxUID = 1<<31 - 2
 
 // Needed are the capabilities that a container has for the agent. SETGID and SETPCAP it gives up when it has
-// become who it is, and commands have none of them.
+// become its user, and commands have none of them.
 var Needed = []string{"KILL", "SETGID", "SETPCAP", "SETUID"}
 
 // Variable is the environment variable by which a container's processes are told.

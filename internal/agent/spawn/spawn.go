@@ -36,7 +36,7 @@ type Process struct {
 	Env []string
 	// Dir is the working directory. It is changed to as UID.
 	Dir string
-	// UID is who runs it, in the caller's groups; root is in its own alone. For another than the caller's the caller needs
+	// UID is the user that runs it, in the caller's groups; root is in its own alone. For another than the caller's the caller needs
 	// the capability SETUID, for root SETGID, too.
 	UID uint32
 	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.

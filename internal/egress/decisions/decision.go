@@ -50,7 +50,7 @@ type Decision struct {
 	// Count is how many there are, First the time of the first, and Time that of the latest.
 	Count       uint64
 	First, Time time.Time
-	// User and Container are who asked. They are empty if no container is known at the source.
+	// User and Container made the request. They are empty if no container is known at the source.
 	User, Container string
 	// Name is what was asked for, in lower case and without a trailing dot. It is empty if no name
 	// could be read.

@@ -67,7 +67,7 @@ func (s *store) owner(user string) *owner {
 	return o
 }
 
-// free returns a slot for an entry of o. If none is left, the oldest entry goes of who has the most,
+// free returns a slot for an entry of o. If none is left, the oldest entry of the owner with the most goes,
 // which is o itself if none has more.
 func (s *store) free(o *owner) *entry {
 	if len(s.used) < cap(s.used) {

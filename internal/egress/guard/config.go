@@ -18,7 +18,7 @@ import (
 type Endpoint interface {
 	// ID says whose connections these are, in decisions.
 	ID() string
-	// User is who has the client. Budgets and turns are a user's, over all its clients.
+	// User is the client's user. Budgets and turns are a user's, over all its clients.
 	User() string
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
 	// connected to. It must not block.
@@ -35,7 +35,7 @@ type Config struct {
 	// ports that it connects to: 443 and 80, unless they are set.
 	TLS, HTTP         *net.TCPListener
 	TLSPort, HTTPPort uint16
-	// Endpoint finds who has a source address. A connection from an unknown one is closed.
+	// Endpoint finds the client that has a source address. A connection from an unknown one is closed.
 	Endpoint func(source netip.Addr) (Endpoint, bool)
 	// Resolve finds the addresses that client may reach under an allowed name. It may block until
 	// ctx ends.

@@ -48,7 +48,7 @@ const (
 
 // Decision is one verdict.
 type Decision struct {
-	// Endpoint and Source are who asked.
+	// Endpoint and Source made the request.
 	Endpoint Endpoint
 	Source   netip.Addr
 	// Name is what was asked for in canonical form; it is empty when no name could be read.

@@ -13,7 +13,7 @@ type identity struct {
 	done   <-chan struct{}
 }
 
-// endpointState is what is kept of a client that has had connections, until it is revoked.
+// endpointState is the state of a client that has had connections, until it is revoked.
 type endpointState struct {
 	flows map[*flow]bool // true while the flow is undecided
 	plain int

@@ -62,7 +62,7 @@ func give(fd int) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// User returns who has the client.
+// User returns the client's user.
 func (s *session) User() string { return s.flow.endpoint.User() }
 
 // Step takes the next step.

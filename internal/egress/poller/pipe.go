@@ -9,7 +9,7 @@ import (
 // pipe is what splice(2) moves bytes through. held is how many it has.
 type pipe struct {
 	r, w, held int
-	user       string // who has it
+	user       string // that has it
 }
 
 const (

@@ -125,7 +125,7 @@ func toMemberRules() []phrase {
 	}
 }
 
-// refuse is for containers that are who they say: nothing leaves, and the program fails at once instead
+// refuse is for packets from a container's own address: nothing leaves, and the program fails at once instead
 // of waiting. TCP is answered with a reset, since the kernel sends a host only a few ICMP messages a second.
 func refuse() []phrase {
 	const administratively = unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED
