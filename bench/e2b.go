@@ -21,6 +21,8 @@ import (
 type foreign struct {
 	// run is commands.run("true"), exec the same by our client, and login the program by our client that run runs.
 	run, exec, login sample
+	// answered is run with a server that does nothing else: what the stock client takes itself.
+	answered sample
 	// create is a sandbox's creation with its first command.
 	create sample
 	// write and read are of a file of e2bBytes, upload and download the same by our client, over TCP as well.
@@ -58,7 +60,8 @@ func (l *lab) e2bSettings() ([]string, error) {
 	return append([]string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_LISTEN=" + l.tcpAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, poolSettings...), nil
 }
 
-// idleServer speaks to the stock client and has no sandboxes: it throws away what is written, and what is read is in memory.
+// idleServer speaks to the stock client and has no sandboxes: commands have ended at once, what is written is thrown away,
+// and what is read is in memory.
 func idleServer() *httptest.Server {
 	data := make([]byte, e2bBytes)
 	answer := func(text string, status int) http.HandlerFunc {
@@ -76,6 +79,16 @@ func idleServer() *httptest.Server {
 	for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
 		mux.Handle("POST "+path, answer(`{"sandboxID":"none","templateID":"base","clientID":"none","envdVersion":"0.6.1","envdAccessToken":"none"}`, http.StatusCreated))
 	}
+	mux.HandleFunc("POST /process.Process/Start", func(w http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		w.Header().Set("Content-Type", "application/connect+json")
+		for _, message := range []string{
+			"\x00" + `{"event":{"start":{"pid":5}}}`, "\x00" + `{"event":{"end":{"exited":true,"status":"exit status 0"}}}`, "\x02{}",
+		} {
+			_, _ = w.Write(append([]byte{message[0], 0, 0, 0, byte(len(message) - 1)}, message[1:]...))
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
 	mux.Handle("POST /files", answer(`[{"name":"large","path":"/home/user/large","type":"file"}]`, http.StatusOK))
 	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -139,7 +152,7 @@ func (s *service) measureE2B(ctx context.Context, found *foreign) error {
 		return fmt.Errorf("the clients' program printed %q: %w", out, err)
 	}
 	for name, into := range map[string]*sample{
-		"run": &found.run, "exec": &found.exec, "login": &found.login, "create": &found.create,
+		"run": &found.run, "answered": &found.answered, "exec": &found.exec, "login": &found.login, "create": &found.create,
 		"discarded": &found.discarded, "supplied": &found.supplied, "write": &found.write, "read": &found.read, "upload": &found.upload, "download": &found.download,
 	} {
 		for _, one := range ms[name] {

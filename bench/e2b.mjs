@@ -6,7 +6,7 @@ const [dir, socket, url, idle, warm, creations, bytes] = process.argv.slice(2);
 const { Sandbox } = await import(`${dir}/node_modules/e2b/dist/index.mjs`);
 const ours = await import(`${dir}/typescript/dist/src/index.js`);
 
-const found = { run: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [], discarded: [], supplied: [] };
+const found = { run: [], answered: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [], discarded: [], supplied: [] };
 async function timed(into, what) {
   const begun = performance.now();
   await what();
@@ -41,21 +41,25 @@ for (let i = 0; i < Number(creations); i++) {
 }
 
 const box = await Sandbox.create({ timeoutMs: 600_000 });
-const own = await ours.Sandbox.open(new ours.Client({ socketPath: socket }), { id: "e2b", userId: "e2b", permissions: {} });
+const own = await ours.Sandbox.open(new ours.Client({ socketPath: socket }), { id: "e2b", userId: "e2b", permissions: { network: true } });
 const permissions = ["@workspace"];
+const connected = { permissions: ["@workspace", "@network"], allowedDomains: ["*"] }; // as the stock client's sandbox is
 const login = ["/bin/bash", "-l", "-c", "true"]; // what the stock client has run
+const none = await Sandbox.create({ apiUrl: idle, sandboxUrl: idle });
 for (let i = 0; i < 10; i++) {
   await box.commands.run("true");
+  await none.commands.run("true");
+  await own.exec({ argv: login, ...connected });
   await own.exec({ command: "true", permissions });
 }
 while (found.run.length < Number(warm)) {
   for (let i = 0; i < 10; i++) await timed("run", () => box.commands.run("true"));
+  for (let i = 0; i < 10; i++) await timed("answered", () => none.commands.run("true"));
   for (let i = 0; i < 10; i++) await timed("exec", () => own.exec({ command: "true", permissions }));
-  for (let i = 0; i < 10; i++) await timed("login", () => own.exec({ argv: login, permissions }));
+  for (let i = 0; i < 10; i++) await timed("login", () => own.exec({ argv: login, ...connected }));
 }
 
 const far = await ours.Sandbox.open(new ours.Client({ url, token: process.env.E2B_API_KEY.slice("e2b_".length) }), { id: "e2b-far", userId: "e2b-far", permissions: {} });
-const none = await Sandbox.create({ apiUrl: idle, sandboxUrl: idle });
 const data = Buffer.alloc(Number(bytes), "x");
 async function whole(body) {
   let size = 0;
