@@ -58,6 +58,7 @@ type runtimeFindings struct {
 	processes durable
 	surface   surface
 	e2b       foreign
+	cluster   clustered
 }
 
 // errLeft marks an error that has left something behind.
@@ -237,9 +238,11 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 			}
 		}
 	}
-	return l.steps(ctx, found.runtime+": ", []step{
-		{"create", "create and first command", func() error { return l.measureCreations(ctx, found) }},
-	})
+	list := []step{{"create", "create and first command", func() error { return l.measureCreations(ctx, found) }}}
+	if found.runtime == clusterRuntime {
+		list = append(list, step{"cluster", "several hosts", func() error { return l.measureCluster(ctx, found.runtime, &found.cluster) }})
+	}
+	return l.steps(ctx, found.runtime+": ", list)
 }
 
 func noSettings() ([]string, error) { return nil, nil }

@@ -18,17 +18,17 @@ var parts = []part{
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
 	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection}, {"console", consoleSection},
+	{"packages", packagesSection}, {"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection}, {"cluster", clusterSection}, {"console", consoleSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
 var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
 
-// rootParts make networks or rules of their own, or read of others' processes; internetParts need the test internet, and
+// rootParts make networks, rules or control groups of their own, or read of others' processes; internetParts need the test internet, and
 // pictureParts are what the picture shows.
 var (
 	pictureParts  = []string{"warm", "line", "session"}
-	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages", "e2b"}
+	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages", "e2b", "cluster"}
 	internetParts = []string{"network", "dns", "guard"}
 )
 

@@ -9,7 +9,7 @@
 #                               systemd-analyze), and the current Docker and etcd, which are built for them
 #   scripts/setup.sh engine     only that Docker
 #   scripts/setup.sh etcd       only an etcd for this host of a cluster, in /usr/local/bin, unless there is one
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd that is built for them)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -312,6 +312,7 @@ if [ "${1:-}" = etcd ]; then
 fi
 if [ "${1:-}" = bench ]; then
 	setup_bench_programs
+	setup_test_etcd
 	exit
 fi
 require_known_system
