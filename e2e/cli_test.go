@@ -61,25 +61,31 @@ func TestCommandLine(t *testing.T) {
 func TestInterruptReachesTheCommand(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		cmd := l.cli("exec", "-u", "interrupt", "--", "trap 'echo interrupted; exit 9' INT; sleep 7502 & echo ready; wait")
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		rest, _ := io.ReadAll(stdout)
-		var exit *exec.ExitError
-		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 || string(rest) != "interrupted\n" {
-			t.Errorf("got %q, %v", rest, err)
-		}
+		interrupt(t, cmd)
 	})
+}
+
+// interrupt sends SIGINT to a command that prints "ready", and then, at the signal, "interrupted" before it exits with 9.
+func interrupt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(stdout)
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 || string(rest) != "interrupted\n" {
+		t.Errorf("got %q, %v", rest, err)
+	}
 }
 
 // A command without -i and -t is one request: its output comes as it is printed, Ctrl-C ends it, and no WebSocket is opened.

@@ -2,15 +2,12 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -181,24 +178,7 @@ func TestWrapperPassesSignals(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		mkdir(t, l.home("wrapped-signal"))
 		cmd := l.wrapped(t, l.home("wrapped-signal"), `{}`, "--", "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.05; done")
-		stdout, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(stdout, make([]byte, len("ready\n"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		rest, _ := io.ReadAll(stdout)
-		var exit *exec.ExitError
-		if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 9 || string(rest) != "interrupted\n" {
-			t.Errorf("got %q, %v", rest, err)
-		}
+		interrupt(t, cmd)
 	})
 }
 
