@@ -67,7 +67,7 @@ type Platform struct {
 	// containers that may open the caller's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
-	// MaskDir is the directory on Docker's host that has what hides files and directories (InstallMasks).
+	// MaskDir is the directory on Docker's host that has what hides files and directories (Install).
 	MaskDir string `json:"maskDir"`
 	// Bundle is a file of certificates on Docker's host, its name changing with its content, that programs
 	// find at BundleAt; empty where the image's own will do.

@@ -69,7 +69,7 @@ type Profile struct {
 	Upstreams []string
 }
 
-// Egress is the networks of one service. It implements dockerexec.Networks and is safe for concurrent use.
+// Egress is the networks of one service. It implements what dockerexec.Config asks of Networks, and is safe for concurrent use.
 type Egress struct {
 	cfg        Config
 	budget     *budget.Connections

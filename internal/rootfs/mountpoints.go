@@ -15,7 +15,7 @@ import (
 )
 
 // Preparer makes the mount points of masks and pins in homes and further mounts, and removes them when no container
-// needs them any more. It implements dockerexec.MountPreparer, and is safe for concurrent use.
+// needs them any more. It implements what dockerexec.Config asks of Mounts, and is safe for concurrent use.
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger

@@ -119,7 +119,7 @@ func syncDir(root *os.Root, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Rebind implements dockerexec.MountPreparer: the directories of one Spec have the names of another from now on.
+// Rebind is for dockerexec.Config.Mounts: the directories of one Spec have the names of another from now on.
 func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
