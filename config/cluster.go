@@ -9,7 +9,7 @@ import (
 )
 
 // Cluster makes this host one of several, which share usersDir and an etcd. All paths are absolute and clean, and not in
-// UsersDir. It does not go together with E2B.
+// UsersDir. E2B.Listen is to be set on all hosts or on none.
 type Cluster struct {
 	// Name is this host's, which no other has and which its certificate is for: 1 to 63 of a-z, 0-9 and -, a letter or
 	// digit first and last. Default "": this host is the only one.
@@ -53,7 +53,7 @@ func (c Cluster) On() bool { return c.Name != "" }
 
 var hostPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-func (c Cluster) check(f *faults, e2b E2B) {
+func (c Cluster) check(f *faults) {
 	if !c.On() {
 		if c.Listen != "" || len(c.Etcd) > 0 || c.CAFile != "" || c.CertFile != "" || c.KeyFile != "" || c.SealingKeyFile != "" {
 			f.Add("cluster.name", "is empty, but other settings of cluster are set: name this host")
@@ -80,8 +80,5 @@ func (c Cluster) check(f *faults, e2b E2B) {
 		f.Add("cluster.homes", "%s is neither \"shared\" nor \"local\"", strictjson.Quote(c.Homes))
 	} else if c.Homes == "local" && len(c.FenceCommand) > 0 {
 		f.Add("cluster.fenceCommand", "is set, but with cluster.homes \"local\" nobody is taken over: leave it empty")
-	}
-	if e2b.Listen != "" {
-		f.Add("e2b.listen", "is set, but sandboxes of E2B do not follow their user to another host yet: leave it empty, or leave cluster out")
 	}
 }

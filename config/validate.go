@@ -56,7 +56,7 @@ func (c Config) check() faults {
 	c.Access.check(&f)
 	c.TCP.check(&f, c.E2B.Listen != "")
 	c.E2B.check(&f, c.TCP)
-	c.Cluster.check(&f, c.E2B)
+	c.Cluster.check(&f)
 	if c.HomeOwner.UID == 0 {
 		f.Add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}

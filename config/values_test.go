@@ -86,7 +86,7 @@ func TestWhatIsNotShown(t *testing.T) {
 // An address with a password in it would be shown.
 func TestAddressesOfEtcdHaveNoPassword(t *testing.T) {
 	var f faults
-	Cluster{Name: "a", Etcd: []string{"https://root:pw@10.0.0.1:2379"}, Listen: "10.0.0.1:7483", Homes: "shared"}.check(&f, E2B{})
+	Cluster{Name: "a", Etcd: []string{"https://root:pw@10.0.0.1:2379"}, Listen: "10.0.0.1:7483", Homes: "shared"}.check(&f)
 	if len(f.Faults) != 1 || f.Faults[0].Field != "cluster.etcd" {
 		t.Errorf("%v", f.Faults)
 	}

@@ -71,12 +71,12 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 	}
 	c.showHomes(t)
 	tokens := filepath.Join(certificates, "tokens.json")
-	if err := os.WriteFile(tokens, []byte(`{"tokens":[{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}]}`), 0o600); err != nil {
+	if err := os.WriteFile(tokens, []byte(`{"tokens":[{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]},{"name":"anne","token":"`+annesKey+`"},{"name":"ben","token":"`+bensKey+`"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, h := range c.hosts {
 		h.engine.start(t)
-		h.engine.place.giveImage(t, "small:latest", "/usr/bin/bash", "/usr/lib/x86_64-linux-gnu/libtinfo.so.6")
+		h.engine.place.giveImage(t, "small:latest", "/usr/bin/bash", "/usr/lib/x86_64-linux-gnu/libtinfo.so.6", "/usr/bin/cat", "/usr/bin/perl", "/usr/lib/x86_64-linux-gnu/libcrypt.so.1", "/usr/lib/x86_64-linux-gnu/libm.so.6")
 		at := func(name string) string { return filepath.Join(certificates, name) }
 		h.settings = append(runtimeSettings(runtime),
 			"SANDBOXD_DOCKER_IMAGE=small", "SANDBOXD_POOL_SIZE=1", "SANDBOXD_USERS_DIR="+c.homesAt(h), "SANDBOXD_CLUSTER_NAME="+h.name,
@@ -84,7 +84,7 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 			"SANDBOXD_CLUSTER_CA_FILE="+at("ca.crt"), "SANDBOXD_CLUSTER_CERT_FILE="+at(h.name+".crt"),
 			"SANDBOXD_CLUSTER_KEY_FILE="+at(h.name+".key"), "SANDBOXD_CLUSTER_SEALING_KEY_FILE="+at("sealing.key"),
 			"SANDBOXD_TCP_LISTEN="+h.address+":7480", "SANDBOXD_TCP_CERT_FILE="+at(h.name+".crt"), "SANDBOXD_TCP_KEY_FILE="+at(h.name+".key"),
-			"SANDBOXD_TCP_TOKENS_FILE="+tokens,
+			"SANDBOXD_TCP_TOKENS_FILE="+tokens, "SANDBOXD_E2B_LISTEN="+h.address+":7482", "SANDBOXD_E2B_DOMAIN=boxes.test",
 			"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="+clusterResolver(), "SANDBOXD_EGRESS_ALSO_PUBLIC="+clusterInternet().Public.String(),
 		)
 		if h.lab, err = openLab(t, h.engine.place, h.settings); err != nil {

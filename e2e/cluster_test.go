@@ -34,6 +34,8 @@ func TestCluster(t *testing.T) {
 		{"all is sent on", allIsSentOn},
 		{"egress is sent on", egressIsSentOn},
 		{"tokens at every door", tokensAtEveryDoor},
+		{"E2B by any host", e2bByAnyHost},
+		{"E2B of a lost host", e2bOfALostHost},
 		{"hosts are upgraded one after another", upgradesLoseNoCall},
 		{"no two hosts run a user", noTwoHostsRunAUser},
 	} {

@@ -32,6 +32,7 @@ type member struct {
 	router  *forward.Router
 	certs   forward.Certificates
 	cfg     config.Cluster
+	sealing []byte // the key that all hosts have
 
 	mu     sync.Mutex
 	wanted map[string]map[string]bool // processes that some host has to run, by user
@@ -55,7 +56,8 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	if !cfg.Cluster.On() {
 		return nil
 	}
-	if err := checkSealingKey(cfg.Cluster.SealingKeyFile); err != nil {
+	sealing, err := readSealingKey(cfg.Cluster.SealingKeyFile)
+	if err != nil {
 		return err
 	}
 	etcd, certs, err := dialEtcd(cfg.Cluster)
@@ -71,7 +73,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	if d.cgroupParent = string(group); info.CgroupDriver == "systemd" {
 		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")
 	}
-	m := &member{d: d, certs: certs, cfg: cfg.Cluster, wanted: map[string]map[string]bool{}}
+	m := &member{d: d, certs: certs, cfg: cfg.Cluster, sealing: sealing, wanted: map[string]map[string]bool{}}
 	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix,
 		Instance: d.host.instance, Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
@@ -83,11 +85,12 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-func checkSealingKey(file string) error {
-	if text, err := os.ReadFile(file); err != nil || len(text) != 32 {
-		return fmt.Errorf("cannot use cluster.sealingKeyFile: want 32 bytes, the same on all hosts: %d, %v", len(text), err)
+func readSealingKey(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil || len(text) != 32 {
+		return nil, fmt.Errorf("cannot use cluster.sealingKeyFile: want 32 bytes, the same on all hosts: %d, %v", len(text), err)
 	}
-	return nil
+	return text, nil
 }
 
 // take takes over what is a user's.
@@ -95,7 +98,10 @@ func (m *member) take(user string) error {
 	if err := m.d.runner.DropUnread(user); err != nil {
 		return err
 	}
-	return m.d.processes.Adopt(user)
+	if err := m.d.processes.Adopt(user); err != nil {
+		return err
+	}
+	return m.adoptLasting(user)
 }
 
 // release ends all that runs of a user on this host.
@@ -103,6 +109,9 @@ func (m *member) release(ctx context.Context, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := m.d.processes.Release(ctx, user); err != nil {
+		return err
+	}
+	if err := m.d.lasting.Release(ctx, user); err != nil {
 		return err
 	}
 	return m.d.executor.Leave(ctx, user)
@@ -175,6 +184,7 @@ func (m *member) toldOfProcess(name string, text []byte, _ int64) {
 func (m *member) start(ctx context.Context) (stop func()) {
 	m.cluster.Keep("sandboxes", m.d.resolver.Apply)
 	m.cluster.Keep("processes", m.toldOfProcess)
+	m.cluster.Keep(forward.Lasting, m.toldOfLasting)
 	first := make(chan struct{})
 	ends := []func(){inBackground(ctx, func(ctx context.Context) { m.cluster.Run(ctx, first) })}
 	select {
@@ -230,6 +240,7 @@ func (m *member) tendUsers(ctx context.Context) {
 				_, _ = m.cluster.Hold(ctx, user) // tried again soon
 			}
 		}
+		m.dropEnded(ctx)
 		own, _ := m.cluster.Node(m.cluster.Host())
 		if !own.Draining || m.fence.Left() <= 0 || m.cfg.Homes == "local" {
 			drained = time.Time{}
@@ -242,11 +253,12 @@ func (m *member) tendUsers(ctx context.Context) {
 	}
 }
 
-// unheld are those whose processes are to run, and whom no host holds.
+// unheld are those whose processes are to run, or whose time has come, and whom no host holds.
 func (m *member) unheld() []string {
 	m.mu.Lock()
 	wanted := slices.Collect(maps.Keys(m.wanted))
 	m.mu.Unlock()
+	wanted = append(wanted, m.d.lasting.Due()...)
 	return slices.DeleteFunc(wanted, func(user string) bool {
 		_, held := m.cluster.Seat(user)
 		return held
@@ -261,7 +273,7 @@ func (m *member) drain(ctx context.Context, all bool) {
 	var leaving sync.WaitGroup
 	turns := make(chan struct{}, 8)
 	for _, seat := range m.cluster.Seated() {
-		if !all && (m.router.Calls(seat.User) > 0 || m.d.processes.Busy(seat.User)) {
+		if !all && (m.router.Calls(seat.User) > 0 || m.d.processes.Busy(seat.User) || m.d.lasting.Busy(seat.User)) {
 			continue
 		}
 		turns <- struct{}{}
@@ -278,16 +290,21 @@ func (m *member) drain(ctx context.Context, all bool) {
 }
 
 // openNodes listens for the other hosts.
-func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler) (endpoint, error) {
+func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, e2b http.Handler) (endpoint, error) {
 	listener, err := net.Listen("tcp", cfg.Cluster.Listen)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("cannot listen on cluster.listen: %w", err)
 	}
 	calls := handler(forward.Caller, nil, forward.Inbound{Router: m.router})
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !forward.ServeHosts(w, req, cfg.UsersDir) {
-			calls.ServeHTTP(w, req)
+		if forward.ServeHosts(w, req, cfg.UsersDir) {
+			return
 		}
+		if req, wire := forward.Received(req); wire == forward.E2B {
+			e2b.ServeHTTP(w, req)
+			return
+		}
+		calls.ServeHTTP(w, req)
 	}), m.d.log)
 	return endpoint{tls.NewListener(listener, m.certs.Server()), server}, nil
 }

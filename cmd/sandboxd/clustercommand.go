@@ -108,7 +108,7 @@ func certified(c config.Cluster, folder, address string) error {
 			return fmt.Errorf("there is no %s: sandboxd cluster issue %s %s makes it where the authority is: %w", c.CertFile, c.Name, address, err)
 		}
 	}
-	if err := checkSealingKey(c.SealingKeyFile); err != nil {
+	if _, err := readSealingKey(c.SealingKeyFile); err != nil {
 		return err
 	}
 	_, err := (&clusterDoctor{cfg: config.Config{Cluster: c}}).expiry()

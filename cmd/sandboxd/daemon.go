@@ -244,11 +244,14 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.service = sandbox.New(d.resolver, d.executor, d.processes, d.pool)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
-	d.lasting, err = lasting.Open(lasting.Config{
+	settings := lasting.Config{
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: trash, Log: d.log,
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
-	})
-	if err == nil {
+	}
+	if d.member != nil {
+		settings.Shared = d.member.lastingRecords()
+	}
+	if d.lasting, err = lasting.Open(settings); err == nil {
 		d.onClose(d.lasting.Shutdown)
 	}
 	return err

@@ -6,40 +6,64 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// openE2B listens for clients of E2B as the settings say; none if they do not.
-func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) ([]endpoint, error) {
+// openE2B listens for clients of E2B as the settings say; none if they do not. sent answers what other hosts send of theirs.
+func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) (_ []endpoint, sent http.Handler, _ error) {
 	if cfg.E2B.Listen == "" {
-		return nil, nil
+		return nil, http.HandlerFunc(noE2B), nil
 	}
-	secret, err := e2bSecret(filepath.Join(cfg.DataDir, "e2b.key"))
+	secret, hosts, err := d.e2bHosts(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listener, warnings, err := listenTCP("e2b.listen", cfg.E2B.Listen, cfg.TCP)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, warning := range warnings {
 		d.log.Warn().Msg(warning)
 	}
 	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
-	server := newServer(running.counting(e2b.New(e2b.Config{
-		Sandboxes: e2b.Lasting(d.lasting), Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
+	surface := e2b.New(e2b.Config{
+		Sandboxes: e2b.Lasting(d.lasting), Cluster: hosts, Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
 		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
-	})), d.log)
-	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, nil
+	})
+	if hosts != nil {
+		sent = running.counting(surface.Sent)
+	}
+	server := newServer(running.counting(surface), d.log)
+	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, sent, nil
+}
+
+// noE2B answers where this host alone has no e2b.listen.
+func noE2B(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, `{"code":503,"message":"the host that holds the sandbox has no e2b.listen: set it on all hosts"}`, http.StatusServiceUnavailable)
+}
+
+// e2bHosts is what the surface has of the other hosts, nil for none, and what the tokens of sandboxes are made with.
+func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster, err error) {
+	if d.member == nil {
+		secret, err = e2bSecret(filepath.Join(cfg.DataDir, "e2b.key"))
+		return secret, nil, err
+	}
+	if secret, err = d.member.derive("tokens of E2B's sandboxes"); err != nil {
+		return nil, nil, err
+	}
+	entry := forward.Entry{Router: d.member.router, Wire: forward.E2B}
+	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: d.member.router}, SentBy: forward.Caller, Names: entry.Names}, nil
 }
 
 func templates(cfg config.E2B) map[string]lasting.Template {

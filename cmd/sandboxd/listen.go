@@ -32,7 +32,7 @@ type endpoint struct {
 // as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
 func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, l *daemon, log zerolog.Logger) error {
 	running := &callCounter{}
-	foreign, err := l.openE2B(ctx, cfg, running)
+	foreign, sent, err := l.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticat
 	var entry api.Router
 	if l.member != nil {
 		entry = forward.Entry{Router: l.member.router}
-		nodes, err := l.member.openNodes(cfg, counting)
+		nodes, err := l.member.openNodes(cfg, counting, sent)
 		if err != nil {
 			return err
 		}

@@ -82,6 +82,22 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 	return all, nil
 }
 
+// Names are those of a kind's records of now, of which all is known then.
+func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answer, err := c.etcd.Get(ctx, c.key(kind, ""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, unanswered(err)
+	}
+	names, latest := map[string]bool{}, int64(0)
+	for _, kv := range answer.Kvs {
+		names[string(kv.Key)[len(c.key(kind, "")):]] = true
+		latest = max(latest, kv.ModRevision)
+	}
+	return names, c.Reached(ctx, latest)
+}
+
 // Owner makes an id of the host the one of a user's home, unless it is another's already whose home is not known to be gone.
 func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)

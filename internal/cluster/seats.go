@@ -10,6 +10,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -111,6 +113,10 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		if errors.Is(err, ErrNotFenced) {
 			return Seat{}, err
 		}
+		if status.Code(err) == codes.Unavailable && ctx.Err() == nil { // a member is lost that was asked; another may answer
+			pause(ctx, retryAfter)
+			continue
+		}
 		if err != nil {
 			return Seat{}, unanswered(err)
 		}
@@ -177,6 +183,22 @@ func (c *Cluster) Give(ctx context.Context, user, to string) error {
 	}
 	if target, ok := c.Node(to); ok {
 		return c.claim(ctx, user, target)
+	}
+	return nil
+}
+
+// Drop gives up this host's seat of a user who is no more, and forgets who held that one.
+func (c *Cluster) Drop(ctx context.Context, user string) error {
+	s, ok := c.Seat(user)
+	if !ok || s.Host != c.cfg.Host {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	seat := c.key("seats", user)
+	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).
+		Then(clientv3.OpDelete(seat), clientv3.OpDelete(c.key("held", user))).Commit(); err != nil {
+		return unanswered(err)
 	}
 	return nil
 }

@@ -77,6 +77,13 @@ func (c *Cluster) Silent() time.Duration {
 	return time.Since(c.stale)
 }
 
+// Known reports whether all is known that etcd has.
+func (c *Cluster) Known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revision > 0 && c.stale.IsZero()
+}
+
 // load reads all keys.
 func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

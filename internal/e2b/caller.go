@@ -42,7 +42,7 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 		defer done()
 		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
 		defer s.kept(caller.Name, "the key "+caller.Name, req)()
-		if err := handle(controlCall{caller}, w, req); err != nil {
+		if err := s.controlledAt(controlCall{caller}, handle, w, req); err != nil {
 			fail(w, err)
 		}
 	})
@@ -52,6 +52,14 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 const keyPrefix = "e2b_"
 
 func (s *server) caller(req *http.Request) (access.Caller, bool) {
+	if caller, is := sentBy(req.Context()); is {
+		return caller, true
+	}
+	return s.keyed(req)
+}
+
+// keyed is whose key a request has.
+func (s *server) keyed(req *http.Request) (access.Caller, bool) {
 	keys := req.Header.Values("X-API-KEY")
 	if len(keys) != 1 {
 		return access.Caller{}, false
@@ -113,25 +121,54 @@ type credentials func(*http.Request) (b Sandbox, user string, err error)
 func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, user, err := by(req)
-		if err == nil {
-			err = awake(req.Context(), b)
-		}
 		if err != nil {
 			fail(w, req, err)
 			return
 		}
-		done, err := b.Files().Ask(b.ID())
+		asked, err := b.Files().Ask(b.ID())
 		if err != nil {
 			fail(w, req, err)
+			return
+		}
+		defer asked()
+		ctx, release := s.cfg.Tokens.Hold(req.Context(), s.owner(b.Info()))
+		defer release()
+		req.Header.Set(sandboxHeader, b.ID())
+		req, done, err := s.called(w, req.WithContext(ctx), b)
+		if err != nil {
+			fail(w, req, err)
+			return
+		}
+		if done == nil {
 			return
 		}
 		defer done()
-		ctx, release := s.cfg.Tokens.Hold(req.Context(), s.owner(b.Info()))
-		defer release()
 		c := called{Sandbox: b, user: user, keepalive: keepalive(req.Header)}
-		handler.ServeHTTP(w, req.WithContext(context.WithValue(ctx, calledKey{}, c)))
+		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
 	})
 }
+
+// called has a call into a sandbox answered by the host that holds it. Where that is this one, the sandbox is awake.
+func (s *server) called(w http.ResponseWriter, req *http.Request, b Sandbox) (_ *http.Request, done func(), err error) {
+	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
+	if err != nil || done == nil {
+		return req, nil, err
+	}
+	if _, err = s.cfg.Sandboxes.Any(b.ID()); cerrdefs.IsNotFound(err) { // meanwhile
+		s.cfg.Sandboxes.Abandon(b.ID())
+		err = errEnded(b.ID())
+	}
+	if err == nil {
+		err = awake(here.Context(), b)
+	}
+	if err != nil {
+		done()
+		return req, nil, err
+	}
+	return here, done, nil
+}
+
+func errEnded(id string) error { return ended{id, "the sandbox was not found: it has ended"} }
 
 // byToken takes a sandbox's own token.
 func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
@@ -152,6 +189,14 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 	given := []byte(req.Header.Get("X-Access-Token"))
 	opens := func(owner access.Caller) bool { return hmac.Equal(given, []byte(s.accessToken(owner, id))) }
 	b, err := s.cfg.Sandboxes.Any(id)
+	if caller, is := sentBy(req.Context()); is {
+		return whose(b, err, caller, id)
+	}
+	if cerrdefs.IsNotFound(err) && s.cfg.Tokens.Any(opens) {
+		if err = s.known(req.Context(), id, err); err == nil {
+			b, err = s.cfg.Sandboxes.Any(id)
+		}
+	}
 	switch {
 	case err == nil:
 		if owner, known := s.cfg.Tokens.Named(b.Info().Owner); known && opens(owner) {
@@ -159,12 +204,20 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 		}
 	case cerrdefs.IsNotFound(err):
 		if s.cfg.Tokens.Any(opens) {
-			return nil, ended{id, "the sandbox was not found: it has ended"}
+			return nil, errEnded(id)
 		}
 	default:
 		return nil, err
 	}
 	return nil, notFound("there is no sandbox %.64q for this access token", id)
+}
+
+// whose is the sandbox that another host has sent a call to, if it is that caller's.
+func whose(b Sandbox, err error, caller access.Caller, id string) (Sandbox, error) {
+	if err == nil && b.Info().Owner != caller.Name || cerrdefs.IsNotFound(err) {
+		return nil, errEnded(id)
+	}
+	return b, err
 }
 
 // awake resumes a sandbox that sleeps, if it may.
@@ -182,7 +235,7 @@ func awake(ctx context.Context, b Sandbox) error {
 // byTokenOrSignature takes also a signature that was made with a sandbox's token, for one operation on one path as one user.
 // The routes of /files alone take it, and read path and user where this does.
 func (s *server) byTokenOrSignature(req *http.Request) (Sandbox, string, error) {
-	if !req.URL.Query().Has("signature") {
+	if _, sent := sentBy(req.Context()); sent || !req.URL.Query().Has("signature") {
 		return s.byToken(req)
 	}
 	b, err := s.signed(req)
@@ -239,6 +292,15 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 		fail(w, err)
 		return
 	}
+	_, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), true)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	if done == nil {
+		return
+	}
+	defer done()
 	switch b.Info().State {
 	case lasting.StateRunning:
 		w.WriteHeader(http.StatusNoContent)
@@ -252,6 +314,9 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 // admit refuses what a browser was talked into. A name below the service's own domain is its own; that of a sandbox says
 // which it is, as the header does that comes with it.
 func (s *server) admit(req *http.Request, at portHost, below bool) error {
+	if _, sent := sentBy(req.Context()); sent {
+		return nil
+	}
 	if !below {
 		return s.cfg.Admit(req)
 	}

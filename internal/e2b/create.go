@@ -49,6 +49,9 @@ func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request)
 	if err != nil {
 		return err
 	}
+	if s.cfg.Cluster != nil {
+		asked.ID = req.Header.Get(sandboxHeader)
+	}
 	b, err := s.cfg.Sandboxes.Create(req.Context(), c.Token, asked)
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Package e2b is a second HTTP surface, for clients that are written against E2B: npm's e2b and those like it run
 // unmodified. It translates and decides nothing: what a sandbox is and does is lasting's, and files are the facade's.
 //
-// e2b.go has the routes and what comes before each; caller.go who calls, and by which token; errors.go how errors become
+// e2b.go has the routes and what comes before each; caller.go who calls, and by which token, and route.go on which host; errors.go how errors become
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
 // streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
@@ -25,9 +25,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what the surface needs. All fields but Domain must be set.
+// Config is what the surface needs. All fields but Domain and Cluster must be set.
 type Config struct {
 	Sandboxes Sandboxes
+	// Cluster is nil where there is one host.
+	Cluster *Cluster
 	// Service counts the calls of the control plane.
 	Service *sandbox.Service
 	// Admit refuses requests to a name that is not the service's, and those of web pages.
@@ -70,11 +72,19 @@ type server struct {
 	ports    *ports
 }
 
-// New makes the surface's handler.
-func New(cfg Config) http.Handler {
+// New makes the surface.
+func New(cfg Config) Surface {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
 	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest)}
 	s.ports = newPorts(s)
+	answers := s.handler()
+	if cfg.Cluster == nil {
+		return Surface{Handler: answers}
+	}
+	return Surface{answers, s.sent(answers)}
+}
+
+func (s *server) handler() http.Handler {
 	mux := s.routes()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, below := s.hostBelow(req.Host)
@@ -83,10 +93,10 @@ func New(cfg Config) http.Handler {
 			s.observed("ports", func(w http.ResponseWriter, req *http.Request) { s.ports.serve(at, w, req) }, w, req)
 			return
 		}
-		w = pace.Answer(w, cfg.AnswerDelay)
+		w = pace.Answer(w, s.cfg.AnswerDelay)
 		if req.ContentLength != 0 {
 			req = req.Clone(req.Context()) // the server goes by the kind of its own body
-			req.Body = pace.Body(w, req.Body, cfg.BodyDelay)
+			req.Body = pace.Body(w, req.Body, s.cfg.BodyDelay)
 		}
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
 			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect

@@ -1,6 +1,8 @@
 package e2b
 
 import (
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -58,14 +60,18 @@ type listedBody struct {
 	VolumeMounts []struct{}        `json:"volumeMounts"`
 }
 
+// movedMetadata is the key by which clients are told that a sandbox has none but its home of what it had.
+const movedMetadata = "daycare.restarted"
+
 func listed(i lasting.Info) listedBody {
 	state := "running"
 	if i.State == lasting.StatePaused {
 		state = "paused"
 	}
-	metadata := i.Metadata
-	if metadata == nil {
-		metadata = map[string]string{}
+	metadata := map[string]string{}
+	maps.Copy(metadata, i.Metadata)
+	if m := i.Moved; m != nil {
+		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as host %s was lost or gave it up", m.At.Format(time.RFC3339), m.From)
 	}
 	return listedBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template, Metadata: metadata,

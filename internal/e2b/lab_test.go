@@ -45,6 +45,9 @@ const (
 )
 
 // readTokens are those of a file with these entries.
+// Abandon implements Sandboxes: there is one host.
+func (m *memory) Abandon(string) {}
+
 func readTokens(t *testing.T, entries string) *access.Tokens {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")

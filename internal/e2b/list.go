@@ -33,7 +33,11 @@ func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) e
 	if err != nil {
 		return err
 	}
-	all := slices.DeleteFunc(s.cfg.Sandboxes.List(c.Token), func(i lasting.Info) bool { return !f.has(i) })
+	all, err := s.all(req.Context(), c)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(i lasting.Info) bool { return !f.has(i) })
 	slices.SortFunc(all, func(a, b lasting.Info) int { return f.order(placeOf(a), placeOf(b)) })
 	page := []listedBody{}
 	for _, i := range all {

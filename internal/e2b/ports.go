@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -100,7 +101,7 @@ type portKey struct{}
 func newPorts(s *server) *ports {
 	p := &ports{of: s, conns: newShare(maxAllPortConns, maxPortConns)}
 	p.proxy = httputil.ReverseProxy{
-		Rewrite: p.rewrite, ErrorHandler: p.failed, FlushInterval: -1, ErrorLog: httplog.New(s.cfg.Log, "ports of E2B's sandboxes"),
+		Rewrite: p.rewrite, ModifyResponse: func(answer *http.Response) error { hostsOwn(answer.Header); return nil }, ErrorHandler: p.failed, FlushInterval: -1, ErrorLog: httplog.New(s.cfg.Log, "ports of E2B's sandboxes"),
 		Transport: &http.Transport{
 			DialContext: p.dial, DisableCompression: true, MaxIdleConnsPerHost: keptPortConns, IdleConnTimeout: keptPortIdle,
 			MaxResponseHeaderBytes: maxPortHead, ExpectContinueTimeout: time.Second,
@@ -111,36 +112,48 @@ func newPorts(s *server) *ports {
 
 // serve answers what is asked of a port.
 func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
-	b, err := p.admit(req.Context(), at, req.Header)
+	b, err := p.admit(at, req)
 	if err != nil {
 		p.fail(w, at, err)
 		return
 	}
-	done, err := b.Files().Ask(b.ID())
+	asked, err := b.Files().Ask(b.ID())
 	if err != nil {
 		fail(w, err)
 		return
 	}
-	defer done()
+	defer asked()
 	ctx, cancel := p.of.cfg.Tokens.Hold(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
 	defer cancel()
 	if req.Header.Get("Upgrade") != "" { // what it becomes has no end by itself
 		defer context.AfterFunc(p.of.cfg.Life, cancel)()
 	}
-	p.proxy.ServeHTTP(w, req.WithContext(ctx))
+	req, done, err := p.of.called(w, req.WithContext(ctx), b)
+	if err != nil {
+		p.fail(w, at, err)
+		return
+	}
+	if done != nil {
+		defer done()
+		p.proxy.ServeHTTP(w, req)
+	}
 }
 
-// admit finds the sandbox, and resumes one that sleeps if it may.
-func (p *ports) admit(ctx context.Context, at portHost, header http.Header) (Sandbox, error) {
+// admit finds the sandbox.
+func (p *ports) admit(at portHost, req *http.Request) (Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
 	if err != nil {
 		return nil, ended{at.id, "the sandbox was not found"}
+	}
+	header := req.Header
+	if caller, is := sentBy(req.Context()); is {
+		return whose(b, nil, caller, at.id)
 	}
 	if tokens := header.Values(trafficHeader); noteOf(b.Info()).Private &&
 		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {
 		return nil, errs.Denied("the ports of this sandbox are not for everybody: send its traffic token as %s", strings.ToLower(trafficHeader))
 	}
-	return b, awake(ctx, b)
+	return b, nil
 }
 
 // rewrite makes a request that of the program in the sandbox: to the same host, and with none of the service's secrets.
@@ -161,12 +174,18 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("X-Forwarded-Proto", proto)
 	}
 	r.Out.Header.Del(trafficHeader)
-	if _, is := p.of.caller(r.In); is {
+	hostsOwn(r.Out.Header)
+	if _, is := p.of.keyed(r.In); is {
 		r.Out.Header.Del("X-Api-Key")
 	}
 	if b, err := p.of.cfg.Sandboxes.Any(at.id); err != nil || hmac.Equal([]byte(r.In.Header.Get("X-Access-Token")), []byte(p.of.accessToken(p.of.owner(b.Info()), at.id))) {
 		r.Out.Header.Del("X-Access-Token")
 	}
+}
+
+// hostsOwn takes away what hosts say to each other: programs neither hear it nor say it.
+func hostsOwn(header http.Header) {
+	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Daycare-") })
 }
 
 func isLoopback(address string) bool {

@@ -21,6 +21,8 @@ type Sandboxes interface {
 	// Any and All are for calls into a sandbox, which have a token of the sandbox's own.
 	Any(id string) (Sandbox, error)
 	All() []lasting.Info
+	// Abandon says that nobody needs a host to hold what has this id, unless it is a sandbox.
+	Abandon(id string)
 }
 
 // Sandbox is one of them.
@@ -70,6 +72,8 @@ func (l lastingSandboxes) Find(owner quota.Token, id string) (Sandbox, error) {
 }
 
 func (l lastingSandboxes) Any(id string) (Sandbox, error) { return found(l.all.Any(id)) }
+
+func (l lastingSandboxes) Abandon(id string) { l.all.Abandon(id) }
 
 func (l lastingSandboxes) List(owner quota.Token) []lasting.Info { return l.all.List(owner) }
 

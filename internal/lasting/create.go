@@ -1,6 +1,7 @@
 package lasting
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -24,6 +25,8 @@ const (
 
 // Create is what a sandbox is to be.
 type Create struct {
+	// ID is one of NewID's; empty is another of them.
+	ID       string
 	Template Template
 	// Metadata and Note are kept and told back, and not looked at.
 	Metadata map[string]string
@@ -71,6 +74,16 @@ func (n Network) lasting() sandbox.Lasting {
 	return sandbox.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
+// plan is what a container is made of.
+func (t Template) plan(n Network, root bool, env map[string]string) sandbox.Lasting {
+	plan := n.lasting()
+	plan.Root, plan.Image, plan.CPUs, plan.Memory, plan.Env = root, t.Image, t.CPUs, t.Memory, []map[string]string{t.Env, env}
+	return plan
+}
+
+// waits reports whether a sandbox is not there before something has run in it.
+func (t Template) waits() bool { return t.Start != "" || t.Ready != "" }
+
 // maxKept bounds what is kept of a sandbox for its caller, in bytes: metadata, note, and environment each.
 const maxKept = 64 << 10
 
@@ -88,6 +101,8 @@ func (r Create) check() error {
 		return errs.Invalid("the note has %d bytes, more than %d", len(r.Note), maxKept)
 	case size(r.Env) > maxKept:
 		return errs.Invalid("the environment has %d bytes, more than %d", size(r.Env), maxKept)
+	case r.ID != "" && !idPattern.MatchString(r.ID):
+		return errs.Invalid("%.64q is no sandbox's id", r.ID)
 	case r.OnDeadline != Kill && r.OnDeadline != Pause:
 		return errs.Invalid("a deadline kills or pauses")
 	case !r.Deadline.IsZero() && !r.Deadline.After(time.Now()):
@@ -96,8 +111,8 @@ func (r Create) check() error {
 	return nil
 }
 
-// newID is a name for a sandbox that is nobody's, and may be a label of a host's name.
-func newID() string {
+// NewID is a name for a sandbox that is nobody's, and may be a label of a host's name.
+func NewID() string {
 	const random = 19
 	return "s" + strings.ToLower(rand.Text())[:random]
 }
@@ -109,7 +124,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	}
 	now := time.Now().UTC()
 	r := record{
-		Version: recordVersion, ID: newID(), Owner: owner.Name, Template: c.Template.Name, Metadata: c.Metadata, Note: c.Note,
+		Version: recordVersion, ID: cmp.Or(c.ID, NewID()), Owner: owner.Name, Template: c.Template.Name, Metadata: c.Metadata, Note: c.Note,
 		Started: now, Deadline: c.Deadline.UTC(), OnDeadline: c.OnDeadline, AutoResume: c.AutoResume, Network: c.Network,
 	}
 	if c.Deadline.IsZero() {
@@ -117,12 +132,15 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	} else {
 		r.Length = r.Deadline.Sub(now)
 	}
+	if err := s.seated(&r, c.Template); err != nil {
+		return nil, err
+	}
 	service := s.service(owner)
 	give, err := service.TakeContainer(r.ID, false)
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{}, counted: true}
+	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{}, counted: true, held: true}
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	s.mu.Lock()
@@ -141,15 +159,13 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 // create makes a sandbox's user and container; its record is there before either.
 func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token, e *entry, c Create) error {
 	r := e.record
-	if err := s.write(r); err != nil {
+	if err := s.write(e, r); err != nil {
 		return err
 	}
 	if _, _, err := service.Put(r.ID, sandbox.Registration{UserID: r.ID, Network: !c.Network.None}); err != nil {
 		return err
 	}
-	plan := c.Network.lasting()
-	plan.Root = s.cfg.Root()
-	plan.Image, plan.CPUs, plan.Memory, plan.Env = c.Template.Image, c.Template.CPUs, c.Template.Memory, []map[string]string{c.Template.Env, c.Env}
+	plan := c.Template.plan(c.Network, s.cfg.Root(), c.Env)
 	service.BindLasting(ctx, r.ID, plan)
 	spec, env, err := service.PlanLasting(ctx, r.ID, plan)
 	if err != nil {
@@ -163,7 +179,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	e.container = started.ID
 	e.mu.Unlock()
 	limits := spec.Platform.Limits
-	waits := c.Template.Start != "" || c.Template.Ready != "" // and is not there before
+	waits := c.Template.waits()
 	if err := s.change(e, func(r *record) {
 		r.Made, r.Env, r.Reach, r.CPUs, r.Memory, r.Root = !waits, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory, spec.Root
 	}); err != nil {

@@ -57,6 +57,9 @@ func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 	maps.DeleteFunc(tried, func(e *entry, _ time.Time) bool { return !slices.Contains(all, e) })
 	next := never
 	for _, e := range all {
+		if !e.isHeld() {
+			continue
+		}
 		wait, due := s.untilDue(e, time.Now())
 		if again := time.Until(tried[e].Add(retryAfter)); due && again > 0 {
 			wait, due = again, false

@@ -3,7 +3,7 @@
 // behind. It belongs to the caller's token by which it was made, and to nobody else it exists.
 //
 // lasting.go finds sandboxes, create.go makes them, and sandbox.go does what is done to one; record.go is what is on disk,
-// and deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask), and
+// or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask), and
 // counts.go counts what runs there.
 package lasting
 
@@ -30,10 +30,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what Sandboxes need. All fields must be set.
+// Config is what Sandboxes need. All fields but Shared must be set.
 type Config struct {
 	// Dir holds the records. It is made.
 	Dir string
+	// Shared keeps them where there are several hosts, in place of Dir.
+	Shared Shared
 	// Service is that of everyone: it has the users' files and the quotas, and decides what a container is.
 	Service  *sandbox.Service
 	Executor Executor
@@ -74,8 +76,9 @@ type Sandboxes struct {
 	found  atomic.Bool   // the containers were looked for, so what has none known has none
 	again  atomic.Bool   // they are to be looked for again, as something could not be done
 
-	mu  sync.Mutex
-	all map[string]*entry
+	mu      sync.Mutex
+	all     map[string]*entry
+	leaving map[string]bool // ids of which nothing is left but their seats
 }
 
 // entry is one sandbox.
@@ -94,23 +97,31 @@ type entry struct {
 	commands  map[int]*counted // by pid
 	counted   bool             // all that run are among them
 	counting  bool             // somebody asks
+
+	// Of a cluster's: held says that this host holds the sandbox, as it does without others; moved that it has no container yet
+	// since it does; removed that its record is gone. revision is the record's.
+	held, moved, removed bool
+	revision             int64
 }
 
 // Open reads the records. A damaged one is set aside, and its container goes at Start.
 func Open(cfg Config) (*Sandboxes, error) {
-	records, err := readRecords(cfg.Dir, cfg.Log)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
+	var records []record
+	if cfg.Shared == nil {
+		var err error
+		if records, err = readRecords(cfg.Dir, cfg.Log); err != nil {
+			return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
+		}
 	}
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
-	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}}
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	for _, r := range records {
 		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
 		if err != nil {
 			return nil, err
 		}
-		s.all[r.ID] = &entry{id: r.ID, record: r, gone: !r.Made || r.Removing, give: give, commands: map[int]*counted{}}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give, commands: map[int]*counted{}, held: true}
 	}
 	return s, nil
 }
@@ -147,19 +158,23 @@ func (s *Sandboxes) find(ctx context.Context) error {
 	}
 	s.again.Store(false)
 	for _, c := range found {
-		s.mu.Lock()
-		e := s.all[c.Spec.Lasting]
-		s.mu.Unlock()
-		if e == nil {
-			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: there is no record of its sandbox")
+		e, is := s.whose(c)
+		if is == notKnown {
+			s.again.Store(true)
+			continue
+		}
+		if is == nobodys {
+			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: it is no sandbox's of this host's")
 			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
 				s.again.Store(true)
-				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Lasting).Msg("cannot remove a container of which there is no record; trying again")
+				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Lasting).Msg("cannot remove a container that is no sandbox's; trying again")
 			}
 			continue
 		}
 		e.mu.Lock()
-		e.container = c.ID
+		if e.container == "" {
+			e.container = c.ID
+		}
 		paused := e.record.Paused && c.Running
 		e.mu.Unlock()
 		if paused {

@@ -28,6 +28,9 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		if err != nil {
 			return err
 		}
+		if b.entry.hasMoved() {
+			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, &reach })
+		}
 		container, state, err := b.container(ctx)
 		switch {
 		case err != nil:
@@ -77,6 +80,9 @@ type Metrics struct {
 
 // Metrics asks Docker what the sandbox takes. It does not resume one that is paused.
 func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
+	if err := b.settle(ctx); err != nil {
+		return Metrics{}, err
+	}
 	container, state, err := b.container(ctx)
 	switch {
 	case err != nil:

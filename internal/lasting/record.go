@@ -48,7 +48,17 @@ type record struct {
 	// Made says that the container was made, and Removing that the sandbox is to go: what is left is removed.
 	Made     bool `json:"made"`
 	Removing bool `json:"removing,omitempty"`
+
+	// Of a cluster's: the host that made the container, the epoch of its seat then, and what to make it of elsewhere. Moved is
+	// of the last time that it was.
+	Host  string    `json:"host,omitempty"`
+	Epoch int64     `json:"epoch,omitempty"`
+	From  *Template `json:"from,omitempty"`
+	Moved *Moved    `json:"moved,omitempty"`
 }
+
+// gone reports whether it is so for callers: what is left of it is to be removed.
+func (r record) gone() bool { return !r.Made || r.Removing }
 
 // idPattern is what newID gives.
 var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{19}$`)
@@ -112,9 +122,11 @@ func readRecord(name string) (r record, err error) {
 
 func (s *Sandboxes) file(id string) string { return filepath.Join(s.cfg.Dir, id+".json") }
 
-func (s *Sandboxes) write(r record) error {
+func (s *Sandboxes) write(e *entry, r record) error {
 	text, err := json.Marshal(r)
-	if err == nil {
+	if err == nil && s.cfg.Shared != nil {
+		err = s.share(e, text)
+	} else if err == nil {
 		err = durable.WriteFile(s.file(r.ID), text, 0o600)
 	}
 	if err != nil {
@@ -130,7 +142,7 @@ func (s *Sandboxes) change(e *entry, how func(*record)) error {
 	e.mu.Unlock()
 	r.Metadata, r.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
 	how(&r)
-	if err := s.write(r); err != nil {
+	if err := s.write(e, r); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -156,6 +168,23 @@ func (s *Sandboxes) must(e *entry, how func(*record)) {
 
 // forget removes a sandbox's record.
 func (s *Sandboxes) forget(id string) error {
+	if err := s.removeRecord(id); err != nil {
+		return fmt.Errorf("cannot remove the record of a sandbox: %w", errs.WithoutPath(err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+	if s.cfg.Shared != nil {
+		s.leaving[id] = true
+	}
+	return nil
+}
+
+func (s *Sandboxes) removeRecord(id string) error {
+	if s.cfg.Shared != nil {
+		_, err := s.cfg.Shared.Write(id, nil)
+		return err
+	}
 	err := os.Remove(s.file(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -163,13 +192,5 @@ func (s *Sandboxes) forget(id string) error {
 	if err == nil {
 		err = durable.SyncDir(s.cfg.Dir)
 	}
-	if err != nil {
-		return fmt.Errorf("cannot remove the record of a sandbox: %w", errs.WithoutPath(err))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e := s.all[id]; e != nil {
-		delete(s.all, id)
-	}
-	return nil
+	return err
 }

@@ -52,6 +52,8 @@ type Info struct {
 	CPUs       float64
 	Memory     int64 // bytes
 	Network    Network
+	// Moved is of the last time that it was started again from its home alone, by another host; nil for never.
+	Moved *Moved
 }
 
 // ID names the sandbox, its user, and the sandbox that is registered for file calls.
@@ -69,14 +71,15 @@ func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
 		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note, Started: r.Started, Deadline: r.Deadline,
-		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network,
+		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network, Moved: r.Moved,
 	}
 }
 
 // state is under entry.mu.
 func (s *Sandboxes) state(e *entry) State {
+	here := e.held && !e.moved // where its container is
 	switch {
-	case e.container != "" && !s.cfg.Executor.LastingRuns(e.container), e.container == "" && e.record.Made && s.found.Load():
+	case here && e.container != "" && !s.cfg.Executor.LastingRuns(e.container), here && e.container == "" && e.record.Made && s.found.Load():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -136,6 +139,9 @@ func (b *Sandbox) Pause(ctx context.Context) error {
 
 // pause pauses the sandbox, if that can be recorded, or whatever can: as record says.
 func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) error) error {
+	if b.entry.hasMoved() && b.Info().State == StateRunning {
+		return record(b.entry, paused(true)) // nothing runs of it
+	}
 	container, state, err := b.container(ctx)
 	switch {
 	case err != nil:
@@ -162,6 +168,9 @@ func (b *Sandbox) Resume(ctx context.Context) error {
 }
 
 func (b *Sandbox) resume(ctx context.Context) error {
+	if b.entry.hasMoved() {
+		return b.begin(ctx)
+	}
 	container, state, err := b.container(ctx)
 	switch {
 	case err != nil:
@@ -174,13 +183,15 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.id, err)
 	}
-	b.of.must(b.entry, func(r *record) { // it runs, so it has its deadline
-		r.Paused = false
-		if r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
-			r.Deadline = time.Now().Add(r.Length).UTC()
-		}
-	})
+	b.of.must(b.entry, resumed) // it runs, so it has its deadline
 	return nil
+}
+
+func resumed(r *record) {
+	if r.Paused && r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
+		r.Deadline = time.Now().Add(r.Length).UTC()
+	}
+	r.Paused = false
 }
 
 func paused(is bool) func(*record) { return func(r *record) { r.Paused = is } }
@@ -193,6 +204,9 @@ func (b *Sandbox) container(ctx context.Context) (string, State, error) {
 		return b.entry.container, b.of.state(b.entry)
 	}
 	id, state := look()
+	if id == "" && b.entry.hasMoved() {
+		return "", state, nil
+	}
 	if id == "" {
 		if err := b.of.find(ctx); err != nil {
 			return "", state, fmt.Errorf("cannot find the container of sandbox %q: %w", b.id, err)
@@ -213,6 +227,9 @@ func (b *Sandbox) Touch(ctx context.Context) error {
 
 // running returns the container of a sandbox that runs, or does after this.
 func (b *Sandbox) running(ctx context.Context) (string, error) {
+	if err := b.settle(ctx); err != nil {
+		return "", err
+	}
 	id, state, err := b.container(ctx)
 	switch {
 	case err != nil:
@@ -228,7 +245,10 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 	if !may {
 		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.id, cerrdefs.ErrFailedPrecondition)
 	}
-	return id, b.Resume(ctx)
+	if err := b.Resume(ctx); err != nil || id != "" {
+		return id, err
+	}
+	return b.running(ctx) // it has another container now
 }
 
 // insideTries is how often a call looks again at a sandbox that was paused just when the call came.
@@ -268,8 +288,9 @@ func (s *Sandboxes) remove(e *entry) error {
 	e.gone = true
 	r, container := e.record, e.container
 	e.mu.Unlock()
+	var unrecorded error
 	if !r.Removing {
-		s.must(e, func(r *record) { r.Removing = true })
+		unrecorded = s.removing(e)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
@@ -289,7 +310,10 @@ func (s *Sandboxes) remove(e *entry) error {
 	e.mu.Lock()
 	e.uncount()
 	e.mu.Unlock()
-	e.give() // what is left are files
+	e.give()               // what is left are files
+	if unrecorded != nil { // another host may have it by now, and them
+		return unrecorded
+	}
 	user, err := ids.ParseUser(r.ID)
 	if err == nil {
 		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)

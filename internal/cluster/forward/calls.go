@@ -78,6 +78,16 @@ func (r *Router) follow(ctx context.Context, name string) {
 		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up all of a user who is another host's now")
 	}
 	u.epoch = 0
+	r.forget(name, u)
+}
+
+// forget forgets a user of whom there is nothing here.
+func (r *Router) forget(name string, u *user) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users[name] == u && u.leaving == nil && len(u.calls) == 0 {
+		delete(r.users, name)
+	}
 }
 
 // enter lets a call of a user's in whom this host holds. again says that the user has moved meanwhile.
@@ -87,6 +97,10 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	if r.stopping {
 		r.mu.Unlock()
 		return nil, nil, false, fencedError{errFenced}
+	}
+	if r.users[seat.User] != u { // it was forgotten meanwhile
+		r.mu.Unlock()
+		return nil, nil, true, nil
 	}
 	if leaving := u.leaving; leaving != nil {
 		r.mu.Unlock()
@@ -185,6 +199,15 @@ func (r *Router) idle(ctx context.Context, name string) bool {
 // HandOver gives a user to another host, once the calls that are answered have ended, or are ended when ctx ends. Calls that
 // come meanwhile wait, and are answered there.
 func (r *Router) HandOver(ctx context.Context, name string) error {
+	return r.giveUp(ctx, name, func(ctx context.Context) error { return r.cfg.Cluster.Give(ctx, name, "") })
+}
+
+// Drop gives up a user who is no more likewise.
+func (r *Router) Drop(ctx context.Context, name string) error {
+	return r.giveUp(ctx, name, func(ctx context.Context) error { return r.cfg.Cluster.Drop(ctx, name) })
+}
+
+func (r *Router) giveUp(ctx context.Context, name string, give func(context.Context) error) (err error) {
 	u := r.user(name)
 	r.mu.Lock()
 	if u.leaving != nil {
@@ -198,6 +221,9 @@ func (r *Router) HandOver(ctx context.Context, name string) error {
 		r.mu.Lock()
 		u.leaving = nil
 		r.mu.Unlock()
+		if err == nil {
+			r.forget(name, u)
+		}
 		close(leaving)
 	}()
 	if !r.idle(ctx, name) {
@@ -215,5 +241,5 @@ func (r *Router) HandOver(ctx context.Context, name string) error {
 		return err
 	}
 	u.epoch = 0
-	return r.cfg.Cluster.Give(ctx, name, "")
+	return give(ctx)
 }

@@ -70,7 +70,11 @@ func (r *Router) Counts() Counts {
 const patience = 20 * time.Second
 
 // Entry is for the calls of callers: they are answered here or elsewhere.
-type Entry struct{ *Router }
+type Entry struct {
+	*Router
+	// Wire is which calls they are.
+	Wire string
+}
 
 // Route finds out where a call of a user's is answered. Where that is elsewhere, it is, and done is nil. Else it is this
 // host's to answer until done is called; ctx ends when it may not go on. A call that only looks claims no seat.
@@ -80,7 +84,7 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), patience)
 	defer cancel()
-	sent := &sending{}
+	sent := &sending{wire: e.Wire}
 	for moved := 0; ; {
 		seat, err := e.cfg.Cluster.Hold(ctx, name)
 		if errors.Is(err, cluster.ErrNotFenced) && wait(ctx, 100*time.Millisecond) {
@@ -129,9 +133,14 @@ func (r *Router) changed(ctx context.Context, seat cluster.Seat) bool {
 }
 
 // Await waits until what was known anywhere of a sandbox when it is called is known here.
-func (r *Router) Await(ctx context.Context, id string) error {
-	_, err := r.cfg.Cluster.Read(ctx, "sandboxes", id)
+func (e Entry) Await(ctx context.Context, id string) error {
+	_, err := e.cfg.Cluster.Read(ctx, recordsOf[e.Wire], id)
 	return err
+}
+
+// Names are those of all sandboxes of the wire's that there are, of which all is known here when it returns.
+func (e Entry) Names(ctx context.Context) (map[string]bool, error) {
+	return e.cfg.Cluster.Names(ctx, recordsOf[e.Wire])
 }
 
 // Inbound is for the calls that other hosts send: they are answered here or not at all.
@@ -151,6 +160,7 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 	for {
 		seat, ok := i.cfg.Cluster.Seat(name)
 		if !ok || seat.Host != i.cfg.Cluster.Host() || seat.Epoch != about.Epoch || about.User != name {
+			w.Header().Set(movedHeader, "true")
 			w.WriteHeader(http.StatusMisdirectedRequest)
 			return nil, nil, nil
 		}
@@ -165,6 +175,10 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 		}
 	}
 }
+
+// movedHeader is of an answer that nothing was begun, as this host does not hold the user: what a user's program answers is
+// something else.
+const movedHeader = "X-Daycare-Moved"
 
 // fencedHeader is of an answer that nothing was begun, by a host that may do nothing now: another takes the user over.
 const fencedHeader = "X-Daycare-Fenced"

@@ -99,7 +99,7 @@ func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certi
 	}
 	h.server = &http.Server{Handler: h.handler(Inbound{h.Router}, Caller)}
 	running.Go(func() { _ = h.server.Serve(tls.NewListener(listener, certificates.Server())) })
-	h.entry = httptest.NewServer(h.handler(Entry{h.Router}, func(*http.Request) (access.Caller, error) { return h.caller, nil }))
+	h.entry = httptest.NewServer(h.handler(Entry{Router: h.Router}, func(*http.Request) (access.Caller, error) { return h.caller, nil }))
 	h.t.Cleanup(func() { h.entry.CloseClientConnections(); _ = h.server.Close(); cancel(); running.Wait() })
 }
 
@@ -477,7 +477,7 @@ func TestAllHostsAreAsked(t *testing.T) {
 		}
 		fmt.Fprint(w, "list of "+req.URL.Query().Get("of"))
 	})
-	answers, silent := Entry{one.Router}.Gather(t.Context(), one.caller, "/list?of=h2")
+	answers, silent := Entry{Router: one.Router}.Gather(t.Context(), one.caller, "/list?of=h2")
 	if string(answers["h2"]) != "list of h2" || len(answers) != 1 || len(silent) != 0 {
 		t.Errorf("%q, %q", answers, silent)
 	}
@@ -488,7 +488,7 @@ func TestAllHostsAreAsked(t *testing.T) {
 		t.Errorf("who is asked asks others: %q, %q", answers, silent)
 	}
 	_ = other.server.Close()
-	if answers, silent := (Entry{one.Router}).Gather(t.Context(), one.caller, "/list"); len(answers) != 0 || fmt.Sprint(silent) != "[h2]" {
+	if answers, silent := (Entry{Router: one.Router}).Gather(t.Context(), one.caller, "/list"); len(answers) != 0 || fmt.Sprint(silent) != "[h2]" {
 		t.Errorf("%q, %q", answers, silent)
 	}
 }

@@ -27,6 +27,9 @@ type about struct {
 	Token    quota.Token `json:"token"`
 	User     string      `json:"user"` // whose call it is
 	Epoch    int64       `json:"epoch"`
+	// Wire is by which surface the host is to answer, and Remote whose connection the call came with.
+	Wire   string `json:"wire,omitempty"`
+	Remote string `json:"remote,omitempty"`
 }
 
 func (a about) write(h http.Header) error {
@@ -44,6 +47,27 @@ func read(req *http.Request) (a about, _ error) {
 		return about{}, errs.Denied("only hosts of the cluster call here, and this one does not say for whom")
 	}
 	return a, nil
+}
+
+// E2B is the wire of E2B's clients. That of the API has an empty name.
+const E2B = "e2b"
+
+// recordsOf are the kinds of the records that the calls of a wire are about.
+var recordsOf = map[string]string{"": "sandboxes", E2B: Lasting}
+
+// Lasting is the kind of the records of sandboxes that last.
+const Lasting = "lasting"
+
+// Received returns a call that another host sends as it came to that one, and its wire.
+func Received(req *http.Request) (_ *http.Request, wire string) {
+	a, err := read(req)
+	if err != nil || a.Wire == "" {
+		return req, ""
+	}
+	req = req.Clone(req.Context())
+	req.RemoteAddr = a.Remote
+	req.Header.Del("Expect") // this host has answered that
+	return req, a.Wire
 }
 
 // Caller authenticates a call that another host sends: TLS has seen to it that it is one, and it says who the caller is.

@@ -36,6 +36,7 @@ const smallBody = 64 << 10
 
 // sending is the body of a call, which may have to be sent twice.
 type sending struct {
+	wire  string
 	ready bool
 	small []byte
 	large *watched // nil for a small one
@@ -106,6 +107,22 @@ func (s *sending) attach(out *http.Request) error {
 	return nil
 }
 
+// dress has a request be what the host needs of the caller's. A call of another wire than the API's is sent as it came: its
+// credentials are a sandbox's, or a program's in one.
+func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
+	if s.wire == "" {
+		pr.Out.Header.Del("Authorization")
+		pr.Out.Header.Set("X-Request-Id", id)
+		return
+	}
+	pr.Out.Host, pr.Out.URL.RawQuery = pr.In.Host, pr.In.URL.RawQuery
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, given := pr.In.Header[name]; given {
+			pr.Out.Header[name] = values
+		}
+	}
+}
+
 // track returns a context for a call that a seat's host answers. It ends with end, or when that host loses the seat.
 func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -135,20 +152,19 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 	defer end()
 	begun := time.Now()
 	said := r.about(caller)
-	said.User, said.Epoch = seat.User, seat.Epoch
+	said.User, said.Epoch, said.Wire, said.Remote = seat.User, seat.Epoch, body.wire, req.RemoteAddr
 	id := w.Header().Get("X-Request-Id")
 	var failed error
 	proxy := httputil.ReverseProxy{
 		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(p.url)
-			pr.Out.Header.Del("Authorization")
-			pr.Out.Header.Set("X-Request-Id", id)
+			body.dress(pr, id)
 			failed = errors.Join(said.write(pr.Out.Header), body.attach(pr.Out))
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			switch {
-			case answer.StatusCode != http.StatusMisdirectedRequest:
+			case answer.StatusCode != http.StatusMisdirectedRequest, body.wire != "" && answer.Header.Get(movedHeader)+answer.Header.Get(fencedHeader) == "":
 			case answer.Header.Get(fencedHeader) != "":
 				return errNotReached
 			default:
@@ -161,7 +177,7 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
 	proxy.ServeHTTP(silentWriter{w}, req.WithContext(ctx))
-	if w.Header().Get("X-Request-Id") == "" {
+	if w.Header().Get("X-Request-Id") == "" && id != "" {
 		w.Header().Set("X-Request-Id", id)
 	}
 	switch lost := context.Cause(ctx); {

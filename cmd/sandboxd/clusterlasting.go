@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// derive makes a key for a purpose of the one that all hosts have.
+func (m *member) derive(purpose string) ([]byte, error) {
+	return hkdf.Key(sha256.New, m.sealing, nil, purpose, secretSize)
+}
+
+// lastingRecords are those of sandboxes that last for all hosts. They are sealed: there are secrets in their environments.
+type lastingRecords struct{ *member }
+
+var _ lasting.Shared = lastingRecords{}
+
+func (m *member) lastingRecords() lasting.Shared { return lastingRecords{m} }
+
+func (m *member) lastingBox() (cipher.AEAD, error) {
+	key, err := m.derive("records of sandboxes that last")
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// Write implements lasting.Shared.
+func (r lastingRecords) Write(id string, text []byte) (int64, error) {
+	if text != nil {
+		box, err := r.lastingBox()
+		if err != nil {
+			return 0, err
+		}
+		text = box.Seal(nil, nil, text, []byte(id))
+	}
+	change := cluster.Change{Kind: forward.Lasting, Name: id, Value: text}
+	revision, err := r.cluster.Write(context.Background(), id, change)
+	if cerrdefs.IsUnavailable(err) { // it may have asked a member that is lost, and may do so twice
+		revision, err = r.cluster.Write(context.Background(), id, change)
+	}
+	return revision, err
+}
+
+// Seat implements lasting.Shared.
+func (r lastingRecords) Seat(id string) (host string, epoch int64) {
+	if seat, held := r.cluster.Seat(id); held && seat.Host == r.cluster.Host() {
+		epoch = seat.Epoch
+	}
+	return r.cluster.Host(), epoch
+}
+
+// Known implements lasting.Shared.
+func (r lastingRecords) Known() bool { return r.cluster.Known() }
+
+// toldOfLasting takes what some host has recorded of a sandbox that lasts.
+func (m *member) toldOfLasting(id string, sealed []byte, revision int64) {
+	text := sealed
+	if sealed != nil {
+		box, err := m.lastingBox()
+		if err == nil {
+			text, err = box.Open(nil, nil, sealed, []byte(id))
+		}
+		if err != nil {
+			m.d.log.Error().Err(err).Str("sandbox", id).Msg("cannot open the record of a sandbox: it is damaged, or cluster.sealingKeyFile is another on some host")
+			return
+		}
+	}
+	m.d.lasting.Apply(id, text, revision)
+}
+
+// adoptLasting takes a sandbox that lasts over when all is known of it.
+func (m *member) adoptLasting(user string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := m.cluster.Reached(ctx, 1); err != nil {
+		return fmt.Errorf("cannot take over user %q: %w", user, err)
+	}
+	return m.d.lasting.Adopt(user)
+}
+
+// dropEnded gives up the seats of sandboxes that are gone.
+func (m *member) dropEnded(ctx context.Context) {
+	m.d.lasting.Leave(func(id string) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		return m.router.Drop(ctx, id)
+	})
+}

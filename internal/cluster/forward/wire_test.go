@@ -1,0 +1,58 @@
+package forward
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/daycare-run/sandbox/internal/access"
+)
+
+// A call of E2B's wire comes to the holder as it came to the host that sends it, and is told from one of the API. What a user's
+// program answers is no word of a host's.
+func TestAnotherWire(t *testing.T) {
+	_, one, other := two(t)
+	var got *http.Request
+	misdirected := 0
+	for _, h := range []*host{one, other} {
+		h.answer = func(w http.ResponseWriter, req *http.Request, _ access.Caller) {
+			if arrived, wire := Received(req); wire == E2B {
+				got = arrived
+			}
+			misdirected++
+			w.WriteHeader(http.StatusMisdirectedRequest)
+		}
+	}
+	seat, err := one.cfg.Cluster.Hold(t.Context(), "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	away := one
+	if seat.Host == one.name {
+		away = other
+	}
+	until(t, "both know", func() bool { now, held := away.cfg.Cluster.Seat("alice"); return held && now == seat })
+	door := httptest.NewServer(away.handler(Entry{Router: away.Router, Wire: E2B}, func(*http.Request) (access.Caller, error) { return away.caller, nil }))
+	defer door.Close()
+	req, err := http.NewRequest(http.MethodPost, door.URL+"/alice?a=1;b", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "8080-alice.example.org"
+	req.Header.Set("Authorization", "Basic dXNlcjo=")
+	req.Header.Set("X-Forwarded-For", "192.0.2.1")
+	req.Header.Set(header, "forged")
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, answer.Body)
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusMisdirectedRequest || misdirected != 1 {
+		t.Errorf("%d after %d calls", answer.StatusCode, misdirected)
+	}
+	if got == nil || got.Host != req.Host || got.Header.Get("Authorization") == "" || got.Header.Get("X-Forwarded-For") != "192.0.2.1" || got.URL.RawQuery != "a=1;b" || got.RemoteAddr[:10] != "127.0.0.1:" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,344 @@
+package lasting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// Of several hosts, one holds a sandbox. All have its record, and that one alone has its container, changes it and keeps its
+// deadline. When another comes to hold it, the container is gone with all that was in it but the home: another is made when it
+// is called for.
+
+// Shared keeps the records of a cluster's sandboxes, which each host gets with Apply.
+type Shared interface {
+	// Write replaces the record of a sandbox, or removes it where text is nil, and returns its revision. It fails unless this
+	// host holds the sandbox.
+	Write(id string, text []byte) (revision int64, err error)
+	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not hold it.
+	Seat(id string) (host string, epoch int64)
+	// Known reports whether all records and seats are known that there are.
+	Known() bool
+}
+
+// Moved says of a sandbox that it was started again from its home alone.
+type Moved struct {
+	// From is the host that had it, and was lost or gave it up.
+	From string    `json:"from"`
+	At   time.Time `json:"at"`
+}
+
+// seated has a record say of which seat a sandbox is that is to be made, and of what.
+func (s *Sandboxes) seated(r *record, from Template) error {
+	if s.cfg.Shared == nil {
+		return nil
+	}
+	r.From = &from
+	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.ID); r.Epoch == 0 {
+		return fmt.Errorf("this host does not hold the sandbox that it is to make: ask again: %w", cerrdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+// share writes a shared record.
+func (s *Sandboxes) share(e *entry, text []byte) error {
+	revision, err := s.cfg.Shared.Write(e.id, text)
+	if err == nil {
+		e.mu.Lock()
+		e.revision = max(e.revision, revision)
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// Apply updates a sandbox from its shared record and that record's revision; nil means that it was removed. What this host has
+// written since wins.
+func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
+	var r record
+	if text != nil {
+		err := json.Unmarshal(text, &r)
+		if err == nil && r.ID != id {
+			err = fmt.Errorf("it is about %q", r.ID)
+		}
+		if err = errors.Join(err, r.validate()); err != nil {
+			s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("damaged record of a sandbox that lasts")
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.all[id]
+	if e == nil && text != nil {
+		e = &entry{id: id, give: func() {}, commands: map[int]*counted{}, counted: true}
+		s.all[id] = e
+	}
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case text == nil && !e.held:
+		delete(s.all, id)
+	case text == nil:
+		e.removed = true // Release forgets it
+	case revision > e.revision:
+		e.record, e.revision, e.removed = r, revision, false
+		if !e.held {
+			e.gone = r.gone()
+		}
+	}
+}
+
+// Adopt takes over a sandbox that this host holds from now on. Its container is found if this seat is the one that it was made
+// in.
+func (s *Sandboxes) Adopt(id string) error {
+	s.mu.Lock()
+	e := s.all[id]
+	s.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.held {
+		return nil
+	}
+	give, err := s.service(quota.Token{Name: e.record.Owner}).TakeContainer(id, true)
+	if err != nil {
+		return err
+	}
+	_, epoch := s.cfg.Shared.Seat(id)
+	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch
+	if e.counted = e.moved; e.moved {
+		s.again.Store(true) // an earlier one may be left
+	} else {
+		s.found.Store(false)
+	}
+	s.rouse()
+	return nil
+}
+
+// Release ends what runs of a sandbox that this host is to hold no more. Its record stays as it is.
+func (s *Sandboxes) Release(ctx context.Context, id string) error {
+	s.mu.Lock()
+	e := s.all[id]
+	s.mu.Unlock()
+	if e == nil || !e.isHeld() {
+		return nil
+	}
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	if err := s.removeContainers(ctx, id); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.uncount()
+	e.give()
+	e.give, e.held, e.moved, e.container, e.gone = func() {}, false, false, "", e.record.gone()
+	if e.removed {
+		delete(s.all, id)
+	}
+	return nil
+}
+
+// removeContainers removes those of a sandbox that this host has.
+func (s *Sandboxes) removeContainers(ctx context.Context, id string) error {
+	all, err := s.cfg.Executor.Lasting(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Spec.Lasting != id {
+			continue
+		}
+		if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *entry) isHeld() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.held
+}
+
+func (e *entry) hasMoved() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.moved
+}
+
+// What a container is that was found.
+const (
+	nobodys  = iota // and to be removed
+	notKnown        // yet
+	aSandboxs
+)
+
+// whose finds the sandbox of a container.
+func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (*entry, int) {
+	s.mu.Lock()
+	e := s.all[c.Spec.Lasting]
+	s.mu.Unlock()
+	switch {
+	case s.cfg.Shared == nil && e == nil:
+		return nil, nobodys
+	case s.cfg.Shared == nil:
+		return e, aSandboxs
+	case !s.cfg.Shared.Known():
+		return nil, notKnown
+	case e == nil:
+		return nil, nobodys
+	}
+	e.mu.Lock()
+	held, moved := e.held, e.moved
+	e.mu.Unlock()
+	_, epoch := s.cfg.Shared.Seat(e.id)
+	switch {
+	case held && !moved:
+		return e, aSandboxs
+	case !held && epoch != 0: // it is about to be adopted
+		return nil, notKnown
+	case held && !e.changing.TryLock(): // it may be the one that is being made
+		return nil, notKnown
+	case held:
+		e.changing.Unlock()
+	}
+	return nil, nobodys
+}
+
+// settle makes the container of a sandbox that runs, if it has moved.
+func (b *Sandbox) settle(ctx context.Context) error {
+	if !b.entry.hasMoved() || b.Info().State != StateRunning {
+		return nil
+	}
+	return b.changes(func() error { return b.begin(ctx) })
+}
+
+// beginLimit is how long it may take, but for the template's ready command.
+const beginLimit = time.Minute
+
+// begin makes the container of a sandbox that has moved, which then runs; entry.changing is held.
+func (b *Sandbox) begin(ctx context.Context) (err error) {
+	s, e := b.of, b.entry
+	e.mu.Lock()
+	r, moved := e.record, e.moved
+	e.mu.Unlock()
+	if !moved {
+		return nil // somebody else has
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot start sandbox %q again, whose host %q was lost: %w", b.id, r.Host, err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // who has called may have gone
+	defer cancel()
+	if err := s.removeContainers(ctx, b.id); err != nil { // of an earlier seat of this host's
+		return err
+	}
+	owner, _ := s.cfg.Owner(r.Owner)
+	spec, _, err := b.service.PlanLasting(ctx, b.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env))
+	if err != nil {
+		return err
+	}
+	started, err := s.cfg.Executor.StartLasting(ctx, spec, owner)
+	if err != nil {
+		return err
+	}
+	host, epoch := s.cfg.Shared.Seat(b.id)
+	if err := s.change(e, func(r *record) {
+		r.Moved = &Moved{From: r.Host, At: time.Now().UTC()}
+		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
+		resumed(r)
+	}); err != nil {
+		return errors.Join(err, s.cfg.Executor.RemoveProcess(ctx, started.ID))
+	}
+	e.mu.Lock()
+	e.container, e.moved, e.counted = started.ID, false, true
+	e.mu.Unlock()
+	s.cfg.Log.Warn().Str("sandbox", b.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
+		Msg("a sandbox was started again from its home alone: its host was lost, or gave it up")
+	if !r.From.waits() {
+		return nil
+	}
+	if err := b.makeReady(ctx, *r.From); err != nil {
+		s.cfg.Log.Warn().Err(err).Str("sandbox", b.id).Msg("a sandbox that was started again is not ready")
+	}
+	return nil
+}
+
+// removing records that a sandbox is to go. One that no other host can have goes in any case.
+func (s *Sandboxes) removing(e *entry) error {
+	mark := func(r *record) { r.Removing = true }
+	if s.cfg.Shared != nil {
+		return s.change(e, mark)
+	}
+	s.must(e, mark)
+	return nil
+}
+
+// Due are the sandboxes that this host does not hold and for which some host has to do something: their time has come, or they
+// are to be removed.
+func (s *Sandboxes) Due() (ids []string) {
+	for _, e := range s.entries() {
+		if _, due := s.untilDue(e, time.Now()); due && !e.isHeld() {
+			ids = append(ids, e.id)
+		}
+	}
+	return ids
+}
+
+// Busy reports whether this host has something of a sandbox that would not be there on another.
+func (s *Sandboxes) Busy(id string) bool {
+	s.mu.Lock()
+	e := s.all[id]
+	s.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.gone && e.container != ""
+}
+
+// Abandon says that nobody needs the seat of an id, unless it is a sandbox's.
+func (s *Sandboxes) Abandon(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.Shared != nil && s.all[id] == nil {
+		s.leaving[id] = true
+	}
+}
+
+// Leave calls give for each id whose seat nobody needs any more, until that succeeds.
+func (s *Sandboxes) Leave(give func(id string) error) {
+	s.mu.Lock()
+	var ids []string
+	for id := range s.leaving {
+		ids = append(ids, id)
+	}
+	s.mu.Unlock()
+	for _, id := range ids {
+		if err := give(id); err != nil {
+			s.cfg.Log.Warn().Err(err).Str("sandbox", id).Msg("cannot give up the seat of a sandbox that is gone; trying again")
+			continue
+		}
+		s.mu.Lock()
+		delete(s.leaving, id)
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,245 @@
+package lasting
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// hosts are services of a cluster over one folder, each with an engine of its own.
+type hosts struct {
+	*lab
+	service *sandbox.Service
+
+	mu       sync.Mutex
+	revision int64
+	seats    map[string]string
+	epochs   map[string]int64
+	records  map[string][]byte
+	all      []*host
+	silent   bool
+}
+
+type host struct {
+	*hosts
+	name   string
+	engine *fakeEngine
+	s      *Sandboxes
+}
+
+func newHosts(t *testing.T) *hosts {
+	l := newLab(t)
+	return &hosts{lab: l, service: l.open().cfg.Service, seats: map[string]string{}, epochs: map[string]int64{}, records: map[string][]byte{}}
+}
+
+// start is what a host does that starts, with the containers that its engine has.
+func (c *hosts) start(name string, engine *fakeEngine) *host {
+	c.t.Helper()
+	h := &host{hosts: c, name: name, engine: engine}
+	var err error
+	if h.s, err = Open(Config{Shared: h, Service: c.service, Executor: engine, Trash: c.trash, Owner: c.owner, Root: func() bool { return true }, Log: zerolog.Nop()}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.mu.Lock()
+	for id, text := range c.records {
+		h.s.Apply(id, text, c.revision)
+	}
+	c.all = append(c.all, h)
+	c.mu.Unlock()
+	h.s.Start(context.Background())
+	c.t.Cleanup(h.s.Shutdown)
+	return h
+}
+
+func (h *host) Write(id string, text []byte) (int64, error) {
+	h.hosts.mu.Lock()
+	defer h.hosts.mu.Unlock()
+	if h.silent || h.seats[id] != h.name {
+		return 0, errors.New("not held")
+	}
+	h.revision++
+	if h.hosts.records[id] = text; text == nil {
+		delete(h.hosts.records, id)
+	}
+	for _, other := range h.all {
+		other.s.Apply(id, text, h.revision)
+	}
+	return h.revision, nil
+}
+
+func (h *host) Seat(id string) (string, int64) {
+	h.hosts.mu.Lock()
+	defer h.hosts.mu.Unlock()
+	if h.seats[id] != h.name {
+		return h.name, 0
+	}
+	return h.name, h.epochs[id]
+}
+
+func (h *host) Known() bool { return true }
+
+// hold gives a host the seat of an id.
+func (h *host) hold(id string) {
+	h.t.Helper()
+	h.hosts.mu.Lock()
+	before := h.seats[id]
+	h.epochs[id]++
+	h.seats[id] = h.name
+	h.hosts.mu.Unlock()
+	for _, other := range h.all {
+		if other.name != before {
+			continue
+		}
+		if err := other.s.Release(h.t.Context(), id); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	if err := h.s.Adopt(id); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) create(c Create) *Sandbox {
+	h.t.Helper()
+	c.ID = NewID()
+	h.hold(c.ID)
+	b, err := h.s.Create(h.t.Context(), alice, c)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b
+}
+
+func (h *host) find(id string) *Sandbox {
+	h.t.Helper()
+	b, err := h.s.Find(alice, id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return b
+}
+
+// Another host takes a sandbox over with its home alone, when it is called, and says so; all hosts know of it.
+func TestASandboxMoves(t *testing.T) {
+	c := newHosts(t)
+	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+	id := one.create(Create{Metadata: map[string]string{"a": "b"}, Env: map[string]string{"OF": "all"}}).ID()
+	if i := two.find(id).Info(); i.State != StateRunning || i.Metadata["a"] != "b" || i.Moved != nil {
+		t.Errorf("%+v", i)
+	}
+	if _, err := two.s.Find(bob, id); err == nil {
+		t.Error("another finds it")
+	}
+	two.hold(id)
+	if one.engine.LastingRuns("c-"+id) || two.engine.LastingRuns("c-"+id) || two.s.Busy(id) {
+		t.Error("it has a container before it is called")
+	}
+	if err := two.find(id).Touch(t.Context()); err != nil || !two.engine.LastingRuns("c-"+id) || !two.s.Busy(id) {
+		t.Fatalf("it has no container: %v", err)
+	}
+	for _, h := range c.all {
+		if i := h.find(id).Info(); i.State != StateRunning || i.Moved == nil || i.Moved.From != "one" {
+			t.Errorf("%s: %+v", h.name, i)
+		}
+	}
+	// One that is paused stays so until it is to go on.
+	if err := two.find(id).Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one.hold(id)
+	if err := one.find(id).Touch(t.Context()); err == nil || one.engine.LastingRuns("c-"+id) {
+		t.Errorf("a call has resumed it: %v", err)
+	}
+	if err := one.find(id).Connect(t.Context(), time.Now().Add(time.Hour)); err != nil || !one.engine.LastingRuns("c-"+id) || one.find(id).Info().Moved.From != "two" {
+		t.Errorf("%v, %+v", err, one.find(id).Info())
+	}
+	if err := one.find(id).Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range c.all {
+		if list := h.s.All(); len(list) != 0 {
+			t.Errorf("%s: %+v", h.name, list)
+		}
+	}
+	var left []string
+	one.s.Leave(func(id string) error { left = append(left, id); return nil })
+	if len(left) != 1 || left[0] != id {
+		t.Errorf("seats that nobody needs: %q", left)
+	}
+}
+
+// A service that is started again on a host that has kept its seats finds its containers; of others it removes what is there.
+func TestAHostsServiceIsStartedAgain(t *testing.T) {
+	c := newHosts(t)
+	one := c.start("one", newLab(t).fakeEngine)
+	kept, lost := one.create(Create{}).ID(), one.create(Create{}).ID()
+	one.s.Shutdown()
+	c.mu.Lock()
+	c.seats[lost], c.all = "two", nil
+	c.mu.Unlock()
+	again := c.start("one", one.engine)
+	if err := again.s.Adopt(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.find(kept).Pause(t.Context()); err != nil { // while it is being changed, too
+		t.Errorf("its container is not found: %v", err)
+	}
+	if i := again.find(kept).Info(); i.Moved != nil {
+		t.Errorf("%+v", i)
+	}
+	eventually(t, "another host's is gone", func() bool { return !one.engine.LastingRuns("c-" + lost) })
+}
+
+// The time of a sandbox that no host holds comes: some host has to hold it, and ends it. What is not recorded ends nothing.
+func TestTheTimeOfALostSandbox(t *testing.T) {
+	c := newHosts(t)
+	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+	id := one.create(Create{Deadline: time.Now().Add(time.Second)}).ID()
+	paused := one.create(Create{Deadline: time.Now().Add(time.Second), OnDeadline: Pause}).ID()
+	c.mu.Lock()
+	c.seats, c.silent = map[string]string{}, true
+	c.mu.Unlock()
+	for _, lost := range []string{id, paused} {
+		if err := one.s.Release(t.Context(), lost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "its time has come", func() bool { return len(two.s.Due()) == 2 })
+	two.hold(id)
+	home := sandboxtest.Home(c.dir, id)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	exists := func() bool { _, err := os.Stat(home); return err == nil }
+	endNow := func() bool { // and not only after a while
+		for _, e := range two.s.entries() {
+			if e.id == id {
+				e.changing.Lock()
+				defer e.changing.Unlock()
+				return two.s.end(e)
+			}
+		}
+		return true
+	}
+	endNow()
+	if !exists() {
+		t.Error("its home has gone, and no other host knows")
+	}
+	c.mu.Lock()
+	c.silent = false
+	c.mu.Unlock()
+	two.hold(paused)
+	eventually(t, "it is paused", func() bool { return two.find(paused).Info().State == StatePaused })
+	ended := endNow()
+	if !ended || exists() || len(two.s.All()) != 1 {
+		t.Errorf("it has not ended: %t, %+v", ended, two.s.All())
+	}
+}
