@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -202,6 +203,7 @@ func (t *processTree) killSession(root *rootProcess) {
 		if t.roots[root.pid] == root {
 			pids = append(append(pids, root.pid), descendants(root.pid)...)
 		}
+		slices.Sort(pids) // a shell that is there when its child is killed says so
 		for _, pid := range pids {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
