@@ -85,7 +85,7 @@ func TestATokenCannotTakeAllConnections(t *testing.T) {
 			if took > 10*alone+30*time.Second {
 				t.Error("others' calls wait")
 			}
-			if (refused == 0) != tt.makesRoom || opened < 10 {
+			if (refused == 0) != tt.makesRoom || opened < 8 {
 				t.Error("want a share of the connections, of which an idle one makes room")
 			}
 		})
