@@ -82,5 +82,8 @@ func (c canonical) platform(p Platform) canonical {
 	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.OpenFiles, l.Shm, l.Tmp, l.Run, l.VarTmp} {
 		c = c.number(uint64(n))
 	}
+	if p.Offline != "" { // others are as they were before there was any
+		c = c.text("offline").text(p.Offline)
+	}
 	return c
 }

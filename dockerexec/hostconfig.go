@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -36,6 +37,8 @@ func (s Spec) containerConfig() *containertypes.Config {
 		StopSignal:  s.stopSignal(),
 		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
 		Labels:      s.labels(),
+
+		NetworkDisabled: s.isOffline(),
 	}
 }
 
@@ -172,6 +175,10 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 			own.ReadOnly = true
 			host.Mounts = append(host.Mounts, bind(own))
 		}
+	}
+	if s.isOffline() {
+		host.Runtime = p.Offline
+		host.Mounts = append(host.Mounts, bind(Mount{Source: filepath.Join(p.MaskDir, hostsFile), Target: "/etc/hosts", ReadOnly: true})) // Docker's comes with a network
 	}
 	if net.network != "" {
 		host.NetworkMode = containertypes.NetworkMode(net.network)

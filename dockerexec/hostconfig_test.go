@@ -232,3 +232,35 @@ func TestRootsCapabilities(t *testing.T) {
 		}
 	}
 }
+
+// A call without a network has a container that Docker gives none, where the runtime can do without; no other container has.
+func TestOfflineContainers(t *testing.T) {
+	offline := Spec{Platform: Platform{Runtime: "runsc", EventsRuntime: "runsc-events", Offline: "runsc-offline", MaskDir: "/masks"}}
+	with := func(change func(*Spec)) Spec {
+		s := offline
+		change(&s)
+		return s
+	}
+	for name, tt := range map[string]struct {
+		spec    Spec
+		runtime string
+	}{
+		"offline":     {offline, "runsc-offline"},
+		"not known":   {with(func(s *Spec) { s.Platform.Offline = "" }), "runsc"},
+		"events":      {with(func(s *Spec) { s.Events = true }), "runsc-events"},
+		"network":     {with(func(s *Spec) { s.Egress.Profile = "isolated" }), "runsc"},
+		"process":     {with(func(s *Spec) { s.Process.ID = "p-1" }), "runsc"},
+		"that lasts":  {with(func(s *Spec) { s.Lasting = "l-1" }), "runsc"},
+		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
+		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
+	} {
+		host := tt.spec.hostConfig("/x", Prepared{}, wiring{})
+		hosts := slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool {
+			return m.Target == "/etc/hosts" && m.Source == "/masks/hosts" && m.ReadOnly
+		})
+		disabled := name == "offline" || name == "under runc" || name == "of the pool"
+		if host.Runtime != tt.runtime || hosts != disabled || tt.spec.containerConfig().NetworkDisabled != disabled || host.NetworkMode != "none" {
+			t.Errorf("%s: %s, hosts %v, %+v", name, host.Runtime, hosts, tt.spec.containerConfig())
+		}
+	}
+}

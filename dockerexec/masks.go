@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 // A mask is a read-only bind of something of the service's that has nothing in it. Under gVisor it has to be a
@@ -22,10 +24,17 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
+// hostsFile is in the same directory: /etc/hosts of containers without a network.
+const (
+	hostsFile = "hosts"
+	hosts     = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+)
+
 // installMasks makes what masks are below dataDir, and returns the directory that holds it.
 func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
-	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555))
+	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
+		durable.Keep(filepath.Join(dir, hostsFile), []byte(hosts), 0o444))
 	if err != nil {
 		return "", fmt.Errorf("cannot make the directories that hide others: %w", err)
 	}

@@ -113,3 +113,26 @@ func TestWhichKernelItIs(t *testing.T) {
 		}
 	})
 }
+
+// A call without a network has a loopback of its own and nothing else, in a container that Docker gives no network at all.
+func TestNoNetworkButALoopback(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "offline")
+		const serve = `python3 -m http.server --bind 127.0.0.1 8000 >/dev/null 2>&1 & while ! curl -sf http://localhost:8000/ >/dev/null; do sleep 0.05; done; echo served
+tail -n +3 /proc/net/dev | cut -d: -f1; getent hosts sandbox.invalid || echo unknown`
+		if got := l.sh(t, "offline", serve); strings.Join(strings.Fields(got), " ") != "served lo unknown" {
+			t.Errorf("%q", got)
+		}
+		made, err := l.engine.ContainerInspect(t.Context(), l.containerOf(t, "offline").ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "runc"
+		if strings.HasPrefix(filepath.Base(t.Name()), "runsc") {
+			want = "runsc-offline"
+		}
+		if made.HostConfig.Runtime != want || len(made.NetworkSettings.Networks) != 0 {
+			t.Errorf("under %s, in the networks %v", made.HostConfig.Runtime, made.NetworkSettings.Networks)
+		}
+	})
+}

@@ -36,7 +36,7 @@ var mainScenarios = []string{
 	// Images.
 	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
 	// What a call may see and do.
-	"TestUsersAreApart", "TestWhatACommandMayNotDo", "TestFilesBelongToTheHomesOwner", "TestWhatAGrantOpens",
+	"TestUsersAreApart", "TestNoNetworkButALoopback", "TestWhatACommandMayNotDo", "TestFilesBelongToTheHomesOwner", "TestWhatAGrantOpens",
 	"TestDenyList", "TestMasksLeaveNothing", "TestDenyRead", "TestEvents",
 	"TestFurtherMountsAndSkills",
 	// Files.

@@ -108,7 +108,7 @@ func missing() error {
 	if err != nil {
 		return err
 	}
-	for _, runtime := range append(runtimes, "runsc-events") {
+	for _, runtime := range append(runtimes, "runsc-events", "runsc-offline") {
 		if _, ok := info.Runtimes[runtime]; !ok {
 			return fmt.Errorf("the engine does not know the runtime %s", runtime)
 		}

@@ -86,8 +86,11 @@ func TestEvents(t *testing.T) {
 				shown = shown || strings.HasSuffix(m.Destination, "control.sock")
 			}
 			want := runtime
-			if shown && runtime == "runsc" {
+			switch {
+			case runtime == "runsc" && shown:
 				want = "runsc-events"
+			case runtime == "runsc":
+				want = "runsc-offline"
 			}
 			if found.HostConfig.Runtime != want {
 				t.Errorf("the socket is shown: %v; the runtime is %s", shown, found.HostConfig.Runtime)

@@ -78,14 +78,14 @@ engine_says() { docker info --format "$1" 2>/dev/null || true; }
 has_runtimes() {
 	local known
 	known=$(engine_says '{{json .Runtimes}}')
-	[[ $known == *'"runsc"'* && $known == *'"runsc-events"'* ]]
+	[[ $known == *'"runsc"'* && $known == *'"runsc-events"'* && $known == *'"runsc-offline"'* ]]
 }
 
 require_known_system() {
 	local missing=()
 	engine_up || missing+=("Docker, 20.10 or newer, reachable by this user")
 	has_runtimes ||
-		missing+=("gVisor's runsc, registered as the runtimes \"runsc\" and, with --host-uds=open, \"runsc-events\" (https://gvisor.dev/docs/user_guide/install/)")
+		missing+=("gVisor's runsc, registered as the runtimes \"runsc\", with --host-uds=open as \"runsc-events\" and with --network=none as \"runsc-offline\" (https://gvisor.dev/docs/user_guide/install/)")
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if [ "$(id -u)" != 0 ]; then
 		die "this has to run as root, or else these must be there first:" "${missing[@]/#/- }" "then run it again"
@@ -147,6 +147,9 @@ setup_runsc() {
 	# The second one may open a Unix socket of the host; it is for calls with @events alone.
 	run "registering it for calls with @events" \
 		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-events -- --host-uds=open
+	# The third one is for calls without a network: gVisor makes their loopback, and Docker has nothing to do for them.
+	run "registering it for calls without a network" \
+		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-offline -- --network=none
 	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
 	reload_engine
 	for _ in $(seq 40); do

@@ -105,6 +105,7 @@ func (h *dockerHost) checks() []doctor.Check {
 	checks := []doctor.Check{
 		doctor.DockerAnswers(s.Docker.SocketPath, s.askDocker),
 		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.askDocker, programVersion),
+		doctor.OfflineRuntime(s.Docker.Runtime, s.askDocker),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
 		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.askDocker, programVersion))
@@ -152,7 +153,7 @@ func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Chec
 }
 
 func asDocker(info dockerd.Info, err error) (doctor.Docker, error) {
-	return doctor.Docker{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Ahead: info.Ahead}, err
+	return doctor.Docker{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Offline: info.Offline, Ahead: info.Ahead}, err
 }
 
 // ownAddresses asks the cloud, as the service does when it starts.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 )
 
@@ -30,6 +31,9 @@ type Info struct {
 	Ahead time.Duration
 	// GVisor are those of Runtimes whose program is gVisor's.
 	GVisor []string
+	// Offline has, for some of Runtimes, the one that gives a container a loopback where Docker gives it no network at all:
+	// runc itself, and for gVisor one that is called as it with -offline behind, and is it with --network=none.
+	Offline map[string]string
 }
 
 // Inspect asks Docker. Its error tells a person what to do.
@@ -38,7 +42,7 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("cannot ask Docker: %w", Explain(docker, err))
 	}
-	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(), CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}}
+	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(), CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}, Offline: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
 		info.Ahead = time.Until(now)
 	}
@@ -48,8 +52,23 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 		if strings.Contains(path.Base(runtime.Path), "runsc") || strings.Contains(runtime.Type, "runsc") {
 			info.GVisor = append(info.GVisor, name)
 		}
+		if offline := offlineOf(name, answer.Runtimes); offline != "" {
+			info.Offline[name] = offline
+		}
 	}
 	slices.Sort(info.Runtimes)
 	slices.Sort(info.GVisor)
 	return info, nil
+}
+
+// offlineOf returns the runtime that Info.Offline has for one; empty for none.
+func offlineOf(name string, runtimes map[string]system.RuntimeWithStatus) string {
+	runtime, offline := runtimes[name], runtimes[name+"-offline"]
+	switch {
+	case path.Base(runtime.Path) == "runc":
+		return name
+	case runtime.Path != "" && offline.Path == runtime.Path && slices.Equal(offline.Args, append(slices.Clone(runtime.Args), "--network=none")):
+		return name + "-offline"
+	}
+	return ""
 }

@@ -19,6 +19,8 @@ type Docker struct {
 	// Runtimes are those that it knows, with the programs behind them; empty for what is none.
 	Runtimes map[string]string
 	GVisor   []string // those of Runtimes that are gVisor's
+	// Offline has the runtime that containers without a network are made with in place of one of Runtimes, if there is one.
+	Offline map[string]string
 	// Ahead is by how much its clock was ahead of ours when it was asked.
 	Ahead time.Duration
 }
@@ -83,6 +85,23 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key), "%s is not gVisor: commands share the host's kernel", path.Base(program))
 		}
 		return ok("%s", says)
+	}}
+}
+
+// OfflineRuntime reports whether containers without a network need nothing of Docker's network.
+func OfflineRuntime(name string, ask AskDocker) Check {
+	return Check{"offline runtime", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		switch offline := e.Offline[name]; {
+		case err != nil:
+			return skipped("Docker does not answer")
+		case offline != "":
+			return ok("%s, for containers without a network", offline)
+		case slices.Contains(e.GVisor, name):
+			return warning(fmt.Sprintf("register %s with Docker as %s-offline too, with --network=none as its last argument (scripts/setup.sh does so)", name, name),
+				"containers without a network start more slowly than they could: Docker does not know %s-offline", name)
+		}
+		return skipped("%s is neither gVisor nor runc", name)
 	}}
 }
 

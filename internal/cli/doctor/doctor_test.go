@@ -23,7 +23,7 @@ func answers(e Docker) AskDocker { return func(context.Context) (Docker, error) 
 
 func silent(context.Context) (Docker, error) { return Docker{}, errDown }
 
-var known = Docker{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}}
+var known = Docker{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}, Offline: map[string]string{"runc": "runc"}}
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
@@ -131,6 +131,10 @@ func TestEachCheck(t *testing.T) {
 		{"engine of its own kind", DockerAnswers("/s", answers(Docker{API: "new"})), Warning, `"new"`},
 
 		{"runtime", RuntimeKnown("docker.runtime", "runsc", "", false, answers(known), prints("runsc version 1", nil)), OK, "runsc version 1"},
+		{"runtime that is offline by itself", OfflineRuntime("runc", answers(known)), OK, "runc, for"},
+		{"runtime that could be offline", OfflineRuntime("runsc", answers(known)), Warning, "runsc-offline"},
+		{"runtime that is unknown offline", OfflineRuntime("shim", answers(known)), Skipped, "neither"},
+		{"runtime offline of an engine that is down", OfflineRuntime("runc", silent), Skipped, "does not answer"},
 		{"runtime without a program", RuntimeKnown("docker.runtime", "shim", "", false, answers(known), prints("", errDown)), OK, "known"},
 		{"runtime that is weaker", RuntimeKnown("docker.runtime", "runc", "", false, answers(known), prints("runc 1", nil)), Warning, "share the host's kernel"},
 		{"runtime that is unknown", RuntimeKnown("docker.runtime", "kata", "", false, answers(known), nil), Fault, "does not know the runtime kata; it knows runc, runsc, shim"},

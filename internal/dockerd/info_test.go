@@ -1,0 +1,31 @@
+package dockerd
+
+import (
+	"testing"
+
+	"github.com/docker/docker/api/types/system"
+)
+
+func TestOfflineOf(t *testing.T) {
+	const runsc = "/usr/local/bin/runsc"
+	runtimes := map[string]system.RuntimeWithStatus{}
+	for name, argv := range map[string][]string{
+		"runc": {"runc"}, "old": {"/opt/runc"}, "kata": {"/usr/bin/kata"},
+		"runsc": {runsc}, "runsc-offline": {runsc, "--network=none"},
+		"kvm": {runsc, "--platform=kvm"}, "kvm-offline": {runsc, "--platform=kvm", "--network=none"},
+		"other": {runsc, "--platform=kvm"}, "other-offline": {runsc, "--network=none"},
+		"host": {runsc}, "host-offline": {runsc, "--network=host"},
+		"exchanged": {runsc}, "exchanged-offline": {"/usr/bin/runc", "--network=none"},
+		"shim": {""}, "shim-offline": {"", "--network=none"},
+	} {
+		runtimes[name] = system.RuntimeWithStatus{Runtime: system.Runtime{Path: argv[0], Args: argv[1:]}}
+	}
+	for name, want := range map[string]string{
+		"runc": "runc", "old": "old", "kata": "", "runsc": "runsc-offline", "runsc-offline": "", "kvm": "kvm-offline", "other": "",
+		"host": "", "exchanged": "", "shim": "", "unknown": "",
+	} {
+		if got := offlineOf(name, runtimes); got != want {
+			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+}
