@@ -44,7 +44,7 @@ type Config struct {
 	ImagesChanged func()
 	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// PoolDir is the folder of pooled containers' homes, on Docker's host, and GiveHome renames the home of a PoolUser to
+	// PoolDir is the folder of pooled containers' homes, on Docker's host, and GiveHome renames the folder of a PoolUser to
 	// be a user's who has none: errors are fs.ErrNotExist when it is not there, and fs.ErrExist when the user has one.
 	PoolDir  string
 	GiveHome func(from, to string) error

@@ -3,7 +3,6 @@ package dockerexec
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 
@@ -94,7 +93,7 @@ func TestHostsOfOnePoolDir(t *testing.T) {
 	if err != nil || !e.IsOfPool(user) || e.IsOfPool("host-1") {
 		t.Errorf("%q, %v", user, err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, filepath.Base(user)), 0o700); err != nil {
+	if err := os.Mkdir(e.poolFolder(user), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]int{"host-1": 1, "host-11": 0, "host-2": 0, "": 0} {

@@ -18,15 +18,20 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A pooled container is one like any other whose user is still to come. Its home lies in a folder of its own, which is
-// root's, and nothing may be reached from it. It runs nothing before it is bound: then its home is renamed to be the
-// user's, and a container with the user's Spec is what there is from then on. It is bound once.
+// A pooled container is one like any other whose user is still to come. Its home lies in a folder like a user's, and that in one
+// of the container's own, which is root's; nothing may be reached from it. It runs nothing before it is bound: then the folder with
+// the home is renamed to be the user's, and a container with the user's Spec is what there is from then on. It is bound once.
 
 // poolDir is the folder of the pool in usersDir. No user has such a name.
 const poolDir = ".pool"
 
-// PoolUser is the User of a pooled container's Spec: the path of its folder in usersDir.
-func PoolUser(id string) string { return poolDir + "/" + id }
+// PoolUser is the User of a pooled container's Spec: the path in usersDir of the folder that becomes the user's.
+func PoolUser(id string) string { return poolDir + "/" + id + "/user" }
+
+// poolFolder is what a PoolUser's container has in the pool: what is to be the user's, and its spool.
+func (e *Executor) poolFolder(user string) string {
+	return filepath.Join(e.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
+}
 
 // ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
 var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
@@ -42,7 +47,7 @@ func (e *Executor) NewPoolUser() (string, error) {
 
 // IsOfPool reports whether a PoolUser is one of this Executor's, or of an earlier one's with the same Config.Host and Instance.
 func (e *Executor) IsOfPool(user string) bool {
-	return strings.HasPrefix(user, PoolUser(poolPrefix(e.cfg.Host, e.cfg.Instance)))
+	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(e.cfg.Host, e.cfg.Instance))
 }
 
 // poolPrefix is what the names of a service's folders in the pool begin with. Hosts that share usersDir have other names, also
@@ -59,8 +64,8 @@ func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
 
 // boundTo is what a pooled container's Spec becomes with a user's home in place of its own.
 func (s Spec) boundTo(user string, egress Egress) Spec {
-	from := s.SpoolDir
-	to := filepath.Join(filepath.Dir(filepath.Dir(from)), user)
+	usersDir := filepath.Dir(filepath.Dir(s.SpoolDir))
+	from, to := filepath.Join(usersDir, s.User), filepath.Join(usersDir, user)
 	moved := func(name string) string {
 		if rest, ok := pathmap.CutDir(name, from); ok {
 			return filepath.Join(to, rest)
@@ -209,7 +214,7 @@ func (e *Executor) handOver(from, to *container) error {
 	return err
 }
 
-// giveHome renames a pooled home to be a user's, if containers may be started for that user.
+// giveHome renames a pooled home's folder to be a user's, if containers may be started for that user.
 func (e *Executor) giveHome(pooled, user string) error {
 	if err := e.mayStart(user); err != nil {
 		return err

@@ -74,7 +74,7 @@ func TestRecordsThatWereCut(t *testing.T) {
 	}
 	for what, change := range map[string]func(*poolRecord){
 		"another version": func(r *poolRecord) { r.Version++ }, "another container": func(r *poolRecord) { r.Container = "c2" },
-		"no pool": func(r *poolRecord) { r.Pooled = "bob" }, "out of the pool": func(r *poolRecord) { r.Pooled = ".pool/../bob" },
+		"no pool": func(r *poolRecord) { r.Pooled = "bob" }, "out of the pool": func(r *poolRecord) { r.Pooled = PoolUser("..") },
 		"no user": func(r *poolRecord) { r.Spec.User = "" }, "a path as user": func(r *poolRecord) { r.Spec.User = "bob/../alice" },
 		"the pool as user": func(r *poolRecord) { r.Spec.User = PoolUser("p2") }, "no home": func(r *poolRecord) { r.Spec.Mounts = nil },
 	} {
@@ -94,9 +94,9 @@ func TestRecordsThatWereCut(t *testing.T) {
 func TestBoundSpec(t *testing.T) {
 	pooled := fullSpec()
 	pooled.User, pooled.SpoolDir = PoolUser("p1"), "/data/users/.pool/p1"
-	pooled.Mounts = []Mount{{Source: "/data/users/.pool/p1/home", Target: homeTarget, ID: FileID{1, 2, 3}}, {Source: "/srv/x", Target: "/x"}}
-	pooled.Masks = []Mask{{Target: "/home/.ssh", Place: "/data/users/.pool/p1/home/.ssh"}, {Target: "/image"}}
-	pooled.Pins = []Pin{{Place: "/data/users/.pool/p1/home/a", Target: "/home/a"}}
+	pooled.Mounts = []Mount{{Source: "/data/users/.pool/p1/user/home", Target: homeTarget, ID: FileID{1, 2, 3}}, {Source: "/srv/x", Target: "/x"}}
+	pooled.Masks = []Mask{{Target: "/home/.ssh", Place: "/data/users/.pool/p1/user/home/.ssh"}, {Target: "/image"}}
+	pooled.Pins = []Pin{{Place: "/data/users/.pool/p1/user/home/a", Target: "/home/a"}}
 	before := pooled.Fingerprint()
 	bound := pooled.boundTo("alice", Egress{Profile: pooled.Egress.Profile, Domains: []string{"a.example"}})
 	if strings.Contains(bound.text(), poolDir) || bound.User != "alice" || bound.SpoolDir != "/data/users/alice" ||

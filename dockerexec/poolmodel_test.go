@@ -78,11 +78,8 @@ func (m *poolModel) Rebind(Spec, Spec) error { m.kill(afterRename); return nil }
 
 func (m *poolModel) give(from, to string) error {
 	m.kill(beforeRename)
-	if err := os.MkdirAll(filepath.Join(m.dir, "users", to), 0o755); err != nil {
-		return err
-	}
-	home := func(user string) string { return filepath.Join(m.dir, "users", user, "home") }
-	return unix.Renameat2(unix.AT_FDCWD, home(from), unix.AT_FDCWD, home(to), unix.RENAME_NOREPLACE)
+	folder := func(user string) string { return filepath.Dir(m.home(user)) }
+	return unix.Rename(folder(from), folder(to))
 }
 
 func (m *poolModel) home(user string) string { return filepath.Join(m.dir, "users", user, "home") }
@@ -97,13 +94,14 @@ func (m *poolModel) stock(lasts bool) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	spool, class, sess := filepath.Join(filepath.Dir(m.home(user)), spoolPrefix+"1"), "class", m.sess
+	folder := m.e.poolFolder(user)
+	spool, class, sess := filepath.Join(folder, spoolPrefix+"1"), "class", m.sess
 	var st unix.Stat_t
 	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
 		m.t.Fatal(err)
 	}
 	spec := Spec{
-		Platform: m.platform(), User: user, SpoolDir: filepath.Dir(m.home(user)), Egress: Egress{Profile: "isolated"},
+		Platform: m.platform(), User: user, SpoolDir: folder, Egress: Egress{Profile: "isolated"},
 		Mounts: []Mount{{Source: m.home(user), Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}},
 		Masks:  []Mask{{Target: "/home/.ssh", Place: m.home(user) + "/.ssh"}},
 	}

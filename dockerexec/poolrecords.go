@@ -119,7 +119,7 @@ func (e *Executor) placeOf(id, source string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if record, is := e.bound[id]; is {
-		from := filepath.Join(e.cfg.PoolDir, filepath.Base(record.Pooled))
+		from := filepath.Join(filepath.Dir(e.cfg.PoolDir), record.Pooled)
 		if rest, in := pathmap.CutDir(source, from); in {
 			return filepath.Join(record.Spec.SpoolDir, rest)
 		}
@@ -160,7 +160,7 @@ func (r poolRecord) checkHome() error {
 
 // DropPooled removes the folder of a PoolUser of whose container nothing came.
 func (e *Executor) DropPooled(user string) error {
-	return e.removePooled(filepath.Join(e.cfg.PoolDir, filepath.Base(user)))
+	return e.removePooled(e.poolFolder(user))
 }
 
 // removePooled removes the folder of a pooled container that is gone. It removes directories alone: one with a file in

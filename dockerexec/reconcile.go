@@ -3,7 +3,6 @@ package dockerexec
 import (
 	"context"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -185,7 +184,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 		}
 		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 		if bound {
-			adopted.pool = filepath.Join(e.cfg.PoolDir, filepath.Base(record.Pooled))
+			adopted.pool = e.poolFolder(record.Pooled)
 			e.renameFound(adopted, found)
 		}
 	}

@@ -302,5 +302,5 @@ func (s Spec) ContainerName() string {
 	if s.Lasting != "" && !s.IsPooled() {
 		return "daycare-lasting-" + s.Lasting
 	}
-	return "daycare-sandbox-" + strings.Replace(s.User, "/", "-", 1) + "-" + s.Fingerprint().Short()
+	return "daycare-sandbox-" + strings.ReplaceAll(s.User, "/", "-") + "-" + s.Fingerprint().Short()
 }

@@ -101,12 +101,8 @@ func killedBindingIsNoOtherHosts(t *testing.T, c *clusterLab) {
 	h.ready(t, 1)
 	h.stop(syscall.SIGKILL)
 	c.cut(t, h, true)
-	home := filepath.Join(c.dir, "users", user)
-	half := filepath.Join(c.dir, "users/.pool", pooledAs(t, records, user))
-	for _, err := range []error{os.MkdirAll(half, 0o700), os.Rename(home+"/home", half+"/home"), os.RemoveAll(home)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Rename(filepath.Join(c.dir, "users", user), filepath.Join(c.dir, "users", pooledAs(t, records, user))); err != nil {
+		t.Fatal(err)
 	}
 	left := c.waiting(t, h)
 	if len(left) != 2 {
@@ -132,7 +128,7 @@ func killedBindingIsNoOtherHosts(t *testing.T, c *clusterLab) {
 	}
 }
 
-// pooledAs is the name in the pool of what was bound to a user.
+// pooledAs is the path in usersDir that the folder of a user had who came from the pool.
 func pooledAs(t *testing.T, records []string, user string) string {
 	t.Helper()
 	for _, name := range records {
@@ -144,7 +140,7 @@ func pooledAs(t *testing.T, records []string, user string) string {
 			t.Fatal(err)
 		}
 		if record.Spec.User == user {
-			return filepath.Base(record.Pooled)
+			return record.Pooled
 		}
 	}
 	t.Fatalf("nothing is bound to %s", user)

@@ -44,7 +44,7 @@ func (l *lab) pooled(t *testing.T) []container.Summary {
 
 func (l *lab) poolDirs(t *testing.T) []string {
 	t.Helper()
-	dirs, err := filepath.Glob(l.path("users/.pool/*/home"))
+	dirs, err := filepath.Glob(l.path("users/.pool/*/user/home"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestPoolKilled(t *testing.T) {
 		}{
 			{"when all is done", func(string, string, string) error { return nil }, true},
 			{"between record and rename", func(user, pooled, _ string) error {
-				return errors.Join(os.Rename(l.home(user), filepath.Join(pooled, "home")), os.Remove(filepath.Dir(l.home(user))))
+				return os.Rename(filepath.Dir(l.home(user)), pooled)
 			}, true},
 			{"before the record", func(_, _, record string) error { return os.Remove(record) }, false},
 			{"while the record is damaged", func(_, _, record string) error { return os.WriteFile(record, []byte(`{"version":1`), 0o600) }, false},

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 // exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
@@ -253,7 +254,7 @@ func (c *cleanup) files() {
 // pool removes the homes that no user has got. What is in them is nobody's, and directories alone. Other services may have
 // theirs beside them.
 func (c *cleanup) pool() {
-	dir := filepath.Join(c.cfg.UsersDir, filepath.Dir(dockerexec.PoolUser("x")))
+	dir := rootfs.PoolDir(c.cfg.UsersDir)
 	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {
 		return
 	}

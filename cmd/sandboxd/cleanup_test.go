@@ -79,7 +79,7 @@ func TestFilesOfACleanup(t *testing.T) {
 		for _, name := range []string{
 			"data/agent/a", "data/masks/m", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
 			"users/alice/home/note", "users/alice/.spool-mine-1", "users/alice/.spool-others-1", "users/alice/processes/p-1/process.log",
-			"users/.pool/" + pooled + "-1/.spool-1", "users/.pool/" + pooled + "-2/home/used", "users/.pool/others-1/.spool-1",
+			"users/.pool/" + pooled + "-1/.spool-1", "users/.pool/" + pooled + "-2/user/home/used", "users/.pool/others-1/.spool-1",
 		} {
 			path := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
@@ -91,11 +91,11 @@ func TestFilesOfACleanup(t *testing.T) {
 		}}
 		c.cfg.Cluster.Name = host
 		c.instances = map[string]bool{"mine": true, "": true}
-		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/home/.ssh"), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/user/home/.ssh"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		c.files()
-		pool := []string{"users/.pool/" + pooled + "-2/home/used", "users/.pool/others-1/.spool-1"}
+		pool := []string{"users/.pool/" + pooled + "-2/user/home/used", "users/.pool/others-1/.spool-1"}
 		want := slices.Concat([]string{"data/instance", "data/lock", "data/operators", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
 			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note"})
@@ -122,7 +122,7 @@ func TestFilesOfACleanup(t *testing.T) {
 
 // The folder of the pool goes with the last of what is in it.
 func TestThePoolsFolderOfACleanup(t *testing.T) {
-	for _, left := range []string{"", "mine-1/home", "others-1/home"} {
+	for _, left := range []string{"", "mine-1/user/home", "others-1/user/home"} {
 		users := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(users, ".pool", left), 0o700); err != nil {
 			t.Fatal(err)

@@ -194,7 +194,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		CgroupParent:  d.cgroupParent,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,
-		PoolDir:       filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x"))),
+		PoolDir:       rootfs.PoolDir(usersDir),
 		GiveHome:      d.rootfs.GiveHome,
 		Networks:      d.networks,
 		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // asked when it has started

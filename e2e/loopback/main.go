@@ -3,8 +3,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -25,11 +27,29 @@ func main() {
 	}
 }
 
+// node knows no flags of a rename, as NFS and CephFS do not.
+type node struct{ *fs.LoopbackNode }
+
+// WrapChild has those below be such nodes, too.
+func (n *node) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	return &node{child.(*fs.LoopbackNode)}
+}
+
+// Rename is rename(2).
+func (n *node) Rename(ctx context.Context, name string, parent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	if flags != 0 {
+		return syscall.EINVAL
+	}
+	return n.LoopbackNode.Rename(ctx, name, parent, newName, 0)
+}
+
 func serve(folder, mountPoint string) error {
-	root, err := fs.NewLoopbackRoot(folder)
+	ordinary, err := fs.NewLoopbackRoot(folder)
 	if err != nil {
 		return err
 	}
+	root := &node{ordinary.(*fs.LoopbackNode)}
+	root.RootData.RootNode = root
 	long := cached
 	server, err := fs.Mount(mountPoint, root, &fs.Options{
 		EntryTimeout: &long, AttrTimeout: &long, NegativeTimeout: &long,

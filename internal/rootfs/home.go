@@ -116,7 +116,7 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 		}
 	}
 	switch {
-	case errors.Is(err, errNoOwnerLeft):
+	case errors.Is(err, errNoOwnerLeft), errors.Is(err, dockerexec.ErrHomesStay):
 		return nil, fmt.Errorf("cannot make the home of user %q: %w", user, err)
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
@@ -180,6 +180,9 @@ func (p *Planner) makeHome(user string) error {
 	}
 	if err != nil {
 		_ = users.Remove(temporary)
+	}
+	if err == nil && (dockerexec.Spec{User: user}).IsPooled() {
+		err = checkReplacing(users, user)
 	}
 	return err
 }

@@ -89,18 +89,19 @@ func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, 
 // homeOwners are the ids, of users and groups, that homes belong to. Nothing is followed.
 func homeOwners(usersDir string) (map[uint32]bool, error) {
 	taken := map[uint32]bool{}
-	if err := addOwners(taken, usersDir); err != nil {
+	if err := addOwners(taken, usersDir, "home"); err != nil {
 		return nil, err
 	}
 	// Those of the pool are homes, too.
-	if err := addOwners(taken, filepath.Join(usersDir, filepath.Dir(dockerexec.PoolUser("x")))); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := addOwners(taken, PoolDir(usersDir), filepath.Join(filepath.Base(dockerexec.PoolUser("x")), "home")); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
 	return taken, nil
 }
 
-func addOwners(taken map[uint32]bool, usersDir string) error {
-	dir, err := os.Open(usersDir)
+// addOwners adds the owners of the homes in a folder's entries.
+func addOwners(taken map[uint32]bool, folder, home string) error {
+	dir, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
@@ -111,12 +112,12 @@ func addOwners(taken map[uint32]bool, usersDir string) error {
 	}
 	for _, name := range names {
 		var st unix.Stat_t
-		err := unix.Fstatat(int(dir.Fd()), filepath.Join(name, "home"), &st, unix.AT_SYMLINK_NOFOLLOW)
+		err := unix.Fstatat(int(dir.Fd()), filepath.Join(name, home), &st, unix.AT_SYMLINK_NOFOLLOW)
 		switch {
 		case err == nil:
 			taken[st.Uid], taken[st.Gid] = true, true
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
-			return &os.PathError{Op: "stat", Path: filepath.Join(usersDir, name, "home"), Err: err}
+			return &os.PathError{Op: "stat", Path: filepath.Join(folder, name, home), Err: err}
 		}
 	}
 	return nil

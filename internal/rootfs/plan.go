@@ -26,7 +26,7 @@ type Request struct {
 // written to are made if they are not there.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
-		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: filepath.Dir(h.dir), Events: r.Decision.Events,
+		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
 	}}
 	for _, region := range r.Decision.View.Regions() {
 		if err := b.addRegion(region); err != nil {

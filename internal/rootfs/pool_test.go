@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,12 +34,14 @@ func TestGiveHome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{filepath.Dir(p.UserDir(from)), p.UserDir(from)} {
+	above := filepath.Dir(p.UserDir(from))
+	for _, dir := range []string{filepath.Dir(above), above} {
 		if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o700 {
 			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
 		}
 	}
-	if p.HasHome("bob") {
+	checkNoLeftovers(t, above, "user")
+	if p.HasFolder("bob") {
 		t.Error("bob has a home already")
 	}
 	begun := time.Now().Add(-time.Second)
@@ -46,13 +49,13 @@ func TestGiveHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	is, err := os.Stat(filepath.Join(p.UserDir("bob"), "home"))
-	if err != nil || !os.SameFile(was, is) || is.Mode() != os.ModeDir|0o750 || is.Sys().(*syscall.Stat_t).Uid != testUID || is.ModTime().Before(begun) || !p.HasHome("bob") {
+	if err != nil || !os.SameFile(was, is) || is.Mode() != os.ModeDir|0o750 || is.Sys().(*syscall.Stat_t).Uid != testUID || is.ModTime().Before(begun) || !p.HasFolder("bob") {
 		t.Errorf("%+v, %v", is, err)
 	}
 	if info, err := os.Stat(p.UserDir("bob")); err != nil || info.Mode() != os.ModeDir|0o755 {
 		t.Errorf("bob's folder: %v, %v", info, err)
 	}
-	if err := p.GiveHome(from, "bob"); !errors.Is(err, fs.ErrNotExist) {
+	if err := p.GiveHome(from, "carol"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("once more: %v", err)
 	}
 	if err := p.GiveHome(pooled("b"), "bob"); !errors.Is(err, fs.ErrExist) {
@@ -65,6 +68,113 @@ func TestGiveHome(t *testing.T) {
 		t.Error("it went behind a link")
 	}
 	checkNoLeftovers(t, p.UserDir("bob"), "home")
+}
+
+// What somebody has made where a user's folder is stays as it is, and so does what waits.
+func TestGiveHomeInTheWay(t *testing.T) {
+	for what, make := range map[string]func(dir string) error{
+		"an empty folder": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 77, 77)) },
+		"a folder with a file": func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "note"), nil, 0o644))
+		},
+		"a file":        func(dir string) error { return os.WriteFile(dir, nil, 0o644) },
+		"a link":        func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+		"a broken link": func(dir string) error { return os.Symlink("nowhere", dir) },
+	} {
+		p := newPlanner(t)
+		from := dockerexec.PoolUser("x")
+		h, err := p.OpenHome(t.Context(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		dir := p.UserDir("bob")
+		if err := make(dir); err != nil {
+			t.Fatal(err)
+		}
+		was, err := os.Lstat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.GiveHome(from, "bob"); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := renamePooled(t, p, from, "bob"); what != "an empty folder" && !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s that came late: %v", what, err)
+		} else if is, err := os.Lstat(dir); what != "an empty folder" && (err != nil || !os.SameFile(was, is)) {
+			t.Errorf("%s is another one: %v", what, err)
+		}
+	}
+}
+
+// renamePooled is what GiveHome does after it has looked.
+func renamePooled(t *testing.T, p *Planner, pooled, user string) error {
+	t.Helper()
+	dir, err := os.Open(p.UsersDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	return renameDir(int(dir.Fd()), pooled, int(dir.Fd()), user)
+}
+
+// Whoever comes first, a call that makes a home or one that is given a home, there is one home, whole.
+func TestGiveHomeBesideMakingOne(t *testing.T) {
+	p := newPlanner(t)
+	var given int
+	for i := range 100 {
+		from, user := dockerexec.PoolUser(fmt.Sprint(i)), fmt.Sprint("user-", i)
+		h, err := p.OpenHome(t.Context(), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		var calls sync.WaitGroup
+		var homes [4]dockerexec.FileID
+		for n := range homes {
+			if n == i%4 {
+				calls.Go(func() {
+					if err := p.GiveHome(from, user); err == nil {
+						given++
+					} else if !errors.Is(err, fs.ErrExist) {
+						t.Error(err)
+					}
+				})
+			}
+			calls.Go(func() {
+				h, err := p.OpenHome(t.Context(), user)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer h.Close()
+				homes[n] = h.id
+			})
+		}
+		calls.Wait()
+		if homes != [4]dockerexec.FileID{homes[0], homes[0], homes[0], homes[0]} {
+			t.Errorf("%s has had several homes: %v", user, homes)
+		}
+		checkNoLeftovers(t, p.UserDir(user), "home")
+	}
+	t.Logf("%d of 100 were given", given)
+}
+
+// A filesystem that lets a directory replace what holds something is not used for a pool; this one does not, and it is asked.
+func TestCheckReplacing(t *testing.T) {
+	users, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer users.Close()
+	if err := errors.Join(users.MkdirAll(".pool/x/user/home", 0o700), checkReplacing(users, ".pool/x/user")); err != nil {
+		t.Error(err)
+	}
+	checkNoLeftovers(t, filepath.Join(users.Name(), ".pool/x"), "user")
+	// One that replaces it is like one where it holds nothing.
+	if err := errors.Join(users.Remove(".pool/x/user/home"), checkReplacing(users, ".pool/x/user")); !errors.Is(err, dockerexec.ErrHomesStay) {
+		t.Error(err)
+	}
 }
 
 // A folder of the pool inherits the group of a usersDir that passes it on, which gives nobody a say in it.
@@ -94,7 +204,7 @@ func TestPoolDirOfOthers(t *testing.T) {
 		"a tenant's":  func(dir string) error { return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, testUID, testGID)) },
 	} {
 		p := newPlanner(t)
-		dir := filepath.Dir(p.UserDir(dockerexec.PoolUser("x")))
+		dir := PoolDir(p.UsersDir())
 		if err := errors.Join(os.Mkdir(p.UsersDir(), 0o755), make(dir)); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +285,7 @@ func TestRebind(t *testing.T) {
 	if _, err := p.Prepare(from); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Chmod(filepath.Join(users, ".pool"), 0o700), planner.GiveHome(from.User, to.User), p.Rebind(from, to)); err != nil {
+	if err := errors.Join(planner.GiveHome(from.User, to.User), p.Rebind(from, to)); err != nil {
 		t.Fatal(err)
 	}
 	home := filepath.Join(users, "alice", "home")

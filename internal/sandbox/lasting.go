@@ -127,7 +127,7 @@ func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platf
 }
 
 // BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it, for PlanLasting
-// and what is made from that to find. The user has no home yet. Nothing depends on it.
+// and what is made from that to find. The user has no folder yet. Nothing depends on it.
 func (s *Service) BindLasting(ctx context.Context, id string, l Lasting) {
 	c, err := s.call(id, lastingConfinement)
 	if err != nil {

@@ -157,10 +157,10 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no home one of the pool's, with the container that has it. Nothing depends on it: the call goes on
+// bind gives a user who has no folder one of the pool's, with the container that has it. Nothing depends on it: the call goes on
 // as any other, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
-	if p == nil || p.size() == 0 || p.resolver.rootfs.HasHome(c.User.String()) {
+	if p == nil || p.size() == 0 || p.resolver.rootfs.HasFolder(c.User.String()) {
 		return false
 	}
 	done := p.enter(ctx, c.User.String())
@@ -168,7 +168,7 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 		return false
 	}
 	defer done()
-	if p.resolver.rootfs.HasHome(c.User.String()) { // by now
+	if p.resolver.rootfs.HasFolder(c.User.String()) { // by now
 		return false
 	}
 	class, key, egress, ok := p.resolver.class(c)
