@@ -99,11 +99,18 @@ type Cluster struct {
 // Etcd is a client of etcd's.
 type Etcd = clientv3.Client
 
-// Dial connects to etcd, which need not be up.
+// silentLimit is how long a connection to a member of etcd may owe an answer of that host's kernel before it is given up, and
+// calls go to the other members: gRPC makes it TCP_USER_TIMEOUT.
+const silentLimit = 2 * time.Second
+
+// Dial connects to etcd, which need not be up. Calls go to its members in turn, to those that a connection leads to.
+//
+// gRPC pings no more often than every ten seconds, whatever is set, so that finds a process that hangs late; and etcd refuses
+// pings on a connection that has no call.
 func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: encryption, DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
+		Endpoints: endpoints, TLS: encryption, DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: silentLimit,
 		Logger: zap.NewNop(),
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -15,16 +16,16 @@ import (
 
 // Without a majority of etcd whoever is held is still known, and nobody is placed on a guess, nor anything recorded.
 func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
-	etcd, _, kill := etcdtest.StartMembers(t, 3)
+	etcd, _, signal := etcdtest.StartMembers(t, 3)
 	h := join(t, etcd, "h1")
-	kill(0) // one may go
+	signal(0, syscall.SIGKILL) // one may go
 	var s Seat
 	until(t, "two of three have a leader", func() (ok bool) {
 		var err error
 		s, err = h.Hold(t.Context(), "alice")
 		return err == nil
 	})
-	kill(1)
+	signal(1, syscall.SIGKILL)
 	if now := h.hold(t, "alice"); now != s || h.MayStart("alice", int64(h.lease)) != nil {
 		t.Errorf("%+v after %+v", now, s)
 	}

@@ -41,8 +41,9 @@ func Start(t testing.TB) (client *clientv3.Client, endpoint string) {
 	return client, endpoints[0]
 }
 
-// StartMembers runs a server of so many members until the test ends, with further options. kill ends one of them.
-func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, kill func(member int)) {
+// StartMembers runs a server of so many members until the test ends, with further options. signal sends one of them
+// a signal: SIGKILL ends it, SIGSTOP has it be silent until SIGCONT.
+func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, signal func(member int, sent syscall.Signal)) {
 	t.Helper()
 	program, err := Program()
 	if err != nil {
@@ -77,7 +78,12 @@ func StartMembers(t testing.TB, members int, options ...string) (client *clientv
 	if _, err := client.Get(ctx, "there"); err != nil {
 		t.Fatalf("etcd does not answer: %v", err) // its log is being written
 	}
-	return client, endpoints, func(member int) { _ = servers[member].Process.Kill(); _ = servers[member].Wait() }
+	return client, endpoints, func(member int, sent syscall.Signal) {
+		_ = servers[member].Process.Signal(sent)
+		if sent == syscall.SIGKILL {
+			_ = servers[member].Wait()
+		}
+	}
 }
 
 // free is an address of the loopback that nobody listens at.

@@ -27,6 +27,8 @@ const (
 	TTL   = 12 * time.Second
 	Renew = 2 * time.Second
 	Limit = 6 * time.Second
+	// hedge is how long a renewal may be without an answer before another is sent beside it.
+	hedge = Renew / 4
 	// ackLimit is how long the service has to say that it does nothing for users any more, before it is killed itself.
 	ackLimit = time.Second
 	// orphanedStarts is for how long Docker may go on with the starts of a service that has ended.
@@ -138,39 +140,31 @@ func (f *Fence) take(ctx context.Context) error {
 	return f.cfg.Files.Write(f.rec)
 }
 
-// keep renews the lease until it cannot be kept, and returns why.
+// renewal is what etcd has answered to a renewal, and when that was sent.
+type renewal struct {
+	sent time.Duration
+	err  error
+}
+
+// keep renews the lease until it cannot be kept, and returns why. While a renewal is not answered others are sent, which go
+// to other members of etcd: a member that is cut off is silent, and so is one that waits for a leader that is.
 func (f *Fence) keep(ctx context.Context) string {
-	renewed := make(chan error, 1)
-	sent, asked := f.rec.Sent, false
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	answers := make(chan renewal)
+	var asked time.Duration
 	for ctx.Err() == nil {
-		if !asked && now() >= sent+Renew {
-			asked, sent = true, now()
-			go func() {
-				ctx, cancel := context.WithTimeout(ctx, Renew)
-				defer cancel()
-				answer, err := f.etcd.KeepAliveOnce(ctx, clientv3.LeaseID(f.rec.Lease))
-				if err == nil && answer.TTL <= 0 {
-					err = errLeaseGone
-				}
-				renewed <- err
-			}()
+		next := max(f.rec.Sent+Renew, asked+hedge)
+		if at := now(); at >= next {
+			asked, next = at, at+hedge
+			go f.renew(ctx, f.rec.Lease, at, answers)
 		}
 		select {
-		case err := <-renewed:
-			asked = false
-			if err == nil {
-				before := f.rec.Deadline()
-				f.rec.Sent = sent
-				if err = f.cfg.Files.Write(f.rec); now() >= before {
-					return "its lease was renewed too late" // whoever looked meanwhile has begun to kill
-				}
+		case answer := <-answers:
+			if reason := f.renewed(answer); reason != "" {
+				return reason
 			}
-			if leaseGone(err) {
-				return "its lease has ended at etcd"
-			} else if err != nil {
-				f.cfg.Log.Warn().Err(err).Dur("left", f.rec.Deadline()-now()).Msg("the lease cannot be renewed; trying again")
-			}
-		case <-time.After(max(min(f.rec.Deadline()-now(), Renew/10), 0)):
+		case <-time.After(max(min(f.rec.Deadline()-now(), next-now(), Renew/10), 0)):
 		case <-ctx.Done():
 			return ""
 		}
@@ -179,6 +173,46 @@ func (f *Fence) keep(ctx context.Context) string {
 		}
 		if reason := f.unfit(); reason != "" {
 			return reason
+		}
+	}
+	return ""
+}
+
+// renew sends one renewal, and waits for as long as its answer is of use.
+func (f *Fence) renew(ctx context.Context, lease int64, sent time.Duration, answers chan<- renewal) {
+	limited, cancel := context.WithTimeout(ctx, Limit)
+	defer cancel()
+	answer, err := f.etcd.KeepAliveOnce(limited, clientv3.LeaseID(lease))
+	if err == nil && answer.TTL <= 0 {
+		err = errLeaseGone
+	}
+	select {
+	case answers <- renewal{sent, err}:
+	case <-ctx.Done():
+	}
+}
+
+// renewed records an answer, and returns why the lease is lost if it is.
+func (f *Fence) renewed(answer renewal) string {
+	switch {
+	case leaseGone(answer.err):
+		return "its lease has ended at etcd"
+	case answer.sent <= f.rec.Sent: // one that was sent later is answered
+	case answer.err != nil:
+		f.cfg.Log.Warn().Err(answer.err).Dur("left", f.rec.Deadline()-now()).Msg("a renewal of the lease has failed; others are sent")
+	default:
+		before := f.rec.Deadline()
+		f.rec.Sent = answer.sent
+		err := f.cfg.Files.Write(f.rec)
+		left := before - now()
+		if left <= 0 {
+			return "its lease was renewed too late" // whoever looked meanwhile has begun to kill
+		}
+		if left < Limit-2*Renew+hedge {
+			f.cfg.Log.Warn().Dur("left", left).Msg("the lease was renewed late: a member of etcd is silent, or there was no leader")
+		}
+		if err != nil {
+			f.cfg.Log.Warn().Err(err).Msg("cannot tell the service that the lease is renewed")
 		}
 	}
 	return ""

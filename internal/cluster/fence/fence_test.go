@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -291,16 +292,16 @@ func TestAServiceThatHangsIsKilled(t *testing.T) {
 
 // While etcd has no majority, what runs goes on for as long as the lease was good for, and no longer.
 func TestWithoutAMajorityUsersGoOnUntilTheDeadline(t *testing.T) {
-	etcd, _, kill := etcdtest.StartMembers(t, 3)
+	etcd, _, signal := etcdtest.StartMembers(t, 3)
 	r := lay(t)
 	r.fence(t, etcd)
 	r.serve(t)
 	until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
 	tenant := r.group.run(t, "one", "sleep 7008")
-	kill(0)
+	signal(0, syscall.SIGKILL)
 	sent := r.member.Record().Sent
 	until(t, "it is renewed by two of three", func() bool { return r.member.Record().Sent > sent+Renew/2 })
-	kill(1)
+	signal(1, syscall.SIGKILL)
 	if err := tenant.Wait(); err == nil {
 		t.Error("it has ended by itself")
 	}

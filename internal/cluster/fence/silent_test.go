@@ -1,0 +1,58 @@
+package fence
+
+import (
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+)
+
+// A member of etcd that is silent costs no host its lease, be it the leader.
+func TestASilentMemberCostsNoLease(t *testing.T) {
+	asked, endpoints, signal := etcdtest.StartMembers(t, 3)
+	etcd, err := cluster.Dial(endpoints, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	r := lay(t)
+	r.fence(t, etcd)
+	r.serve(t)
+	until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
+	first := r.member.Record().Lease
+	for i, c := range []struct {
+		what   string
+		leader bool
+		least  time.Duration // of the lease that must be left at each time
+	}{{"a follower", false, Limit - Renew - 3*hedge}, {"the leader", true, 0}, {"the leader", true, 0}} {
+		silent := slices.IndexFunc(endpoints, func(endpoint string) bool { return leads(t, asked, endpoint) == c.leader })
+		sent := r.member.Record().Sent
+		until(t, "it is renewed", func() bool { return r.member.Record().Sent > sent })
+		sent = r.member.Record().Sent
+		until(t, "the next renewal is near", func() bool { return now() > sent+Renew-hedge })
+		signal(silent, syscall.SIGSTOP)
+		least := Limit
+		for end := now() + 5*Renew; now() < end; time.Sleep(5 * time.Millisecond) {
+			least = min(least, r.member.Left())
+		}
+		signal(silent, syscall.SIGCONT)
+		t.Logf("%d, %s is silent: at least %s of the lease are left", i, c.what, least.Round(time.Millisecond))
+		if rec := r.member.Record(); least <= c.least || rec.Lease != first || rec.Fences != 0 {
+			t.Fatalf("%s left, lease %d, %+v", least, first, rec)
+		}
+	}
+}
+
+func leads(t *testing.T, asked *clientv3.Client, endpoint string) bool {
+	t.Helper()
+	status, err := asked.Status(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.Leader == status.Header.MemberId
+}
