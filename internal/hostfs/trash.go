@@ -207,8 +207,9 @@ func (r *removal) up(from *os.File, name string) string {
 	for range 100 {
 		r.moved++
 		to := fmt.Sprintf("%d-%s", r.moved, rand.Text()[:8])
-		err := unix.Renameat2(int(from.Fd()), name, int(r.folder.Fd()), to, unix.RENAME_NOREPLACE)
-		if errors.Is(err, unix.EEXIST) {
+		// It could replace an empty directory, of which there is none of that name. Not all file systems can be told not to.
+		err := unix.Renameat(int(from.Fd()), name, int(r.folder.Fd()), to)
+		if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 			continue
 		}
 		if err != nil {
