@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // e2bDoors are where the hosts listen for clients of E2B.
@@ -81,6 +83,11 @@ func (c *clusterLab) seats(t *testing.T) (n int) {
 
 // A host is lost. Its sandboxes are found on others with their homes alone, and say so; deadlines are kept.
 func e2bOfALostHost(t *testing.T, c *clusterLab) {
+	answers := func(h *clusterHost) bool {
+		_, err := h.client.Put(t.Context(), "asker", types.Registration{UserID: "asker"})
+		return err == nil
+	}
+	eventually(t, "calls are answered", func() bool { return answers(c.hosts[0]) })
 	seats := c.seats(t)
 	var left struct{ Lasting, Paused, Short []string }
 	if err := json.Unmarshal([]byte(c.stockSays(t, c.hosts[0], "leave")), &left); err != nil {
@@ -120,6 +127,7 @@ func e2bOfALostHost(t *testing.T, c *clusterLab) {
 	})
 	t.Logf("the last of those with 30 s was gone after %s", time.Since(begun).Round(100*time.Millisecond))
 	c.come(t, lost)
+	eventually(t, "the host takes calls again", func() bool { return answers(lost) }) // others knew of it before
 	c.stockSays(t, there, append([]string{"end"}, slices.Concat(left.Lasting, left.Paused)...)...)
 	c.noneLeft(t, seats)
 }
