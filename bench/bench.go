@@ -217,7 +217,7 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 		settings func() ([]string, error)
 		run      func(*service) error
 	}{
-		{insideParts, "inside", noSettings, func(s *service) error { return s.measureInside(ctx, found) }},
+		{insideParts, "inside", withoutPool, func(s *service) error { return s.measureInside(ctx, found) }},
 		{[]string{"rest"}, "rest", noSettings, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }},
 		{[]string{"rest"}, "rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }},
 		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},
@@ -246,6 +246,9 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 }
 
 func noSettings() ([]string, error) { return nil, nil }
+
+// withoutPool is for first calls that have to make a container.
+func withoutPool() ([]string, error) { return []string{"SANDBOXD_POOL_SIZE=0"}, nil }
 
 // withService starts a service for one runtime, measures, and stops it.
 func (l *lab) withService(ctx context.Context, runtime, name string, settings []string, run func(*service) error) (err error) {

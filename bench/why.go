@@ -29,7 +29,8 @@ var reasons = []struct{ title, what, text string }{
 	{"Create and first command", "p50 of a cold start beside a refill", `No container for the pool is begun while a call waits for one or has one made. One that has been
   begun when the call comes is made to its end beside the call's, on the same two cores: its start is Docker's and the runtime's
   work, which nobody can hold up. The calls come at any moment of that. The lowest weight for its control group (2 beside 1024)
-  has been tried: two passes of 30 under gVisor had 1.15 and 1.11 with it, 1.24 and 1.22 without. What Docker, the shim and
+  has been tried, when a start still included Docker's network: two passes of 30 under gVisor had 1.15 and 1.11 with it, 1.24 and 1.22
+  without. What Docker, the shim and
   the runtime do is not in that group. To raise the weight before the container has a user is not in these figures: it starts
   the runtime once more for each, which took 110 to 260 ms beside other work. So it was not kept.`},
 	{"64 execs", "p50 of API ÷ floor", `The floor is one program and its children. Through the API the caller, sandboxd and the agent share the two cores
