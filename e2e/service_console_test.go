@@ -154,7 +154,7 @@ func (c *console) showsAll() {
 	c.open("#/overview")
 	c.shows("tess", "Calls a minute", "MiB")
 	c.l.run(c.t, "ulla", types.Exec{Command: "echo live; exit 3"})
-	c.shows("ulla")
+	c.showsSoon("ulla")
 	c.is("the calls of the hour", `[...document.querySelectorAll("table.numbers tbody tr")].some((r) => Number(r.cells[1].textContent) > 0 && r.cells[6].textContent.includes("ms"))`)
 	c.seen("overview")
 }
@@ -162,6 +162,8 @@ func (c *console) showsAll() {
 func (c *console) showsEgress() {
 	c.do(`location.hash = "#/egress"`)
 	c.shows(c.denied, "--allow-domain "+c.denied, "denied")
+	c.l.reach(c.t, "ulla", "curl -s -m 5 https://soon."+c.denied, c.allowed)
+	c.showsSoon("soon." + c.denied)
 	c.press("Pause")
 	c.l.reach(c.t, "ulla", "curl -s -m 5 https://later."+c.denied, c.allowed)
 	c.is("what came meanwhile to be counted", `/Go on \([1-9]/.test(document.body.innerText)`)
@@ -171,6 +173,14 @@ func (c *console) showsEgress() {
 	c.press("Go on")
 	c.shows("later." + c.denied)
 	c.seen("egress")
+}
+
+// showsSoon waits for what has just happened to be shown, and logs how long that took.
+func (c *console) showsSoon(text string) {
+	c.t.Helper()
+	begun := time.Now()
+	c.shows(text)
+	c.t.Logf("%s is shown after %s", text, time.Since(begun).Round(time.Millisecond))
 }
 
 func (c *console) explains() {
