@@ -100,12 +100,15 @@ func readList(field string, list []string) (r reachList, err error) {
 	for i, written := range list {
 		prefix, err := netip.ParsePrefix(written)
 		addr, notOne := netip.ParseAddr(written)
-		switch isRange := err == nil || notOne == nil; {
+		isRange, isIPv6 := err == nil || notOne == nil, addr.Is6() || prefix.Addr().Is6()
+		switch {
+		case addr.Is4In6() || prefix.Addr().Is4In6():
+			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv4 in the form of IPv6: write it as IPv4", field, i, written)
+		case isIPv6 && field == "allowOut":
+			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv6, which sandboxes do not have", field, i, written)
 		case written == "*", err == nil && prefix.Bits() == 0:
 			r.all = true
-		case isRange && (addr.Is6() || prefix.Addr().Is6()) && field == "allowOut":
-			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv6, which sandboxes do not have", field, i, written)
-		case isRange && (addr.Is6() || prefix.Addr().Is6()): // nobody reaches it
+		case isIPv6: // nobody reaches it
 		case isRange && err == nil && prefix != prefix.Masked():
 			return reachList{}, invalid("network.%s[%d]: %.100q has bits beyond its length: the range is %s", field, i, written, prefix.Masked())
 		case isRange:
