@@ -63,7 +63,7 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 		return nil, nil, err
 	}
 	entry := forward.Entry{Router: d.member.router, Wire: forward.E2B}
-	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: d.member.router}, SentBy: forward.Caller, Names: entry.Names}, nil
+	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: d.member.router}, SentBy: forward.Sender, Names: entry.Names}, nil
 }
 
 func templates(cfg config.E2B) map[string]lasting.Template {

@@ -52,8 +52,8 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 const keyPrefix = "e2b_"
 
 func (s *server) caller(req *http.Request) (access.Caller, bool) {
-	if caller, is := sentBy(req.Context()); is {
-		return caller, true
+	if said, is := sentBy(req.Context()); is {
+		return said.Caller, true
 	}
 	return s.keyed(req)
 }
@@ -182,6 +182,9 @@ func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
 
 // find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
 func (s *server) find(req *http.Request) (Sandbox, error) {
+	if said, is := sentBy(req.Context()); is {
+		return s.sentTo(said)
+	}
 	id := req.Header.Get(sandboxHeader)
 	if id == "" {
 		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
@@ -189,9 +192,6 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 	given := []byte(req.Header.Get("X-Access-Token"))
 	opens := func(owner access.Caller) bool { return hmac.Equal(given, []byte(s.accessToken(owner, id))) }
 	b, err := s.cfg.Sandboxes.Any(id)
-	if caller, is := sentBy(req.Context()); is {
-		return whose(b, err, caller, id)
-	}
 	if cerrdefs.IsNotFound(err) && s.cfg.Tokens.Any(opens) {
 		if err = s.known(req.Context(), id, err); err == nil {
 			b, err = s.cfg.Sandboxes.Any(id)
@@ -212,10 +212,11 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 	return nil, notFound("there is no sandbox %.64q for this access token", id)
 }
 
-// whose is the sandbox that another host has sent a call to, if it is that caller's.
-func whose(b Sandbox, err error, caller access.Caller, id string) (Sandbox, error) {
-	if err == nil && b.Info().Owner != caller.Name || cerrdefs.IsNotFound(err) {
-		return nil, errEnded(id)
+// sentTo is the sandbox that another host has sent a call to, if it is that caller's.
+func (s *server) sentTo(said sent) (Sandbox, error) {
+	b, err := s.cfg.Sandboxes.Any(said.id)
+	if err == nil && b.Info().Owner != said.Name || cerrdefs.IsNotFound(err) {
+		return nil, errEnded(said.id)
 	}
 	return b, err
 }

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ type memoryBox struct {
 func (m *memory) Create(_ context.Context, owner quota.Token, r lasting.Create) (Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	id := fmt.Sprintf("i%019d", len(m.boxes))
+	id := cmp.Or(r.ID, fmt.Sprintf("i%019d", len(m.boxes)))
 	if _, _, err := m.lab.Put(id, sandbox.Registration{UserID: id, WorkingDir: homeDir, WriteDirs: []string{"/home"}}); err != nil {
 		return nil, err
 	}

@@ -146,8 +146,8 @@ func (p *ports) admit(at portHost, req *http.Request) (Sandbox, error) {
 		return nil, ended{at.id, "the sandbox was not found"}
 	}
 	header := req.Header
-	if caller, is := sentBy(req.Context()); is {
-		return whose(b, nil, caller, at.id)
+	if said, is := sentBy(req.Context()); is {
+		return p.of.sentTo(said)
 	}
 	if tokens := header.Values(trafficHeader); noteOf(b.Info()).Private &&
 		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {

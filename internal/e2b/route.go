@@ -25,10 +25,10 @@ type Router interface {
 
 // Cluster is what the surface needs where there are several hosts. All fields must be set.
 type Cluster struct {
-	// Router is for callers' calls, and Sent for those that other hosts send. SentBy says whose these are: the host has found
-	// that out, and for a call into a sandbox that is whose sandbox it is.
+	// Router is for callers' calls, and Sent for those that other hosts send. SentBy says whose these are, and about which
+	// sandbox: the host has found that out, and for a call into a sandbox that is whose sandbox it is.
 	Router, Sent Router
-	SentBy       func(*http.Request) (access.Caller, error)
+	SentBy       func(*http.Request) (caller access.Caller, id string, err error)
 	// Names are those of all sandboxes that there are, of which all is known here when it returns.
 	Names func(ctx context.Context) (map[string]bool, error)
 }
@@ -39,18 +39,25 @@ type Surface struct {
 	Sent http.Handler
 }
 
+// sent is what another host says about a call that it has sent. What the caller has written is no word of a host's: a caller
+// may also have a header be dropped on the way between hosts, by naming it in Connection.
+type sent struct {
+	access.Caller
+	id string // of the sandbox
+}
+
 type sentKey struct{}
 
-// sentBy is the caller of a call that another host has sent.
-func sentBy(ctx context.Context) (access.Caller, bool) {
-	caller, is := ctx.Value(sentKey{}).(access.Caller)
-	return caller, is
+// sentBy is about a call that another host has sent.
+func sentBy(ctx context.Context) (sent, bool) {
+	said, is := ctx.Value(sentKey{}).(sent)
+	return said, is
 }
 
 // sent answers what other hosts send. Whose call it is they have found out; his key is that of this host's file of tokens.
 func (s *server) sent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, err := s.cfg.Cluster.SentBy(req)
+		caller, id, err := s.cfg.Cluster.SentBy(req)
 		if err != nil {
 			fail(w, err)
 			return
@@ -60,7 +67,7 @@ func (s *server) sent(next http.Handler) http.Handler {
 			fail(w, errs.Unauthenticated("the host that holds the sandbox does not know this key: tcp.tokensFile has to be the same on all hosts"))
 			return
 		}
-		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), sentKey{}, known)))
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), sentKey{}, sent{known, id})))
 	})
 }
 
@@ -91,14 +98,14 @@ func (s *server) known(ctx context.Context, id string, err error) error {
 // target is the sandbox that a call of the control plane is about; empty for none. One that is to be made has an id before it
 // is known which host makes it.
 func (s *server) target(c controlCall, req *http.Request) (string, error) {
-	_, sent := sentBy(req.Context())
+	said, isSent := sentBy(req.Context())
 	switch id := req.PathValue("id"); {
 	case s.cfg.Cluster == nil:
 		return "", nil
 	case id == "" && !creates(req):
 		return "", nil
-	case sent:
-		return req.Header.Get(sandboxHeader), nil
+	case isSent:
+		return said.id, nil
 	case id == "":
 		return lasting.NewID(), nil
 	default:

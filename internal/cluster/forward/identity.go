@@ -70,29 +70,36 @@ func Received(req *http.Request) (_ *http.Request, wire string) {
 	return req, a.Wire
 }
 
-// Caller authenticates a call that another host sends: TLS has seen to it that it is one, and it says who the caller is.
+// Caller authenticates a call that another host sends.
 func Caller(req *http.Request) (access.Caller, error) {
+	caller, _, err := Sender(req)
+	return caller, err
+}
+
+// Sender authenticates a call that another host sends: TLS has seen to it that it is one, and it says who the caller is, and
+// whom the call is about.
+func Sender(req *http.Request) (_ access.Caller, user string, _ error) {
 	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
-		return access.Caller{}, errs.Denied("only hosts of the cluster call here")
+		return access.Caller{}, "", errs.Denied("only hosts of the cluster call here")
 	}
 	a, err := read(req)
 	if err != nil {
-		return access.Caller{}, err
+		return access.Caller{}, "", err
 	}
 	caller := access.Caller{Name: a.Caller, Users: ids.Everyone(), Token: a.Token}
 	if a.Everyone {
-		return caller, nil
+		return caller, a.User, nil
 	}
 	var users []ids.User
 	for _, name := range a.Users {
 		id, err := ids.ParseUser(name)
 		if err != nil {
-			return access.Caller{}, err
+			return access.Caller{}, "", err
 		}
 		users = append(users, id)
 	}
 	caller.Users = ids.OnlyUsers(users...)
-	return caller, nil
+	return caller, a.User, nil
 }
 
 // Certificates are a host's own and the authority that has signed those of all hosts.

@@ -29,14 +29,14 @@ type Sight struct {
 var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
 
 // ServeHosts answers what hosts ask each other that is about no user, and reports whether it was that. Whoever gets here has
-// a host's certificate.
+// a host's certificate. A call that a host sends for a caller is none, whatever path the caller has asked for.
 func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string) bool {
-	switch req.URL.Path {
-	case PingPath:
-		return true
-	case lookPath:
-	default:
+	path := req.URL.Path
+	if req.Header.Get(header) != "" || path != PingPath && path != lookPath {
 		return false
+	}
+	if path == PingPath {
+		return true
 	}
 	sight := Sight{Now: time.Now()}
 	if name := req.URL.Query().Get("file"); lookedAt.MatchString(name) {

@@ -56,3 +56,19 @@ func TestAnotherWire(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What hosts ask each other is at paths that callers may ask for, too, of a program in a sandbox: that is for the program.
+func TestCallersDoNotAskHosts(t *testing.T) {
+	for _, path := range []string{PingPath, lookPath} {
+		req := httptest.NewRequest(http.MethodGet, path, nil)
+		if !ServeHosts(httptest.NewRecorder(), req, t.TempDir()) {
+			t.Errorf("%s of a host is not answered", path)
+		}
+		if err := (about{Caller: "anne", Wire: E2B}).write(req.Header); err != nil {
+			t.Fatal(err)
+		}
+		if ServeHosts(httptest.NewRecorder(), req, t.TempDir()) {
+			t.Errorf("%s of a caller is answered as a host's", path)
+		}
+	}
+}
