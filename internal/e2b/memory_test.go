@@ -20,6 +20,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -38,7 +39,7 @@ type memory struct {
 
 type memoryBox struct {
 	of      *memory
-	owner   string
+	owner   quota.Token
 	created lasting.Create
 
 	// Under of.mu.
@@ -57,7 +58,7 @@ func (m *memory) Create(_ context.Context, owner quota.Token, r lasting.Create) 
 	if err := m.lab.Mkdir(context.Background(), id, homeDir, true); err != nil {
 		return nil, err
 	}
-	b := &memoryBox{of: m, owner: owner.Name, created: r, info: lasting.Info{
+	b := &memoryBox{of: m, owner: owner, created: r, info: lasting.Info{
 		ID: id, Owner: owner.Name, Template: r.Template.Name, Metadata: r.Metadata, Note: r.Note, Started: time.Now(), Deadline: r.Deadline, OnDeadline: r.OnDeadline,
 		AutoResume: r.AutoResume, CPUs: 1.5, Memory: 1 << 30, Network: r.Network,
 	}}
@@ -75,7 +76,7 @@ func (m *memory) find(is func(*memoryBox) bool) (Sandbox, error) {
 }
 
 func (m *memory) Find(owner quota.Token, id string) (Sandbox, error) {
-	return m.find(func(b *memoryBox) bool { return b.info.ID == id && b.owner == owner.Name })
+	return m.find(func(b *memoryBox) bool { return b.info.ID == id && b.owner.Name == owner.Name })
 }
 
 func (m *memory) Any(id string) (Sandbox, error) {
@@ -96,7 +97,7 @@ func (m *memory) all(is func(*memoryBox) bool) (list []lasting.Info) {
 func (m *memory) All() []lasting.Info { return m.all(func(*memoryBox) bool { return true }) }
 
 func (m *memory) List(owner quota.Token) []lasting.Info {
-	return m.all(func(b *memoryBox) bool { return b.owner == owner.Name })
+	return m.all(func(b *memoryBox) bool { return b.owner.Name == owner.Name })
 }
 
 func (b *memoryBox) change(do func(*lasting.Info)) {
@@ -162,7 +163,7 @@ func (b *memoryBox) Touch(context.Context) (err error) {
 	return err
 }
 
-func (b *memoryBox) Files() *sandbox.Service { return b.of.lab.Service }
+func (b *memoryBox) Files() *sandbox.Service { return b.of.lab.Scoped(ids.Everyone(), b.owner) }
 
 // memoryCommand is a program of this host. Its output is kept whole.
 type memoryCommand struct {

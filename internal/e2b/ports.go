@@ -18,7 +18,9 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/httplog"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Ports of sandboxes have hosts of their own, <port>-<id>.<domain>, as clients' getHost has it. What is asked of one goes
@@ -117,7 +119,8 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		p.fail(w, at, err)
 		return
 	}
-	asked, err := b.Files().Ask(b.ID())
+	// It may be anybody: what strangers ask counts for the sandbox, and keeps nobody from what else the owner has.
+	asked, err := p.of.cfg.Service.Scoped(ids.Everyone(), quota.Token{}).Ask(b.ID())
 	if err != nil {
 		fail(w, err)
 		return

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 const testDomain = "sandboxes.example.org"
@@ -289,5 +292,33 @@ func TestConnectionsToPortsAreBounded(t *testing.T) {
 				t.Fatalf("%d", status)
 			}
 		}
+	}
+}
+
+// TestStrangersDoNotUseUpAToken has requests to a port wait, as many as its owner's token may have calls: the owner's are answered.
+func TestStrangersDoNotUseUpAToken(t *testing.T) {
+	waits := make(chan struct{})
+	l := newPortLab(t, `{}`, func(_ http.ResponseWriter, req *http.Request) {
+		close(waits)
+		<-req.Context().Done()
+	}, func(c *Config) {
+		counts := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
+			o.Config = func(c *sandbox.Config) { c.Quotas = quota.New(quota.Limits{}) }
+		})
+		c.Service, c.Sandboxes = counts.Service, &memory{lab: counts}
+		c.Tokens = readTokens(t, strings.TrimSuffix(annesToken, "}")+`,"quotas":{"calls":1}}`)
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", l.url, nil)
+	req.Host = l.host()
+	go func() {
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	<-waits
+	if status, text, _ := l.call(annesKey, "DELETE", "/sandboxes/"+l.ID, ""); status != http.StatusNoContent {
+		t.Errorf("%d %s", status, text)
 	}
 }
