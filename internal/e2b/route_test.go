@@ -36,11 +36,17 @@ func TestWhatHostsSend(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"POST", "/v2/sandboxes", 201}, {"GET", "/sandboxes/" + id, 200}, {"POST", "/filesystem.Filesystem/Stat", 200}, {"DELETE", "/sandboxes/" + id, 204},
+		{"POST", "/v2/sandboxes", 201}, {"GET", "/sandboxes/" + id, 200}, {"POST", "/filesystem.Filesystem/Stat", 200},
+		// What is signed is done as who is signed, whom no header names.
+		{"GET", "/files?path=missing&signature=v1_x", 404}, {"GET", "/files?path=missing", 403},
+		{"DELETE", "/sandboxes/" + id, 204},
 	} {
 		router = nil
 		req := httptest.NewRequest(call.method, call.path, strings.NewReader("{}"))
 		req.Header.Set("Content-Type", "application/json")
+		if strings.HasPrefix(call.path, "/files?") {
+			req.SetBasicAuth("root", "")
+		}
 		w := httptest.NewRecorder()
 		sent.ServeHTTP(w, req)
 		if len(router) != 1 || router[0] != id || w.Code != call.status {
