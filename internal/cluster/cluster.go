@@ -2,14 +2,13 @@
 // host's lease, a user's seat one on the lease of the host that has it, and what is recorded of a user is written in a
 // transaction that fails when the seat is another's by then.
 //
-// cluster.go is what is known; watch.go keeps it true; seats.go claims and gives; lost.go is about hosts that are lost;
+// cluster.go is what is known; dial.go connects to etcd, and watch.go keeps true what is known; seats.go claims and gives; lost.go is about hosts that are lost;
 // records.go keeps what is recorded of users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
 package cluster
 
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +19,6 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
-	"google.golang.org/grpc/grpclog"
 )
 
 // Node is a host.
@@ -95,34 +92,6 @@ type Cluster struct {
 	fenced   Fenced
 	stale    time.Time // since when etcd has not answered; zero while it does
 }
-
-// Etcd is a client of etcd's.
-type Etcd = clientv3.Client
-
-// silentLimit is how long a connection to a member of etcd may owe an answer of that host's kernel before it is given up, and
-// calls go to the other members: gRPC makes it TCP_USER_TIMEOUT.
-const silentLimit = 2 * time.Second
-
-// Dial connects to etcd, which need not be up. Calls go to its members in turn, to those that a connection leads to.
-//
-// gRPC pings no more often than every ten seconds, whatever is set, so that finds a process that hangs late; and etcd refuses
-// pings on a connection that has no call.
-func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: encryption, DialTimeout: 2 * time.Second, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: silentLimit,
-		Logger: zap.NewNop(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot use cluster.etcd: %w", err)
-	}
-	return client, nil
-}
-
-// nowhere takes what gRPC logs by itself: what matters comes as an error.
-type nowhere struct{}
-
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
 // New makes a Cluster. Keep is to be called before Run.
 func New(etcd *clientv3.Client, cfg Config) *Cluster {

@@ -94,7 +94,10 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		case !found:
 			return Seat{}, fmt.Errorf("no host takes users now: each is draining or has no lease (sandbox node list): %w", cerrdefs.ErrUnavailable)
 		}
-		err := c.claim(ctx, user, target)
+		asking, answered := context.WithTimeout(ctx, silentLimit)
+		err := c.claim(asking, user, target)
+		late := asking.Err() != nil
+		answered()
 		c.mu.Lock()
 		c.claiming[target.Name]--
 		c.mu.Unlock()
@@ -113,7 +116,7 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		if errors.Is(err, ErrNotFenced) {
 			return Seat{}, err
 		}
-		if status.Code(err) == codes.Unavailable && ctx.Err() == nil { // a member is lost that was asked; another may answer
+		if err != nil && (late || status.Code(err) == codes.Unavailable) && ctx.Err() == nil { // a member is lost or silent that was asked; another may answer
 			pause(ctx, retryAfter)
 			continue
 		}

@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/peer"
+)
+
+// Etcd is a client of etcd's.
+type Etcd = clientv3.Client
+
+const (
+	// silentLimit is how long a member of etcd may owe an answer that it needs no other member for.
+	silentLimit = 2 * time.Second
+	// lookEvery is how often one of them is asked for such an answer, each in its turn.
+	lookEvery = silentLimit / 8
+)
+
+// Dial connects to etcd, which need not be up. Calls go to its members in turn, to those that a connection leads to. One that
+// is silent is left: its process hangs, or packets do not reach it.
+func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
+	m := &members{connections: map[string]net.Conn{}}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit, DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot use cluster.etcd: %w", err)
+	}
+	go m.leaveSilent(client)
+	return client, nil
+}
+
+// nowhere takes what gRPC logs by itself: what matters comes as an error.
+type nowhere struct{}
+
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// members are those of etcd, as they are connected with.
+type members struct {
+	mu          sync.Mutex
+	connections map[string]net.Conn // the last one to each address
+}
+
+func (m *members) dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.connections[conn.RemoteAddr().String()] = conn
+	return conn, nil
+}
+
+// leaveSilent closes connections to members that do not answer, until the client is closed. What waits there is told so, or
+// goes on elsewhere, watches do, and gRPC sends nothing on a new connection before its other end has spoken.
+//
+// gRPC's own pings come every ten seconds at most, whatever is set.
+func (m *members) leaveSilent(client *Etcd) {
+	for kv := etcdserverpb.NewKVClient(client.ActiveConnection()); client.Ctx().Err() == nil; pause(client.Ctx(), lookEvery) {
+		go func() {
+			ctx, cancel := context.WithTimeout(client.Ctx(), silentLimit)
+			defer cancel()
+			var asked peer.Peer
+			_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/"), Serializable: true}, grpc.Peer(&asked))
+			if err == nil || ctx.Err() != context.DeadlineExceeded || asked.Addr == nil {
+				return
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if conn := m.connections[asked.Addr.String()]; conn != nil {
+				_ = conn.Close()
+			}
+		}()
+	}
+}
