@@ -89,4 +89,13 @@ func TestCallsOfOthers(t *testing.T) {
 	if _, all := l.Calls(); all.Calls != 1 {
 		t.Errorf("%+v", all)
 	}
+	if err := l.Delete(t.Context(), "agent-7"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := his.Put("agent-7", sandbox.Registration{UserID: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	if text, _, err := his.Output("agent-7", id); err == nil {
+		t.Errorf("of another user's sandbox that had this name: %s", text)
+	}
 }

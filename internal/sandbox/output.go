@@ -23,7 +23,7 @@ type outputs struct {
 // lastOutput is the end of one command's output, of both streams as they came. It takes memory for what came, and no more than
 // maxOutputKept.
 type lastOutput struct {
-	sandbox string
+	sandbox, user string // whose it alone is: another user's sandbox may have that name by now
 
 	mu   sync.Mutex
 	ring []byte // full before it goes round
@@ -62,7 +62,7 @@ func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Outpu
 	if w.to == nil || out == nil {
 		return out, func() {}
 	}
-	w.last.sandbox = w.event.Sandbox
+	w.last.sandbox, w.last.user = w.event.Sandbox, w.user
 	s.outputs.mu.Lock()
 	s.outputs.all[w.event.ID] = &w.last
 	s.outputs.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Service) Output(id string, call uint64) (text []byte, cut bool, err err
 	s.outputs.mu.Lock()
 	kept := s.outputs.all[call]
 	s.outputs.mu.Unlock()
-	if kept == nil || kept.sandbox != box.ID.String() {
+	if kept == nil || kept.sandbox != box.ID.String() || kept.user != box.User.String() {
 		return nil, false, fmt.Errorf("no command runs for the call %d: %w", call, cerrdefs.ErrNotFound)
 	}
 	text, cut = kept.text()
