@@ -33,8 +33,8 @@ type Config struct {
 	// Discard takes that directory away when the process is removed; what a tenant has put into it may go later.
 	Discard func(Record) error
 	Clock   Clock
-	// Paused reports whether a sandbox is paused; nil where none is.
-	Paused func(sandboxID string) bool
+	// Paused reports whether a user's sandbox is paused; nil where none is. Another user's of that id is another one.
+	Paused func(user, sandboxID string) bool
 	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
 	Ports *Listeners
 	// BootID identifies this boot of Docker's host; see HostBootID.

@@ -6,15 +6,16 @@ import (
 )
 
 // The processes of a paused sandbox are paused, also by the next service, and none of them is started again until it is
-// resumed. Another sandbox's go on.
+// resumed. Another sandbox's go on, and those of another user whose sandbox had the name before.
 func TestProcessesFollowTheirSandbox(t *testing.T) {
 	h := newHost(t)
 	paused := map[string]bool{}
-	asked := func(c *Config) { c.Paused = func(id string) bool { return paused[id] } }
+	asked := func(c *Config) { c.Paused = func(user, id string) bool { return user == "alice" && paused[id] } }
 	s := h.serve(asked)
 	runs := s.start(Intent{SandboxID: "one"})
 	ends := s.start(Intent{SandboxID: "one", KeepAlive: true})
 	other := s.start(Intent{SandboxID: "two"})
+	bobs := s.start(Intent{UserID: "bob", SandboxID: "one"})
 	follow := func() {
 		t.Helper()
 		if err := s.FollowPause(t.Context(), "one"); err != nil {
@@ -23,7 +24,7 @@ func TestProcessesFollowTheirSandbox(t *testing.T) {
 	}
 	paused["one"] = true
 	follow()
-	if got := s.run.paused; len(got) != 2 || !got[runs.ID] || !got[ends.ID] || !s.Paused(runs.ID) || s.Paused(other.ID) || s.Paused("none") {
+	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || !got[ends.ID] || !s.Paused(runs.ID) || s.Paused(other.ID) || s.Paused(bobs.ID) || s.Paused("none") {
 		t.Fatalf("paused: %v", got)
 	}
 	says(t, s.exits(ends.ID, Exit{Code: 1}), "running/exited exit 1, waits 2000ms")

@@ -67,14 +67,15 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	return s, nil
 }
 
-// Paused reports whether there is a sandbox of that id that is paused.
-func (r *Resolver) Paused(id string) bool {
+// Paused reports whether a user has a sandbox of that id that is paused. A process may be older than the sandbox, and another
+// user's.
+func (r *Resolver) Paused(user, id string) bool {
 	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
 		return false
 	}
 	box, err := r.registry.Get(parsed)
-	return err == nil && box.Paused
+	return err == nil && box.Paused && box.User.String() == user
 }
 
 // Pause pauses a sandbox until it is resumed, over restarts of the service: its processes, which are frozen, and what its

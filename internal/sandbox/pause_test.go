@@ -37,7 +37,7 @@ func TestPause(t *testing.T) {
 			t.Fatalf("%+v, %v", box, err)
 		}
 	}
-	if !s.resolver.Paused("agent") || s.resolver.Paused("other") || s.resolver.Paused("A..B") {
+	if !s.resolver.Paused("alice", "agent") || s.resolver.Paused("bob", "agent") || s.resolver.Paused("alice", "other") || s.resolver.Paused("alice", "A..B") {
 		t.Error("who is paused is not known")
 	}
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls", OnlyIfRunning: true}, nil); !cerrdefs.IsConflict(err) {
