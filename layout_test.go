@@ -76,7 +76,7 @@ var mayImport = map[string]string{
 	"internal/version":          "",
 	"internal/cluster":          "internal/errs",
 	"internal/cluster/etcdtest": "",
-	"internal/cluster/forward":  "internal/ids internal/access internal/cluster internal/errs internal/quota",
+	"internal/cluster/forward":  "internal/ids internal/access internal/budget internal/cluster internal/errs internal/quota",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"net"
@@ -306,7 +305,7 @@ func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []
 		}
 		calls.ServeHTTP(w, req)
 	}), m.d.log)
-	return endpoint{tls.NewListener(listener, m.certs.Server()), server}, nil
+	return endpoint{m.certs.Listen(listener), server}, nil
 }
 
 // List are the hosts for callers.

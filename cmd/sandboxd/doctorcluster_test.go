@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -46,7 +45,7 @@ func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string
 			t.Errorf("asked for %s", req.URL)
 		}
 	})}
-	go func() { _ = server.Serve(tls.NewListener(listener, certs.Server())) }()
+	go func() { _ = server.Serve(certs.Listen(listener)) }()
 	t.Cleanup(func() { _ = server.Close() })
 	text, err := json.Marshal(cluster.Node{Address: listener.Addr().String(), Version: version, Instance: instance})
 	if err != nil {

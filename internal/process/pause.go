@@ -21,7 +21,9 @@ func (m *Manager) Paused(id string) bool {
 	return p != nil && m.paused(m.shown(p))
 }
 
-func (m *Manager) paused(r Record) bool { return m.cfg.Paused != nil && m.cfg.Paused(r.UserID, r.SandboxID) }
+func (m *Manager) paused(r Record) bool {
+	return m.cfg.Paused != nil && m.cfg.Paused(r.UserID, r.SandboxID)
+}
 
 // FollowPause has the processes of a sandbox be as Config.Paused says: paused, or going on. It blocks until they are.
 func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {

@@ -39,7 +39,7 @@ func TestAnExpiredCertificateIsNone(t *testing.T) {
 		client, server Certificates
 		answers        bool
 	}{{"both are good", good, good, true}, {"the caller's has expired", old, good, false}, {"the called one's has expired", good, old, false}} {
-		listener, err := tls.Listen("tcp", "127.0.0.1:0", c.server.Server())
+		listener, err := tls.Listen("tcp", "127.0.0.1:0", c.server.server())
 		if err != nil {
 			t.Fatal(err)
 		}

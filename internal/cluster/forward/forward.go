@@ -3,8 +3,8 @@
 // seat's epoch. A host for which that epoch has passed says so before it has begun anything, and only then is the call sent
 // anew, once.
 //
-// forward.go decides where a call is answered, calls.go counts those that are answered here, proxy.go sends the others, and
-// identity.go is what hosts tell each other about a caller.
+// forward.go decides where a call is answered, calls.go counts those that are answered here, proxy.go sends the others,
+// listen.go lets hosts in alone, and identity.go is what they tell each other about a caller.
 package forward
 
 import (

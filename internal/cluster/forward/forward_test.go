@@ -98,7 +98,7 @@ func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certi
 		h.t.Fatal(err)
 	}
 	h.server = &http.Server{Handler: h.handler(Inbound{h.Router}, Caller)}
-	running.Go(func() { _ = h.server.Serve(tls.NewListener(listener, certificates.Server())) })
+	running.Go(func() { _ = h.server.Serve(certificates.Listen(listener)) })
 	h.entry = httptest.NewServer(h.handler(Entry{Router: h.Router}, func(*http.Request) (access.Caller, error) { return h.caller, nil }))
 	h.t.Cleanup(func() { h.entry.CloseClientConnections(); _ = h.server.Close(); cancel(); running.Wait() })
 }

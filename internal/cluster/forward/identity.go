@@ -124,8 +124,8 @@ func ReadCertificates(authority, certificate, key string) (c Certificates, err e
 	return c, nil
 }
 
-// Server is for the listener at which other hosts call: whoever has no certificate of the authority is not let in.
-func (c Certificates) Server() *tls.Config {
+// server is for the listener at which other hosts call: whoever has no certificate of the authority is not let in.
+func (c Certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
 		NextProtos: []string{"http/1.1"}, // streams are WebSockets, too

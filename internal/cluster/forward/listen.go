@@ -1,0 +1,102 @@
+package forward
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/budget"
+)
+
+const (
+	// maxUnproved is how many connections there may be at a time whose other end has not shown a certificate yet. One address
+	// alone has a quarter.
+	maxUnproved = 4096
+	// proofLimit is how long it has for that.
+	proofLimit = 10 * time.Second
+)
+
+// hostsOnly gives out connections of hosts, as *tls.Conn. Whoever else connects takes few places, and none for long.
+type hostsOnly struct {
+	net.Listener
+	config   *tls.Config
+	unproved *budget.Pool
+	accepted chan accepted
+	closed   chan struct{}
+	close    func() // closes closed
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// Listen returns a listener at which hosts call each other, and which closes the one that it is given.
+func (c Certificates) Listen(l net.Listener) net.Listener {
+	h := &hostsOnly{Listener: l, config: c.server(), unproved: budget.NewPool(maxUnproved, 0), accepted: make(chan accepted), closed: make(chan struct{})}
+	h.close = sync.OnceFunc(func() { close(h.closed) })
+	go h.acceptAll()
+	return h
+}
+
+// Accept implements net.Listener.
+func (h *hostsOnly) Accept() (net.Conn, error) {
+	select {
+	case a := <-h.accepted:
+		return a.conn, a.err
+	case <-h.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (h *hostsOnly) Close() error {
+	h.close()
+	return h.Listener.Close()
+}
+
+func (h *hostsOnly) acceptAll() {
+	for {
+		conn, err := h.Listener.Accept()
+		switch {
+		case err != nil:
+			// Whoever serves waits for a while, if it can go on.
+			if !h.give(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
+				return
+			}
+		case h.unproved.Take(addressOf(conn), 1):
+			go h.prove(conn)
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// prove has a connection be given out once its other end has shown a certificate.
+func (h *hostsOnly) prove(conn net.Conn) {
+	encrypted := tls.Server(conn, h.config)
+	err := errors.Join(conn.SetDeadline(time.Now().Add(proofLimit)), encrypted.Handshake(), conn.SetDeadline(time.Time{}))
+	h.unproved.Give(addressOf(conn), 1)
+	if err != nil || !h.give(accepted{conn: encrypted}) {
+		_ = conn.Close()
+	}
+}
+
+// give is false when nobody takes it any more.
+func (h *hostsOnly) give(a accepted) bool {
+	select {
+	case h.accepted <- a:
+		return true
+	case <-h.closed:
+		return false
+	}
+}
+
+// addressOf is whose share a connection takes. Whoever has an address of IPv6 has 2^64.
+func addressOf(conn net.Conn) string {
+	addr := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	prefix, _ := addr.WithZone("").Prefix(min(addr.BitLen(), 64)) // of its own length
+	return prefix.String()
+}
