@@ -143,6 +143,7 @@ var routes = []route{
 	{pattern: "GET /v1/doctor", who: forOperators, handle: (*server).doctor},
 	{pattern: "GET /v1/nodes", who: forOperators, handle: (*server).nodes},
 	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: (*server).setNode},
+	{pattern: "DELETE /v1/nodes/{node}", who: forOperators, handle: (*server).removeNode},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions, follows: true},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events, follows: true},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: (*server).list},

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -43,6 +44,17 @@ func (h hosts) List() (list []types.Node) {
 
 func (h hosts) SetDraining(_ context.Context, node string, draining bool) error {
 	h[node] = draining
+	return nil
+}
+
+func (h hosts) Remove(_ context.Context, node string) error {
+	if _, known := h[node]; !known {
+		return errs.NotFound("host %q", node)
+	}
+	if !h[node] {
+		return errs.Conflict("host %q", node)
+	}
+	delete(h, node)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 type Nodes interface {
 	List() []types.Node
 	SetDraining(ctx context.Context, node string, draining bool) error
+	Remove(ctx context.Context, node string) error
 }
 
 // fromOthers has take called with what each other host answers to the same request, and returns those that do not answer, by
@@ -63,11 +64,26 @@ func (s *server) setNode(w http.ResponseWriter, req *http.Request) error {
 		return errs.Invalid("draining is missing: want true or false")
 	}
 	if s.cfg.Nodes == nil {
-		return errs.NotFound("host %q is not there: this one is no cluster's (docs/cluster.md)", req.PathValue("node"))
+		return noCluster(req)
 	}
 	if err := s.cfg.Nodes.SetDraining(req.Context(), req.PathValue("node"), *change.Draining); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+func (s *server) removeNode(w http.ResponseWriter, req *http.Request) error {
+	if s.cfg.Nodes == nil {
+		return noCluster(req)
+	}
+	if err := s.cfg.Nodes.Remove(req.Context(), req.PathValue("node")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func noCluster(req *http.Request) error {
+	return errs.NotFound("host %q is not there: this one is no cluster's (docs/cluster.md)", req.PathValue("node"))
 }

@@ -125,6 +125,11 @@ func (c *Client) SetDraining(ctx context.Context, node string, draining bool) er
 	return c.call(ctx, http.MethodPut, "/v1/nodes/"+url.PathEscape(node), types.NodeChange{Draining: &draining}, nil)
 }
 
+// RemoveNode has a host that is lost be forgotten.
+func (c *Client) RemoveNode(ctx context.Context, node string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(node), nil, nil)
+}
+
 // Health asks how the service is.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	var health types.Health

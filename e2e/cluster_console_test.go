@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // A browser sees the hosts by the console of one of them, and what becomes of the others.
@@ -44,6 +46,13 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 	_ = other.fence.cmd.Process.Signal(syscall.SIGTERM)
 	<-other.fence.exited
 	row(other, "lost")
+	if err := from.client.RemoveNode(t.Context(), from.name); !isKind(err, types.Conflict) {
+		t.Errorf("removing a host that lives: %v", err)
+	}
+	if err := from.client.RemoveNode(t.Context(), other.name); err != nil {
+		t.Error(err)
+	}
+	b.is(other.name+" is not shown", fmt.Sprintf(`![...document.querySelectorAll("main tbody tr")].some((r) => r.cells[0].textContent === %q)`, other.name))
 	c.come(t, other)
 	all()
 	b.isClean()

@@ -32,6 +32,7 @@ type lab struct {
 	bodies   sync.Map      // of the last requests, by the last part of their path
 	// stall is closed when a download has begun that is to go no further; nil for none.
 	stall chan struct{}
+	nodes hosts // of the cluster; nil for one host alone
 }
 
 // newLab makes a lab with these processes. Without run, commands do nothing and exit with 0.
@@ -58,7 +59,7 @@ func newLab(t *testing.T, run sandboxtest.RunFunc, processes ...process.Record) 
 
 // handler is the API, which keeps what it is asked.
 func (l *lab) handler() http.Handler {
-	next := api.New(l.Service, api.Config{Authenticator: anyone, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
+	next := api.New(l.Service, api.Config{Authenticator: anyone, Nodes: &l.nodes, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Content-Type") == "application/json" {
 			body, err := io.ReadAll(req.Body)

@@ -325,3 +325,6 @@ func (m *member) List() (list []types.Node) {
 func (m *member) SetDraining(ctx context.Context, node string, draining bool) error {
 	return m.cluster.SetDraining(ctx, node, draining)
 }
+
+// Remove forgets a host that is lost.
+func (m *member) Remove(ctx context.Context, node string) error { return m.cluster.Remove(ctx, node) }

@@ -13,6 +13,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/errs"
 )
 
 // A host that has joined has a key /members/<host> that no lease ends. It goes when the host's fence says that nothing of
@@ -147,7 +149,7 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", epoch),
 		clientv3.Compare(clientv3.CreateRevision(c.key("nodes", host)), "=", 0),
 	}
-	if some, err := c.anyHeld(ctx, host, epoch); err != nil || !some { // with the host's key gone there can be none more
+	if some, err := c.anyHeld(ctx, func(by held) bool { return by == held{host, epoch} }); err != nil || !some { // with the host's key gone there can be none more
 		if err == nil {
 			_, err = c.commit(ctx, there, clientv3.OpDelete(c.key("members", host)))
 		}
@@ -202,8 +204,8 @@ func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ..
 	return c.etcd.Txn(ctx).If(conditions...).Then(then...).Else(clientv3.OpGet(string(then[0].KeyBytes()))).Commit()
 }
 
-// anyHeld reports whether a host held users in an epoch who have not been another's since.
-func (c *Cluster) anyHeld(ctx context.Context, host string, epoch int64) (bool, error) {
+// anyHeld reports whether there is a user of whom it is so who has held that one last.
+func (c *Cluster) anyHeld(ctx context.Context, is func(held) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	all, err := c.etcd.Get(ctx, c.key("held", ""), clientv3.WithPrefix())
@@ -212,11 +214,45 @@ func (c *Cluster) anyHeld(ctx context.Context, host string, epoch int64) (bool, 
 	}
 	for _, kv := range all.Kvs {
 		var by held
-		if err := json.Unmarshal(kv.Value, &by); err != nil || by == (held{host, epoch}) {
+		if err := json.Unmarshal(kv.Value, &by); err != nil || is(by) {
 			return true, err
 		}
 	}
 	return false, nil
+}
+
+// Remove forgets a host that is lost, and that it was drained. Whoever has it removed says that nothing of it runs.
+func (c *Cluster) Remove(ctx context.Context, host string) error {
+	n, lives := c.Node(host)
+	switch {
+	case lives:
+		return errs.Conflict("host %q has a lease, so it is one of the cluster: drain it, stop its sandboxd and then its fence, and remove it when it is shown as lost (sandbox node list)", host)
+	case n.epoch == 0 && !n.Draining:
+		return errs.NotFound("host %q is not one of the cluster: sandbox node list says which are", host)
+	}
+	waited, err := c.anyHeld(ctx, func(by held) bool {
+		return by.Host == host && (c.cfg.LocalHomes || c.cfg.Fences && by.Epoch == n.epoch)
+	})
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case waited && c.cfg.LocalHomes:
+		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: have it come back", host)
+	case waited:
+		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it: it is forgotten then", host)
+	}
+	done, err := c.commit(ctx, []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", n.epoch),
+		clientv3.Compare(clientv3.CreateRevision(c.key("nodes", host)), "=", 0),
+		clientv3.Compare(clientv3.CreateRevision(c.key("fencing", host)), "=", 0),
+	}, clientv3.OpDelete(c.key("members", host)), clientv3.OpDelete(c.key("drains", host)))
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case !done.Succeeded:
+		return errs.Conflict("host %q is back, or cluster.fenceCommand runs on it: look at sandbox node list and ask again", host)
+	}
+	return c.Reached(ctx, done.Header.Revision)
 }
 
 // Lost are the hosts that are gone of which it is not known that nothing runs.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,5 +178,57 @@ func TestAHomeOnOneHostWaitsForIt(t *testing.T) {
 	until(t, "it is known", func() bool { _, lives := other.Node(s.Host); return lives })
 	if now := other.hold(t, "alice"); now.Host != s.Host || now.Epoch == s.Epoch {
 		t.Errorf("%+v after %+v", now, s)
+	}
+}
+
+// A host that does not come back is in the list until it is removed, which nothing that waits for it allows.
+func TestALostHostIsRemoved(t *testing.T) {
+	etcd, hosts := three(t)
+	refused := func(host string, is func(error) bool, text string) {
+		t.Helper()
+		if err := hosts[1].Remove(t.Context(), host); err == nil || !is(err) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%v", err)
+		}
+	}
+	s := hosts[0].hold(t, "alice")
+	refused("h1", cerrdefs.IsConflict, `"h1" has a lease`)
+	refused("h9", cerrdefs.IsNotFound, `"h9" is not one`)
+	if err := hosts[1].SetDraining(t.Context(), "h1", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Revoke(t.Context(), hosts[0].lease); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is lost", func() bool { return slices.Equal(hosts[1].Lost(), []string{"h1"}) })
+	hosts[1].cfg.Fences = true
+	refused("h1", cerrdefs.IsConflict, "fenceCommand has succeeded")
+	hosts[1].cfg.Fences, hosts[1].cfg.LocalHomes = false, true
+	refused("h1", cerrdefs.IsConflict, "homes is local")
+	hosts[1].cfg.LocalHomes = false
+	key := "/daycare/fencing/h1"
+	if _, err := etcd.Put(t.Context(), key, "h3"); err != nil {
+		t.Fatal(err)
+	}
+	refused("h1", cerrdefs.IsConflict, "fenceCommand runs on it")
+	if _, err := etcd.Delete(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts[1].Remove(t.Context(), "h1"); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := hosts[1].Node("h1"); n.Draining || len(hosts[1].Lost()) > 0 {
+		t.Errorf("%+v, %q", n, hosts[1].Lost())
+	}
+	refused("h1", cerrdefs.IsNotFound, "is not one")
+	hosts[1].cfg.Fences = true // nobody waits for it
+	if now := hosts[1].hold(t, "alice"); now.Epoch <= s.Epoch {
+		t.Errorf("%+v after %+v", now, s)
+	}
+	lease, err := etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts[0].Join(t.Context(), int64(lease.ID)); err != nil {
+		t.Errorf("it is back: %v", err)
 	}
 }

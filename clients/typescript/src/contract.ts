@@ -167,7 +167,14 @@ export interface paths {
          */
         put: operations["setNode"];
         post?: never;
-        delete?: never;
+        /**
+         * Forget a host that is lost
+         * @description A host that is lost stays in the list until it is back, or is known to run nothing. One that does not come back
+         *     is removed by this, and whether it was drained is forgotten with it; whoever removes it says that nothing of it runs. It is
+         *     a conflict while the host has a lease, while users wait until cluster.fenceCommand has succeeded on it, and
+         *     while it has homes that no other has. A host that was removed may come again. For callers who act for everyone.
+         */
+        delete: operations["removeNode"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2543,6 +2550,34 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    removeNode: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The host's name. */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All hosts know it. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
         };
