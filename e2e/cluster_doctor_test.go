@@ -38,7 +38,7 @@ func hostsSayWhoTheyAre(t *testing.T, c *clusterLab) {
 			}
 		}
 	}
-	if looked != 9 {
+	if looked != 10 {
 		t.Errorf("%d checks of the cluster: %s", looked, out)
 	}
 }

@@ -294,9 +294,10 @@ func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []
 	if err != nil {
 		return endpoint{}, fmt.Errorf("cannot listen on cluster.listen: %w", err)
 	}
+	settings := func() map[string]string { return sameSettings(*m.d.cfg.Load(), m.sealing) }
 	calls := handler(forward.Caller, nil, forward.Inbound{Router: m.router})
 	server := newServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if forward.ServeHosts(w, req, cfg.UsersDir) {
+		if forward.ServeHosts(w, req, cfg.UsersDir, settings) {
 			return
 		}
 		if req, wire := forward.Received(req); wire == forward.E2B {

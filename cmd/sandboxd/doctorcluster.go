@@ -115,7 +115,7 @@ func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster
 func (d *clusterDoctor) hosts(ctx context.Context) (list []doctor.Host, err error) {
 	err = d.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
 		half := begun.Add(time.Since(begun) / 2) // when it has looked at its clock, more or less
-		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires})
+		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
 	})
 	return list, err
 }

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,7 +29,7 @@ type clusterRig struct {
 }
 
 // host has one answer that sees a folder of homes, and tells etcd of it.
-func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string) {
+func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string, settings map[string]string) {
 	t.Helper()
 	if err := forward.Issue(r.dir, name, "127.0.0.1"); err != nil {
 		t.Fatal(err)
@@ -41,7 +44,7 @@ func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string
 		t.Fatal(err)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if !forward.ServeHosts(w, req, usersDir) {
+		if !forward.ServeHosts(w, req, usersDir, func() map[string]string { return settings }) {
 			t.Errorf("asked for %s", req.URL)
 		}
 	})}
@@ -92,8 +95,9 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 	users, nothing := t.TempDir(), func(*config.Config) {}
 	local := func(cfg *config.Config) { cfg.Cluster.Homes = "local" }
-	r.host(t, "h1", users, "v1", "i1")
-	r.host(t, "h2", users, "v1", "i2")
+	same, key := config.Config{E2B: config.E2B{Templates: map[string]config.E2BTemplate{"one": {}}}}, []byte("of all hosts")
+	r.host(t, "h1", users, "v1", "i1", sameSettings(same, key))
+	r.host(t, "h2", users, "v1", "i2", sameSettings(same, key))
 	found := r.look(t, users, nothing)
 	for check := range found {
 		switch check {
@@ -105,15 +109,17 @@ func TestDoctorOfACluster(t *testing.T) {
 			r.expect(t, found, check, doctor.OK, "")
 		}
 	}
-	if len(found) != 9 {
+	if len(found) != 10 {
 		t.Errorf("%d checks: %+v", len(found), found)
 	}
 	if left, _ := filepath.Glob(users + "/.*"); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}
 
-	r.host(t, "h3", t.TempDir(), "v2", "i1") // of another version, with a copy of a dataDir, and homes of its own
+	// Of another version, with a copy of a dataDir, homes of its own, and other templates.
+	r.host(t, "h3", t.TempDir(), "v2", "i1", sameSettings(config.Config{}, key))
 	found = r.look(t, users, nothing)
+	r.expect(t, found, "cluster settings", doctor.Fault, "hosts differ in\ne2b.templates: h1, h2 / h3")
 	r.expect(t, found, "cluster versions", doctor.Warning, "h3: v2")
 	r.expect(t, found, "cluster dataDir", doctor.Fault, "h1, h3")
 	r.expect(t, found, "cluster homes", doctor.Fault, `h3: a file that has "first" is read as "" after a second`)
@@ -138,6 +144,50 @@ func TestDoctorOfACluster(t *testing.T) {
 	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Fault, "h4: dial")
 }
 
+// Each setting that has to be the same on all hosts is found where it is not, and nothing of it is told.
+func TestDoctorOfSettings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key := []byte("of all hosts")
+	looked := func(other map[string]string) doctor.Finding {
+		checks := (&doctor.Cluster{Hosts: func(context.Context) ([]doctor.Host, error) {
+			return []doctor.Host{{Name: "h1", Settings: sameSettings(config.Config{}, key)}, {Name: "h2", Settings: other}, {Name: "h3", Fault: errors.New("silent")}}, nil
+		}}).Checks()
+		return checks[4].Look(t.Context())
+	}
+	for want, change := range map[string]func(*config.Config){
+		"":                     func(cfg *config.Config) { cfg.Cluster.Name, cfg.UsersDir = "h2", "/elsewhere" },
+		"homeOwner":            func(cfg *config.Config) { cfg.HomeOwner.UID = 7 },
+		"tcp.tokensFile":       func(cfg *config.Config) { cfg.TCP.TokensFile = file },
+		"e2b.listen":           func(cfg *config.Config) { cfg.E2B.Listen = "7482" },
+		"e2b.domain":           func(cfg *config.Config) { cfg.E2B.Domain = "boxes.test" },
+		"e2b.defaultNetwork":   func(cfg *config.Config) { cfg.E2B.DefaultNetwork = "blocked" },
+		"e2b.allowRoot":        func(cfg *config.Config) { cfg.E2B.AllowRoot = true },
+		"e2b.templates":        func(cfg *config.Config) { cfg.E2B.Templates = map[string]config.E2BTemplate{"one": {Start: "secret"}} },
+		"cluster.homes":        func(cfg *config.Config) { cfg.Cluster.Homes = "local" },
+		"cluster.fenceCommand": func(cfg *config.Config) { cfg.Cluster.FenceCommand = []string{"off", "secret"} },
+	} {
+		var cfg config.Config
+		change(&cfg)
+		other := sameSettings(cfg, key)
+		f := looked(other)
+		if want == "" && f.Level != doctor.OK || want != "" && (f.Level != doctor.Fault || f.Found != "hosts differ in\n"+want+": h1 / h2") {
+			t.Errorf("%q: %+v", want, f)
+		}
+		if strings.Contains(fmt.Sprint(other, f), "secret") || want != "" && other[want] == sameSettings(cfg, []byte("another"))[want] {
+			t.Errorf("%q tells something: %v", want, other)
+		}
+	}
+	if f := looked(sameSettings(config.Config{}, []byte("another"))); f.Found != "hosts differ in\ncluster.sealingKeyFile: h1 / h2" {
+		t.Errorf("another key: %+v", f)
+	}
+	if f := looked(nil); f.Level != doctor.OK { // of an earlier version, which another check tells
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestDoctorOfClocksAndCertificates(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {
@@ -158,7 +208,7 @@ func TestDoctorOfClocksAndCertificates(t *testing.T) {
 		if f := checks[2].Look(t.Context()); f.Level != c.level || !strings.Contains(f.Found, c.found) {
 			t.Errorf("certificates: %+v", f)
 		}
-		if f := checks[4].Look(t.Context()); (f.Level == doctor.OK) != (c.ahead.Abs() < time.Second) {
+		if f := checks[5].Look(t.Context()); (f.Level == doctor.OK) != (c.ahead.Abs() < time.Second) {
 			t.Errorf("clocks: %+v", f)
 		}
 	}

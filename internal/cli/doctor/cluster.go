@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ type Host struct {
 	Fault   error
 	Ahead   time.Duration // of this host's clock
 	Expires time.Time     // its certificate
+	// Settings are digests of those that have to be the same on all hosts, by their keys.
+	Settings map[string]string
 }
 
 // Cluster is what the checks of several hosts ask.
@@ -44,6 +47,7 @@ const (
 	expiresSoon  = 30 * 24 * time.Hour
 	etcdRemedy   = "see that a majority of etcd's members runs, that cluster.etcd names them, and that they take certificates of cluster.caFile"
 	issueRemedy  = "sandboxd cluster issue makes a new one; then restart sandboxd and its fence there"
+	sealingKey   = "cluster.sealingKeyFile"
 	clocksRemedy = "have one source of time (chrony, systemd-timesyncd) set all hosts' clocks"
 )
 
@@ -62,7 +66,7 @@ func (c *Cluster) Checks() []Check {
 	}
 	checks := []Check{
 		{"cluster etcd", c.etcd}, {"cluster certificates", c.certificates}, {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
-		{"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
+		{"cluster settings", c.settings}, {"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
 		{"cluster inotify", c.inotify},
 	}
 	if c.Unseen != nil {
@@ -171,6 +175,37 @@ func (c *Cluster) versions(ctx context.Context) Finding {
 		}
 		slices.Sort(list)
 		return warning("bring all to one version, each while it is drained", "hosts differ:\n%s", strings.Join(list, "\n"))
+	})
+}
+
+func (c *Cluster) settings(ctx context.Context) Finding {
+	return c.known(ctx, func(all []Host) Finding {
+		all = slices.DeleteFunc(all, func(h Host) bool { return h.Settings == nil })
+		if len(all) == 0 {
+			return skipped("no host tells of its settings: all are of an earlier version")
+		}
+		var differ []string
+		for _, key := range slices.Sorted(maps.Keys(all[0].Settings)) {
+			found := groups(all, func(h Host) string { return h.Settings[key] })
+			if len(found) == 1 {
+				continue
+			}
+			var list []string
+			for _, hosts := range found {
+				list = append(list, strings.Join(hosts, ", "))
+			}
+			slices.Sort(list)
+			line := key + ": " + strings.Join(list, " / ")
+			if differ = append(differ, line); key == sealingKey { // which the others are compared by
+				differ = []string{line}
+				break
+			}
+		}
+		if len(differ) > 0 {
+			return wrong("have these settings and the contents of these files be the same on all hosts; which need a restart of sandboxd, docs/settings.md says",
+				"hosts differ in\n%s", strings.Join(differ, "\n"))
+		}
+		return ok("what has to be the same on all hosts is: %s", strings.Join(slices.Sorted(maps.Keys(all[0].Settings)), ", "))
 	})
 }
 

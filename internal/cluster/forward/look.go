@@ -21,6 +21,8 @@ const lookPath = "/cluster/look"
 type Sight struct {
 	Now     time.Time `json:"now"`
 	Content string    `json:"content"` // of the file; empty for none
+	// Settings are digests of those that have to be the same on all hosts, by their keys.
+	Settings map[string]string `json:"settings,omitempty"`
 	// Expires is when the certificate does that the host has.
 	Expires time.Time `json:"-"`
 }
@@ -30,7 +32,7 @@ var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
 
 // ServeHosts answers what hosts ask each other that is about no user, and reports whether it was that. Whoever gets here has
 // a host's certificate. A call that a host sends for a caller is none, whatever path the caller has asked for.
-func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string) bool {
+func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, settings func() map[string]string) bool {
 	path := req.URL.Path
 	if req.Header.Get(header) != "" || path != PingPath && path != lookPath {
 		return false
@@ -38,7 +40,7 @@ func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string) bool 
 	if path == PingPath {
 		return true
 	}
-	sight := Sight{Now: time.Now()}
+	sight := Sight{Now: time.Now(), Settings: settings()}
 	if name := req.URL.Query().Get("file"); lookedAt.MatchString(name) {
 		if file, err := os.OpenInRoot(usersDir, name); err == nil {
 			text, _ := io.ReadAll(io.LimitReader(file, 100))
@@ -66,5 +68,5 @@ func (c Certificates) Look(ctx context.Context, node cluster.Node, file string) 
 	if answer.StatusCode != http.StatusOK {
 		return s, fmt.Errorf("it answers %s: its sandboxd is of another version", answer.Status)
 	}
-	return s, json.NewDecoder(io.LimitReader(answer.Body, 1<<10)).Decode(&s)
+	return s, json.NewDecoder(io.LimitReader(answer.Body, 8<<10)).Decode(&s)
 }

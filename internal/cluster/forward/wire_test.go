@@ -61,13 +61,13 @@ func TestAnotherWire(t *testing.T) {
 func TestCallersDoNotAskHosts(t *testing.T) {
 	for _, path := range []string{PingPath, lookPath} {
 		req := httptest.NewRequest(http.MethodGet, path, nil)
-		if !ServeHosts(httptest.NewRecorder(), req, t.TempDir()) {
+		if !ServeHosts(httptest.NewRecorder(), req, t.TempDir(), func() map[string]string { return nil }) {
 			t.Errorf("%s of a host is not answered", path)
 		}
 		if err := (about{Caller: "anne", Wire: E2B}).write(req.Header); err != nil {
 			t.Fatal(err)
 		}
-		if ServeHosts(httptest.NewRecorder(), req, t.TempDir()) {
+		if ServeHosts(httptest.NewRecorder(), req, t.TempDir(), func() map[string]string { return nil }) {
 			t.Errorf("%s of a caller is answered as a host's", path)
 		}
 	}
