@@ -160,7 +160,7 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers, handle: (*server).signalExec},
 	{pattern: "GET /v1/sandboxes/{id}/calls/{callId}/output", who: forUsers, handle: (*server).output},
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: explain},
-	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call(read)},
+	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: (*server).read},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},
 	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: call(list)},
 	{pattern: "POST /v1/sandboxes/{id}/stat", who: forUsers, handle: call(stat)},

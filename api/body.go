@@ -12,12 +12,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
-// memoryOf is how many bytes of requests all callers may have here at a time: some of the largest of each.
+// memoryOf is how many bytes of requests, and of answers that hold a file, all callers may have here at a time: some of the
+// largest of each.
 func memoryOf(maxRequest int64) *budget.Pool {
-	return budget.NewPool(int(max(256<<20, 16*maxRequest)), 0)
+	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)
 }
 
-// requestMemory is a request's part of the memory that callers share. It holds the body, or messages, until the answer.
+// requestMemory is a request's part of the memory that callers share. It holds the body, or messages, until the answer, and a
+// file that was read until that is sent.
 type requestMemory struct {
 	of     *budget.Pool
 	holder string // the caller

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"unicode/utf8"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -13,8 +14,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-func read(ctx context.Context, service *sandbox.Service, id string, body types.Read) (types.ReadResult, error) {
-	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary}
+func (s *server) read(w http.ResponseWriter, req *http.Request) error {
+	return call(func(ctx context.Context, service *sandbox.Service, id string, body types.Read) (types.ReadResult, error) {
+		return read(ctx, service, id, body, s.memory)
+	})(s, w, req)
+}
+
+// read counts what it answers as the request's memory: with its copy as text or base64, twice.
+func read(ctx context.Context, service *sandbox.Service, id string, body types.Read, memory *requestMemory) (types.ReadResult, error) {
+	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary, Room: func(bytes int) error { return memory.take(2 * bytes) }}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
 		return types.ReadResult{}, err

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,5 +193,45 @@ func TestGrantsDecide(t *testing.T) {
 	})
 	if text := warm.answered(exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`}); strings.Contains(text, fingerprint) == strings.Contains(text, `"warm":false`) {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestFilesThatAreReadHaveShares has a caller ask for a file again and again and take no answer: what they hold is its share of
+// the memory, and no more.
+func TestFilesThatAreReadHaveShares(t *testing.T) {
+	l := newLab(t, nil)
+	server := l.serve()
+	if _, err := l.Write(t.Context(), "a", sandbox.WriteRequest{Path: "~/project/large", Body: strings.NewReader("")}); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(sandboxtest.Home(l.Dir, "alice"), "project/large")
+	if err := os.Truncate(name, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	ask := func() (status int, conn net.Conn) {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const body = `{"path":"~/project/large","binary":true}`
+		if _, err := fmt.Fprintf(conn, "POST /v1/sandboxes/a/read HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, conn
+	}
+	const most = 4 // twice that size each, of a quarter of all
+	for n := 0; ; n++ {
+		status, conn := ask()
+		defer conn.Close()
+		if status == http.StatusTooManyRequests {
+			break
+		}
+		if status != http.StatusOK || n == most {
+			t.Fatalf("%d after %d that hold their answers", status, n)
+		}
 	}
 }

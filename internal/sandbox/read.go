@@ -65,6 +65,11 @@ func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
 	head = head[:n]
 	whole := io.MultiReader(bytes.NewReader(head), file)
 	mime := http.DetectContentType(head)
+	if r.Room != nil && (r.Raw || r.Binary || slices.Contains(pictures, mime)) {
+		if err := r.Room(int(min(file.Size(), maxWhole))); err != nil {
+			return err
+		}
+	}
 	switch {
 	case r.Binary:
 		return out.take(whole)

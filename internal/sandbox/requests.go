@@ -15,6 +15,9 @@ type ReadRequest struct {
 	Offset, Limit int
 	// Raw gives the text whole, without a cut and a notice; Binary gives the bytes, whatever they are.
 	Raw, Binary bool
+	// Room is asked for room for so many bytes before a file is taken into memory of which more is answered than agents
+	// usually take. Its error is Read's. Nil is always room.
+	Room func(bytes int) error
 }
 
 // ReadResult is a file's content. The fields are those that Daycare has.
