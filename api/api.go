@@ -162,7 +162,7 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: explain},
 	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: (*server).read},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call(write)},
-	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: call(list)},
+	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: (*server).listDir},
 	{pattern: "POST /v1/sandboxes/{id}/stat", who: forUsers, handle: call(stat)},
 	{pattern: "POST /v1/sandboxes/{id}/mkdir", who: forUsers, handle: call(mkdir)},
 	{pattern: "POST /v1/sandboxes/{id}/move", who: forUsers, handle: call(move)},

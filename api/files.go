@@ -87,6 +87,21 @@ func write(ctx context.Context, service *sandbox.Service, id string, body types.
 	return types.Written(written), err
 }
 
+func (s *server) listDir(w http.ResponseWriter, req *http.Request) error {
+	return call(func(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Listing, error) {
+		listing, err := list(ctx, service, id, body)
+		n := 0
+		for _, e := range listing.Entries {
+			const beside = 256
+			n += 2*len(e.Name) + beside
+		}
+		if err == nil {
+			err = s.memory.take(n)
+		}
+		return listing, err
+	})(s, w, req)
+}
+
 func list(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {

@@ -1,12 +1,14 @@
 package e2b
 
 import (
+	"context"
 	"io"
 	"net/http"
 
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // bodiesOf is how many bytes of requests that are read whole all callers may have here at a time: some of the largest of each.
@@ -16,44 +18,65 @@ func bodiesOf(maxRequest int64) share {
 	return newShare(total, total/8)
 }
 
-// keptBody is a body that is kept in memory until its request is answered, where all callers share it.
-type keptBody struct {
-	io.ReadCloser
-	of        share
-	owner, id string
-	bytes     int
+// kept is what a request has in memory until it is answered, where all callers share it: its body, and lists.
+type kept struct {
+	io.ReadCloser // the body
+	of            share
+	owner, id     string
+	bytes         int
 }
 
-// kept counts a request's body for an owner's sandbox, until release is called.
-func (s *server) kept(owner, id string, req *http.Request) (release func()) {
-	if req.ContentLength == 0 || req.Body == nil {
-		return func() {}
+// keeps counts what a request keeps for an owner's sandbox, until release is called.
+func (s *server) keeps(owner, id string, req *http.Request) *kept {
+	k := &kept{ReadCloser: req.Body, of: s.bodies, owner: owner, id: id}
+	if req.ContentLength != 0 && req.Body != nil {
+		req.Body = k
 	}
-	b := &keptBody{ReadCloser: req.Body, of: s.bodies, owner: owner, id: id}
-	req.Body = b
-	return func() {
-		if b.bytes > 0 {
-			b.of.give(b.owner, b.id, b.bytes)
-		}
+	return k
+}
+
+func (k *kept) release() {
+	if k.bytes > 0 {
+		k.of.give(k.owner, k.id, k.bytes)
 	}
 }
 
-// keeping has a call's message counted.
+type keptKey struct{}
+
+// keeping has a call's messages counted.
 func (s *server) keeping(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c := calledOf(req.Context())
-		defer s.kept(c.Info().Owner, c.ID(), req)()
-		handler.ServeHTTP(w, req)
+		k := s.keeps(c.Info().Owner, c.ID(), req)
+		defer k.release()
+		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), keptKey{}, k)))
 	})
 }
 
-func (b *keptBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+// takeListed counts entries of a directory that a call in the Connect protocol is to answer with.
+func takeListed(ctx context.Context, dir string, entries ...sandbox.Entry) error {
+	const beside = 256 // of what is told of each
+	n := 0
+	for _, e := range entries {
+		n += 2*(len(dir)+len(e.Name)+len(e.LinkTarget)) + beside
+	}
+	return ctx.Value(keptKey{}).(*kept).take(n)
+}
+
+func (k *kept) take(n int) error {
+	if !k.of.take(k.owner, k.id, n) {
+		return errs.Busy("requests have as much memory as they may: try again when one has been answered")
+	}
+	k.bytes += n
+	return nil
+}
+
+func (k *kept) Read(p []byte) (int, error) {
+	n, err := k.ReadCloser.Read(p)
 	if n > 0 {
-		if !b.of.take(b.owner, b.id, n) {
-			return 0, connect.NewError(connect.CodeResourceExhausted, errs.Busy("requests have as much memory as they may: try again when one has been answered"))
+		if full := k.take(n); full != nil {
+			return 0, connect.NewError(connect.CodeResourceExhausted, full)
 		}
-		b.bytes += n
 	}
 	return n, err
 }

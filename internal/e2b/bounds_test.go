@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -282,6 +284,38 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 	for range mostOfOne {
 		if !w.take("ben", "bens") {
 			t.Fatal("ben's sandbox may not have its watchers")
+		}
+	}
+}
+
+// A list of little that says much, as of symbolic links, takes no more memory than messages may, and gives it back.
+func TestListsHaveRoom(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	home := filepath.Join(sandboxtest.Home(b.memory.lab.Dir, b.ID), "user")
+	link, last := strings.Repeat("x", 4000), ""
+	for dir := range 5 {
+		last = filepath.Join(home, fmt.Sprint("links", dir))
+		if err := os.Mkdir(last, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 {
+			if err := os.Symlink(link, filepath.Join(last, fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	list := func(path string) error {
+		_, err := rpc[filesystempb.ListDirRequest, filesystempb.ListDirResponse](b, "/filesystem.Filesystem/ListDir", &filesystempb.ListDirRequest{Path: path, Depth: 2})
+		return err
+	}
+	for range 2 {
+		if err := list("."); connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("all of it: %v", err)
+		}
+		for range 3 {
+			if err := list("links0"); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 		}
 		defer done()
 		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
-		defer s.kept(caller.Name, "the key "+caller.Name, req)()
+		defer s.keeps(caller.Name, "the key "+caller.Name, req).release()
 		if err := s.controlledAt(controlCall{caller}, handle, w, req); err != nil {
 			fail(w, err)
 		}

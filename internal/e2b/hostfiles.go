@@ -62,6 +62,9 @@ func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit fun
 	if entries.Truncated {
 		return errs.TooLarge("the directory %q has more than %d entries: list it by a command", dir, len(entries.Entries))
 	}
+	if err := takeListed(ctx, dir, entries.Entries...); err != nil {
+		return err
+	}
 	for _, e := range entries.Entries {
 		at := path.Join(dir, e.Name)
 		if err := visit(h.entry(at, e)); err != nil {

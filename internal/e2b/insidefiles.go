@@ -213,7 +213,12 @@ func (i insideFiles) stat(ctx context.Context, at string) (found entry, err erro
 }
 
 func (i insideFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
-	return i.entries(ctx, "list", listIt, visit, dir, strconv.Itoa(int(min(depth, 1000))))
+	return i.entries(ctx, "list", listIt, func(e entry) error {
+		if err := takeListed(ctx, path.Dir(e.at), e.Entry); err != nil {
+			return err
+		}
+		return visit(e)
+	}, dir, strconv.Itoa(int(min(depth, 1000))))
 }
 
 // entries reads what find prints, entry by entry.

@@ -28,10 +28,16 @@ func (r *Root) Stat(name string) (Info, error) {
 	return info, err
 }
 
-// mostNames bounds how many names of one directory List reads.
-const mostNames = 1_000_000
+const (
+	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it has in memory beyond those that
+	// it returns.
+	mostNames    = 1_000_000
+	sortedAtOnce = 16 << 10
+	// mostListed bounds the names that it returns, with what links say, in bytes.
+	mostListed = 4 << 20
+)
 
-// List returns the first entries of a directory, at most so many, sorted by name, and whether there are
+// List returns the first entries of a directory, at most so many and 4 MiB of names, sorted by name, and whether there are
 // more. An entry that vanishes meanwhile is left out. Of a directory with over a million entries it
 // does not see all, and the first are those of what it saw.
 func (r *Root) List(name string, most int) (entries []Info, more bool, err error) {
@@ -52,6 +58,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 		if names, more, err = firstNames(dir, most); err != nil {
 			return classify(name, err)
 		}
+		size := 0
 		for _, leaf := range names {
 			info, err := inspect(fd, leaf)
 			if errors.Is(err, unix.ENOENT) {
@@ -59,6 +66,10 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 			}
 			if err != nil {
 				return classify(path.Join(name, leaf), err)
+			}
+			if size += len(leaf) + len(info.Link); size > mostListed {
+				more = true
+				break
 			}
 			entries = append(entries, info)
 		}
@@ -90,7 +101,7 @@ func firstNames(dir *os.File, most int) (names []string, more bool, err error) {
 			return nil, false, err
 		}
 		seen += len(some)
-		if names = append(names, some...); len(names) >= most+mostNames/16 {
+		if names = append(names, some...); len(names) >= most+sortedAtOnce {
 			keep()
 		}
 	}

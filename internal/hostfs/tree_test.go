@@ -72,6 +72,13 @@ func TestList(t *testing.T) {
 	l.refused(err, errdefs.ErrInvalidArgument, `"a" is not a directory`)
 	_, _, err = l.root.List(".", 0)
 	l.refused(err, errdefs.ErrInvalidArgument, "at most 0")
+	must(t, l.root.Mkdir("links", false))
+	for i := range 1100 { // which say more than a list has
+		l.symlink(strings.Repeat("x", 4000), fmt.Sprintf("links/%d", i))
+	}
+	if entries, more, err := l.root.List("links", 2000); err != nil || !more || len(entries) < 1000 || len(entries) > 4<<20/4000 {
+		t.Errorf("%d entries, %t, %v", len(entries), more, err)
+	}
 }
 
 func TestMkdir(t *testing.T) {
