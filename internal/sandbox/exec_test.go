@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -244,5 +245,12 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 		if list := s.List(); len(list) != 1 {
 			t.Errorf("%s: registered %v", tt.name, shown(list))
 		}
+	}
+	s, long := newService(t, nil, ""), Registration{UserID: "alice", Network: true}
+	for i := range 20 {
+		long.WriteDirs = append(long.WriteDirs, fmt.Sprintf("/home/%s%d", strings.Repeat("a/", 1900), i))
+	}
+	if _, _, err := s.Put("long", long); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "bytes together") {
+		t.Errorf("paths of more than may be: %v", err)
 	}
 }

@@ -62,8 +62,25 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 			*list.to = append(*list.to, dir)
 		}
 	}
+	if n := box.size(); n > maxRegistered {
+		return Sandbox{}, errs.Invalid("the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories, that hold the others", n, maxRegistered)
+	}
 	c.subject.Permissions = box.permissions()
 	return box, c.subject.Check()
+}
+
+// maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be many.
+const maxRegistered = 64 << 10
+
+func (box Sandbox) size() int {
+	n := len(box.WorkingDir.String()) + len(box.SkillsDir)
+	for _, dir := range slices.Concat(box.WriteDirs, box.ReadDirs) {
+		n += len(dir.String())
+	}
+	for _, m := range box.Mounts {
+		n += len(m.Source.String()) + len(m.Target.String())
+	}
+	return n
 }
 
 // maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every container that was granted
