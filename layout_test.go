@@ -21,7 +21,7 @@ const module = "github.com/daycare-run/sandbox/"
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/ids internal/strictjson internal/errs internal/quota",
-	"api":                       "internal/cgroup internal/ids internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"api":                       "internal/cluster/changes internal/cgroup internal/ids internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
 	"internal/e2b":              "internal/ids dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox",
 	"internal/e2b/filesystempb": "",
@@ -74,7 +74,8 @@ var mayImport = map[string]string{
 	"pathmap":                   "",
 	"internal/hostfs":           "internal/errs pathmap",
 	"internal/version":          "",
-	"internal/cluster":          "internal/errs",
+	"internal/cluster":          "internal/cluster/changes internal/events internal/errs",
+	"internal/cluster/changes":  "",
 	"internal/cluster/etcdtest": "",
 	"internal/cluster/forward":  "internal/ids internal/access internal/budget internal/cluster internal/errs internal/quota",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",

@@ -79,8 +79,11 @@ func serviceExchanges(t *testing.T) []exchange {
 	}
 	starting := ready
 	starting.ID, starting.State, starting.Commands = "", "starting", 0
+	pooled := dockerexec.Container{Name: "daycare-sandbox-.pool-k7q-01-user-9f86d081884c", Runtime: "runsc", State: "pooled", Since: at}
 	containers := func(list ...dockerexec.Container) *lab {
-		return newLab(t, nil, func(o *sandboxtest.Options) { o.Executor = sandboxtest.Executor{List: list} })
+		return newLab(t, nil, func(o *sandboxtest.Options) {
+			o.Executor = sandboxtest.Executor{List: list, Pool: []dockerexec.Container{pooled}}
+		})
 	}
 	degraded := newLab(t, nil, engineDown(errors.New("no engine")), func(o *sandboxtest.Options) {
 		if err := os.MkdirAll(filepath.Join(o.Dir, "processes", "p-aaaaaaaaaaaa"), 0o700); err != nil { // without a record

@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/calls"
+	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -146,6 +147,10 @@ func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 	case decisions.Decision:
 		d := decision(detail)
 		told.Decision = &d
+	case changes.Node:
+		told.Node = &types.NodeEvent{Name: detail.Name, State: detail.State}
+	case changes.Seat:
+		told.Seat = &types.SeatEvent{Node: detail.Host, From: detail.From}
 	}
 	return told
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -134,6 +135,9 @@ func TestEvents(t *testing.T) {
 	stream.Publish(events.Process, "alice", process.Changed{ID: "p-aaaaaaaaaaaa", Sandbox: "a", Name: "web\x01", Status: "running"})
 	stream.Publish(events.Decision, "alice", decisions.Decision{Seq: 1, Count: 1, User: "alice", Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied})
 	stream.Publish(events.Decision, "", decisions.Decision{Seq: 2, Count: 1, Via: decisions.DNS, Verdict: decisions.Denied})
+	stream.Publish(events.Container, "", dockerexec.Container{Name: "nobodys", State: "pooled"})
+	stream.Publish(events.Node, "", changes.Node{Name: "h1", State: "lost"})
+	stream.Publish(events.Seat, "alice", changes.Seat{Host: "h2", From: "h1"})
 	kinds := func(list []types.ServiceEvent) (all string) {
 		for _, e := range list {
 			all += " " + string(e.Kind)
@@ -147,15 +151,15 @@ func TestEvents(t *testing.T) {
 		}
 		return list
 	}
-	all := serve(fullToken, "replay=true", "", 8, " open container call call call process decision decision")
+	all := serve(fullToken, "replay=true", "", 11, " open container call call call process decision decision container node seat")
 	if t.Failed() {
 		return
 	}
-	serve(aliceToken, "replay=true", "", 6, " open call call call process decision")
+	serve(aliceToken, "replay=true", "", 7, " open call call call process decision seat")
 	serve(bobToken, "replay=true", "", 2, " open container")
 	serve(fullToken, "replay=true&userId=alice&kind=call,process", "", 5, " open call call call process")
-	serve(fullToken, "", all[5].ID, 3, " open decision decision")
-	serve(fullToken, "", "ANOTHERONE-7", 9, " open gap container call call call process decision decision")
+	serve(fullToken, "kind=node", all[5].ID, 2, " open node")
+	serve(fullToken, "", "ANOTHERONE-7", 12, " open gap container call call call process decision decision container node seat")
 	phases := []string{all[2].Call.Phase, all[3].Call.Phase, all[4].Call.Phase}
 	if !slices.Equal(phases, []string{"began", "running", "ended"}) || all[4].Call.Outcome != "ok" || all[2].Call.Grants != "@network" || all[2].Call.Network != "*" {
 		t.Errorf("%v %+v", phases, all[4].Call)

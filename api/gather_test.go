@@ -46,7 +46,7 @@ func (o *others) Gather(_ context.Context, caller access.Caller, path string) (m
 func TestListsAreOfAllHosts(t *testing.T) {
 	l := newLab(t, nil)
 	o := &others{t: t, answers: map[string]string{
-		"h2": `{"containers":[{"name":"c2","userId":"bob"}],"decisions":[{"seq":7,"time":"2026-01-02T15:04:05Z","name":"a.example.org"},{"seq":8,"time":"2026-01-02T15:04:07Z"}]}`,
+		"h2": `{"containers":[{"name":"c2","userId":"bob"}],"pooled":[{"name":"p2"}],"decisions":[{"seq":7,"time":"2026-01-02T15:04:05Z","name":"a.example.org"},{"seq":8,"time":"2026-01-02T15:04:07Z"}]}`,
 		"h3": `{"containers":[],"decisions":[{"seq":3,"time":"2026-01-02T15:04:06Z"}]}`,
 		"h4": `no list`,
 	}}
@@ -64,7 +64,7 @@ func TestListsAreOfAllHosts(t *testing.T) {
 	missing := []string{"h4", "h9"}
 	var containers types.ContainerList
 	get("/v1/containers", &containers)
-	if len(containers.Containers) != 1 || containers.Containers[0].Node != "h2" || !slices.Equal(containers.Unanswered, missing) {
+	if len(containers.Containers) != 1 || containers.Containers[0].Node != "h2" || len(containers.Pooled) != 1 || containers.Pooled[0].Node != "h2" || !slices.Equal(containers.Unanswered, missing) {
 		t.Errorf("%+v", containers)
 	}
 	var decided types.DecisionList

@@ -46,20 +46,36 @@ func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
 			usages = s.service.Usages(req.Context())
 		}
 	}
+	usage := func(name string) *types.ContainerUsage {
+		u, known := usages[name]
+		if !known {
+			return nil
+		}
+		return &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU), MemoryBytes: u.Memory}
+	}
 	list := types.ContainerList{Containers: []types.Container{}}
 	for _, c := range s.service.Containers() {
 		list.Containers = append(list.Containers, types.Container{
 			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
-			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(), Node: s.host(),
+			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(), Node: s.host(), Usage: usage(c.Name),
 		})
-		if u, known := usages[c.Name]; known {
-			list.Containers[len(list.Containers)-1].Usage = &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU), MemoryBytes: u.Memory}
+	}
+	if pooled := s.service.Pooled(); pooled != nil {
+		list.Pooled = []types.PooledContainer{}
+		for _, c := range pooled {
+			list.Pooled = append(list.Pooled, types.PooledContainer{
+				Name: c.Name, ID: c.ID, Runtime: c.Runtime, State: c.State, CreatedAt: c.Since.UTC(), Node: s.host(), Usage: usage(c.Name),
+			})
 		}
 	}
 	list.Unanswered = fromOthers(s, req, func(host string, others types.ContainerList) {
 		for _, c := range others.Containers {
 			c.Node = host
 			list.Containers = append(list.Containers, c)
+		}
+		for _, c := range others.Pooled {
+			c.Node = host
+			list.Pooled = append(list.Pooled, c)
 		}
 	})
 	s.answer(w, http.StatusOK, list)

@@ -17,7 +17,7 @@ import (
 // EventQuery says which events are meant. A field that is zero asks for nothing.
 type EventQuery struct {
 	UserID string
-	// Kinds are call, container, process and decision; none is all.
+	// Kinds are call, container, process, decision, node and seat; none is all.
 	Kinds []types.ServiceKind
 	// Replay begins with what the service has kept, and After, an event's ID, after that event.
 	Replay bool

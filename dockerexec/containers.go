@@ -288,51 +288,65 @@ func (e *Executor) retire(match func(*container) bool) {
 type Container struct {
 	Name        string
 	ID          string // empty while it is being made
-	User        string
+	User        string // empty in the pool
 	Fingerprint Fingerprint
 	Runtime     string
-	State       string // starting, idle, frozen or busy; in events also removed
+	State       string // starting, idle, frozen or busy, in the pool starting or pooled; in events also removed
 	Commands    int    // that run in it now
 	Since       time.Time
 	LastUsed    time.Time
 }
 
-// Containers lists this instance's containers by name, without those in the pool, which belong to no user.
-func (e *Executor) Containers() []Container {
+// Containers lists this instance's containers of users, by name.
+func (e *Executor) Containers() []Container { return e.list(false) }
+
+// Pooled lists this instance's containers that wait for users who are still to come, or are made for them, by name.
+func (e *Executor) Pooled() []Container { return e.list(true) }
+
+func (e *Executor) list(pooled bool) []Container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	list := make([]Container, 0, len(e.containers))
 	for _, c := range e.containers {
-		if c.spec.IsPooled() {
+		if c.spec.IsPooled() != pooled {
 			continue
 		}
-		shown := c.describe("starting")
+		state, id := "starting", ""
 		if c.isSettled() {
-			shown.ID, shown.State = c.id, "idle"
+			state, id = "idle", c.id
 			switch {
 			case c.users > 0:
-				shown.State = "busy"
+				state = "busy"
 			case c.frozen:
-				shown.State = "frozen"
+				state = "frozen"
 			}
 		}
+		shown := c.describe(state)
+		shown.ID = id
 		list = append(list, shown)
 	}
 	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// describe says what a container is; what may change is read with Executor.mu held.
+// describe says what a container is; what may change is read with Executor.mu held. One that is idle in the pool is pooled.
 func (c *container) describe(state string) Container {
+	user := c.spec.User
+	if c.spec.IsPooled() {
+		user = ""
+		if state == "idle" {
+			state = "pooled"
+		}
+	}
 	return Container{
-		Name: c.spec.ContainerName(), User: c.spec.User, Fingerprint: c.fingerprint,
+		Name: c.spec.ContainerName(), User: user, Fingerprint: c.fingerprint,
 		Runtime: c.spec.Runtime(), State: state, Commands: c.users, Since: c.since, LastUsed: c.lastUsed,
 	}
 }
 
-// publish publishes the state of a user's container; e.mu is held.
+// publish publishes the state of a container, to those who may know of its user; of one in the pool, to those who act for everyone.
+// e.mu is held.
 func (e *Executor) publish(c *container, state string) {
-	if !c.spec.IsPooled() {
-		e.cfg.Events.Publish(events.Container, c.spec.User, c.describe(state))
-	}
+	told := c.describe(state)
+	e.cfg.Events.Publish(events.Container, told.User, told)
 }

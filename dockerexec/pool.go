@@ -266,6 +266,7 @@ func (e *Executor) claim(class string, leave int, a quota.Account, egress Egress
 // replace puts a bound container into the place of the pooled one; e.mu is held.
 func (e *Executor) replace(from, to *container) {
 	delete(e.containers, from.fingerprint)
+	e.publish(from, "removed") // from the pool: what it becomes has another name
 	from.unwanted(nil)
 	e.work.Add(1)
 	to.id, to.spool, to.tmp, to.pool = from.id, from.spool, from.tmp, from.pool

@@ -25,7 +25,7 @@ type usages struct {
 	all map[string]cgroup.Usage
 }
 
-// Usages returns what the containers of calls take, by name, as of the last ten seconds. It is without those of which it cannot be
+// Usages returns what the containers of calls and of the pool take, by name, as of the last ten seconds. It is without those of which it cannot be
 // known, and read on request only. The map is not to be changed.
 func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 	u := &e.usages
@@ -35,7 +35,7 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 		return u.all
 	}
 	all, asked := map[string]cgroup.Usage{}, map[string]string{}
-	for _, c := range e.Containers() {
+	for _, c := range append(e.Containers(), e.Pooled()...) {
 		if c.ID == "" {
 			continue
 		}

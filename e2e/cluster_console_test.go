@@ -22,6 +22,11 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 		b.is(h.name+" is shown as: "+state, fmt.Sprintf(
 			`[...document.querySelectorAll("main tbody tr")].some((r) => r.cells[0].textContent === %q && r.cells[3].textContent.startsWith(%q))`, h.name, state))
 	}
+	lately := func(h *clusterHost, what string) {
+		t.Helper()
+		b.is("of "+h.name+" it is said: "+what, fmt.Sprintf(
+			`[...document.querySelectorAll("[aria-label=Lately] .list [role=row]")].some((r) => r.childNodes[1].textContent === %q && r.childNodes[2].textContent.startsWith(%q))`, h.name, what))
+	}
 	all := func() {
 		t.Helper()
 		for _, h := range c.hosts {
@@ -35,6 +40,7 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 			t.Fatal(err)
 		}
 		row(other, map[bool]string{true: "draining", false: "takes users"}[draining])
+		lately(other, map[bool]string{true: "draining", false: "takes users"}[draining])
 	}
 	other.stop(syscall.SIGKILL)
 	row(other, "does not answer") // its fence has the lease
@@ -42,10 +48,15 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 		t.Fatal(err)
 	}
 	all()
+	theirs := c.heldBy(t, other)
+	lately(other, "holds "+theirs+" now")
 	other.stop(syscall.SIGTERM)
 	_ = other.fence.cmd.Process.Signal(syscall.SIGTERM)
 	<-other.fence.exited
 	row(other, "lost")
+	lately(other, "lost")
+	from.sh(t, theirs, "true")
+	lately(c.holder(t, theirs), "holds "+theirs+" now, taken over from "+other.name)
 	if err := from.client.RemoveNode(t.Context(), from.name); !isKind(err, types.Conflict) {
 		t.Errorf("removing a host that lives: %v", err)
 	}
@@ -53,9 +64,25 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 		t.Error(err)
 	}
 	b.is(other.name+" is not shown", fmt.Sprintf(`![...document.querySelectorAll("main tbody tr")].some((r) => r.cells[0].textContent === %q)`, other.name))
+	lately(other, "away")
 	c.come(t, other)
 	all()
 	b.isClean()
+}
+
+// heldBy makes users until a host holds one.
+func (c *clusterLab) heldBy(t *testing.T, h *clusterHost) string {
+	t.Helper()
+	for i := range 20 {
+		user := fmt.Sprintf("shown-%d", i)
+		c.hosts[0].register(t, user)
+		c.hosts[0].sh(t, user, "true")
+		if c.holder(t, user) == h {
+			return user
+		}
+	}
+	t.Fatalf("%s gets no user", h.name)
+	return ""
 }
 
 // openHostConsole has a browser sign in with the link of a host's `sandbox console`, and open the view of the hosts.

@@ -219,6 +219,9 @@ func TestATokenOfOneUser(t *testing.T) {
 	if err != nil || len(hers) == 0 || slices.ContainsFunc(hers, func(c types.Container) bool { return c.UserID != "tess" }) {
 		t.Errorf("her containers: %+v, %v", hers, err)
 	}
+	if list, err := tess.AllContainers(ctx); err != nil || list.Pooled != nil {
+		t.Errorf("nobody's containers, for her: %+v, %v", list.Pooled, err)
+	}
 	if _, err := tess.Put(ctx, "mine", types.Registration{UserID: "other"}); !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "may act for tess alone") {
 		t.Errorf("a sandbox for another: %v", err)
 	}

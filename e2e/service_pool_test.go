@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 )
 
 // firstCall is a new user's: PUT and a command.
@@ -27,7 +29,37 @@ func (l *lab) firstCall(t *testing.T, user string, e types.Exec) types.Output {
 // ready waits until so many containers wait for a user.
 func (l *lab) ready(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d containers of the pool are ready", n), func() bool { return l.metric(t, "sandboxd_pool_containers") == float64(n) })
+	eventually(t, fmt.Sprintf("%d containers of the pool are ready, and listed so", n), func() bool {
+		list, err := l.client.AllContainers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := slices.DeleteFunc(list.Pooled, func(c types.PooledContainer) bool { return c.State != "pooled" || c.ID == "" })
+		return len(waiting) == n && l.metric(t, "sandboxd_pool_containers") == float64(n)
+	})
+}
+
+// toldOfPool waits for the events to say that so many wait, and so many went to users or ended.
+func (l *lab) toldOfPool(t *testing.T, waiting, gone int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	waits, left := map[string]bool{}, 0
+	for e, err := range l.client.Events(ctx, client.EventQuery{Kinds: []types.ServiceKind{types.ServiceContainer}, Replay: true}) {
+		switch c := e.Container; {
+		case err != nil:
+			t.Fatalf("%d wait and %d are gone: %v", len(waits), left, err)
+		case c == nil || e.UserID != "":
+		case c.State == "pooled":
+			waits[c.Name] = true
+		case c.State == "removed" && waits[c.Name]:
+			left++
+			delete(waits, c.Name)
+		}
+		if len(waits) == waiting && left == gone {
+			return
+		}
+	}
 }
 
 // pooled are the containers that are in the pool or came from it.
@@ -144,6 +176,7 @@ func TestPool(t *testing.T) {
 		if _, err := os.Lstat(l.at("new-0", ".")); err != nil {
 			t.Error(err)
 		}
+		l.toldOfPool(t, 2, 4)
 	}, "SANDBOXD_POOL_SIZE=2")
 }
 

@@ -14,6 +14,8 @@ type ServiceEvent struct {
 	Container *ContainerEvent `json:"container,omitempty"`
 	Process   *ProcessEvent   `json:"process,omitempty"`
 	Decision  *Decision       `json:"decision,omitempty"`
+	Node      *NodeEvent      `json:"node,omitempty"`
+	Seat      *SeatEvent      `json:"seat,omitempty"`
 }
 
 // ServiceKind is what an event is about.
@@ -28,6 +30,8 @@ const (
 	ServiceContainer ServiceKind = "container"
 	ServiceProcess   ServiceKind = "process"
 	ServiceDecision  ServiceKind = "decision"
+	ServiceNode      ServiceKind = "node"
+	ServiceSeat      ServiceKind = "seat"
 )
 
 // CallEvent is what becomes of an exec.
@@ -57,7 +61,7 @@ type ContainerEvent struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
 	Runtime     string `json:"runtime"`
-	// State is starting, idle, frozen or removed. Says also whether commands run in it.
+	// State is starting, idle, frozen, pooled or removed. Says also whether commands run in it.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"createdAt"`
 }
@@ -69,4 +73,17 @@ type ProcessEvent struct {
 	Name      string `json:"name"`
 	// Status is a ProcessState, or removed.
 	Status string `json:"status"`
+}
+
+// NodeEvent is what becomes of a host of the cluster.
+type NodeEvent struct {
+	Name string `json:"name"`
+	// State is up, draining, lost, fencing, away or, of the host that is asked, fenced.
+	State string `json:"state"`
+}
+
+// SeatEvent says that a host holds a user now. From is the lost host that it took the user over from.
+type SeatEvent struct {
+	Node string `json:"node"`
+	From string `json:"from,omitempty"`
 }

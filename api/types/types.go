@@ -250,6 +250,18 @@ type Container struct {
 	Usage *ContainerUsage `json:"usage,omitempty"`
 }
 
+// PooledContainer waits for a user who is still to come, or is made for one.
+type PooledContainer struct {
+	Name      string    `json:"name"`
+	ID        string    `json:"id"`
+	Runtime   string    `json:"runtime"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"createdAt"`
+	// Node and Usage are as in Container.
+	Node  string          `json:"node,omitempty"`
+	Usage *ContainerUsage `json:"usage,omitempty"`
+}
+
 // ContainerUsage is what a container takes.
 type ContainerUsage struct {
 	At time.Time `json:"at"`
@@ -261,6 +273,8 @@ type ContainerUsage struct {
 // ContainerList is the answer of GET /v1/containers.
 type ContainerList struct {
 	Containers []Container `json:"containers"`
+	// Pooled are those of nobody yet; nil for a caller who acts for some users alone.
+	Pooled []PooledContainer `json:"pooled,omitzero"`
 	// Unanswered are the hosts of the cluster whose containers are not in it, because they did not answer.
 	Unanswered []string `json:"unanswered,omitempty"`
 }

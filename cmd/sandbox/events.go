@@ -20,9 +20,10 @@ func eventsCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "events [flags]",
-		Short: "Follow what happens: calls, containers, processes and decisions",
+		Short: "Follow what happens: calls, containers, processes, decisions and hosts",
 		Long: `events prints what happens, a line each, as it happens: calls that begin, run and end, containers that are made, frozen
-and removed, durable processes that start and end, and what calls wanted to reach. It ends when it is interrupted
+and removed, durable processes that start and end, what calls wanted to reach, and in a cluster what becomes of hosts (node) and
+which one holds a user (seat). It ends when it is interrupted
 (exit code 130) or the service stops (exit code 125).
 
 With --replay it begins with what the service has kept of what happened before, and with --after, which takes the id of
@@ -56,12 +57,12 @@ an event of --json, after that one.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&q.UserID, "user", "u", "", "events of this user")
-	flags.StringSliceVar(&kinds, "kind", nil, "events of these kinds: call, container, process, decision")
+	flags.StringSliceVar(&kinds, "kind", nil, "events of these kinds: call, container, process, decision, node, seat")
 	flags.BoolVar(&q.Replay, "replay", false, "begin with what is kept")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id")
 	jsonFlag(cmd, &asJSON)
 	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{"call", "container", "process", "decision"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{"call", "container", "process", "decision", "node", "seat"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	return cmd
 }
@@ -78,6 +79,12 @@ func eventLine(e types.ServiceEvent) string {
 		words = append(words, e.Process.Status, e.Process.ID, printable(e.Process.Name))
 	case e.Decision != nil:
 		words = append(words, string(e.Decision.Verdict), string(e.Decision.Via), orDash(e.Decision.Name), printable(e.Decision.Reason))
+	case e.Node != nil:
+		words = append(words, e.Node.State, e.Node.Name)
+	case e.Seat != nil && e.Seat.From != "":
+		words = append(words, "taken over by "+e.Seat.Node+" from "+e.Seat.From)
+	case e.Seat != nil:
+		words = append(words, "held by "+e.Seat.Node)
 	}
 	return strings.TrimSpace(strings.Join(words, "  "))
 }

@@ -83,7 +83,8 @@ func psCommand(a *app) *cobra.Command {
 		Use:   "ps",
 		Short: "List the containers that are warm",
 		Long: `ps lists the containers that wait for the next command or run some now, those of durable processes not
-included. One that has been idle for the service's idle time is removed.`,
+included. One that has been idle for the service's idle time is removed. To who acts for everyone it shows those, too,
+that are pooled: they wait for users who are still to come (--json is without them).`,
 		Example: `  sandbox ps
   sandbox ps --json`,
 		Args: cobra.NoArgs,
@@ -110,6 +111,9 @@ included. One that has been idle for the service's idle time is removed.`,
 			for _, c := range list.Containers {
 				row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands, c.Runtime,
 					age(c.CreatedAt), age(c.LastUsedAt), c.Name))
+			}
+			for _, c := range list.Pooled {
+				row(c.Node, fmt.Sprintf("-\t%s\t0\t%s\t%s\t-\t%s", c.State, c.Runtime, age(c.CreatedAt), c.Name))
 			}
 			return table.Flush()
 		},

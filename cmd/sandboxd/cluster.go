@@ -74,7 +74,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	}
 	m := &member{d: d, certs: certs, cfg: cfg.Cluster, sealing: sealing, wanted: map[string]map[string]bool{}}
 	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix,
-		Instance: d.host.instance, Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Log: d.log})
+		Instance: d.host.instance, Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Events: d.events, Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
 		Cluster: m.cluster, MayStart: m.mayStart, Certificates: certs, Log: d.log,
@@ -195,7 +195,7 @@ func (m *member) start(ctx context.Context) (stop func()) {
 	ends = append(ends,
 		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine), inBackground(ctx, m.fenceLost),
 		inBackground(ctx, func(ctx context.Context) {
-			m.fence.Run(ctx, fence.Events{Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop, Starting: m.d.executor.Starting})
+			m.fence.Run(ctx, fence.Events{Fenced: m.cluster.Fenced, Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop, Starting: m.d.executor.Starting})
 		}))
 	return func() {
 		for _, end := range slices.Backward(ends) {

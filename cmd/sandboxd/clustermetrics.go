@@ -5,7 +5,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
@@ -30,15 +29,12 @@ var (
 		"Users whose processes are to run and whom no host holds now.", nil, nil)
 	clusterUnfenced = prometheus.NewDesc("sandboxd_cluster_lost_hosts",
 		"Hosts that are gone and of which it is not known that nothing runs; with cluster.fenceCommand their users wait.", nil, nil)
-	clusterCommands = prometheus.NewDesc("sandboxd_cluster_fence_commands_total",
-		"Runs of cluster.fenceCommand by this host.", []string{"outcome"}, nil)
 )
 
 // clusterState is what a host knows of itself as one of several.
 type clusterState struct {
 	seats, hosts, fences int
 	unheld, lost         int
-	commands             cluster.Fenced
 	left                 time.Duration
 	calls                forward.Counts
 }
@@ -46,7 +42,7 @@ type clusterState struct {
 func (m *member) state() clusterState {
 	return clusterState{
 		seats: len(m.cluster.Seated()), hosts: len(m.cluster.Nodes()), fences: m.fence.Record().Fences, left: max(m.fence.Left(), 0),
-		calls: m.router.Counts(), unheld: len(m.unheld()), lost: len(m.cluster.Lost()), commands: m.cluster.Fenced(),
+		calls: m.router.Counts(), unheld: len(m.unheld()), lost: len(m.cluster.Lost()),
 	}
 }
 
@@ -56,7 +52,7 @@ type clusterCollector func() clusterState
 // Describe implements prometheus.Collector.
 func (clusterCollector) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		clusterSeats, clusterHosts, clusterLease, clusterForwarded, clusterTook, clusterLost, clusterTaken, clusterFences, clusterUnheld, clusterUnfenced, clusterCommands,
+		clusterSeats, clusterHosts, clusterLease, clusterForwarded, clusterTook, clusterLost, clusterTaken, clusterFences, clusterUnheld, clusterUnfenced,
 	} {
 		to <- desc
 	}
@@ -65,8 +61,8 @@ func (clusterCollector) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c clusterCollector) Collect(to chan<- prometheus.Metric) {
 	s := c()
-	tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+	tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
+		to <- prometheus.MustNewConstMetric(desc, kind, value)
 	}
 	tell(clusterSeats, prometheus.GaugeValue, float64(s.seats))
 	tell(clusterHosts, prometheus.GaugeValue, float64(s.hosts))
@@ -78,6 +74,4 @@ func (c clusterCollector) Collect(to chan<- prometheus.Metric) {
 	tell(clusterFences, prometheus.CounterValue, float64(s.fences))
 	tell(clusterUnheld, prometheus.GaugeValue, float64(s.unheld))
 	tell(clusterUnfenced, prometheus.GaugeValue, float64(s.lost))
-	tell(clusterCommands, prometheus.CounterValue, float64(s.commands.Runs-s.commands.Failed), "ok")
-	tell(clusterCommands, prometheus.CounterValue, float64(s.commands.Failed), "failed")
 }

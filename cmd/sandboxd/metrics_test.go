@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -18,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/calls"
-	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -64,6 +65,9 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.execEnded(calls.Exec{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
 	c.execEnded(calls.Exec{Outcome: "refused", Total: time.Millisecond})
 	c.observe(&events.Event{Detail: api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond}})
+	for _, err := range []error{nil, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF} {
+		c.observe(&events.Event{Detail: changes.FenceCommand{Err: err}})
+	}
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
 	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
@@ -71,7 +75,7 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.reloaded(sandbox.Loaded{Refused: true})
 	all := registry(c, state)
 	all.MustRegister(clusterCollector(func() clusterState {
-		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, commands: cluster.Fenced{Runs: 3, Failed: 2}, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
 	}))
 	return c, all
 }

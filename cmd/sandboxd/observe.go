@@ -10,6 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/calls"
+	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -49,6 +50,8 @@ type metrics struct {
 	errors   *prometheus.CounterVec
 	refused  *prometheus.CounterVec
 
+	fenceCommands *prometheus.CounterVec
+
 	reloads  *prometheus.CounterVec
 	loadedAt prometheus.Gauge
 	pending  prometheus.Gauge
@@ -82,6 +85,9 @@ func newMetrics() *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_quota_refusals_total", Help: "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).",
 		}, []string{"resource", "scope"}),
+		fenceCommands: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sandboxd_cluster_fence_commands_total", Help: "Runs of cluster.fenceCommand by this host.",
+		}, []string{"outcome"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sandboxd_settings_reloads_total", Help: "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.",
 		}, []string{"outcome"}),
@@ -111,12 +117,15 @@ func newMetrics() *metrics {
 	for _, outcome := range []string{"ok", "refused"} {
 		c.reloads.WithLabelValues(outcome)
 	}
+	for _, outcome := range []string{"ok", "failed"} {
+		c.fenceCommands.WithLabelValues(outcome)
+	}
 	c.loadedAt.SetToCurrentTime()
 	return c
 }
 
 func (c *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.ahead, c.requests, c.took, c.errors, c.refused, c.reloads, c.loadedAt, c.pending}
+	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.ahead, c.requests, c.took, c.errors, c.refused, c.fenceCommands, c.reloads, c.loadedAt, c.pending}
 }
 
 // observe counts what happens.
@@ -129,6 +138,12 @@ func (c *metrics) observe(e *events.Event) {
 		case calls.Ended:
 			c.execEnded(detail.Exec)
 		}
+	case changes.FenceCommand:
+		outcome := "ok"
+		if detail.Err != nil {
+			outcome = "failed"
+		}
+		c.fenceCommands.WithLabelValues(outcome).Inc()
 	case api.Call:
 		c.called(detail)
 	case e2b.Call:

@@ -2,7 +2,7 @@
 // host's lease, a user's seat one on the lease of the host that has it, and what is recorded of a user is written in a
 // transaction that fails when the seat is another's by then.
 //
-// cluster.go is what is known; dial.go connects to etcd, and watch.go keeps true what is known; seats.go claims and gives; lost.go is about hosts that are lost;
+// cluster.go is what is known; dial.go connects to etcd, and watch.go keeps true what is known; events.go says what has become of hosts and seats; seats.go claims and gives; lost.go is about hosts that are lost;
 // records.go keeps what is recorded of users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
 package cluster
 
@@ -19,6 +19,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/events"
 )
 
 // Node is a host.
@@ -59,7 +61,7 @@ type Seats interface {
 	Give(ctx context.Context, user, to string) error
 }
 
-// Config is what a Cluster needs; all fields must be set but Instance, Fences and LocalHomes.
+// Config is what a Cluster needs; all fields must be set but Instance, Fences, LocalHomes and Events.
 type Config struct {
 	// Host is this host's name, Address where the others reach it.
 	Host, Address, Version string
@@ -70,7 +72,9 @@ type Config struct {
 	Fences bool
 	// LocalHomes says that a user is only ever held by the host that held it first.
 	LocalHomes bool
-	Log        zerolog.Logger
+	// Events are told what becomes of hosts and seats.
+	Events *events.Stream
+	Log    zerolog.Logger
 }
 
 // Cluster is what a host knows of the others. It is safe for concurrent use.
@@ -88,9 +92,11 @@ type Cluster struct {
 	claiming map[string]int // seats on their way, by host
 	watchers map[*watcher]bool
 	keepers  []keeper
-	members  map[string]int64 // epochs of hosts that have joined, and have not said that nothing of them runs
-	fenced   Fenced
-	stale    time.Time // since when etcd has not answered; zero while it does
+	members  map[string]int64  // epochs of hosts that have joined, and have not said that nothing of them runs
+	fencing  map[string]bool   // hosts against which cluster.fenceCommand runs
+	states   map[string]string // of hosts, as the last events said
+	holders  map[string]string // hosts that hold users, or held them last
+	stale    time.Time         // since when etcd has not answered; zero while it does
 }
 
 // New makes a Cluster. Keep is to be called before Run.
@@ -98,6 +104,7 @@ func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	return &Cluster{
 		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
 		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{}, members: map[string]int64{},
+		fencing: map[string]bool{}, states: map[string]string{}, holders: map[string]string{},
 	}
 }
 

@@ -13,17 +13,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/events"
 )
 
 // host is a Cluster with a lease.
 type host struct {
 	*Cluster
 	lease clientv3.LeaseID
+	told  *told
 }
 
 func join(t testing.TB, etcd *clientv3.Client, name string) *host {
 	t.Helper()
-	c := New(etcd, Config{Host: name, Address: name + ":1", Version: "test", Prefix: "/daycare/", Log: zerolog.Nop()})
+	told := &told{}
+	c := New(etcd, Config{Host: name, Address: name + ":1", Version: "test", Prefix: "/daycare/", Events: events.New(told.add), Log: zerolog.Nop()})
 	first := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -37,7 +40,7 @@ func join(t testing.TB, etcd *clientv3.Client, name string) *host {
 	if err := c.Join(ctx, int64(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	return &host{c, lease.ID}
+	return &host{c, lease.ID, told}
 }
 
 func (h *host) hold(t *testing.T, user string) Seat {

@@ -14,6 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
@@ -103,7 +104,7 @@ func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 			}
 			running.Go(func() {
 				if err := c.fenceOff(ctx, f, host, epoch); err != nil && ctx.Err() == nil {
-					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).Msg("a lost host is not fenced off yet, so its users wait")
+					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).Msg("cannot fence a lost host off yet, so its users wait")
 				}
 				pause(ctx, f.Again)
 				mu.Lock()
@@ -171,15 +172,9 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 		}
 		mine = kvs[0].CreateRevision // of this service, before it was started again
 	}
-	c.cfg.Log.Warn().Str("host", host).Int64("epoch", epoch).Msg("a host is lost: cluster.fenceCommand runs before its users are taken over")
 	running, cancel := context.WithTimeout(ctx, f.Limit)
 	err = f.Run(running, host, epoch)
 	cancel()
-	c.mu.Lock()
-	if c.fenced.Runs++; err != nil {
-		c.fenced.Failed++
-	}
-	c.mu.Unlock()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -189,12 +184,10 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	}
 	done, failed := c.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", mine)}, then...)
 	if err = errors.Join(err, failed); err == nil && !done.Succeeded {
-		return errors.New("this host lost its lease while cluster.fenceCommand ran")
+		err = errors.New("this host lost its lease while cluster.fenceCommand ran")
 	}
-	if err == nil {
-		c.cfg.Log.Warn().Str("host", host).Int64("epoch", epoch).Msg("cluster.fenceCommand has succeeded: other hosts may take its users over")
-	}
-	return err
+	c.cfg.Events.Tell(ctx, "", changes.FenceCommand{Host: host, Epoch: epoch, Err: err})
+	return failed
 }
 
 // commit does what a condition allows, and gets the key of the first operation where it does not.
@@ -257,13 +250,3 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 
 // Lost are the hosts that are gone of which it is not known that nothing runs.
 func (c *Cluster) Lost() []string { return slices.Sorted(maps.Keys(c.lost())) }
-
-// Fenced counts the runs of cluster.fenceCommand by this host.
-type Fenced struct{ Runs, Failed uint64 }
-
-// Fenced are those since the start.
-func (c *Cluster) Fenced() (counts Fenced) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fenced
-}

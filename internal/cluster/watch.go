@@ -9,6 +9,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/events"
 )
 
 // keeper is told of the keys of one kind.
@@ -125,8 +127,10 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	return ctx.Err()
 }
 
-// take makes changes known. Records come before it is told that their revision is reached.
+// take makes changes known. Records come before it is told that their revision is reached. What was so when all was read first is no
+// event.
 func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[string]bool) {
+	var news []func()
 	for _, change := range changes {
 		key := string(change.Kv.Key)
 		kind, name, _ := strings.Cut(strings.TrimPrefix(key, c.cfg.Prefix), "/")
@@ -137,9 +141,8 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 		} else {
 			known[key] = true
 		}
-		switch kind {
-		case "nodes", "drains", "seats", "members":
-			c.takeOwn(kind, name, change)
+		if happened := c.takeOwn(kind, name, value, change); happened != nil {
+			news = append(news, happened)
 		}
 		for _, k := range c.keepers {
 			if k.kind == kind {
@@ -148,14 +151,21 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 		}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	isFirst := c.revision == 0
 	c.revision = max(c.revision, revision)
 	close(c.changed)
 	c.changed = make(chan struct{})
+	c.mu.Unlock()
+	if isFirst {
+		return
+	}
+	for _, publish := range news {
+		publish()
+	}
 }
 
-// takeOwn makes known what is about hosts and seats.
-func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
+// takeOwn makes known what is about hosts and seats. It returns what publishes the event of that; nil for none.
+func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Event) (happened func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gone := change.Type == mvccpb.DELETE
@@ -173,6 +183,15 @@ func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
 		if delete(c.drains, name); !gone {
 			c.drains[name] = true
 		}
+	case "fencing":
+		if delete(c.fencing, name); !gone {
+			c.fencing[name] = true
+		}
+	case "held":
+		if taken, is := c.seatTaken(name, value); is {
+			return func() { c.cfg.Events.Publish(events.Seat, name, taken) }
+		}
+		return nil
 	case "seats":
 		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision, Lease: change.Kv.Lease}
 		if old, ok := c.seats[name]; ok {
@@ -188,7 +207,14 @@ func (c *Cluster) takeOwn(kind, name string, change *clientv3.Event) {
 		for w := range c.watchers {
 			w.add(s)
 		}
+		return nil
+	default:
+		return nil
 	}
+	if changed, is := c.nodeChanged(name); is {
+		return func() { c.cfg.Events.Publish(events.Node, "", changed) }
+	}
+	return nil
 }
 
 func (w *watcher) add(s Seat) {

@@ -1,4 +1,5 @@
-// Package events is the one stream of what happens in the service: calls, containers, processes and decisions of egress.
+// Package events is the one stream of what happens in the service: calls, containers, processes, decisions of egress, and a cluster's
+// hosts and seats.
 // Metrics, the log and whoever follows /v1/events are told the same. What only operators may know is of the kind Told.
 //
 // What has happened lately is kept in a ring for each kind, so that a flood of one kind takes no room from the others. Those
@@ -29,13 +30,15 @@ const (
 	Container
 	Process
 	Decision
+	Node
+	Seat
 	kinds
 	// Told is of what the sinks alone are told: it is not kept, and nobody follows it.
 	Told = kinds
 )
 
 // names are those of the kinds, as callers write them.
-var names = [kinds]string{"call", "container", "process", "decision"}
+var names = [kinds]string{"call", "container", "process", "decision", "node", "seat"}
 
 func (k Kind) String() string { return names[k] }
 
@@ -49,7 +52,7 @@ func ParseKind(name string) (Kind, bool) {
 }
 
 // kept is how many events of each kind are kept: of calls and decisions there are the most.
-var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096}
+var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096, Node: 256, Seat: 2048}
 
 // Event is something that has happened.
 type Event struct {

@@ -61,6 +61,8 @@ func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return 
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
+func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
+
 // fakePlatform is a Docker with runsc and an image.
 func fakePlatform(t testing.TB) PlatformConfig {
 	return PlatformConfig{

@@ -63,6 +63,7 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
+	Pooled() []dockerexec.Container
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))

@@ -81,6 +81,15 @@ func (s *Service) Containers() []dockerexec.Container {
 	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.HasName(c.User) })
 }
 
+// Pooled lists the containers that wait for users who are still to come, by name. They are nobody's, so nil is for callers who act
+// for some users alone.
+func (s *Service) Pooled() []dockerexec.Container {
+	if !s.scope.All() {
+		return nil
+	}
+	return s.executor.Pooled()
+}
+
 // Usages are what the containers take, by name, as of the last seconds. It is for who may know of all of them: the caller picks.
 func (s *Service) Usages(ctx context.Context) map[string]cgroup.Usage {
 	return s.executor.Usages(ctx)

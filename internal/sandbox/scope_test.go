@@ -125,6 +125,12 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	if list := view.Containers(); len(list) != 1 || list[0].User != "alice" {
 		t.Errorf("alice's containers: %+v", list)
 	}
+	if list := view.Pooled(); list != nil {
+		t.Errorf("nobody's containers, for alice: %+v", list)
+	}
+	if list := s.Pooled(); len(list) != 1 {
+		t.Errorf("nobody's containers, for everyone: %+v", list)
+	}
 	if n, m := len(s.Decisions().Recent(decisions.Filter{}, 0)), len(s.Containers()); n != 3 || m != 2 {
 		t.Errorf("for everyone: %d decisions, %d containers", n, m)
 	}
@@ -140,3 +146,5 @@ type holding struct {
 }
 
 func (h holding) Containers() []dockerexec.Container { return h.list }
+
+func (holding) Pooled() []dockerexec.Container { return []dockerexec.Container{{Name: "p"}} }

@@ -17,7 +17,8 @@ type Executor struct {
 	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	// TmpFunc returns the directory of a user's /tmp; without it there is none.
 	TmpFunc func() (string, error)
-	List    []dockerexec.Container
+	// List are the containers, and Pool those of no user yet.
+	List, Pool []dockerexec.Container
 	// WarmFunc is told the container that a registration wants, or why it has none.
 	WarmFunc func(dockerexec.Spec, error)
 }
@@ -35,6 +36,9 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 
 // Containers implements sandbox.Executor.
 func (e Executor) Containers() []dockerexec.Container { return e.List }
+
+// Pooled implements sandbox.Executor.
+func (e Executor) Pooled() []dockerexec.Container { return e.Pool }
 
 // Usages implements sandbox.Executor.
 func (e Executor) Usages(context.Context) map[string]cgroup.Usage {

@@ -74,7 +74,8 @@ export interface paths {
         };
         /**
          * The warm containers, by name
-         * @description A caller who acts for some users sees theirs. In a cluster the list has those of all hosts.
+         * @description A caller who acts for some users sees theirs. One who acts for everyone sees those of the pool, too, which wait for users
+         *     who are still to come. In a cluster the list has those of all hosts.
          */
         get: operations["listContainers"];
         put?: never;
@@ -219,15 +220,16 @@ export interface paths {
         };
         /**
          * What happens, as it happens
-         * @description Server-sent events of calls, containers, durable processes and decisions of egress, each as soon as it has
-         *     happened. The stream begins with an event `open`, from now on; with `replay=true` with what is kept of what
-         *     happened before (4096 calls and decisions, 2048 containers, 1024 processes), and with `Last-Event-ID` after that event,
+         * @description Server-sent events of calls, containers, durable processes, decisions of egress, and hosts (`node`) and who holds whom (`seat`)
+         *     where there is a cluster, each as soon as it has happened. The stream begins with an event `open`, from now on; with `replay=true` with what is kept of what
+         *     happened before (4096 calls and decisions, 2048 containers and seats, 1024 processes, 256 of hosts), and with `Last-Event-ID` after that event,
          *     which is how a reader goes on after a break. Where events would have come that are not kept any more, or the service was
          *     started again, an event `gap` comes in their place: they may have been others' than the reader's, and what it knows is to
          *     be asked for again. A reader who is slow slows nobody down. A decision that is made again and again is told once a
          *     second, with its `count`. A comment comes when nothing else has for 15 seconds.
          *
-         *     To a caller who acts for some users the stream has theirs. At most 64 can follow at a time, of which
+         *     To a caller who acts for some users the stream has theirs; what becomes of hosts, and of the pool's containers, is for callers who
+         *     act for everyone. In a cluster hosts and seats are of all of it, and the rest is of the host that is asked. At most 64 can follow at a time, of which
          *     one caller has a quarter at the most; more is `busy`.
          */
         get: operations["followEvents"];
@@ -1889,13 +1891,15 @@ export interface components {
              * @description What is set beside it, but for `open` and `gap`.
              * @enum {string}
              */
-            kind: "open" | "gap" | "call" | "container" | "process" | "decision";
+            kind: "open" | "gap" | "call" | "container" | "process" | "decision" | "node" | "seat";
             /** @description Left out where it is about nobody who is known. */
             userId?: string;
             call?: components["schemas"]["CallEvent"];
             container?: components["schemas"]["ContainerEvent"];
             process?: components["schemas"]["ProcessEvent"];
             decision?: components["schemas"]["Decision"];
+            node?: components["schemas"]["NodeEvent"];
+            seat?: components["schemas"]["SeatEvent"];
         };
         /** @description What becomes of an exec. */
         CallEvent: {
@@ -1933,10 +1937,11 @@ export interface components {
             fingerprint: string;
             runtime: string;
             /**
-             * @description Says also whether commands run in it.
+             * @description One that is of no user is the pool's: `pooled` waits for a user, and when it has got one it is `removed`, and goes on under
+             *     another name.
              * @enum {string}
              */
-            state: "starting" | "idle" | "frozen" | "removed";
+            state: "starting" | "idle" | "frozen" | "pooled" | "removed";
             /** Format: date-time */
             createdAt: string;
         };
@@ -1947,6 +1952,22 @@ export interface components {
             name: string;
             /** @enum {string} */
             status: "running" | "stopped" | "exited" | "removed";
+        };
+        /** @description What becomes of a host of the cluster, as the host that is asked knows it. */
+        NodeEvent: {
+            name: string;
+            /**
+             * @description `lost` has no lease and may still run something; `fencing` is one against which `cluster.fenceCommand` runs; of one that
+             *     is `away` nothing runs; `fenced` is the host that is asked, which has no lease any more and ends all that it does for users.
+             * @enum {string}
+             */
+            state: "up" | "draining" | "lost" | "fencing" | "away" | "fenced";
+        };
+        /** @description A host holds the user now. */
+        SeatEvent: {
+            node: string;
+            /** @description The lost host that held the user before; absent where none did. */
+            from?: string;
         };
         Container: {
             name: string;
@@ -1971,6 +1992,21 @@ export interface components {
             createdAt: string;
             /** Format: date-time */
             lastUsedAt: string;
+            /** @description The host of the cluster that has it; absent where the service is the only one. */
+            node?: string;
+            usage?: components["schemas"]["ContainerUsage"];
+        };
+        /** @description Waits, with a home of its own, for a user who is still to come. */
+        PooledContainer: {
+            name: string;
+            /** @description Docker's id; empty while the container is being made. */
+            id: string;
+            /** @description The OCI runtime's name as Docker knows it. */
+            runtime: string;
+            /** @enum {string} */
+            state: "starting" | "pooled";
+            /** Format: date-time */
+            createdAt: string;
             /** @description The host of the cluster that has it; absent where the service is the only one. */
             node?: string;
             usage?: components["schemas"]["ContainerUsage"];
@@ -2044,6 +2080,8 @@ export interface components {
         };
         ContainerList: {
             containers: components["schemas"]["Container"][];
+            /** @description Those of the pool, by name; absent for a caller who acts for some users. */
+            pooled?: components["schemas"]["PooledContainer"][];
             /** @description The hosts of the cluster that did not answer, so that theirs are missing; absent if none. */
             unanswered?: string[];
         };

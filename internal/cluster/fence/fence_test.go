@@ -124,6 +124,7 @@ type rig struct {
 	group    Group
 	member   *Member
 	joined   atomic.Int64
+	fenced   atomic.Int64
 	stopped  atomic.Int64
 	starting atomic.Int64
 	killed   atomic.Int64 // the lease of which nothing runs
@@ -156,6 +157,7 @@ func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
 func (r *rig) serve(t *testing.T) (stop func()) {
 	return inBackground(t, func(ctx context.Context) {
 		r.member.Run(ctx, Events{
+			Fenced:   func() { r.fenced.Add(1) },
 			Joined:   func(lease int64) { r.joined.Store(lease) },
 			Stop:     func(context.Context) { r.stopped.Add(1) },
 			Starting: func() int { return int(r.starting.Load()) },
@@ -201,7 +203,7 @@ func TestWhoCannotRenewRunsNothing(t *testing.T) {
 		t.Error("it has ended by itself")
 	}
 	until(t, "the service has stopped and the host has another lease", func() bool {
-		return r.stopped.Load() == 1 && r.joined.Load() != first && r.member.MayStart() == nil
+		return r.fenced.Load() == 1 && r.stopped.Load() == 1 && r.joined.Load() != first && r.member.MayStart() == nil
 	})
 
 	// The service says that Docker is gone.

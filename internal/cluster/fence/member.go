@@ -67,8 +67,10 @@ func (m *Member) look() Record {
 
 const beatEvery = 250 * time.Millisecond
 
-// Events are what a service does about its lease. Neither of its functions is called beside another.
+// Events are what a service does about its lease. None of its functions is called beside another.
 type Events struct {
+	// Fenced is called when the lease has passed, before anything is ended.
+	Fenced func()
 	// Joined is called when there is a new lease.
 	Joined func(lease int64)
 	// Stop ends all that is done for users, and returns when it has ended, or ctx has.
@@ -92,7 +94,7 @@ func (m *Member) Run(ctx context.Context, events Events) {
 				events.Joined(r.Lease)
 			}
 		case !stopped:
-			m.log.Error().Msg("this host has no lease any more: all that it does for users ends")
+			events.Fenced()
 			if err := m.group.KillAll(killLimit); err != nil {
 				m.log.Error().Err(err).Msg("cannot kill all that runs")
 			}

@@ -1,19 +1,29 @@
-// The hosts of a cluster.
+// The hosts of a cluster, and what becomes of them and of their users.
 import { call } from "./api.js";
-import { h, safe, table, theirs } from "./dom.js";
+import { clock, h, list, safe, table, theirs } from "./dom.js";
+import { store, watch } from "./store.js";
 
 // areHosts reports whether there are any, and whether who looks may know.
 export const areHosts = () => call("GET", "nodes").then((n) => n.nodes.length > 0, () => false);
 
+const states = {
+  up: ["good", "takes users"], draining: ["warn", "draining: takes no new users"], lost: ["bad", "lost: it has no lease, and may still run something"],
+  fencing: ["bad", "cluster.fenceCommand runs against it"], away: ["warn", "away: nothing of it runs"],
+  fenced: ["bad", "fenced: it has no lease any more, and what it did for users has ended"],
+};
+
+const happened = (e) => (e.node ? states[e.node.state] : e.seat.from ? ["warn", `holds ${e.userId} now, taken over from ${e.seat.from}`] : ["dim", `holds ${e.userId} now`]);
+
 export function hosts(main) {
   const all = table("Hosts", ["Host", "Address", "Version", "State", "Users"]), fault = h("p.bad", { role: "alert" });
-  main.append(h("h1", null, "Hosts"), fault, h("section.card", null, all.el));
-  const state = (n, silent) => {
-    if (n.lost) return ["bad", "lost: the others do not hear of it"];
-    if (silent.includes(n.name)) return ["bad", "does not answer"];
-    return n.draining ? ["warn", "draining: takes no new users"] : ["good", "takes users"];
-  };
-  let asking = false;
+  const lately = list("Lately", [
+    ["Time", "6rem", (e) => clock(e.time)],
+    ["Host", "minmax(8rem, 1fr)", (e) => e.node?.name ?? e.seat.node, (e) => theirs(e.node?.name ?? e.seat.node)],
+    ["What has become of it", "minmax(16rem, 4fr)", (e) => happened(e)[1], (e) => h("span", { class: happened(e)[0] }, theirs(happened(e)[1]))],
+  ]);
+  main.append(h("h1", null, "Hosts"), fault, h("section.card", null, all.el), h("section.card", null, h("h2", null, "Lately"), lately.el));
+  const state = (n, silent) => (n.lost ? states.lost : silent.includes(n.name) ? ["bad", "does not answer"] : states[n.draining ? "draining" : "up"]);
+  let asking = false, known = null;
   const look = async () => {
     if (asking) return;
     asking = true;
@@ -32,5 +42,11 @@ export function hosts(main) {
   };
   look();
   const looking = setInterval(look, 5000);
-  return () => clearInterval(looking);
+  const stop = watch(() => {
+    if (known === store.hosts) return;
+    if (known) look(); // at what has just changed
+    known = store.hosts;
+    lately.set(known);
+  });
+  return () => { clearInterval(looking); stop(); };
 }

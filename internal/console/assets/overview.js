@@ -8,7 +8,7 @@ const ends = [["Start", "start"], ["First byte", "firstByte"], ["End", "end"]];
 
 export function overview(main) {
   const tiles = h("dl.tiles");
-  const values = ["Users", "Containers", "Running", "Idle", "Frozen", "Processors", "Memory", "Commands", "Calls a second", "Refused, 1 h"].map((name) => {
+  const values = ["Users", "Containers", "Starting", "Running", "Idle", "Frozen", "Pooled", "Processors", "Memory", "Commands", "Calls / s", "Refused, 1 h"].map((name) => {
     const value = h("dd", null, "–");
     tiles.append(h("div", null, h("dt", null, name), value));
     return value;
@@ -26,7 +26,7 @@ export function overview(main) {
   ]);
   const heads = ["Container", "Calls", ...ends.flatMap(([name]) => [name + " p50", name + " p95"])];
   main.append(h("h1", null, "Overview"), tiles, h("section.card", null, h("h2", null, "Users"), people.el),
-    h("div.columns", null,
+    h("div.columns.even", null,
       h("section.card", null, h("h2", null, "Calls a minute, last hour"), rate, h("p.dim", null, "Refused ones in red.")),
       h("section.card", null, h("h2", null, "Time to the end, p50 and p95 (dashed)"), times,
         h("ul.key", null, ways.map((w, i) => h("li", { class: "s" + (i + 1) }, "■ " + w))))),
@@ -34,12 +34,13 @@ export function overview(main) {
       h("table.numbers", null, h("thead", null, h("tr", null, heads.map((t) => h("th", { scope: "col" }, t)))), table))));
   let drawn = null;
   return watch(() => {
-    const all = users(), containers = [...store.containers.values()], counts = { busy: 0, idle: 0, frozen: 0 };
+    const all = users(), containers = [...store.containers.values(), ...(store.pooled?.values() ?? [])], counts = { starting: 0, busy: 0, idle: 0, frozen: 0, pooled: 0 };
     for (const c of containers) counts[shown(c)]++;
+    values[6].parentNode.hidden = !store.pooled;
     const [used, memory] = taking(containers), now = Date.now();
     let recent = 0;
     for (const c of store.calls.values()) if (c.phase === "ended" && now - c.at < 10000) recent++;
-    [all.length, containers.length, counts.busy, counts.idle, counts.frozen, cores(used), bytes(memory), all.reduce((n, u) => n + u.running, 0), (recent / 10).toFixed(1), store.hour?.hour.refused ?? "–"]
+    [all.length, containers.length, counts.starting, counts.busy, counts.idle, counts.frozen, counts.pooled, cores(used), bytes(memory), all.reduce((n, u) => n + u.running, 0), (recent / 10).toFixed(1), store.hour?.hour.refused ?? "–"]
       .forEach((value, i) => { if (values[i].textContent !== String(value)) values[i].textContent = value; });
     people.set(all);
     if (!store.hour || store.hour === drawn) return;
@@ -61,7 +62,7 @@ export function overview(main) {
 
 // shown is a container's state by what is known now.
 export function shown(c) {
-  if (c.state === "starting" || c.state === "frozen") return c.state;
+  if (c.state === "starting" || c.state === "frozen" || c.state === "pooled") return c.state;
   return running(c.name) > 0 ? "busy" : "idle";
 }
 

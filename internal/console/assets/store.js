@@ -1,8 +1,9 @@
 // What is known of the service: lists that are asked for, kept up with events, each bounded.
 import { call, follow } from "./api.js";
+import { clock } from "./dom.js";
 
-export const store = { containers: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, hour: null, nodes: [], link: "" };
-const most = { calls: 4096, decisions: 10000 };
+export const store = { containers: new Map(), pooled: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, hour: null, hosts: [], link: "" };
+const most = { calls: 4096, decisions: 10000, hosts: 500 };
 const watchers = new Set();
 const inside = new Map(); // by container: commands of which it is known that they run there
 
@@ -62,7 +63,9 @@ export function refresh() {
     asked = null;
     last = performance.now();
     const [containers, sandboxes, health, hour] = await Promise.all([call("GET", "containers?usage=true"), call("GET", "sandboxes"), call("GET", "health"), call("GET", "calls")]);
-    store.containers = new Map(containers.containers.map((c) => [c.name, taken(c)]));
+    const keyed = (list) => new Map(list.map((c) => [c.name, taken(c)]));
+    store.containers = keyed(containers.containers);
+    store.pooled = containers.pooled ? keyed(containers.pooled) : null; // not for who acts for some users
     store.hour = hour;
     store.sandboxes = sandboxes.sandboxes;
     registered = new Set(sandboxes.sandboxes.map((s) => s.id));
@@ -74,7 +77,7 @@ export function refresh() {
 
 // taken says how many processors a container has used since its usage was told before.
 function taken(c) {
-  const before = store.containers.get(c.name);
+  const before = store.containers.get(c.name) ?? store.pooled?.get(c.name);
   if (!c.usage || !before?.usage) return c;
   const ms = Date.parse(c.usage.at) - Date.parse(before.usage.at);
   c.cores = ms > 0 ? Math.max(c.usage.cpuMs - before.usage.cpuMs, 0) / ms : before.cores;
@@ -106,10 +109,10 @@ export async function allDecisions() {
 function take(event) {
   switch (event.kind) {
     case "gap":
-      store.gap = event.time;
       for (const c of store.calls.values()) if (c.phase !== "ended") { count(c); store.calls.delete(c.id); } // its end may be what is missing
       if (!event.id.endsWith("-0")) break;
       for (const map of [store.calls, store.decisions, inside]) map.clear();
+      store.hosts = [];
       break;
     case "call": {
       const before = store.calls.get(event.call.id);
@@ -120,9 +123,9 @@ function take(event) {
       break;
     }
     case "container": {
-      const c = event.container;
-      if (c.state === "removed") store.containers.delete(c.name);
-      else store.containers.set(c.name, { commands: 0, ...store.containers.get(c.name), ...c, userId: event.userId });
+      const c = event.container, all = event.userId ? store.containers : (store.pooled ??= new Map());
+      if (c.state === "removed") all.delete(c.name);
+      else all.set(c.name, { commands: 0, ...all.get(c.name), ...c, userId: event.userId });
       break;
     }
     case "process":
@@ -130,6 +133,10 @@ function take(event) {
       break;
     case "decision":
       decided(event.decision);
+      break;
+    case "node":
+    case "seat":
+      store.hosts = [event, ...store.hosts].slice(0, most.hosts);
       break;
   }
   changed();
@@ -140,6 +147,7 @@ export function start() {
   let was = "";
   follow((event) => {
     take(event);
+    if (event.kind === "gap" && was === "live" && !event.id.endsWith("-0")) store.link = `live; some of what happened until ${clock(event.time)} is missing`;
     if (event.kind === "gap" || (event.kind === "call" && event.call.phase === "began" && event.call.sandboxId && !registered.has(event.call.sandboxId))) refresh();
   }, (state) => {
     if (state === "live") {
