@@ -6,6 +6,8 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"mime"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
@@ -316,6 +319,20 @@ func TestListsHaveRoom(t *testing.T) {
 			if err := list("links0"); err != nil {
 				t.Error(err)
 			}
+		}
+	}
+}
+
+// What is told of a form's files is the request's to keep, so that many forms that do not end take no more than their share.
+func TestFormsHaveRoom(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	for total, enough := range map[int]bool{100: false, 1 << 20: true} {
+		text, kind := form(t, 1, "name")
+		_, parameters, _ := mime.ParseMediaType(kind)
+		k := &kept{of: newShare(total, total), owner: "anne", id: b.ID}
+		_, err := called{Sandbox: b.memory.boxes[0]}.writeForm(t.Context(), k, "", multipart.NewReader(strings.NewReader(text), parameters["boundary"]), 1<<20)
+		if k.release(); (err == nil) != enough || err != nil && !cerrdefs.IsResourceExhausted(err) || k.of.byOwner.Stats().Used != 0 {
+			t.Errorf("of %d: %v, %+v", total, err, k.of.byOwner.Stats())
 		}
 	}
 }

@@ -103,7 +103,9 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 		}
 		written = append(written, one)
 	case "multipart/form-data":
-		if written, err = c.writeForm(req.Context(), given, multipart.NewReader(bufio.NewReaderSize(body, formBuffer), parameters["boundary"]), s.cfg.MaxRequest); err != nil {
+		k := &kept{of: s.bodies, owner: c.Info().Owner, id: c.ID()}
+		defer k.release()
+		if written, err = c.writeForm(req.Context(), k, given, multipart.NewReader(bufio.NewReaderSize(body, formBuffer), parameters["boundary"]), s.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
@@ -118,8 +120,8 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 const formBuffer = 256 << 10
 
 // writeForm writes the files of a form. Those that were whole when it breaks off stay. All their names together have so
-// many bytes at most.
-func (c called) writeForm(ctx context.Context, given string, form *multipart.Reader, mostNames int64) ([]writtenBody, error) {
+// many bytes at most, and are the request's to keep.
+func (c called) writeForm(ctx context.Context, k *kept, given string, form *multipart.Reader, mostNames int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
 		part, err := form.NextRawPart()
@@ -146,6 +148,9 @@ func (c called) writeForm(ctx context.Context, given string, form *multipart.Rea
 		const beside = 64 // of what is told of each
 		if mostNames -= int64(len(name) + beside); mostNames < 0 {
 			return nil, errs.TooLarge("the form has more files than can be told of: send them in several")
+		}
+		if err := k.take(2*len(name) + beside); err != nil {
+			return nil, err
 		}
 		one, err := c.write(ctx, name, part)
 		if err != nil {
