@@ -9,6 +9,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/events"
@@ -177,8 +179,21 @@ func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 	}
 }
 
-// unanswered is what a caller is told when etcd is silent.
+// Answers asks etcd, and says what to do if it does not answer within a second.
+func (c *Cluster) Answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if _, err := c.etcd.Get(ctx, c.key("nodes", c.cfg.Host), clientv3.WithCountOnly()); err != nil {
+		return unanswered(err)
+	}
+	return nil
+}
+
+// unanswered is what a caller is told when etcd is silent, or records nothing.
 func unanswered(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return fmt.Errorf("the cluster's etcd is full, so it records nothing and no host may take the user: raise its quota or compact and defragment it, then disarm its alarm (etcdctl alarm disarm) (%w): %v", cerrdefs.ErrUnavailable, err)
+	}
 	return fmt.Errorf("the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v", cerrdefs.ErrUnavailable, err)
 }
 

@@ -96,7 +96,10 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	r.mu.Lock()
 	if r.stopping {
 		r.mu.Unlock()
-		return nil, nil, false, fencedError{errFenced}
+		if err = r.cfg.MayStart(seat.User); err == nil { // it has a lease again, and lets calls in soon
+			err = errFenced
+		}
+		return nil, nil, false, fencedError{err}
 	}
 	if r.users[seat.User] != u { // it was forgotten meanwhile
 		r.mu.Unlock()

@@ -111,6 +111,9 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 			return nil, nil, fmt.Errorf("user %q moves from host to host: ask again: %w", name, cerrdefs.ErrUnavailable)
 		case errors.Is(err, errNotReached): // nothing was sent
 			if !e.changed(ctx, seat) {
+				if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // then none can
+					return nil, nil, err
+				}
 				return nil, nil, fmt.Errorf("host %q, which holds the user, does not answer, and no other has taken over yet: ask again: %w", seat.Host, cerrdefs.ErrUnavailable)
 			}
 		default:
