@@ -41,6 +41,13 @@ func Start(t testing.TB) (client *clientv3.Client, endpoint string) {
 	return client, endpoints[0]
 }
 
+// member is one server.
+type member struct {
+	*exec.Cmd
+	exited chan struct{}
+	log    bytes.Buffer // to be read when it has exited
+}
+
 // StartMembers runs a server of so many members until the test ends, with further options. signal sends one of them
 // a signal: SIGKILL ends it, SIGSTOP has it be silent until SIGCONT.
 func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, signal func(member int, sent syscall.Signal)) {
@@ -49,41 +56,64 @@ func StartMembers(t testing.TB, members int, options ...string) (client *clientv
 	if err != nil {
 		t.Fatal(err)
 	}
+	for try := 1; ; try++ { // another program may take a port that was free, such as for a connection of its own
+		servers, endpoints, ended := start(t, program, members, options)
+		client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		ctx, cancel := context.WithTimeout(ended, time.Minute)
+		_, err = client.Get(ctx, "there")
+		cancel()
+		if err == nil {
+			return client, endpoints, func(member int, sent syscall.Signal) {
+				_ = servers[member].Process.Signal(sent)
+				if sent == syscall.SIGKILL {
+					<-servers[member].exited
+				}
+			}
+		}
+		for _, m := range servers {
+			_ = m.Process.Kill()
+			<-m.exited
+		}
+		if err = fmt.Errorf("etcd does not answer: %w: %s", err, &servers[0].log); ended.Err() == nil || try == 5 {
+			t.Fatal(err)
+		}
+	}
+}
+
+// start starts the servers at ports that are free. The context ends when one of them does.
+func start(t testing.TB, program string, members int, options []string) (servers []*member, endpoints []string, ended context.Context) {
+	t.Helper()
 	var peers, all []string
 	for i := range members {
 		endpoints, peers = append(endpoints, "http://"+free(t)), append(peers, "http://"+free(t))
 		all = append(all, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
-	logs, servers := make([]bytes.Buffer, members), make([]*exec.Cmd, members)
+	ended, end := context.WithCancel(context.Background())
+	t.Cleanup(end)
 	for i := range members {
-		server := exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--listen-client-urls", endpoints[i],
+		m := &member{exited: make(chan struct{})}
+		m.Cmd = exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--listen-client-urls", endpoints[i],
 			"--advertise-client-urls", endpoints[i], "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
 			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level", "error")
-		server.Args = append(server.Args, options...)
-		server.Stdout, server.Stderr = &logs[i], &logs[i]
-		server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := server.Start(); err != nil {
+		m.Args = append(m.Args, options...)
+		m.Stdout, m.Stderr = &m.log, &m.log
+		m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := m.Start(); err != nil {
 			t.Fatal(err)
 		}
-		servers[i] = server
-		t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+		go func() {
+			_ = m.Wait()
+			close(m.exited)
+			end()
+		}()
+		servers = append(servers, m)
+		t.Cleanup(func() { _ = m.Process.Kill(); <-m.exited })
 	}
-	client, err = clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if _, err := client.Get(ctx, "there"); err != nil {
-		t.Fatalf("etcd does not answer: %v", err) // its log is being written
-	}
-	return client, endpoints, func(member int, sent syscall.Signal) {
-		_ = servers[member].Process.Signal(sent)
-		if sent == syscall.SIGKILL {
-			_ = servers[member].Wait()
-		}
-	}
+	return servers, endpoints, ended
 }
 
 // free is an address of the loopback that nobody listens at.
