@@ -273,6 +273,24 @@ func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
 	until(t, "the service has stopped", func() bool { return r.stopped.Load() == 1 })
 }
 
+// A service that stays away for longer than it takes to exchange it loses its users; one that was never there has none.
+func TestAServiceThatStaysAwayLosesItsUsers(t *testing.T) {
+	f := New(nil, Config{Files: Files{t.TempDir() + "/s"}})
+	f.rec = Record{Boot: bootID(), Taken: now() - 2*goneLimit}
+	for _, c := range []struct {
+		boot  string
+		away  time.Duration
+		keeps bool
+	}{{"another", 0, true}, {f.rec.Boot, goneLimit / 2, true}, {f.rec.Boot, goneLimit + time.Millisecond, false}, {f.rec.Boot, 3 * goneLimit, true}} {
+		if err := f.cfg.Files.WriteBeat(Beat{Boot: c.boot, At: now() - c.away}); err != nil {
+			t.Fatal(err)
+		}
+		if why := f.unfit(); (why == "") != c.keeps {
+			t.Errorf("away for %s, started as %s: %q", c.away, c.boot, why)
+		}
+	}
+}
+
 // A service that hangs is killed by the fence.
 func TestAServiceThatHangsIsKilled(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
