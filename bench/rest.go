@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -143,7 +144,11 @@ func proportional(id string) (sum int64, _ error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, pid := range pids {
+	spaces, err := addressSpaces(pids)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range spaces {
 		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
 			return 0, err
@@ -155,6 +160,26 @@ func proportional(id string) (sum int64, _ error) {
 		sum += size
 	}
 	return sum, nil
+}
+
+// addressSpaces leaves out processes that share the memory of one before them, as those do that gVisor has for the threads
+// of one program: the kernel tells each of them the whole, as if it were its own.
+func addressSpaces(pids []int) (owners []int, _ error) {
+	const memory = 1 // KCMP_VM, kcmp(2)
+next:
+	for _, pid := range pids {
+		for _, owner := range owners {
+			order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(owner), memory, 0, 0, 0)
+			if errno != 0 {
+				return nil, os.NewSyscallError("kcmp", errno)
+			}
+			if order == 0 {
+				continue next
+			}
+		}
+		owners = append(owners, pid)
+	}
+	return owners, nil
 }
 
 // hostProcesses are a container's processes as the host sees them: under gVisor, its kernel and its file server.

@@ -145,7 +145,8 @@ func restSection(f findings) section {
 		title: "Containers at rest",
 		how: fmt.Sprintf("%d containers each, %s s after ten commands: as they are by default, with the next command's shell waiting; with\n", f.settings.rests, seconds(quiet)) +
 			"`exec.ahead` 0; and with a program that sleeps in the agent's place. Memory is the proportional set size (PSS) of all\n" +
-			"of a container's processes on the host, under gVisor its kernel's and its file server's; processor time is theirs in a\n" +
+			"of a container's processes on the host, under gVisor its kernel's and its file server's, where those that\n" +
+			"share an address space are one; processor time is theirs in a\n" +
 			fmt.Sprintf("second, over %s s. Medians. That a shell waits is seen in \"Warm commands\".", seconds(restWindow)),
 		head: []string{"runtime", "inside", "memory", "processor, µs a second"},
 	}

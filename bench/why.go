@@ -61,8 +61,6 @@ var reasons = []struct{ title, what, text string }{
   processors each time, which is what the rows of the kernel alone show; registering itself is Add.`},
 	{"Several hosts", "warm execs, three hosts", `It is not measured: three hosts need a Docker each that has a third of the processors, and here they share
   one.`},
-	{"Containers at rest", "the agent's memory", `gVisor gives memory out, and counts it, in pieces of up to 2 MiB for each region that is touched, and Go's
-  runtime has about ten such regions in each of its processes.`},
 }
 
 // reason is what is known of a target; empty for nothing.
