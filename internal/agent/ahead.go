@@ -74,10 +74,12 @@ func (a *ahead) begin(start wire.Start, p spawn.Process) *waitingShell {
 		return nil
 	}
 	if clean && a.fits(start, p) {
-		<-shell.ready // it is as soon as another would be
-		if shell.waits {
+		if shell.await() {
 			return shell
 		}
+		a.mu.Lock()
+		a.useless = !a.proven
+		a.mu.Unlock()
 	}
 	shell.discard(a.tree)
 	return nil
@@ -145,7 +147,7 @@ func (a *ahead) start() (*waitingShell, error) {
 	shell.root, err = a.tree.start(spawn.Process{
 		Programs: a.programs, Args: []string{"-c", "--", text + strings.Repeat(" ", max(0, aheadRoom-len(text)))},
 		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]),
+		Files: append(files.child[:], ends[1]), Alone: true,
 	})
 	if err != nil {
 		close(shell.ready)
@@ -157,9 +159,7 @@ func (a *ahead) start() (*waitingShell, error) {
 
 // watch finds out whether a shell waits.
 func (a *ahead) watch(s *waitingShell) {
-	late := time.AfterFunc(spawn.StartLimit, func() { a.tree.signal(s.root, unix.SIGKILL, false) })
 	s.waits = s.receive(make([]byte, 1))
-	late.Stop()
 	close(s.ready)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -14,12 +14,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/mux"
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -208,4 +210,14 @@ func exchange(mux *yamux.Session, start wire.Start, stdin string) (o outcome, er
 			o.Stderr += string(text)
 		}
 	}
+}
+
+// A call does not wait longer for a shell that has not started than for one that it starts itself.
+func TestShellThatDoesNotStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if (&waitingShell{ready: make(chan struct{})}).await() || time.Since(begun) != spawn.StartLimit {
+			t.Errorf("gave up after %v, want %v", time.Since(begun), spawn.StartLimit)
+		}
+	})
 }

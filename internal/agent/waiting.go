@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,18 @@ type waitingShell struct {
 	socket int
 	ready  chan struct{} // closed when it waits, or never will
 	waits  bool          // valid once ready is closed
+}
+
+// await reports whether the shell waits for a command; one that has only begun to start does as soon as another would.
+// This alone limits its start, because a timer that is set when it starts wakes gVisor's kernel at the end of that
+// limit, for a shell that has waited since.
+func (s *waitingShell) await() bool {
+	select {
+	case <-s.ready:
+		return s.waits
+	case <-time.After(spawn.StartLimit):
+		return false
+	}
 }
 
 // hand gives the shell its command. It blocks until all of it has been received; an error means that it was not.

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields but Terminal and GiveOrphans are needed.
+// Process describes what to start. All fields but Terminal, Alone and GiveOrphans are needed.
 type Process struct {
 	// Programs are where the program may be: the first is executed that there is.
 	Programs []Program
@@ -43,6 +43,8 @@ type Process struct {
 	Files []int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
+	// Alone says that there is no process that could stop it: StartLimit does not apply, and no timer is set.
+	Alone bool
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
 	// caller with one command only, which for a long life may leave zombies to be collected.
 	GiveOrphans bool
@@ -87,9 +89,11 @@ func Start(p Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	limit := time.AfterFunc(StartLimit, c.expire)
+	if !p.Alone {
+		defer time.AfterFunc(StartLimit, c.expire).Stop()
+	}
 	pid, errno := c.vfork()
-	expired := c.finish(limit)
+	expired := c.finish()
 	if errno != 0 {
 		return 0, &Error{StageFork, errno}
 	}
@@ -187,8 +191,7 @@ func (c *child) expire() {
 }
 
 // finish reports whether the child was killed.
-func (c *child) finish(limit *time.Timer) bool {
-	limit.Stop()
+func (c *child) finish() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done = true
