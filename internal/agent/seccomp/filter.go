@@ -3,6 +3,7 @@
 package seccomp
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -54,36 +55,51 @@ var (
 // filter is the program. What it says depends on the number alone for all but two calls, so that Linux and gVisor
 // remember it for the others. Calls of another architecture's table (32 bits, x32) do not exist.
 func filter(userNamespaces bool) []bpf.Instruction {
-	program := []bpf.Instruction{
+	var rules []rule
+	refuse := func(numbers []uint32) {
+		for _, number := range numbers {
+			rules = append(rules, rule{number, []bpf.Instruction{refused}})
+		}
+	}
+	refuse(never)
+	if !userNamespaces {
+		refuse(mounting)
+		rules = append(rules, rule{unix.SYS_CLONE3, []bpf.Instruction{unknown}},
+			rule{unix.SYS_CLONE, flagged(namespaces)}, rule{unix.SYS_UNSHARE, flagged(namespaces | unix.CLONE_NEWTIME)})
+	}
+	slices.SortFunc(rules, func(a, b rule) int { return cmp.Compare(a.number, b.number) })
+	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: nativeArch, SkipTrue: 1},
 		unknown,
 		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: newest, SkipTrue: 1},
 		unknown,
-	}
-	numbers := never
-	if !userNamespaces {
-		numbers = slices.Concat(never, mounting)
-		program = append(program, answer(unix.SYS_CLONE3, unknown)...)
-		program = append(program, flagged(unix.SYS_CLONE, namespaces)...)
-		program = append(program, flagged(unix.SYS_UNSHARE, namespaces|unix.CLONE_NEWTIME)...)
-	}
-	for _, number := range numbers {
-		program = append(program, answer(number, refused)...)
-	}
-	return append(program, allow)
+	}, search(rules)...)
 }
 
-// answer has a call answered.
-func answer(number uint32, with bpf.RetConstant) []bpf.Instruction {
-	return []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1}, with}
+// rule is what answers a call that is not just allowed.
+type rule struct {
+	number  uint32
+	program []bpf.Instruction
+}
+
+// search finds a call's rule by halves, of some that are in order. gVisor remembers what a program says by running it for
+// every number, anew for each process and thread that starts, so the way to allow has to be short.
+func search(rules []rule) []bpf.Instruction {
+	if len(rules) == 1 {
+		other := bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: rules[0].number, SkipTrue: uint8(len(rules[0].program))}
+		return slices.Concat([]bpf.Instruction{other}, rules[0].program, []bpf.Instruction{allow})
+	}
+	below, above := rules[:len(rules)/2], rules[len(rules)/2:]
+	first := search(below)
+	second := bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: above[0].number, SkipTrue: uint8(len(first))}
+	return slices.Concat([]bpf.Instruction{second}, first, search(above))
 }
 
 // flagged refuses a call whose first argument has one of the bits.
-func flagged(number, bits uint32) []bpf.Instruction {
+func flagged(bits uint32) []bpf.Instruction {
 	return []bpf.Instruction{
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 4},
 		bpf.LoadAbsolute{Off: offsetArgument, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
 		refused,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -79,6 +80,48 @@ func TestFilter(t *testing.T) {
 			got, err := vm.Run(tt.call.data())
 			if err != nil || uint32(got) != want {
 				t.Errorf("%s, user namespaces %t: %#x, want %#x: %v", tt.name, namespaces, got, want, err)
+			}
+		}
+	}
+}
+
+// What is allowed is so after a few steps, and every other call has its rule.
+func TestEachNumber(t *testing.T) {
+	const most = 13
+	for number := range uint32(newest + 1) {
+		program := filter(false)
+		vm, err := bpf.NewVM(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := vm.Run(call{number: number, arch: nativeArch}.data())
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch listed := slices.Contains(never, number) || slices.Contains(mounting, number); {
+		case listed != (uint32(got) == refused.Val):
+			t.Errorf("call %d: %#x, listed %t", number, got, listed)
+		case uint32(got) == allow.Val && number != unix.SYS_CLONE && number != unix.SYS_UNSHARE && steps(program, number) > most:
+			t.Errorf("call %d is allowed after %d steps, more than %d", number, steps(program, number), most)
+		}
+	}
+}
+
+// steps is how many instructions run for a call whose number decides.
+func steps(program []bpf.Instruction, number uint32) (count int) {
+	for at := 0; ; at, count = at+1, count+1 {
+		switch jump := program[at].(type) {
+		case bpf.RetConstant:
+			return count + 1
+		case bpf.JumpIf:
+			taken := map[bpf.JumpTest]bool{
+				bpf.JumpEqual: jump.Val == nativeArch, bpf.JumpNotEqual: number != jump.Val,
+				bpf.JumpLessOrEqual: number <= jump.Val, bpf.JumpGreaterOrEqual: number >= jump.Val,
+			}[jump.Cond]
+			if taken {
+				at += int(jump.SkipTrue)
+			} else {
+				at += int(jump.SkipFalse)
 			}
 		}
 	}
