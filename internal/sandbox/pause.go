@@ -46,10 +46,7 @@ func (r *records) begin(id ids.Sandbox) (end func(), paused bool) {
 
 // setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
 func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change(id)()
 	s, is := r.sandboxes[id]
 	switch n := r.of(id).commands; {
 	case !is || !r.scope.Has(s.User):
@@ -59,12 +56,14 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	case paused && n > 0:
 		return s, errs.Conflict("cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them", id, n)
 	}
+	before := s
 	s.Paused = paused
-	if err := r.write(s); err != nil {
-		return s, err
+	r.sandboxes[id] = s // before it is written: no command begins meanwhile in one that is to be paused
+	err := r.write(s)
+	if err != nil {
+		r.sandboxes[id] = before
 	}
-	r.sandboxes[id] = s
-	return s, nil
+	return s, err
 }
 
 // Paused reports whether a user has a sandbox of that id that is paused. A process may be older than the sandbox, and another

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ type records struct {
 	shared Records // nil for files in dir
 	quotas *quota.Ledger
 
-	writing   sync.Mutex // held while a record is changed, locked before mu
+	writing   [256]sync.Mutex // lockOf; each is locked before mu
 	mu        sync.RWMutex
 	revisions map[ids.Sandbox]int64 // of shared records
 	sandboxes map[ids.Sandbox]Sandbox
@@ -129,10 +130,7 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change(s.ID)()
 	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
 	old, exists := r.sandboxes[s.ID]
 	if exists {
@@ -168,13 +166,36 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	return s, !exists, nil
 }
 
-// write records a sandbox, durably. Both locks are held; that of what is known is let go while it takes long.
+var seed = maphash.MakeSeed()
+
+// lockOf is the lock of those who change the record of a sandbox.
+func (r *records) lockOf(id ids.Sandbox) *sync.Mutex {
+	return &r.writing[maphash.Comparable(seed, id)%uint64(len(r.writing))]
+}
+
+// change keeps others from changing a sandbox's record, and locks what is known of all, until done is called.
+func (r *records) change(id ids.Sandbox) (done func()) {
+	writing := r.lockOf(id)
+	writing.Lock()
+	r.mu.Lock()
+	return func() { r.mu.Unlock(); writing.Unlock() }
+}
+
+// unlocked does what takes long within change: other sandboxes' calls need not wait for a disk, which syncs many records as fast as
+// one.
+func (r *records) unlocked(do func() error) error {
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	return do()
+}
+
+// write records a sandbox, durably, within change.
 func (r *records) write(s Sandbox) error {
 	text, err := json.Marshal(newRecord(s))
 	if err == nil && r.shared != nil {
 		err = r.share(s, text)
 	} else if err == nil {
-		err = durable.WriteFile(r.file(s.ID), text, 0o600)
+		err = r.unlocked(func() error { return durable.WriteFile(r.file(s.ID), text, 0o600) })
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
@@ -228,10 +249,7 @@ func (r *registry) Get(id ids.Sandbox) (Sandbox, error) {
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.
 func (r *registry) Delete(id ids.Sandbox) error {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.change(id)()
 	s, ok := r.sandboxes[id]
 	if !ok || !r.scope.Has(s.User) {
 		return errs.NotFound("sandbox %q is not registered", id)
@@ -243,10 +261,12 @@ func (r *registry) Delete(id ids.Sandbox) error {
 		}
 		return err
 	}
-	err := os.Remove(r.file(id))
-	if err == nil {
-		err = durable.SyncDir(r.dir) // or it would be there again after a power cut
-	}
+	err := r.unlocked(func() error {
+		if err := os.Remove(r.file(id)); err != nil {
+			return err
+		}
+		return durable.SyncDir(r.dir) // or it would be there again after a power cut
+	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, errs.WithoutPath(err))
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -78,5 +79,60 @@ func TestHostsShareSandboxes(t *testing.T) {
 	}
 	if err := one.apply("a", []byte("{"), 99); err == nil {
 		t.Error("a damaged record was taken")
+	}
+}
+
+// written is Records that are told of each write.
+type written func(id string) (int64, error)
+
+func (w written) Write(_, id string, _ []byte, _ int64) (int64, error) { return w(id) }
+
+func TestRecordsAreWrittenBesideEachOther(t *testing.T) {
+	var r *registry
+	var both, writing sync.WaitGroup
+	both.Add(2)
+	r = openShared(written(func(id string) (int64, error) {
+		_ = r.List()
+		both.Done()
+		met := make(chan struct{})
+		go func() { both.Wait(); close(met) }()
+		select {
+		case <-met:
+			return 1, nil
+		case <-time.After(10 * time.Second):
+			return 0, errs.Conflict("%s is written alone", id)
+		}
+	}), nil)
+	one, other := box(t, "a", "alice", "/home"), box(t, "b", "alice", "/home")
+	for i := 0; r.lockOf(other.ID) == r.lockOf(one.ID); i++ {
+		other = box(t, fmt.Sprint("b", i), "alice", "/home")
+	}
+	for _, s := range []Sandbox{one, other} {
+		writing.Go(func() {
+			if _, _, err := r.Put(s, monday); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writing.Wait()
+}
+
+func TestNoCommandBeginsInWhatIsBeingPaused(t *testing.T) {
+	agent := box(t, "agent", "alice", "/home")
+	var r *registry
+	r = openShared(written(func(string) (int64, error) {
+		if end, paused := r.begin(agent.ID); !paused {
+			end()
+			return 0, errs.Conflict("a command has begun")
+		}
+		return 1, nil
+	}), nil)
+	r.sandboxes[agent.ID] = agent
+	if _, err := r.setPaused(agent.ID, true); err != nil {
+		t.Error(err)
+	}
+	r.shared = written(func(string) (int64, error) { return 0, errs.Conflict("no") })
+	if _, err := r.setPaused(agent.ID, false); err == nil || !r.sandboxes[agent.ID].Paused {
+		t.Errorf("it is not recorded that it goes on, and it does: %v", err)
 	}
 }

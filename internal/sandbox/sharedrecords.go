@@ -57,13 +57,14 @@ func (r *records) apply(id string, text []byte, revision int64) error {
 
 // share writes a shared record, or removes it where text is nil.
 func (r *records) share(s Sandbox, text []byte) error {
-	var before int64
+	var before, revision int64
 	if _, known := r.sandboxes[s.ID]; known {
 		before = r.revisions[s.ID]
 	}
-	r.mu.Unlock()
-	revision, err := r.shared.Write(s.User.String(), s.ID.String(), text, before)
-	r.mu.Lock()
+	err := r.unlocked(func() (err error) {
+		revision, err = r.shared.Write(s.User.String(), s.ID.String(), text, before)
+		return err
+	})
 	if err == nil {
 		r.revisions[s.ID] = revision
 	}
