@@ -125,7 +125,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
 		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
 	}
-	e.host = cgroup.ThisHost()
+	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)
 	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())

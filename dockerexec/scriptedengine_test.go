@@ -195,6 +195,7 @@ func (s *scriptedEngine) routes() http.Handler {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("GET /v1.41/containers/{id}/stats", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }) // for good
 	mux.HandleFunc("POST /v1.41/containers/{id}/pause", s.pause)
 	mux.HandleFunc("POST /v1.41/containers/{id}/unpause", s.pause)
 	mux.HandleFunc("POST /v1.41/containers/{id}/exec", s.exec)

@@ -16,21 +16,28 @@ const (
 	// maxStatsAsked is how many containers Docker is asked about, of those whose control groups cannot be read here: it is a
 	// thousand times as dear.
 	maxStatsAsked = 64
+	// statsLimit is how long Docker may take for all of them; those of which it has not said anything by then are left out.
+	statsLimit = 5 * time.Second
 )
 
 // usages are what containers took at the last request.
 type usages struct {
-	mu  sync.Mutex // held while they are read, so that it is done once for all who ask
+	turn chan struct{} // has one while they are read, so that it is done once for all who ask
+	// Under turn.
 	at  time.Time
 	all map[string]cgroup.Usage
 }
 
-// Usages returns what the containers of calls and of the pool take, by name, as of the last ten seconds. It is without those of which it cannot be
-// known, and read on request only. The map is not to be changed.
+// Usages returns what the containers of calls and of the pool take, by name, as of the last ten seconds. It is without those of
+// which it cannot be known, and read on request only; of none where ctx ends before. The map is not to be changed.
 func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 	u := &e.usages
-	u.mu.Lock()
-	defer u.mu.Unlock()
+	select {
+	case u.turn <- struct{}{}:
+		defer func() { <-u.turn }()
+	case <-ctx.Done():
+		return nil
+	}
 	if time.Since(u.at) < usageAge {
 		return u.all
 	}
@@ -47,12 +54,14 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 			asked[c.Name] = c.ID
 		}
 	}
+	answering, cancel := context.WithTimeout(ctx, statsLimit)
+	defer cancel()
 	var mu sync.Mutex
 	var asking errgroup.Group
 	asking.SetLimit(4)
 	for name, id := range asked {
 		asking.Go(func() error {
-			found, err := e.LastingUsage(ctx, id)
+			found, err := e.LastingUsage(answering, id)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -1,0 +1,35 @@
+package dockerexec
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Whoever asks what containers take waits for a Docker that does not answer for a while alone, and no longer than wanted.
+func TestUsagesOfASilentDocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		defer e.Shutdown()
+		engine.run(t, e, "alice")
+		ask := func(ctx context.Context, want time.Duration) {
+			begun := time.Now()
+			if all := e.Usages(ctx); len(all) > 0 || time.Since(begun) != want {
+				t.Errorf("%v after %v, not %v", all, time.Since(begun), want)
+			}
+		}
+		first := make(chan struct{})
+		go func() {
+			defer close(first)
+			ask(t.Context(), statsLimit)
+		}()
+		synctest.Wait()
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ask(impatient, time.Second)
+		<-first
+		ask(t.Context(), 0)
+	})
+}
