@@ -19,26 +19,28 @@ import (
 )
 
 // clusterLab is three services with a fence each and an etcd of one member. They share one Docker, so what Docker itself takes of
-// several hosts is not in it.
+// several hosts is not in it, or have one each and a share of the processors.
 type clusterLab struct {
 	*lab
 	dir   string
+	share bool
 	etcd  *exec.Cmd
 	hosts []*clusterHost
 }
 
 type clusterHost struct {
 	*service
-	name  string
-	fence *exec.Cmd
+	name   string
+	fence  *exec.Cmd
+	engine *engine // nil for one that all share
 }
 
 // clusterRuntime is the one that this is measured under: what several hosts add is the same under all.
 const clusterRuntime = "runsc"
 
-// withCluster starts the hosts, runs and removes them.
-func (l *lab) withCluster(ctx context.Context, runtime string, run func(*clusterLab) error) (err error) {
-	c := &clusterLab{lab: l, dir: filepath.Join(l.dir, fmt.Sprint("cluster-", l.pass))}
+// withCluster starts the hosts, runs and removes them. With share each has its own Docker.
+func (l *lab) withCluster(ctx context.Context, runtime string, share bool, run func(*clusterLab) error) (err error) {
+	c := &clusterLab{lab: l, share: share, dir: filepath.Join(l.dir, fmt.Sprintf("cluster-%d-%t", l.pass, share))}
 	if err := os.MkdirAll(filepath.Join(c.dir, "users"), 0o755); err != nil {
 		return err
 	}
@@ -74,14 +76,26 @@ func (c *clusterLab) startEtcd(ctx context.Context) (endpoint string, err error)
 	}
 	endpoint = "http://" + freeAddress()
 	peer := "http://" + freeAddress()
-	c.etcd = exec.Command(filepath.Join(string(bytes.TrimSpace(build)), "etcd"), "--name", "m", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", endpoint,
+	var argv []string
+	if c.share { // their network, in which there is nothing else
+		argv = []string{"unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}
+	}
+	argv = append(argv, filepath.Join(string(bytes.TrimSpace(build)), "etcd"), "--name", "m", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", endpoint,
 		"--advertise-client-urls", endpoint, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "m="+peer, "--log-level", "error")
+	c.etcd = exec.Command(argv[0], argv[1:]...)
 	c.etcd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.etcd.Start(); err != nil {
 		c.etcd = nil
 		return "", fmt.Errorf("etcd is not built (scripts/setup.sh bench builds it): %w", err)
 	}
-	return endpoint, nil
+	for c.share && ctx.Err() == nil { // until it is there: in ours a dockerd would remove another's bridge
+		own, _ := os.Readlink("/proc/self/ns/net")
+		if its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.etcd.Process.Pid)); err != nil || its != own {
+			return endpoint, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return endpoint, ctx.Err()
 }
 
 // freeAddress is one of the loopback that nobody listens at.
@@ -107,6 +121,12 @@ func (c *clusterLab) addHost(ctx context.Context, runtime, name, endpoint string
 	}
 	h := &clusterHost{service: s, name: name}
 	c.hosts = append(c.hosts, h)
+	if c.share {
+		var err error
+		if h.engine, err = c.startEngine(ctx, s); err != nil {
+			return err
+		}
+	}
 	return h.start(ctx)
 }
 
@@ -120,7 +140,7 @@ func (h *clusterHost) start(ctx context.Context) error {
 	if err := h.awaitHealth(ctx); err != nil {
 		return h.explain(err)
 	}
-	h.fence = exec.Command(h.process.Path, "--settings", h.path("settings.json"), "fence")
+	h.fence = h.command("--settings", h.path("settings.json"), "fence")
 	h.fence.Env, h.fence.SysProcAttr = h.process.Env, &syscall.SysProcAttr{Setpgid: true}
 	return h.fence.Start()
 }
@@ -185,6 +205,9 @@ func (c *clusterLab) close() (err error) {
 			err = errors.Join(err, h.service.close())
 		}
 		h.removeGroups()
+		if h.engine != nil {
+			err = errors.Join(err, h.engine.close())
+		}
 	}
 	if c.etcd != nil {
 		_ = c.etcd.Process.Kill()
@@ -199,12 +222,6 @@ func (h *clusterHost) removeGroups() {
 	name := "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"
 	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, group := range append(all, "/sys/fs/cgroup/"+name) {
-		_ = filepath.WalkDir(group, func(name string, entry os.DirEntry, err error) error {
-			if err == nil && entry.IsDir() && name != group {
-				_ = os.Remove(name) // those of containers that are gone
-			}
-			return nil
-		})
-		_ = os.Remove(group) // there may be none
+		_ = removeGroup(group) // there may be none
 	}
 }

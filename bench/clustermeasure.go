@@ -13,12 +13,15 @@ import (
 
 // clustered is what several hosts take.
 type clustered struct {
-	// held is an exec at the host that holds the user, forwarded the same at another, and alone at a service without cluster.
-	held, forwarded, alone sample
+	// held is an exec at the host that holds the user, forwarded the same at another, and alone at a service without cluster;
+	// the overheads are what of them is beyond the exec's own time.
+	held, forwarded, alone, heldOverhead, forwardedOverhead, aloneOverhead sample
 	// first is a new user's PUT: the claim of a seat, and the record. many is the time of manyUsers of them, clusterAtOnce at a time.
 	first, many sample
 	// answered is from a host's loss until another answers a call of its user.
 	answered sample
+	// oneHost and allHosts are warm execs in a second, ownDoors those of all hosts when each call comes to its user's.
+	oneHost, allHosts, ownDoors speeds
 }
 
 // manyUsers come clusterAtOnce at a time, and so often a host is lost.
@@ -26,8 +29,8 @@ const manyUsers, clusterAtOnce, losses = 1000, 32, 5
 
 // measureCluster measures three hosts beside a service that is alone.
 func (l *lab) measureCluster(ctx context.Context, runtime string, found *clustered) error {
-	return l.withService(ctx, runtime, "cluster-off", []string{"SANDBOXD_POOL_SIZE=0"}, func(alone *service) error {
-		return l.withCluster(ctx, runtime, func(c *clusterLab) error {
+	err := l.withService(ctx, runtime, "cluster-off", []string{"SANDBOXD_POOL_SIZE=0"}, func(alone *service) error {
+		return l.withCluster(ctx, runtime, false, func(c *clusterLab) error {
 			for _, step := range []struct {
 				name string
 				run  func() error
@@ -44,6 +47,11 @@ func (l *lab) measureCluster(ctx context.Context, runtime string, found *cluster
 			return nil
 		})
 	})
+	if err != nil {
+		return err
+	}
+	l.say("%s: hosts with equal shares of the processors", runtime)
+	return l.withCluster(ctx, runtime, true, func(c *clusterLab) error { return c.measureShared(ctx, found) })
 }
 
 // holder finds the host that has a user's container. After a loss the others may not have found the one that is back.
@@ -77,14 +85,15 @@ func (c *clusterLab) measureForwarding(ctx context.Context, alone *service, foun
 		if turn < 0 {
 			into = &clustered{}
 		}
-		for _, way := range []struct {
-			into *sample
-			of   *service
-		}{{&into.held, holder.service}, {&into.forwarded, other.service}, {&into.alone, alone}} {
+		ways := []struct {
+			whole, overhead *sample
+			of              *service
+		}{{&into.held, &into.heldOverhead, holder.service}, {&into.forwarded, &into.forwardedOverhead, other.service}, {&into.alone, &into.aloneOverhead, alone}}
+		for i := range ways {
+			way := ways[(max(turn, 0)+i)%len(ways)] // each comes after each, as a container that has rested is slower
 			for range rowLength {
-				begun := time.Now()
-				_, err := way.of.exec(ctx, boxID, "true")
-				if err := way.into.add(time.Since(begun), err); err != nil {
+				whole, overhead, err := timed(ctx, way.of.api)
+				if err := errors.Join(way.whole.add(whole, err), way.overhead.add(overhead, err)); err != nil {
 					return err
 				}
 			}

@@ -5,7 +5,7 @@
 // bench.go fixes what is measured in which order, and how often; parts.go what can be left out. warm.go, session.go,
 // rest.go, floor.go, cold.go, create.go, refill.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go, grants.go, large.go and
 // deciding.go measure, and for what goes over the network dns.go, guard.go, idle.go, registering.go,
-// network.go and packages.go, page.go the console, cluster.go and clustermeasure.go several hosts, and for durable processes processes.go, adoption.go and logwriting.go;
+// network.go and packages.go, page.go the console, cluster.go, clustermeasure.go and clustershare.go several hosts, and for durable processes processes.go, adoption.go and logwriting.go;
 // service.go and docker.go are the two sides, outside.go is where the network leads, helper.go has what must
 // be a process of its own; report.go, verdict.go, why.go, plot.go and the files whose names end in sections.go tell.
 package main

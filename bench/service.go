@@ -27,6 +27,7 @@ type service struct {
 	http      *http.Client // for what api does not do; nil until web is called
 	dir       string
 	given     []string // its settings
+	within    []string // what its programs are started by; empty for nothing
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
 	egress    string        // what the names of its networks begin with
@@ -109,7 +110,7 @@ func (s *service) launch(settings []string) error {
 		return err
 	}
 	defer log.Close()
-	s.process = exec.Command(filepath.Join(s.settings.bin, "sandboxd"), "--settings", s.path("settings.json"))
+	s.process = s.command("--settings", s.path("settings.json"))
 	s.process.Stderr = log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.process.Env = append(foreignVariables(),
@@ -133,6 +134,12 @@ func (s *service) launch(settings []string) error {
 		close(s.ended)
 	}()
 	return nil
+}
+
+// command is sandboxd.
+func (s *service) command(args ...string) *exec.Cmd {
+	argv := slices.Concat(s.within, []string{filepath.Join(s.settings.bin, "sandboxd")}, args)
+	return exec.Command(argv[0], argv[1:]...)
 }
 
 // foreignVariables is our environment without another service's settings.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/docker/go-units"
@@ -69,6 +70,9 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 		cfg.out = ""
 	}
 	var err error
+	if cfg.bin, err = filepath.Abs(cfg.bin); err != nil { // what starts it may have another working directory
+		return cfg, err
+	}
 	if *sections != "" {
 		if cfg.parts, err = chooseParts(*sections); err != nil {
 			return cfg, err

@@ -100,13 +100,19 @@ func (s *service) surfaceRow(ctx context.Context, floor *client.Client, found *s
 
 // overhead is what a warm exec takes beyond its own time.
 func overhead(ctx context.Context, service *client.Client) (time.Duration, error) {
+	_, beyond, err := timed(ctx, service)
+	return beyond, err
+}
+
+// timed is what a warm exec takes, and what of that is beyond its own time.
+func timed(ctx context.Context, service *client.Client) (whole, beyond time.Duration, err error) {
 	begun := time.Now()
 	out, err := service.Exec(ctx, boxID, types.Exec{Argv: []string{"true"}})
-	took := time.Since(begun)
+	whole = time.Since(begun)
 	if err == nil && out.Failed {
 		err = errors.New("`true` has failed")
 	}
-	return took - time.Duration(out.DurationMs*float64(time.Millisecond)), err
+	return whole, whole - time.Duration(out.DurationMs*float64(time.Millisecond)), err
 }
 
 // stamping prints the time at which it prints.

@@ -65,8 +65,6 @@ var reasons = []struct{ title, what, text string }{
   comes through three streams of the web's. Our own client hands the whole to one system call, and reads from the socket.`},
 	{"Registering containers", "p50", `A filtered container's interface is moved to the gateway and deleted there. The kernel waits for all of its
   processors each time, which is what the rows of the kernel alone show; registering itself is Add.`},
-	{"Several hosts", "warm execs, three hosts", `It is not measured: three hosts need a Docker each that has a third of the processors, and here they share
-  one.`},
 }
 
 // reason is what is known of a target; empty for nothing.
