@@ -51,6 +51,8 @@ func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return 
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
+func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
+
 func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
 	return "", nil, errors.New("no /tmp here")
 }
