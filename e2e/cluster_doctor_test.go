@@ -21,7 +21,20 @@ func hostsSayWhoTheyAre(t *testing.T, c *clusterLab) {
 			t.Errorf("%s: %+v, %v", h.name, e, err)
 		}
 	}
-	h := c.hosts[1]
+	looked := c.hosts[1].clusterFindings(t)
+	for _, f := range looked {
+		if f.Level == doctor.Fault {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(looked) != 10 {
+		t.Errorf("%d checks of the cluster: %+v", len(looked), looked)
+	}
+}
+
+// clusterFindings are what a host's doctor finds that is about several hosts, by the check.
+func (h *clusterHost) clusterFindings(t *testing.T) map[string]doctor.Finding {
+	t.Helper()
 	cmd := exec.Command(filepath.Join(binaries, "sandboxd"), "doctor", "--offline", "--cluster", "--json")
 	cmd.Env = h.environ
 	var out []byte
@@ -30,15 +43,11 @@ func hostsSayWhoTheyAre(t *testing.T, c *clusterLab) {
 	if err := json.Unmarshal(out, &report); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	looked := 0
+	found := map[string]doctor.Finding{}
 	for _, f := range report.Findings {
 		if strings.HasPrefix(f.Check, "cluster ") {
-			if looked++; f.Level == doctor.Fault {
-				t.Errorf("%+v", f)
-			}
+			found[f.Check] = f
 		}
 	}
-	if looked != 10 {
-		t.Errorf("%d checks of the cluster: %s", looked, out)
-	}
+	return found
 }

@@ -45,6 +45,15 @@ func runs(t *testing.T, name string) map[string]stretch {
 	return all
 }
 
+// linkCuts is how often a link is cut.
+func linkCuts() int {
+	n, err := strconv.Atoi(os.Getenv("SANDBOX_E2E_FAULTS"))
+	if err != nil {
+		return 1
+	}
+	return n
+}
+
 // A process writes who it is and the time without end, and whatever is done to the host that holds its user, no other
 // start of it writes before that has ended, and another goes on.
 func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
@@ -67,10 +76,7 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 		{"its fence is killed, and its sandboxd", func(h *clusterHost) { h.fence.kill(); h.stop(syscall.SIGKILL) }, false},
 		{"its etcd is killed", func(h *clusterHost) { h.etcd.kill() }, true},
 	}
-	cuts := 1
-	if n, err := strconv.Atoi(os.Getenv("SANDBOX_E2E_FAULTS")); err == nil {
-		cuts = n
-	}
+	cuts := linkCuts()
 	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
 	c.cutLinks(t, "one", file, cuts)
 	for _, fault := range faults {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -36,9 +37,11 @@ type clusterHost struct {
 	homes         *program // serves its view of them
 	guards        []int    // those of its fences
 	settings      []string
+	current       []string // the environment of this version's programs
 }
 
-func openCluster(t *testing.T, runtime string) *clusterLab {
+// openCluster starts it as the version whose programs are in a folder; empty is this one.
+func openCluster(t *testing.T, runtime, from string) *clusterLab {
 	t.Helper()
 	begin(t)
 	c := &clusterLab{}
@@ -67,6 +70,7 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 		c.plug(t, h, i)
 	}
 	for _, h := range c.hosts {
+		c.diskOfEtcd(t, h)
 		h.startEtcd(t, c, certificates)
 	}
 	c.showHomes(t)
@@ -87,7 +91,13 @@ func openCluster(t *testing.T, runtime string) *clusterLab {
 			"SANDBOXD_TCP_TOKENS_FILE="+tokens, "SANDBOXD_E2B_LISTEN="+h.address+":7482", "SANDBOXD_E2B_DOMAIN=boxes.test",
 			"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="+clusterResolver(), "SANDBOXD_EGRESS_ALSO_PUBLIC="+clusterInternet().Public.String(),
 		)
-		if h.lab, err = openLab(t, h.engine.place, h.settings); err != nil {
+		if h.lab, err = settledLab(t, runDir, h.engine.place, h.settings); err != nil {
+			t.Fatal(err)
+		}
+		if h.from, h.current = from, h.environ; from != os.Getenv("SANDBOX_E2E_FROM") { // it knows no E2B of several hosts
+			h.environ = slices.DeleteFunc(slices.Clone(h.environ), func(v string) bool { return strings.HasPrefix(v, "SANDBOXD_E2B_") })
+		}
+		if err := h.start(); err != nil {
 			t.Fatal(err)
 		}
 		h.startFence(t)
@@ -147,6 +157,9 @@ func (c *clusterLab) endpoints() string {
 	return strings.Join(all, ",")
 }
 
+// etcdAt is where a host's member of etcd has its data.
+func (c *clusterLab) etcdAt(h *clusterHost) string { return filepath.Join(c.dir, "etcd-"+h.name) }
+
 func (h *clusterHost) startEtcd(t *testing.T, c *clusterLab, certificates string) {
 	t.Helper()
 	server, err := etcdtest.Program()
@@ -158,7 +171,7 @@ func (h *clusterHost) startEtcd(t *testing.T, c *clusterLab, certificates string
 		members = append(members, other.name+"=http://"+other.address+":2380")
 	}
 	client, peer := "https://"+h.address+":2379", "http://"+h.address+":2380"
-	h.etcd = h.engine.place.program(t, os.Environ(), server, "--name", h.name, "--data-dir", filepath.Join(c.dir, "etcd-"+h.name),
+	h.etcd = h.engine.place.program(t, os.Environ(), server, "--name", h.name, "--data-dir", c.etcdAt(h),
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", strings.Join(members, ","), "--client-cert-auth", "--trusted-ca-file", filepath.Join(certificates, "ca.crt"),
 		"--cert-file", filepath.Join(certificates, h.name+".crt"), "--key-file", filepath.Join(certificates, h.name+".key"),
@@ -167,7 +180,7 @@ func (h *clusterHost) startEtcd(t *testing.T, c *clusterLab, certificates string
 
 func (h *clusterHost) startFence(t *testing.T) {
 	t.Helper()
-	h.fence = h.place.program(t, h.environ, filepath.Join(binaries, "sandboxd"), "fence")
+	h.fence = h.place.program(t, h.environ, filepath.Join(cmp.Or(h.from, binaries), "sandboxd"), "fence")
 	eventually(t, "the fence has a guard", func() bool {
 		list := childrenOf(h.fence.cmd.Process.Pid)
 		h.guards = append(h.guards, list...)
@@ -199,15 +212,11 @@ func (c *clusterLab) come(t *testing.T, h *clusterHost) {
 		}
 	default:
 	}
-	select {
-	case <-h.fence.exited:
+	if h.fence.hasExited() {
 		h.startFence(t)
-	default:
 	}
-	select {
-	case <-h.etcd.exited:
+	if h.etcd.hasExited() {
 		h.startEtcd(t, c, filepath.Join(c.dir, "certificates"))
-	default:
 	}
 	for _, other := range c.hosts {
 		eventually(t, "the host is back", func() bool { return other.knows(c) })
@@ -240,8 +249,8 @@ func (c *clusterLab) close(t *testing.T) {
 				p.kill()
 			}
 		}
-		if h.homes != nil {
-			_ = syscall.Unmount(c.homesAt(h), syscall.MNT_DETACH)
+		for _, at := range []string{c.homesAt(h), c.etcdAt(h)} {
+			_ = syscall.Unmount(at, syscall.MNT_DETACH)
 		}
 		if err := h.engine.close(); err != nil {
 			t.Errorf("the engine's files are left: %v", err)

@@ -35,13 +35,31 @@ func (p *place) program(t *testing.T, environ []string, argv ...string) *program
 	return r
 }
 
+func (p *program) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *program) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }
 
 // processes are all of a host's: the containers' first, which so go on before what is to kill them.
-func (h *clusterHost) processes() (list []int) {
+func (h *clusterHost) processes() []int {
+	list := h.grouped()
+	for _, p := range []*exec.Cmd{h.engine.cmd, h.daemon, h.etcd.cmd, h.fence.cmd} {
+		list = append(append(list, childrenOf(p.Process.Pid)...), p.Process.Pid)
+	}
+	return list
+}
+
+// grouped are those of its containers.
+func (h *clusterHost) grouped() (list []int) {
 	for _, group := range h.groups() {
 		_ = filepath.WalkDir(group, func(name string, _ os.DirEntry, _ error) error {
 			if filepath.Base(name) == "cgroup.procs" {
@@ -53,9 +71,6 @@ func (h *clusterHost) processes() (list []int) {
 			}
 			return nil
 		})
-	}
-	for _, p := range []*exec.Cmd{h.engine.cmd, h.daemon, h.etcd.cmd, h.fence.cmd} {
-		list = append(append(list, childrenOf(p.Process.Pid)...), p.Process.Pid)
 	}
 	return list
 }

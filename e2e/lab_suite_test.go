@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	}
 	defer closeRun()
 	scenarios = watchdog.New(watchdog.Config{
-		Limit:   scenarioLimit,
+		Limit:   scenarioLimit + time.Duration(linkCuts()-1)*30*time.Second,
 		Reserve: 90 * time.Second,
 		End: func(why string, hang []string) {
 			fmt.Fprintf(os.Stderr, "e2e: %s\n", why)

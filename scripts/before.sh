@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Builds the programs of the version before, whose containers and processes this version adopts, and prints where they
-# are. Needs the history of this repository; without, the exit code is 3.
+# Builds the programs of a version before, and prints where they are: without an argument that whose containers and processes
+# this version adopts, with `cluster` one beside which hosts of this version run while they are upgraded one after
+# another. Needs the history of this repository; without, the exit code is 3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly COMMIT=c07face7486f
+case ${1:-} in
+cluster) readonly COMMIT=344e0f1acbf6 ;;
+*) readonly COMMIT=c07face7486f ;;
+esac
 readonly BUILT=/usr/local/lib/daycare-sandbox-tests/version-$COMMIT
 
 if [ ! -d "$BUILT" ]; then

@@ -301,8 +301,10 @@ if [ "${1:-}" = tests ]; then
 	setup_test_programs
 	setup_test_engine
 	setup_test_etcd
-	step "The version before, for the tests of upgrades"
-	say "it is in $(scripts/before.sh || echo 'no place: the scenario of an upgrade is skipped')"
+	step "Versions before, for the tests of upgrades"
+	for of in containers cluster; do
+		say "one is in $(scripts/before.sh $of || echo 'no place: the scenario of an upgrade is skipped')"
+	done
 	exit
 fi
 if [ "${1:-}" = engine ]; then
