@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 		{"E2B by any host", e2bByAnyHost},
 		{"E2B of a lost host", e2bOfALostHost},
 		{"etcd's disks are full", etcdsDisksAreFull},
+		{"a clock jumps", aClockJumps},
 		{"no two hosts run a user", noTwoHostsRunAUser},
 	} {
 		if !t.Run(part.name, func(t *testing.T) {
