@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -29,7 +30,6 @@ const (
 // Dial connects to etcd, which need not be up. Calls go to its members in turn, to those that a connection leads to. One that
 // is silent is left: its process hangs, or packets do not reach it.
 func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2(nowhere{}, nowhere{}, nowhere{}))
 	m := &members{connections: map[string]net.Conn{}}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit, DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
@@ -41,10 +41,8 @@ func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	return client, nil
 }
 
-// nowhere takes what gRPC logs by itself: what matters comes as an error.
-type nowhere struct{}
-
-func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+// What matters of what gRPC logs by itself comes as an error. Its logger may be set only before anything else of it is called.
+func init() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
 // members are those of etcd, as they are connected with.
 type members struct {
