@@ -64,6 +64,8 @@ type Running struct {
 	Env      map[string]string
 	Cwd      string
 	Terminal bool
+	// Root says that it was started as root.
+	Root bool
 }
 
 // note is what is told back of a command.
@@ -71,6 +73,7 @@ type note struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env,omitempty"`
 	Cwd  string            `json:"cwd"`
+	Root bool              `json:"root,omitempty"`
 }
 
 // encode leaves out what is too large.
@@ -80,7 +83,10 @@ func (n note) encode() json.RawMessage {
 		n.Env = nil
 		text, err = json.Marshal(n)
 	}
-	if err != nil || len(text) > ask.MaxNote {
+	if err == nil && len(text) > ask.MaxNote {
+		text, err = json.Marshal(note{Root: n.Root})
+	}
+	if err != nil {
 		return nil
 	}
 	return text
@@ -121,7 +127,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	b.entry.mu.Unlock()
 	run := &ask.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
-		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd}.encode(),
+		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
 	return b.follow(ctx, ask.Request{Do: ask.Begin, Tag: c.Tag, Run: run})
 }
@@ -241,8 +247,12 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input 
 	return err
 }
 
-// Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
+// Input writes to a command's stdin, or to its terminal. It blocks while the command does not read. A command of root's takes none
+// while none may be root's.
 func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error {
+	if err := b.refuseRoot(ctx, which); err != nil {
+		return err
+	}
 	for {
 		piece := data[:min(len(data), ask.MaxInput)]
 		if err := b.act(ctx, which, ask.Request{Do: ask.Input}, piece); err != nil {
@@ -252,6 +262,26 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 			return nil
 		}
 	}
+}
+
+// refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, and is not any more.
+func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
+	b.entry.mu.Lock()
+	had := b.entry.record.Root
+	b.entry.mu.Unlock()
+	if !had || b.of.cfg.Root() {
+		return nil
+	}
+	list, err := b.Commands(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		if c.Root && (c.PID == which.PID || which.Tag != "" && c.Tag == which.Tag) {
+			return ErrNoRoot
+		}
+	}
+	return nil
 }
 
 // CloseInput ends a command's stdin; of a terminal it types the end-of-file character.
@@ -300,7 +330,7 @@ func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
 		if len(e.Note) > 0 && json.Unmarshal(e.Note, &n) != nil {
 			n = note{}
 		}
-		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd, Terminal: e.Terminal})
+		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd, Terminal: e.Terminal, Root: n.Root})
 	}
 	return nil, errors.New("the sandbox names more commands than there can be")
 }

@@ -349,3 +349,35 @@ func TestACallThatMeetsAPause(t *testing.T) {
 		}
 	}
 }
+
+// A command of root's takes no input while none may be root's, and others go on to.
+func TestARootThatIsNoLongerAllowed(t *testing.T) {
+	l := newLabOf(t)
+	l.root.Store(true)
+	b := l.create(l.s, Create{})
+	var typed atomic.Int64
+	l.answer = func(s *yamux.Stream, r ask.Request) {
+		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: r.PID})
+		if r.Do == ask.Input {
+			typed.Add(1)
+			return
+		}
+		large := note{Argv: []string{strings.Repeat("x", ask.MaxNote)}, Root: true}
+		for i, n := range []note{{Argv: []string{"bash"}, Root: true}, large, {Argv: []string{"bash"}}} {
+			_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{PID: i + 1, Tag: fmt.Sprint("tag", i+1), Note: n.encode()})
+		}
+		_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{})
+	}
+	for _, allowed := range []bool{true, false, true} {
+		l.root.Store(allowed)
+		for pid := 1; pid <= 3; pid++ {
+			for _, which := range []Selector{{PID: pid}, {Tag: fmt.Sprint("tag", pid)}} {
+				before := typed.Load()
+				err := b.Input(t.Context(), which, []byte("id\n"))
+				if refused := errors.Is(err, ErrNoRoot); refused != (!allowed && pid < 3) || refused == (typed.Load() > before) {
+					t.Errorf("root allowed %t: %+v: %v", allowed, which, err)
+				}
+			}
+		}
+	}
+}
