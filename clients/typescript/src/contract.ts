@@ -2722,6 +2722,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getSandbox: {
@@ -2753,6 +2754,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     putSandbox: {
@@ -2800,6 +2802,7 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
         };
     };
     deleteSandbox: {
@@ -2830,6 +2833,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
         };
     };
     pauseSandbox: {
@@ -2928,6 +2932,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     exec: {
@@ -2998,6 +3003,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     reattach: {
@@ -3036,6 +3042,7 @@ export interface operations {
             400: components["responses"]["Invalid"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     killExec: {
@@ -3075,6 +3082,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     signalExec: {
@@ -3114,6 +3122,7 @@ export interface operations {
             404: components["responses"]["NotFound"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     getCallOutput: {
@@ -3147,6 +3156,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     explain: {
@@ -3742,6 +3752,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     startProcess: {
@@ -3854,6 +3865,7 @@ export interface operations {
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
         };
     };
     removeProcess: {
