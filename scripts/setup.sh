@@ -75,17 +75,20 @@ engine_up() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 # A question that docker answers with a template; empty when there is no answer.
 engine_says() { docker info --format "$1" 2>/dev/null || true; }
 
+# has_runtimes NAME... : whether Docker knows all of them, and their programs are there.
 has_runtimes() {
-	local known
-	known=$(engine_says '{{json .Runtimes}}')
-	[[ $known == *'"runsc"'* && $known == *'"runsc-events"'* && $known == *'"runsc-offline"'* ]]
+	local known name
+	known=$(engine_says '{{range $name, $r := .Runtimes}}{{$name}} {{$r.Path}}{{"\n"}}{{end}}')
+	for name in "$@"; do
+		command -v "$(sed -n "s/^$name //p" <<<"$known")" >/dev/null || return 1
+	done
 }
 
 require_known_system() {
 	local missing=()
 	engine_up || missing+=("Docker, 20.10 or newer, reachable by this user")
-	has_runtimes ||
-		missing+=("gVisor's runsc, registered as the runtimes \"runsc\", with --host-uds=open as \"runsc-events\" and with --network=none as \"runsc-offline\" (https://gvisor.dev/docs/user_guide/install/)")
+	has_runtimes runsc runsc-events ||
+		missing+=("gVisor's runsc, registered as the runtimes \"runsc\", with --host-uds=open as \"runsc-events\" and, for quicker starts, with --network=none as \"runsc-offline\" (https://gvisor.dev/docs/user_guide/install/)")
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if [ "$(id -u)" != 0 ]; then
 		die "this has to run as root, or else these must be there first:" "${missing[@]/#/- }" "then run it again"
@@ -133,8 +136,12 @@ reload_engine() {
 
 setup_runsc() {
 	step "gVisor (runsc)"
-	if has_runtimes; then
+	if has_runtimes runsc runsc-events runsc-offline; then
 		say "already registered with Docker"
+		return
+	fi
+	if [ "$(id -u)" != 0 ]; then # require_known_system has found the others
+		say "Docker has no \"runsc-offline\" (runsc with --network=none), so containers without a network start slower"
 		return
 	fi
 	if [ ! -x "$RUNSC" ]; then
@@ -153,10 +160,10 @@ setup_runsc() {
 	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
 	reload_engine
 	for _ in $(seq 40); do
-		has_runtimes && break
+		has_runtimes runsc runsc-events runsc-offline && break
 		sleep 0.25
 	done
-	has_runtimes || die "Docker does not list runsc after a reload" "look at $DAEMON_JSON and at Docker's log"
+	has_runtimes runsc runsc-events runsc-offline || die "Docker does not list runsc after a reload" "look at $DAEMON_JSON and at Docker's log"
 	say "Docker knows them now, without a restart"
 }
 
