@@ -125,6 +125,14 @@ func (b *browser) press(text string) {
 	b.is("a button "+text, fmt.Sprintf(`(() => { const b = [...document.querySelectorAll("button")].find((b) => b.checkVisibility() && b.textContent.startsWith(%q)); b?.click(); return Boolean(b); })()`, text))
 }
 
+// keys presses them.
+func (b *browser) keys(text string) {
+	b.t.Helper()
+	if _, err := chromedp.Run(b.ctx, chromedp.KeyEvent(text)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // show gives a token to the page.
 func (b *browser) show(token string) {
 	b.t.Helper()

@@ -26,6 +26,7 @@ type console struct {
 	axe string
 	// tokens is the file of tokens, and process one of tess's that prints.
 	tokens          string
+	settings        func(text string) // writes those of the service
 	process         types.StartedProcess
 	allowed, denied string
 	pictures        string // the folder for them; empty for none
@@ -36,7 +37,9 @@ func TestConsole(t *testing.T) {
 	t.Run("runsc", func(t *testing.T) {
 		c := openConsole(t)
 		c.showsAUser()
+		c.showsHostileTexts()
 		c.showsAll()
+		c.goesByKeys()
 		c.showsEgress()
 		c.explains()
 		c.looksAtTheHost()
@@ -54,7 +57,8 @@ func openConsole(t *testing.T) *console {
 	address := freePort(t)
 	c := &console{tokens: filepath.Join(t.TempDir(), "tokens.json"), pictures: os.Getenv("SANDBOX_E2E_PICTURES")}
 	writeTokens(t, c.tokens, everyonesToken+`,{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}`)
-	c.l = newLabIn(t, machine, "runsc", append(worldSettings(w), "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_TCP_CONSOLE=true", "SANDBOXD_TCP_TOKENS_FILE="+c.tokens)...)
+	c.l = newLabIn(t, machine, "runsc", append(worldSettings(w), "SANDBOXD_POOL_SIZE=2", "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_TCP_CONSOLE=true", "SANDBOXD_TCP_TOKENS_FILE="+c.tokens)...)
+	c.settings = c.l.onFile(t)
 	dir := filepath.Join(runDir, "console")
 	if err := os.CopyFS(dir, os.DirFS("console")); err != nil {
 		t.Fatal(err)
@@ -76,9 +80,28 @@ func openConsole(t *testing.T) *console {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.isHostile(t)
 	c.browser = openBrowser(t, "http://"+address)
 	c.looks(1280, "light")
 	return c
+}
+
+// isHostile writes such texts wherever else a tenant may choose one. What the service refuses is shown, too.
+func (c *console) isHostile(t *testing.T) {
+	c.l.registerAs(t, "mallory", types.Registration{UserID: "mallory", Permissions: types.Permissions{Network: true}})
+	for i, text := range hostileTexts {
+		id := fmt.Sprint("mallory-", i)
+		_, err := c.l.client.Put(t.Context(), id, types.Registration{UserID: "mallory", Permissions: types.Permissions{WorkingDir: "/home/" + text, Network: true}})
+		refusals := []error{err}
+		_, err = c.l.client.Exec(t.Context(), "mallory", types.Exec{Permissions: []string{"@network", "@read:/home/" + text}, AllowedDomains: []string{text}, Command: text})
+		refusals = append(refusals, err)
+		_, err = c.l.client.StartProcess(t.Context(), "mallory", types.StartProcess{Name: text, Argv: []string{"printf", "%s\\n", text}, Env: map[string]string{"TEXT": text}})
+		for _, err := range append(refusals, err) {
+			if err != nil && !isKind(err, types.Invalid) && !isKind(err, types.Denied) {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 func writeTokens(t *testing.T, file, tokens string) {
@@ -92,17 +115,24 @@ func writeTokens(t *testing.T, file, tokens string) {
 func (c *console) seen(view string) {
 	c.t.Helper()
 	c.accessible(c.axe, view)
-	if c.pictures != "" {
-		if err := os.WriteFile(filepath.Join(c.pictures, "console-"+view+".png"), c.picture(), 0o644); err != nil {
-			c.t.Error(err)
-		}
-	}
+	c.keepPicture(view)
 	c.looks(375, "dark")
 	c.accessible(c.axe, view+", dark and narrow")
+	c.keepPicture(view + "-phone")
 	if wide, err := evaluate[int](c.browser, "document.documentElement.scrollWidth"); err != nil || wide > 375 {
 		c.t.Errorf("%s is %d wide on a phone, %v", view, wide, err)
 	}
 	c.looks(1280, "light")
+	c.is("no cell that runs into the next one", `[...document.querySelectorAll("td, tbody th")].every((d) => d.scrollWidth <= d.clientWidth + 1)`)
+}
+
+func (c *console) keepPicture(name string) {
+	if c.pictures == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(c.pictures, "console-"+name+".png"), c.picture(), 0o644); err != nil {
+		c.t.Error(err)
+	}
 }
 
 // showsAUser begins with a link to a user, which is kept through the sign-in.
@@ -125,6 +155,19 @@ func (c *console) showsAUser() {
 	c.l.run(c.t, "tess", types.Exec{Permissions: []string{"@workspace"}, Command: "touch /home/enough"})
 	running()
 	c.shows("It has ended.")
+}
+
+// showsHostileTexts has who chose them everywhere on a page that is still whole.
+func (c *console) showsHostileTexts() {
+	c.open("#/user/mallory")
+	c.shows("mallory-0", "refused", hostileTexts[0])
+	c.is("the processes", `document.querySelectorAll("[aria-label='Durable processes'] tbody tr").length > 2`)
+	c.press("Log")
+	c.is("a log", `document.querySelector("[role=log]").textContent.length > 2`)
+	c.seen("hostile")
+	c.do(`location.hash = "#/explain/mallory-0"`)
+	c.shows("Works in", hostileTexts[0])
+	c.seen("hostile-explain")
 }
 
 // boundsALog has a process print more than the page keeps.
@@ -156,7 +199,24 @@ func (c *console) showsAll() {
 	c.l.run(c.t, "ulla", types.Exec{Command: "echo live; exit 3"})
 	c.showsSoon("ulla")
 	c.is("the calls of the hour", `[...document.querySelectorAll("table.numbers tbody tr")].some((r) => Number(r.cells[1].textContent) > 0 && r.cells[6].textContent.includes("ms"))`)
+	c.l.firstCall(c.t, "viv", types.Exec{Command: "true"})
+	c.is("two containers that wait for such users", `[...document.querySelectorAll(".tiles div")].some((d) => d.textContent === "Pooled2")`)
+	c.l.firstCall(c.t, "wim", types.Exec{Command: "true"})
+	c.is("the call that had one", `[...document.querySelectorAll("table.numbers tbody tr")].some((r) => r.cells[0].textContent === "pooled" && Number(r.cells[1].textContent) === 1)`)
 	c.seen("overview")
+}
+
+// goesByKeys uses no mouse: past the head of the page, and to another view by its link.
+func (c *console) goesByKeys() {
+	c.open("#/overview")
+	c.do(`document.activeElement.blur()`)
+	c.keys("\t")
+	c.is("the way past the head to come first", `document.activeElement.id === "skip"`)
+	c.keys("\r")
+	c.is("the content to have the focus", `document.activeElement.id === "main"`)
+	c.do(`document.querySelector('a[href="#/egress"]').focus()`)
+	c.keys("\r")
+	c.shows("Grouped by")
 }
 
 func (c *console) showsEgress() {
@@ -195,6 +255,14 @@ func (c *console) looksAtTheHost() {
 	c.do(`location.hash = "#/doctor"`)
 	c.shows("Commands can run", "Settings in force", "egress.decisionLog", "Check again")
 	c.seen("doctor")
+	c.settings(`{"listen":"SOCKET.new"}`)
+	c.l.reload(c.t)
+	c.press("Check again")
+	c.shows("need a restart: listen", "waits for a restart")
+	c.settings(`{"listen":"SOCKET"}`)
+	c.l.reload(c.t)
+	c.press("Check again")
+	c.is("nothing to wait for a restart", `!document.body.innerText.includes("waits for a restart")`)
 	c.do(`history.back()`)
 	c.shows("Second choice")
 	c.do(`history.forward()`)
@@ -207,6 +275,11 @@ func (c *console) stopsAProcess() {
 	c.press("Stop")
 	c.shows("Stop the process")
 	c.press("Cancel")
+	c.do(`[...document.querySelectorAll("button")].find((b) => b.textContent === "Stop").focus()`)
+	c.keys("\r") // opens the question, which
+	c.is("the question", `Boolean(document.querySelector("dialog[open]"))`)
+	c.keys("\u001b") // leaves
+	c.is("no question", `!document.querySelector("dialog[open]")`)
 	if now, err := c.l.client.Process(c.t.Context(), "tess", c.process.ID); err != nil || now.Status != types.ProcessRunning {
 		c.t.Errorf("%+v, %v", now.Status, err)
 	}
@@ -243,6 +316,7 @@ func (c *console) endsWithItsSession() {
 	c.signIn(scopedToken)
 	c.open("#/overview")
 	c.shows("tess")
+	c.is("no pool", `[...document.querySelectorAll(".tiles div")].every((d) => d.hidden === d.textContent.startsWith("Pooled"))`)
 	c.open("#/doctor")
 	c.shows("Commands can run")
 	if text := c.text(); strings.Contains(text, "Settings in force") {

@@ -6,7 +6,8 @@ const width = 600, height = 130, left = 54, bottom = 18;
 function frame(label, top, unit, marks) {
   const y = (v) => 6 + (height - bottom - 6) * (1 - v / (top || 1));
   return [y, h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, h("title", null, label),
-    [0, 0.5, 1].map((part) => [h("line.axis", { x1: left, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: 0, y: y(top * part) + 4 }, unit(top * part))]), marks(y))];
+    h("text", { x: left, y: height - 2 }, "an hour ago"), h("text", { x: width, y: height - 2, "text-anchor": "end" }, "now"),
+    [0, 0.5, 1].map((part) => [h("line.axis", { x1: left, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: 0, y: y(top * part) + 4 }, part ? unit(top * part) : "0")]), marks(y))];
 }
 
 // minutes is bars of what was counted in each of the last minutes.
@@ -17,18 +18,20 @@ export function minutes(label, counts, refused, unit) {
     refused[i] ? h("rect.refused", { x: left + i * step + 1, width: Math.max(step - 2, 1), y: y(refused[i]), height: y(0) - y(refused[i]) }) : null]))[1];
 }
 
-// lines are series of [name, class, values, dashed]; a value that is null is a break.
+// lines are series of [name, class, values, dashed]; a value that is null is a break, and one between two breaks is a dot.
 export function lines(label, series, unit) {
   const top = Math.max(1, ...series.flatMap((s) => s[2].filter((v) => v !== null)));
   const x = (i, n) => left + ((width - left) * (i + 0.5)) / n;
   return frame(label, top, unit, (y) => series.map(([, name, values, dashed]) => {
-    let path = "", drawing = false;
+    let path = "", dots = "";
+    const there = (i) => (values[i] ?? null) !== null;
     values.forEach((v, i) => {
-      if (v === null) { drawing = false; return; }
-      path += `${drawing ? "L" : "M"}${x(i, values.length).toFixed(1)} ${y(v).toFixed(1)}${drawing ? "" : "h.1"}`;
-      drawing = true;
+      if (v === null) return;
+      const at = `${x(i, values.length).toFixed(1)} ${y(v).toFixed(1)}`;
+      if (there(i - 1) || there(i + 1)) path += (there(i - 1) ? "L" : "M") + at;
+      else dots += `M${at}h.1`;
     });
-    return path ? h("path", { class: `line ${name}${dashed ? " dash" : ""}`, d: path, "stroke-linecap": "round" }) : null;
+    return [path && h("path", { class: `line ${name}${dashed ? " dash" : ""}`, d: path }), dots && h("path", { class: `line dot ${name}`, d: dots })];
   }))[1];
 }
 
@@ -61,7 +64,7 @@ export function flow(label, links) {
     return h("path", { class: denied ? "flow denied" : "flow", d: `M170 ${y1}C300 ${y1} 300 ${y2} 420 ${y2}`, "stroke-width": w },
       h("title", null, `${safe(a, 60)} → ${safe(b, 60)}: ${n} ${denied ? "refused" : "allowed"}`));
   });
-  const nodes = (at, x, text, anchor) => [...at].map(([name, n]) => [h("rect.node", { x, y: n.y, width: 6, height: n.size }),
-    h("text", { x: text, y: n.y + Math.max(n.size / 2, 5) + 4, "text-anchor": anchor }, safe(name, 26))]);
-  return h("svg.flow-picture", { viewBox: `0 0 600 ${ends}`, role: "img", "aria-label": label }, h("title", null, label), paths, nodes(from, 164, 158, "end"), nodes(to, 420, 432, "start"));
+  const nodes = (at, x, text, anchor, long) => [...at].map(([name, n]) => [h("rect.node", { x, y: n.y, width: 6, height: n.size }),
+    h("text", { x: text, y: n.y + Math.max(n.size / 2, 5) + 4, "text-anchor": anchor }, safe(name, long))]);
+  return h("svg.flow-picture", { viewBox: `0 0 760 ${ends}`, role: "img", "aria-label": label }, h("title", null, label), paths, nodes(from, 164, 158, "end", 22), nodes(to, 420, 432, "start", 46));
 }

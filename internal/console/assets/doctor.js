@@ -2,7 +2,7 @@
 import { call } from "./api.js";
 import { h, safe, table, theirs } from "./dom.js";
 
-const colours = { ok: "good", warning: "warn", fault: "bad", skipped: "dim" };
+const colours = { fault: "bad", warning: "warn", ok: "good", skipped: "dim" }; // in the order in which they are shown
 
 export function doctor(main) {
   const body = h("div", { "aria-live": "polite" }), settings = h("div");
@@ -19,9 +19,9 @@ export function doctor(main) {
       body.replaceChildren(h("p.bad", null, safe(health.message, 2000)));
       return;
     }
-    const found = table("Findings", ["Check", "State", "Found"]);
-    const row = (name, level, text, remedy) => found.body.append(h("tr", null, h("th", { scope: "row" }, safe(name, 60)), h("td", null, h("span", { class: colours[level] }, level)),
-      h("td", null, theirs(text, 4000), remedy ? h("div.dim", null, "To do: ", theirs(remedy, 4000)) : null)));
+    const found = table("Findings", ["Check", "State", "Found"]), levels = Object.keys(colours), rows = [];
+    const row = (name, level, text, remedy) => rows.push({ level, el: h("tr", null, h("th", { scope: "row" }, safe(name, 60)), h("td", null, h("span", { class: colours[level] }, level)),
+      h("td", null, theirs(text, 4000), remedy ? h("div.dim", null, "To do: ", theirs(remedy, 4000)) : null)) });
     row("Commands can run", health.problem ? "fault" : "ok", health.problem || `Docker ${health.engine}, runtime ${health.runtime}, image ${health.imageVersion}`);
     for (const warning of health.warnings ?? []) row("Service", "warning", warning);
     const pending = health.settings.pending;
@@ -30,7 +30,9 @@ export function doctor(main) {
     // Who acts for some users alone is not told of the host.
     if (report instanceof Error && report.status !== 403) row("Host", "skipped", report.message);
     for (const f of report.findings ?? []) row(f.check, f.level, f.found, f.remedy);
-    body.replaceChildren(h("section.card", null, found.el));
+    rows.sort((a, b) => levels.indexOf(a.level) - levels.indexOf(b.level)).forEach((r) => found.body.append(r.el));
+    const worst = rows[0].level, bad = rows.filter((r) => r.level === worst).length;
+    body.replaceChildren(h("p", null, h("strong", { class: colours[worst] }, worst === "ok" ? `All is well, say ${bad} checks.` : `${bad} ${worst}${bad > 1 ? "s" : ""} among ${rows.length} checks.`)), h("section.card", null, found.el));
     if (report.settings) settings.replaceChildren(h("section.card", null, h("h2", null, "Settings in force"), values(report.settings)));
   }
   look();

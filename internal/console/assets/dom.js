@@ -110,6 +110,10 @@ export function list(label, columns) {
     if (!planned) requestAnimationFrame(() => draw(false));
     planned = true;
   }, { passive: true });
+  body.addEventListener("pointerover", (e) => { // what is cut off is told
+    const cell = e.target.closest("[role=cell]");
+    if (cell) cell.title = cell.scrollWidth > cell.clientWidth ? cell.textContent : "";
+  }, { passive: true });
   let long = -1;
   return {
     el,

@@ -5,10 +5,10 @@ import { allDecisions, store, watch } from "./store.js";
 
 const notAllowed = "the name is not allowed for this call";
 
-// remedy is the flag and the field that would allow a name.
+// remedy is the flag that would allow a name.
 export function remedy(d) {
   if (d.verdict !== "denied" || d.reason !== notAllowed || !/^[a-z0-9_-]+(\.[a-z0-9_-]+)+$/.test(d.name)) return "";
-  return `--allow-domain ${d.name}, or "allowedDomains": ["${d.name}"]`;
+  return "--allow-domain " + d.name;
 }
 
 // group brings decisions together, which are the latest first, and so are the groups.
@@ -31,20 +31,20 @@ export function egress(main) {
   const pause = h("button", { type: "button", onclick: () => { held = held ? null : { list: [...store.decisions.values()].reverse(), at: Date.now() }; draw(true); } });
   const count = h("p.dim", { role: "status" });
   const rows = list("Decisions", [
-    ["Time", "6rem", (g) => clock(g.latest.at)],
+    ["Time", "4.5rem", (g) => clock(g.latest.at)],
     ["User", "minmax(6rem, 1fr)", (g) => (by === "name" ? g.others.size + " users" : g.latest.userId || "–"),
       (g) => (by !== "name" && g.latest.userId ? h("a", { href: "#/user/" + encodeURIComponent(g.latest.userId) }, theirs(g.latest.userId, 63)) : by === "name" ? g.others.size + " users" : "–")],
-    ["Name", "minmax(10rem, 2fr)", (g) => (by === "user" ? g.others.size + " names" : g.latest.name || "–"), (g) => h("code", null, by === "user" ? g.others.size + " names" : theirs(g.latest.name || "–"))],
-    ["Verdict", "5rem", (g) => g.latest.verdict, (g) => h("span", { class: g.latest.verdict === "allowed" ? "good" : "bad" }, g.latest.verdict)],
-    ["Count", "4rem", (g) => g.count],
-    ["Reason", "minmax(10rem, 2fr)", (g) => g.latest.reason, (g) => theirs(g.latest.reason)],
-    ["What would allow it", "minmax(12rem, 3fr)", (g) => (by === "user" ? "" : remedy(g.latest)), (g) => h("code", null, by === "user" ? "" : remedy(g.latest))],
+    ["Name", "minmax(10rem, 3fr)", (g) => (by === "user" ? g.others.size + " names" : g.latest.name || "–"), (g) => h("code", null, by === "user" ? g.others.size + " names" : theirs(g.latest.name || "–"))],
+    ["Verdict", "4.5rem", (g) => g.latest.verdict, (g) => h("span", { class: g.latest.verdict === "allowed" ? "good" : "bad" }, g.latest.verdict)],
+    ["Count", "3rem", (g) => g.count],
+    ["Reason", "minmax(10rem, 3fr)", (g) => g.latest.reason, (g) => theirs(g.latest.reason)],
+    ["What would allow it", "minmax(12rem, 5fr)", (g) => (by === "user" ? "" : remedy(g.latest)), (g) => h("code", null, by === "user" ? "" : remedy(g.latest))],
   ]);
-  const picture = h("div");
+  const picture = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "From users to names" });
   main.append(h("h1", null, "Egress"), h("div.bar", null, h("label", null, "Filter", input),
     h("label", null, "Verdict", select("verdict", [["", "all"], ["allowed", "allowed"], ["denied", "denied"], ["failed", "failed"], ["limited", "limited"], ["malformed", "malformed"]], (v) => { verdict = v; })),
     h("label", null, "Grouped by", select("by", [["each", "user and name"], ["name", "name"], ["user", "user"]], (v) => { by = v; })), pause),
-  count, h("section.card", null, rows.el), h("section.card", null, h("h2", null, "From users to names, the last ten minutes"), picture));
+  count, h("section.card", null, rows.el, h("p.dim", null, "The flag is of “sandbox exec”; in the API the name is one more in ", h("code", null, "allowedDomains"), ", beside the tag ", h("code", null, "@network"), ".")), h("section.card", null, h("h2", null, "From users to names, the last ten minutes"), picture));
   // draw draws the list, and the picture when somebody has chosen otherwise, or rarely: it is dear, and hardly changes.
   function draw(chosen) {
     const now = held ? held.list : [...store.decisions.values()].reverse();

@@ -52,14 +52,15 @@ export function request(tags, names) {
   return body;
 }
 
-export function explain(main, [id, tags = "", names = ""]) {
+// explain's link has the sandbox, and tags and names of both choices.
+export function explain(main, [id, ...choices]) {
   const sandbox = h("select", { id: "sandbox" });
   const sides = ["First", "Second"].map((text, i) => {
-    const t = h("input", { id: "tags" + i, value: i ? "" : tags, placeholder: "@workspace @network" });
-    const n = h("input", { id: "names" + i, value: i ? "" : names, placeholder: "example.org node" });
+    const t = h("input", { id: "tags" + i, value: choices[2 * i] ?? "", placeholder: "@workspace @network" });
+    const n = h("input", { id: "names" + i, value: choices[2 * i + 1] ?? "", placeholder: "example.org node" });
     return { t, n, out: h("div", { role: "status" }), el: h("fieldset.card", null, h("legend", null, text + " choice"), h("div.bar", null, h("label", null, "Tags", t), h("label", null, "Names and presets", n))), ask: () => t.value + n.value !== "" || i === 0 };
   });
-  const form = h("form", { onsubmit: (e) => { e.preventDefault(); run(); } },
+  const form = h("form", { onsubmit: (e) => { e.preventDefault(); history.replaceState(null, "", "#/explain/" + [sandbox.value, ...sides.flatMap((s) => [s.t.value, s.n.value])].map(encodeURIComponent).join("/")); run(); } },
     h("div.bar", null, h("label", null, "Sandbox", sandbox), h("button", { type: "submit" }, "Explain")), h("div.columns", null, sides.map((s) => [s.el])));
   const shown = h("div.columns", null, sides.map((s, i) => h("section.card", { "aria-label": ["First", "Second"][i] + " picture" }, s.out)));
   main.append(h("h1", null, "Explain"), h("p.dim", null, "What a call with these grants sees, and what it reaches. A second choice beside it shows what differs."), form, shown);
