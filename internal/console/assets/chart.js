@@ -6,7 +6,7 @@ const width = 600, height = 130, left = 54, bottom = 18;
 function frame(label, top, unit, marks) {
   const y = (v) => 6 + (height - bottom - 6) * (1 - v / (top || 1));
   return [y, h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, h("title", null, label),
-    h("text", { x: left, y: height - 2 }, "an hour ago"), h("text", { x: width, y: height - 2, "text-anchor": "end" }, "now"),
+    h("text", { x: left, y: height - 4 }, "an hour ago"), h("text", { x: width, y: height - 4, "text-anchor": "end" }, "now"),
     [0, 0.5, 1].map((part) => [h("line.axis", { x1: left, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: 0, y: y(top * part) + 4 }, part ? unit(top * part) : "0")]), marks(y))];
 }
 
