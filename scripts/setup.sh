@@ -75,12 +75,15 @@ engine_up() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 # A question that docker answers with a template; empty when there is no answer.
 engine_says() { docker info --format "$1" 2>/dev/null || true; }
 
-# has_runtimes NAME... : whether Docker knows all of them, and their programs are there.
+# has_runtimes NAME... : whether Docker knows all of them, and their programs are there. One that containerd finds has no path.
 has_runtimes() {
-	local known name
+	local known name path
+	# shellcheck disable=SC2016 # the template's own variables
 	known=$(engine_says '{{range $name, $r := .Runtimes}}{{$name}} {{$r.Path}}{{"\n"}}{{end}}')
 	for name in "$@"; do
-		command -v "$(sed -n "s/^$name //p" <<<"$known")" >/dev/null || return 1
+		grep -q "^$name " <<<"$known" || return 1
+		path=$(sed -n "s/^$name //p" <<<"$known")
+		[ -z "$path" ] || command -v "$path" >/dev/null || return 1
 	done
 }
 
