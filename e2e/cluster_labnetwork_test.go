@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"os"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -25,7 +26,7 @@ func (c *clusterLab) layBridge(t *testing.T) {
 	}
 }
 
-// plug connects a host with the bridge.
+// plug connects a host with the bridge, and has it give connections up as docs/cluster.md says.
 func (c *clusterLab) plug(t *testing.T, h *clusterHost, i int) {
 	if err := (&place{ns: c.hub}).do(func() error {
 		bridge, err := netlink.LinkByName("br0")
@@ -41,6 +42,9 @@ func (c *clusterLab) plug(t *testing.T, h *clusterHost, i int) {
 		t.Fatal(err)
 	}
 	if err := h.engine.place.do(func() error {
+		if err := os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("4"), 0); err != nil {
+			return err
+		}
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err

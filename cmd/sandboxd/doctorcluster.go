@@ -38,7 +38,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	}
 	d := &clusterDoctor{cfg: cfg}
 	c := &doctor.Cluster{
-		Name: cfg.Cluster.Name, Now: time.Now, Certificates: d.expiry, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Limit: inotifyLimit, Unseen: d.unseen,
+		Name: cfg.Cluster.Name, Now: time.Now, Certificates: d.expiry, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Sysctl: sysctl, Unseen: d.unseen,
 	}
 	if cfg.Cluster.Homes == "local" {
 		c.Unseen = nil
@@ -189,8 +189,8 @@ func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
 	return hosts, nil
 }
 
-func inotifyLimit(name string) (int, error) {
-	text, err := os.ReadFile("/proc/sys/fs/inotify/" + name)
+func sysctl(name string) (int, error) {
+	text, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 	if err != nil {
 		return 0, err
 	}

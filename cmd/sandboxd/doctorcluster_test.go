@@ -101,7 +101,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	found := r.look(t, users, nothing)
 	for check := range found {
 		switch check {
-		case "cluster inotify", "cluster etcd", "cluster clocks": // as this machine is, which may be busy
+		case "cluster inotify", "cluster connections", "cluster etcd", "cluster clocks": // as this machine is, which may be busy
 			if found[check].Level == doctor.Fault {
 				t.Errorf("%+v", found[check])
 			}
@@ -109,7 +109,7 @@ func TestDoctorOfACluster(t *testing.T) {
 			r.expect(t, found, check, doctor.OK, "")
 		}
 	}
-	if len(found) != 10 {
+	if len(found) != 11 {
 		t.Errorf("%d checks: %+v", len(found), found)
 	}
 	if left, _ := filepath.Glob(users + "/.*"); len(left) > 0 {
@@ -210,6 +210,19 @@ func TestDoctorOfClocksAndCertificates(t *testing.T) {
 		}
 		if f := checks[5].Look(t.Context()); (f.Level == doctor.OK) != (c.ahead.Abs() < time.Second) {
 			t.Errorf("clocks: %+v", f)
+		}
+	}
+}
+
+func TestDoctorOfConnections(t *testing.T) {
+	for _, c := range []struct {
+		retries int
+		err     error
+		want    doctor.Level
+	}{{4, nil, doctor.OK}, {15, nil, doctor.Warning}, {0, os.ErrNotExist, doctor.Skipped}} {
+		checks := (&doctor.Cluster{Sysctl: func(string) (int, error) { return c.retries, c.err }}).Checks()
+		if f := checks[9].Look(t.Context()); checks[9].Name != "cluster connections" || f.Level != c.want {
+			t.Errorf("%d: %+v", c.retries, f)
 		}
 	}
 }

@@ -34,8 +34,8 @@ type Cluster struct {
 	Hosts func(context.Context) ([]Host, error)
 	// Homes finds what the filesystem of usersDir cannot do that it has to; nil for nothing.
 	Homes func() []error
-	// Limit is a number that the kernel bounds each user's use of inotify by.
-	Limit func(name string) (int, error)
+	// Sysctl is a number of the kernel's, as fs.inotify.max_user_watches.
+	Sysctl func(name string) (int, error)
 	// Unseen says which hosts do not see a change in usersDir within a second, and why; nil where homes are each host's own.
 	Unseen func(context.Context) (map[string]error, error)
 }
@@ -67,7 +67,7 @@ func (c *Cluster) Checks() []Check {
 	checks := []Check{
 		{"cluster etcd", c.etcd}, {"cluster certificates", c.certificates}, {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
 		{"cluster settings", c.settings}, {"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
-		{"cluster inotify", c.inotify},
+		{"cluster inotify", c.inotify}, {"cluster connections", c.connections},
 	}
 	if c.Unseen != nil {
 		checks = append(checks, Check{"cluster homes", c.unseen})
@@ -242,23 +242,41 @@ func (c *Cluster) homes(context.Context) Finding {
 var inotifyLimits = []struct {
 	name  string
 	least int
-}{{"max_user_instances", 128}, {"max_user_watches", 65536}}
+}{{"fs.inotify.max_user_instances", 128}, {"fs.inotify.max_user_watches", 65536}}
 
 func (c *Cluster) inotify(context.Context) Finding {
 	var low []string
 	for _, l := range inotifyLimits {
-		n, err := c.Limit(l.name)
+		n, err := c.Sysctl(l.name)
 		if err != nil {
 			return skipped("%v", err)
 		}
 		if n < l.least {
-			low = append(low, fmt.Sprintf("fs.inotify.%s=%d", l.name, l.least))
+			low = append(low, fmt.Sprintf("%s=%d", l.name, l.least))
 		}
 	}
 	if len(low) > 0 {
 		return warning("sysctl -w "+strings.Join(low, " "), "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network's filesystem")
 	}
 	return ok("enough watches; what another host changes is not told by them")
+}
+
+// retries is how often TCP sends again what nobody acknowledges, each time after twice as long, before it gives a connection up:
+// 4 are 6 to 13 s, the kernel's 15 a quarter of an hour.
+const retries = "net.ipv4.tcp_retries2"
+
+// connections looks at how soon hosts talk again once a link between them is back. etcd's members set no timeouts for what they
+// send each other (its timeout transport sets Dial, which net/http does not call where DialContext is set), so they wait for TCP.
+func (c *Cluster) connections(context.Context) Finding {
+	n, err := c.Sysctl(retries)
+	if err != nil {
+		return skipped("%v", err)
+	}
+	if n > 4 {
+		return warning("sysctl -w "+retries+"=4 on each host, and a line in /etc/sysctl.d",
+			"after a link was cut, members of etcd may take as long again to talk to each other: %s is %d. If another one is lost meanwhile, there is no majority", retries, n)
+	}
+	return ok("they are given up soon after a link is cut, and made again")
 }
 
 func (c *Cluster) unseen(ctx context.Context) Finding {
