@@ -36,6 +36,11 @@ func (c *clusterLab) fillPools(t *testing.T) {
 	}
 }
 
+func (h *clusterHost) ready(t *testing.T, n int) {
+	t.Helper()
+	h.readyAt(t, h.name, n)
+}
+
 // hits is how many new users the pools of all hosts have had.
 func (c *clusterLab) hits(t *testing.T) (n float64) {
 	for _, h := range c.hosts {

@@ -29,12 +29,18 @@ func (l *lab) firstCall(t *testing.T, user string, e types.Exec) types.Output {
 // ready waits until so many containers wait for a user.
 func (l *lab) ready(t *testing.T, n int) {
 	t.Helper()
+	l.readyAt(t, "", n)
+}
+
+// readyAt is ready for a host of a cluster, whose list has those of all hosts.
+func (l *lab) readyAt(t *testing.T, node string, n int) {
+	t.Helper()
 	eventually(t, fmt.Sprintf("%d containers of the pool are ready, and listed so", n), func() bool {
 		list, err := l.client.AllContainers(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		waiting := slices.DeleteFunc(list.Pooled, func(c types.PooledContainer) bool { return c.State != "pooled" || c.ID == "" })
+		waiting := slices.DeleteFunc(list.Pooled, func(c types.PooledContainer) bool { return c.State != "pooled" || c.ID == "" || c.Node != node })
 		return len(waiting) == n && l.metric(t, "sandboxd_pool_containers") == float64(n)
 	})
 }
