@@ -55,12 +55,12 @@ func newWorld(ctx context.Context) (*inet.Inet, error) {
 	return world, nil
 }
 
-// worldSettings let a service live in the test internet.
+// worldSettings let a service live in the test internet. First calls have to make a container.
 func (l *lab) worldSettings() ([]string, error) {
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + l.world.DNSServers()[0].String(),
 		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + worldPublic.String(),
-		"SANDBOXD_EGRESS_ASK_METADATA=false",
+		"SANDBOXD_EGRESS_ASK_METADATA=false", "SANDBOXD_POOL_SIZE=0",
 	}, nil
 }
 
