@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/daycare-run/sandbox/api/types"
 )
 
 // jumpingPrograms builds ours so that what they take for the time of day is as many seconds from the machine's as a file says
@@ -75,22 +73,10 @@ func init() {
 }
 
 // The clock of the host that holds a user jumps hours ahead and back. While it has its lease, that changes nothing; when it is cut
-// off, it has as little time as without. The build takes a while, so it is done when SANDBOX_E2E_CLOCK is set.
+// off, it has as little time as without.
 func aClockJumps(t *testing.T, c *clusterLab) {
-	if os.Getenv("SANDBOX_E2E_CLOCK") == "" {
-		t.Skip("SANDBOX_E2E_CLOCK is not set")
-	}
 	const user = "late"
-	c.hosts[0].register(t, user)
-	started, err := c.hosts[0].client.StartProcess(t.Context(), user, types.StartProcess{
-		Permissions: workspace, KeepAlive: true,
-		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(c.dir, "users", user, "home/runs")
-	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
+	process, file := c.writes(t, user)
 	h := c.holder(t, user)
 	other := c.others(h)[0]
 	clock := h.path("clock")
@@ -127,7 +113,7 @@ func aClockJumps(t *testing.T, c *clusterLab) {
 	h.from, h.environ = from, environ
 	h.restart(t)
 	c.come(t, h)
-	if _, err := c.hosts[0].client.StopProcess(t.Context(), user, started.ID, ""); err != nil {
+	if _, err := c.hosts[0].client.StopProcess(t.Context(), user, process, ""); err != nil {
 		t.Error(err)
 	}
 }

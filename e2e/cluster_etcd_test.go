@@ -51,16 +51,7 @@ func (c *clusterLab) fill(t *testing.T, h *clusterHost) (free func()) {
 // there is room.
 func etcdsDisksAreFull(t *testing.T, c *clusterLab) {
 	const user = "full"
-	c.hosts[0].register(t, user)
-	started, err := c.hosts[0].client.StartProcess(t.Context(), user, types.StartProcess{
-		Permissions: workspace, KeepAlive: true,
-		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(c.dir, "users", user, "home/runs")
-	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
+	process, file := c.writes(t, user)
 	holder := c.holder(t, user)
 	holder.sh(t, user, "true") // a container of its calls is warm
 
@@ -123,7 +114,7 @@ func etcdsDisksAreFull(t *testing.T, c *clusterLab) {
 	anotherWrites(t, file, before, "there is room again")
 	t.Logf("it goes on %s after there was room", time.Since(begun).Round(100*time.Millisecond))
 	noneOverlap(t, file, 2)
-	if _, err := c.hosts[0].client.StopProcess(t.Context(), user, started.ID, ""); err != nil {
+	if _, err := c.hosts[0].client.StopProcess(t.Context(), user, process, ""); err != nil {
 		t.Error(err)
 	}
 }

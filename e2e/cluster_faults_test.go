@@ -45,6 +45,22 @@ func runs(t *testing.T, name string) map[string]stretch {
 	return all
 }
 
+// writes starts a process of a new user's that writes who it is and the time without end, to a file that runs reads.
+func (c *clusterLab) writes(t *testing.T, user string) (process, file string) {
+	t.Helper()
+	c.hosts[0].register(t, user)
+	started, err := c.hosts[0].client.StartProcess(t.Context(), user, types.StartProcess{
+		Permissions: workspace, KeepAlive: true,
+		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(c.dir, "users", user, "home/runs")
+	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
+	return started.ID, file
+}
+
 // linkCuts is how often a link is cut.
 func linkCuts() int {
 	n, err := strconv.Atoi(os.Getenv("SANDBOX_E2E_FAULTS"))
@@ -57,15 +73,7 @@ func linkCuts() int {
 // A process writes who it is and the time without end, and whatever is done to the host that holds its user, no other
 // start of it writes before that has ended, and another goes on.
 func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
-	c.hosts[0].register(t, "one")
-	_, err := c.hosts[0].client.StartProcess(t.Context(), "one", types.StartProcess{
-		Permissions: workspace, KeepAlive: true,
-		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(c.dir, "users/one/home/runs")
+	_, file := c.writes(t, "one")
 	faults := []struct {
 		name string
 		do   func(h *clusterHost)
@@ -77,7 +85,6 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 		{"its etcd is killed", func(h *clusterHost) { h.etcd.kill() }, true},
 	}
 	cuts := linkCuts()
-	eventually(t, "the process runs", func() bool { return len(runs(t, file)) > 0 })
 	c.cutLinks(t, "one", file, cuts)
 	for _, fault := range faults {
 		h := c.holder(t, "one")

@@ -235,12 +235,16 @@ func (c *console) showsEgress() {
 	c.seen("egress")
 }
 
-// showsSoon waits for what has just happened to be shown, and logs how long that took.
+// showsSoon makes sure that what has just happened is shown within a second.
 func (c *console) showsSoon(text string) {
 	c.t.Helper()
 	begun := time.Now()
 	c.shows(text)
-	c.t.Logf("%s is shown after %s", text, time.Since(begun).Round(time.Millisecond))
+	took := time.Since(begun).Round(time.Millisecond)
+	c.t.Logf("%s is shown after %s", text, took)
+	if took > time.Second {
+		c.t.Errorf("that is too late")
+	}
 }
 
 func (c *console) explains() {
