@@ -215,7 +215,16 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 			users []string
 			door  func(user string, turn int) *clusterHost
 		}{{&found.oneHost, own, atHolder}, {&found.allHosts, users, inTurn}, {&found.ownDoors, users, atHolder}} {
+			var idle []*clusterHost
+			if way.into == &found.oneHost {
+				idle = slices.DeleteFunc(slices.Clone(c.hosts), func(other *clusterHost) bool { return other == h })
+			}
+			release, err := occupy(idle)
+			if err != nil {
+				return err
+			}
 			rate, err := execRate(ctx, way.users, way.door)
+			release()
 			if err != nil {
 				return err
 			}
@@ -223,6 +232,27 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 		}
 	}
 	return nil
+}
+
+// occupy has hosts use up their shares of the processors until release is called. Where processors are idle, gVisor's threads
+// spin for work, and take of the only busy host's share what they do not take once all hosts are busy.
+func occupy(hosts []*clusterHost) (release func(), err error) {
+	var loops []*exec.Cmd
+	release = func() {
+		for _, loop := range loops {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		}
+	}
+	for _, h := range hosts {
+		loop := exec.Command("sh", "-c", `echo $$ >"$1/cgroup.procs" && while :; do :; done`, "sh", h.engine.group)
+		if err := loop.Start(); err != nil {
+			release()
+			return nil, err
+		}
+		loops = append(loops, loop)
+	}
+	return release, nil
 }
 
 // execRate is how many warm execs of users end in a second; door is which host a call goes to.
