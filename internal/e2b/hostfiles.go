@@ -108,7 +108,8 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	return content{whole: file, parts: file, modTime: file.ModTime}, nil
+	// The file itself: in anything around it net/http sees no descriptor, and copies what the kernel could send.
+	return content{whole: file, parts: file.ReadSeekCloser, modTime: file.ModTime}, nil
 }
 
 func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {

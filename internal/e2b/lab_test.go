@@ -33,10 +33,11 @@ const (
 
 // lab is the surface over a memory.
 type lab struct {
-	t      *testing.T
-	url    string
-	memory *memory
-	tokens *access.Tokens
+	t       *testing.T
+	url     string
+	surface http.Handler
+	memory  *memory
+	tokens  *access.Tokens
 }
 
 const (
@@ -74,7 +75,8 @@ func newLab(t *testing.T, change ...func(*Config)) *lab {
 	for _, c := range change {
 		c(&cfg)
 	}
-	server := httptest.NewServer(New(cfg))
+	l.surface = New(cfg)
+	server := httptest.NewServer(l.surface)
 	t.Cleanup(server.Close)
 	l.url = server.URL
 	return l
