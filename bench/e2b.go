@@ -21,8 +21,8 @@ import (
 type foreign struct {
 	// run is commands.run("true"), exec the same by our client, and login the program by our client that run runs.
 	run, exec, login sample
-	// answered is run with a server that does nothing else: what the stock client takes itself.
-	answered sample
+	// answered and quiet are run and exec with a server that does nothing else: what either client takes itself.
+	answered, quiet sample
 	// create is a sandbox's creation with its first command.
 	create sample
 	// write and read are of a file of e2bBytes, upload and download the same by our client, over TCP as well.
@@ -60,7 +60,7 @@ func (l *lab) e2bSettings() ([]string, error) {
 	return append([]string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_LISTEN=" + l.tcpAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, poolSettings...), nil
 }
 
-// idleServer speaks to the stock client and has no sandboxes: commands have ended at once, what is written is thrown away,
+// idleServer speaks to both clients and has no sandboxes: commands have ended at once, what is written is thrown away,
 // and what is read is in memory.
 func idleServer() *httptest.Server {
 	data := make([]byte, e2bBytes)
@@ -89,6 +89,8 @@ func idleServer() *httptest.Server {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
+	mux.Handle("PUT /v1/sandboxes/{id}", answer(`{"id":"none","userId":"none","permissions":{}}`, http.StatusOK))
+	mux.Handle("POST /v1/sandboxes/{id}/exec", answer(`{"stdout":"","stderr":"","exitCode":0,"signal":null,"failed":false,"cwd":"/home","timedOut":false,"truncated":false,"durationMs":1,"cold":false,"egress":[]}`, http.StatusOK))
 	mux.Handle("POST /files", answer(`[{"name":"large","path":"/home/user/large","type":"file"}]`, http.StatusOK))
 	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
@@ -152,7 +154,7 @@ func (s *service) measureE2B(ctx context.Context, found *foreign) error {
 		return fmt.Errorf("the clients' program printed %q: %w", out, err)
 	}
 	for name, into := range map[string]*sample{
-		"run": &found.run, "answered": &found.answered, "exec": &found.exec, "login": &found.login, "create": &found.create,
+		"run": &found.run, "answered": &found.answered, "quiet": &found.quiet, "exec": &found.exec, "login": &found.login, "create": &found.create,
 		"discarded": &found.discarded, "supplied": &found.supplied, "write": &found.write, "read": &found.read, "upload": &found.upload, "download": &found.download,
 	} {
 		for _, one := range ms[name] {

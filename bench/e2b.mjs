@@ -6,7 +6,7 @@ const [dir, socket, url, idle, warm, creations, bytes] = process.argv.slice(2);
 const { Sandbox } = await import(`${dir}/node_modules/e2b/dist/index.mjs`);
 const ours = await import(`${dir}/typescript/dist/src/index.js`);
 
-const found = { run: [], answered: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [], discarded: [], supplied: [] };
+const found = { run: [], answered: [], quiet: [], exec: [], login: [], create: [], write: [], read: [], upload: [], download: [], discarded: [], supplied: [] };
 async function timed(into, what) {
   const begun = performance.now();
   await what();
@@ -46,15 +46,18 @@ const permissions = ["@workspace"];
 const connected = { permissions: ["@workspace", "@network"], allowedDomains: ["*"] }; // as the stock client's sandbox is
 const login = ["/bin/bash", "-l", "-c", "true"]; // what the stock client has run
 const none = await Sandbox.create({ apiUrl: idle, sandboxUrl: idle });
+const noneOwn = await ours.Sandbox.open(new ours.Client({ url: idle, token: "none" }), { id: "none", userId: "none", permissions: {} });
 for (let i = 0; i < 10; i++) {
   await box.commands.run("true");
   await none.commands.run("true");
+  await noneOwn.exec({ argv: login, ...connected });
   await own.exec({ argv: login, ...connected });
   await own.exec({ command: "true", permissions });
 }
 while (found.run.length < Number(warm)) {
   for (let i = 0; i < 10; i++) await timed("run", () => box.commands.run("true"));
   for (let i = 0; i < 10; i++) await timed("answered", () => none.commands.run("true"));
+  for (let i = 0; i < 10; i++) await timed("quiet", () => noneOwn.exec({ argv: login, ...connected }));
   for (let i = 0; i < 10; i++) await timed("exec", () => own.exec({ command: "true", permissions }));
   for (let i = 0; i < 10; i++) await timed("login", () => own.exec({ argv: login, ...connected }));
 }

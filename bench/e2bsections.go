@@ -26,12 +26,13 @@ func e2bSection(f findings) section {
 			what string
 			of   sample
 		}{
-			{"commands.run", x.run}, {"commands.run that nobody runs", x.answered}, {"our exec", x.exec}, {"our exec of a login shell", x.login}, {"create and first command", x.create},
+			{"commands.run", x.run}, {"commands.run that nobody runs", x.answered}, {"our exec that nobody runs", x.quiet}, {"our exec", x.exec}, {"our exec of a login shell", x.login}, {"create and first command", x.create},
 			{"files.write", x.write}, {"files.write that nobody keeps", x.discarded}, {"our upload", x.upload},
 			{"files.read", x.read}, {"files.read from memory", x.supplied}, {"our download", x.download},
 		} {
 			s.rows = append(s.rows, row([]string{r.runtime, line.what}, percentiles(line.of)))
 		}
+		s.more = append(s.more, leastOf(r.runtime, x))
 		s.verdicts = append(s.verdicts,
 			below(r.runtime, "p50 of commands.run less our exec of a login shell", x.run.median()-x.login.median(), e2bOverTarget),
 			below(r.runtime, "p50 of create and first command", x.create.median(), e2bCreateTarget),
@@ -39,4 +40,19 @@ func e2bSection(f findings) section {
 			atMost(r.runtime, "p50 of files.read ÷ our download", ratio(x.read.median(), x.download.median()), e2bSpeedTarget))
 	}
 	return s
+}
+
+// leastOf shows what of each ratio, and of the difference, would be left with a server that takes no time.
+func leastOf(runtime string, x foreign) table {
+	over, least := x.run.median()-x.login.median(), x.answered.median()-x.quiet.median()
+	return table{
+		how: "What of each target is the stock client's own, " + runtime + ": with a server that does nothing, which is the least that any could have,\n" +
+			"and by how much this service is above it. Our own client has this service each time; of exec it has either.",
+		head: []string{"what", "measured", "with a server that does nothing", "this service above it"},
+		rows: [][]string{
+			{"commands.run less our exec of a login shell", millis(over), millis(least), millis(over - least)},
+			{"files.write ÷ our upload", times(ratio(x.write.median(), x.upload.median())), times(ratio(x.discarded.median(), x.upload.median())), millis(x.write.median() - x.discarded.median())},
+			{"files.read ÷ our download", times(ratio(x.read.median(), x.download.median())), times(ratio(x.supplied.median(), x.download.median())), millis(x.read.median() - x.supplied.median())},
+		},
+	}
 }
