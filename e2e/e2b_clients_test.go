@@ -19,7 +19,7 @@ const (
 
 // e2bTemplates are what templates.test.mjs is about.
 const e2bTemplates = `{"web": {"env": {"OF": "the template"}, "start": "echo at the start > made; exec python3 -m http.server 8080", "ready": "curl -sf localhost:8080/made"},
-	"never": {"ready": "exit 1", "readyTimeoutMs": 2000}}`
+	"never": {"ready": "exit 1", "readyTimeoutMs": 2000}, "absent": {"image": "registry.invalid/absent:1"}}`
 
 // e2bSettings have a lab speak to clients of E2B, and say what these need for it.
 func e2bSettings(t *testing.T) (settings, environ []string) {
@@ -77,6 +77,9 @@ func stockClients(t *testing.T) string {
 // onceAlone are files that do not depend on the client.
 var onceAlone = []string{"wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs"}
 
+// mostCommands is how many commands a sandbox of TestStockClients runs at a time.
+const mostCommands = 40
+
 // TestStockClients runs scenarios with the stock client of E2B, unmodified: the newest, and one from half a year before.
 func TestStockClients(t *testing.T) {
 	beside(t)
@@ -88,8 +91,9 @@ func TestStockClients(t *testing.T) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		w := openWorldBeside(t, p)
 		settings, environ := e2bSettings(t)
-		newLabIn(t, p, runtime, append(append(worldSettings(w), "SANDBOXD_E2B_ALLOW_ROOT=true"), settings...)...)
-		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+w.name(t, "denied", w.shared), "E2B_TEST_ADDRESS="+w.shared.String(), "E2B_TEST_RUNTIME="+runtime)
+		l := newLabIn(t, p, runtime, append(append(worldSettings(w), "SANDBOXD_E2B_ALLOW_ROOT=true", fmt.Sprint("SANDBOXD_QUOTAS_PER_USER_COMMANDS=", mostCommands)), settings...)...)
+		denied := w.name(t, "denied", w.shared)
+		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+denied, fmt.Sprint("E2B_TEST_MOST_COMMANDS=", mostCommands), "E2B_TEST_ADDRESS="+w.shared.String(), "E2B_TEST_RUNTIME="+runtime)
 		clients := []string{"e2b", "e2b-before"}
 		if runtime != "runsc" {
 			clients = clients[:1]
@@ -104,9 +108,21 @@ func TestStockClients(t *testing.T) {
 				if !strings.Contains(out, "# fail 0") {
 					t.Error(out)
 				}
+				seesDenied(t, l, out, denied)
 			})
 		}
 	})
+}
+
+// seesDenied looks in the log of egress for what a sandbox was refused that the scenarios name in their output.
+func seesDenied(t *testing.T, l *lab, out, name string) {
+	t.Helper()
+	_, id, named := strings.Cut(out, "# was refused a name: ")
+	id, _, _ = strings.Cut(id, "\n")
+	log, err := l.cli("egress", "log", "--user", id, "--name", name).CombinedOutput()
+	if !named || err != nil || !strings.Contains(string(log), "denied") || !strings.Contains(string(log), id) {
+		t.Errorf("the log of sandbox %q: %s, %v", id, log, err)
+	}
 }
 
 // TestStockClientsMeetARestart leaves sandboxes to a service that is stopped, and finds them again: with their files, their

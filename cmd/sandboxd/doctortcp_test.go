@@ -53,6 +53,27 @@ func TestCertificateThatIsShown(t *testing.T) {
 	}
 }
 
+// Who is in the way of E2B's clients is named as is who is in that of others.
+func TestTheAddressForE2BIsLookedAt(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := &doctorSettings{}
+	s.E2B.Listen = taken.Addr().String()
+	levels := map[string]doctor.Level{}
+	for _, check := range tcpChecks(s, os.Getpid()+1) {
+		levels[check.Name] = check.Look(t.Context()).Level
+	}
+	if levels["e2b.listen"] != doctor.Fault || levels["tcp.tokensFile"] != doctor.Fault || len(levels) != 2 {
+		t.Errorf("%v", levels)
+	}
+	if f := tcpChecks(s, os.Getpid())[0].Look(t.Context()); f.Level != doctor.OK {
+		t.Errorf("of the service itself: %+v", f)
+	}
+}
+
 func TestNoTCPNothingToLookAt(t *testing.T) {
 	s := &doctorSettings{}
 	if checks := tcpChecks(s, 0); len(checks) != 0 {

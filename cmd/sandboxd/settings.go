@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
@@ -74,7 +76,11 @@ func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, erro
 		Find:         finder.Find,
 		Forget:       finder.Forget,
 		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
-			return images.NewFinder(d.docker, reference).Find(ctx)
+			image, err := images.NewFinder(d.docker, reference).Find(ctx)
+			if cerrdefs.IsFailedPrecondition(err) {
+				err = fmt.Errorf("the template's image %s is not here: the operator gets it by `sandbox template add NAME IMAGE`: %w", reference, cerrdefs.ErrFailedPrecondition)
+			}
+			return image, err
 		},
 		Overrides:    d.originals.Read,
 		Certificates: trusted,

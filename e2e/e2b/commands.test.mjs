@@ -135,6 +135,16 @@ test("many at once", async () => {
   assert.deepEqual(results.map((r) => Number(r.stdout)), Array.from({ length: 20 }, (_, i) => i));
 });
 
+test("more commands than may run", async () => {
+  const full = await sandbox({ allowInternetAccess: false });
+  const most = Number(process.env.E2B_TEST_MOST_COMMANDS);
+  const refused = before ? e2b.SandboxError : e2b.RateLimitError;
+  for (let i = 0; i < most; i++) await full.commands.run("exec sleep 4719", { background: true, timeoutMs: 0 });
+  await assert.rejects(full.commands.run("true"), refused);
+  await full.commands.kill((await full.commands.list())[0].pid);
+  await eventually(() => full.commands.run("true").catch((err) => assert(err instanceof refused, err)), "one more may run");
+});
+
 test("the user is user", async () => {
   assert.equal((await box.commands.run("echo ok", { user: "user" })).stdout, "ok\n");
 });

@@ -17,10 +17,11 @@ async function reaches(box, name, options = "") {
   }
 }
 
-test("a name that is allowed, and one that is not", async () => {
+test("a name that is allowed, and one that is not", async (t) => {
   const box = await sandbox({ network: { allowOut: [allowed], denyOut: ["0.0.0.0/0"] } });
   assert.equal(await reaches(box, allowed), true);
   assert.equal(await reaches(box, denied), false);
+  t.diagnostic(`was refused a name: ${box.sandboxId}`);
 });
 
 test("all names below one", async () => {

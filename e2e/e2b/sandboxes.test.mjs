@@ -104,6 +104,21 @@ test("pause and resume", async () => {
   assert((await again.commands.list()).some((p) => p.pid === command.pid), "the command goes on");
 });
 
+test("at its deadline it is paused, and a call resumes it", { skip: before && "the older client cannot say so" }, async () => {
+  const box = await sandbox({ timeoutMs: 2_000, lifecycle: { onTimeout: "pause", autoResume: true } });
+  await box.files.write("kept", "over its deadline");
+  await eventually(async () => (await Sandbox.getInfo(box.sandboxId)).state === "paused", "it is paused");
+  assert.equal((await box.commands.run("cat kept")).stdout, "over its deadline");
+});
+
+test("one that is paused, and that no call may resume", async () => {
+  const box = await sandbox();
+  await (box.pause ?? box.betaPause).call(box);
+  await assert.rejects(box.commands.run("true"), e2b.NotFoundError); // both are what clients make of 502
+  await assert.rejects(box.files.read("none"), e2b.TimeoutError);
+  assert.equal((await Sandbox.getInfo(box.sandboxId)).state, "paused");
+});
+
 test("metrics", async () => {
   const box = await sandbox();
   const [metric] = await box.getMetrics();

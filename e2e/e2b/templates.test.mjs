@@ -16,6 +16,10 @@ test("a template that is never ready", async () => {
   await assert.rejects(Sandbox.create("never"), /its ready command (ended with 1|has not ended)/);
 });
 
+test("a template whose image is not here, which no call gets", async () => {
+  await assert.rejects(Sandbox.create("absent"), /registry\.invalid\/absent:1 is not here: the operator gets it by `sandbox template add/);
+});
+
 test("what the creator says is above the template", async () => {
   const box = await sandbox("web", { envs: { OF: "the creator" } });
   assert.equal((await box.commands.run("echo $OF")).stdout, "the creator\n");
