@@ -42,8 +42,8 @@ func (l *Log) Read(q LogQuery) (LogPart, error) {
 // given, and otherwise emit's error, the cause of ctx's end, or errdefs.ErrUnavailable when the service
 // shuts down.
 func (l *Log) Follow(ctx context.Context, emit func(LogPart) error) error {
-	watcher := watchDir(l.dir)
-	defer watcher.close()
+	changed, remove := l.watch.add(l.dir)
+	defer remove()
 	for {
 		finished := false
 		select {
@@ -54,14 +54,14 @@ func (l *Log) Follow(ctx context.Context, emit func(LogPart) error) error {
 		if err := l.drain(ctx, emit); err != nil || finished {
 			return err
 		}
-		if err := l.wait(ctx, watcher); err != nil {
+		if err := l.wait(ctx, changed); err != nil {
 			return err
 		}
 	}
 }
 
 // wait blocks until there may be something new.
-func (l *Log) wait(ctx context.Context, watcher *dirWatcher) error {
+func (l *Log) wait(ctx context.Context, changed <-chan struct{}) error {
 	slow := make(chan struct{})
 	stop := l.clock.AfterFunc(pollInterval, func() { close(slow) })
 	defer stop()
@@ -70,7 +70,7 @@ func (l *Log) wait(ctx context.Context, watcher *dirWatcher) error {
 		return context.Cause(ctx)
 	case <-l.closing:
 		return errClosed
-	case <-watcher.changed:
+	case <-changed:
 	case <-l.finished:
 	case <-slow:
 	}

@@ -28,6 +28,7 @@ const maxTail = 8 << 20
 type Log struct {
 	dir      *os.File
 	clock    Clock
+	watch    *dirWatch
 	finished <-chan struct{} // closed when the process will not write any more
 	closing  <-chan struct{} // closed by Shutdown
 
@@ -52,7 +53,7 @@ func (m *Manager) Log(user, id string) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log of process %s: %w", id, err)
 	}
-	return &Log{dir: dir, clock: m.cfg.Clock, finished: p.finished, closing: m.ctx.Done()}, nil
+	return &Log{dir: dir, clock: m.cfg.Clock, watch: &m.watch, finished: p.finished, closing: m.ctx.Done()}, nil
 }
 
 func openLogDir(name string) (*os.File, error) {

@@ -21,7 +21,7 @@ func openLog(t *testing.T, dir string) (l *Log, finish func()) {
 		t.Fatal(err)
 	}
 	finished := make(chan struct{})
-	l = &Log{dir: opened, clock: &fakeClock{time: monday}, finished: finished, closing: make(chan struct{})}
+	l = &Log{dir: opened, clock: &fakeClock{time: monday}, watch: &dirWatch{}, finished: finished, closing: make(chan struct{})}
 	t.Cleanup(func() { _ = l.Close() })
 	return l, func() { close(finished) }
 }

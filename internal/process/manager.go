@@ -81,6 +81,7 @@ type Manager struct {
 	processes map[string]*process // by id
 
 	queue reconcileQueue
+	watch dirWatch // of the logs that are followed
 }
 
 // Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:
