@@ -4,6 +4,7 @@ import ctypes
 import errno
 import mmap
 import os
+import socket
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -41,6 +42,16 @@ for name, flag in namespaces.items():
             print(call, name, got)
 print("clone3", tried("clone3", clone3, 0, 0))
 print("no call", tried("no call", 600))
+families = {1: "unix", 2: "inet", 10: "inet6", 16: "netlink"}  # 17 is packets, for which a capability is needed
+for family in range(1, 64):
+    for make in (socket.socket, socket.socketpair):
+        try:
+            made = make(family, socket.SOCK_DGRAM)
+            got = "made"
+        except OSError as e:
+            got = errno.errorcode[e.errno]
+        if family not in families and family != 17 and got != "EAFNOSUPPORT" or family in families and make == socket.socket and got != "made":
+            print("family", family, make.__name__, got)
 if AMD64:
     print("x32", tried("x32", 0x40000000 | 39))
     # mov eax, 20 (getpid of 32 bits); int 0x80; ret

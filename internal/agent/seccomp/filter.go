@@ -30,6 +30,11 @@ var never = []uint32{
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
 }
 
+// families are those of the sockets that commands may make. They belong to the container's network. Of the others some
+// lead past it (AF_VSOCK to the machine that the host runs on, and to whoever listens in any other container), and all to
+// parts of the kernel as above.
+var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
+
 // newest is the last call that was looked at. A later one does not exist in here, whatever it does.
 const newest = unix.SYS_RSEQ_SLICE_YIELD
 
@@ -39,7 +44,7 @@ const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // Where struct seccomp_data has what a filter looks at. Of the first argument that is the lower half, which is
-// all that clone and unshare look at.
+// all that these calls look at.
 const (
 	offsetNumber   = 0
 	offsetArch     = 4
@@ -47,12 +52,13 @@ const (
 )
 
 var (
-	allow   = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
-	refused = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
-	unknown = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	allow    = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	refused  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	unknown  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	noFamily = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)}
 )
 
-// filter is the program. What it says depends on the number alone for all but two calls, so that Linux and gVisor
+// filter is the program. What it says depends on the number alone for all but four calls, so that Linux and gVisor
 // remember it for the others. Calls of another architecture's table (32 bits, x32) do not exist.
 func filter(userNamespaces bool) []bpf.Instruction {
 	var rules []rule
@@ -62,6 +68,7 @@ func filter(userNamespaces bool) []bpf.Instruction {
 		}
 	}
 	refuse(never)
+	rules = append(rules, rule{unix.SYS_SOCKET, known(families)}, rule{unix.SYS_SOCKETPAIR, known(families)})
 	if !userNamespaces {
 		refuse(mounting)
 		rules = append(rules, rule{unix.SYS_CLONE3, []bpf.Instruction{unknown}},
@@ -105,6 +112,15 @@ func flagged(bits uint32) []bpf.Instruction {
 		refused,
 		allow,
 	}
+}
+
+// known refuses a call whose first argument is none of a list.
+func known(list []uint32) []bpf.Instruction {
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: offsetArgument, Size: 4}}
+	for i, value := range list {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: uint8(len(list) - i)})
+	}
+	return append(program, noFamily, allow)
 }
 
 // assemble is the program as the kernel takes it.

@@ -32,6 +32,7 @@ func (c call) data() []byte {
 
 func TestFilter(t *testing.T) {
 	const yes, no, none = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	const family = unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)
 	const other = unix.AUDIT_ARCH_I386
 	for _, tt := range []struct {
 		name          string
@@ -63,6 +64,17 @@ func TestFilter(t *testing.T) {
 		{"keys", call{number: unix.SYS_KEYCTL}, no, no},
 		{"bpf", call{number: unix.SYS_BPF}, no, no},
 		{"io_uring", call{number: unix.SYS_IO_URING_SETUP}, no, no},
+		{"a Unix socket", call{number: unix.SYS_SOCKET, argument: unix.AF_UNIX}, yes, yes},
+		{"TCP", call{number: unix.SYS_SOCKET, argument: unix.AF_INET}, yes, yes},
+		{"TCP over IPv6", call{number: unix.SYS_SOCKET, argument: unix.AF_INET6}, yes, yes},
+		{"netlink", call{number: unix.SYS_SOCKET, argument: unix.AF_NETLINK}, yes, yes},
+		{"packets", call{number: unix.SYS_SOCKET, argument: unix.AF_PACKET}, yes, yes},
+		{"the machine around the host", call{number: unix.SYS_SOCKET, argument: unix.AF_VSOCK}, family, family},
+		{"and a bit that nobody looks at", call{number: unix.SYS_SOCKET, argument: 1<<32 | unix.AF_VSOCK}, family, family},
+		{"the kernel's ciphers", call{number: unix.SYS_SOCKET, argument: unix.AF_ALG}, family, family},
+		{"a family that nobody knows", call{number: unix.SYS_SOCKET, argument: 4000}, family, family},
+		{"a pair", call{number: unix.SYS_SOCKETPAIR, argument: unix.AF_UNIX}, yes, yes},
+		{"a pair of another family", call{number: unix.SYS_SOCKETPAIR, argument: unix.AF_TIPC}, family, family},
 		{"one that nobody knows", call{number: newest + 1}, none, none},
 		{"x32", call{number: 0x40000000 | unix.SYS_READ}, none, none},
 		{"x32's mount", call{number: 0x40000000 | unix.SYS_MOUNT}, none, none},
@@ -88,6 +100,7 @@ func TestFilter(t *testing.T) {
 // What is allowed is so after a few steps, and every other call has its rule.
 func TestEachNumber(t *testing.T) {
 	const most = 13
+	looked := []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} // at their arguments, too
 	for number := range uint32(newest + 1) {
 		program := filter(false)
 		vm, err := bpf.NewVM(program)
@@ -101,7 +114,7 @@ func TestEachNumber(t *testing.T) {
 		switch listed := slices.Contains(never, number) || slices.Contains(mounting, number); {
 		case listed != (uint32(got) == refused.Val):
 			t.Errorf("call %d: %#x, listed %t", number, got, listed)
-		case uint32(got) == allow.Val && number != unix.SYS_CLONE && number != unix.SYS_UNSHARE && steps(program, number) > most:
+		case uint32(got) == allow.Val && !slices.Contains(looked, number) && steps(program, number) > most:
 			t.Errorf("call %d is allowed after %d steps, more than %d", number, steps(program, number), most)
 		}
 	}
