@@ -154,6 +154,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 		ShmSize:        p.Limits.Shm,
 		LogConfig:      containertypes.LogConfig{Type: "none"},
 		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
+		OomScoreAdj:    oomScoreAdj,
 		Resources: containertypes.Resources{
 			NanoCPUs:   p.Limits.NanoCPUs,
 			Memory:     p.Limits.Memory,
@@ -198,6 +199,10 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 	}
 	return host
 }
+
+// oomScoreAdj has a host that is out of memory end tenants' programs, agents included, before any program of its own: limits
+// are for each container, and files in memory count for no process. Package agent leaves commands the room above it.
+const oomScoreAdj = 900
 
 // socketDirSize bounds the agent's own folder, in bytes. There is a socket in it.
 const socketDirSize = 64 << 10

@@ -41,6 +41,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 			"no annotation":         len(host.Annotations) == 0,
 			"no sysctl":             len(host.Sysctls) == 0,
 			"no extra group":        len(host.GroupAdd) == 0,
+			"before the host's own": host.OomScoreAdj == 900,
 			"agent is read-only":    host.Mounts[0].Target == agentPath && host.Mounts[0].ReadOnly,
 		} {
 			if !kept {
