@@ -48,6 +48,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		doctor.Disk("dataDir", s.DataDir, spaceAt),
 		doctor.Disk("engine", "Docker's root", host.space),
 		doctor.IdleMemory(idleMemory(s)),
+		kernelLimits(sharedBy(s), sysctl),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.askDocker)), host.close
