@@ -96,14 +96,12 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	if ended.CommandFault != "" {
 		fmt.Fprintln(&outputs[dockerexec.Stderr], ended.CommandFault)
 	}
-	answer := types.Output{Result: result(ended)}
-	encode := func(stream dockerexec.Stream) (string, types.Encoding) {
+	text := func(stream dockerexec.Stream, name string) largeText {
 		output := outputs[stream].Bytes()
 		// The other stream may be the one that was cut.
-		return encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
+		text, encoding := encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
+		return largeText{name, text, name + "Encoding", encoding}
 	}
-	answer.Stdout, answer.StdoutEncoding = encode(dockerexec.Stdout)
-	answer.Stderr, answer.StderrEncoding = encode(dockerexec.Stderr)
-	s.answer(w, http.StatusOK, answer)
+	s.answerTexts(w, []largeText{text(dockerexec.Stdout, "stdout"), text(dockerexec.Stderr, "stderr")}, result(ended))
 	return nil
 }

@@ -25,14 +25,16 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.answer(w, http.StatusOK, logAnswer(part))
+	s.answerLog(w, part)
 	return nil
 }
 
-func logAnswer(part process.LogPart) (answer types.ProcessLog) {
-	answer.Truncated, answer.Notice = part.Truncated, part.Notice
-	answer.Data, answer.Encoding = encodePart(wholeBegin(part))
-	return answer
+func (s *server) answerLog(w http.ResponseWriter, part process.LogPart) {
+	data, encoding := encodePart(wholeBegin(part))
+	s.answerTexts(w, []largeText{{"data", data, "encoding", encoding}}, struct {
+		Truncated bool   `json:"truncated"`
+		Notice    string `json:"notice,omitempty"`
+	}{part.Truncated, part.Notice}) // the rest of a types.ProcessLog
 }
 
 // wholeBegin is a part's data. Where it was cut in the middle of a character, that rest of a character

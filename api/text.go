@@ -1,0 +1,69 @@
+package api
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// textPiece is how much of a text is encoded at a time, in bytes.
+const textPiece = 64 << 10
+
+// largeText is a field of an answer that may be large. Encoded whole, it takes up to six times its length, and keeps it for as
+// long as nobody reads the answer.
+type largeText struct {
+	name, text string // UTF-8
+	encoded    string // the name of the field that says the encoding
+	encoding   types.Encoding
+}
+
+// answerTexts is answer for an object with these fields and then those of rest, of which there is one at least.
+func (s *server) answerTexts(w http.ResponseWriter, texts []largeText, rest any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := writeTexts(w, texts, rest); err != nil {
+		s.cfg.Log.Debug().Err(err).Msg("cannot answer")
+		s.cut = true
+	}
+}
+
+func writeTexts(w io.Writer, texts []largeText, rest any) error {
+	object, err := json.Marshal(rest, jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return err
+	}
+	before := "{"
+	for _, t := range texts {
+		if err := writeText(w, before+`"`+t.name+`":"`, t.text); err != nil {
+			return err
+		}
+		if before = `",`; t.encoding != types.Text {
+			before = `","` + t.encoded + `":"` + string(t.encoding) + `",`
+		}
+	}
+	_, err = io.WriteString(w, before+string(object[1:])+"\n")
+	return err
+}
+
+// writeText writes a text, without the quotes around it, after what comes before.
+func writeText(w io.Writer, before, text string) error {
+	if _, err := io.WriteString(w, before); err != nil {
+		return err
+	}
+	var quoted []byte
+	for len(text) > 0 {
+		end := len(text)
+		if end > textPiece {
+			end = wholeRunes([]byte(text[:textPiece]))
+		}
+		quoted, _ = jsontext.AppendQuote(quoted[:0], text[:end])
+		if _, err := w.Write(quoted[1 : len(quoted)-1]); err != nil {
+			return err
+		}
+		text = text[end:]
+	}
+	return nil
+}
