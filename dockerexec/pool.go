@@ -19,8 +19,9 @@ import (
 )
 
 // A pooled container is one like any other whose user is still to come. Its home lies in a folder like a user's, and that in one
-// of the container's own, which is root's; nothing may be reached from it. It runs nothing before it is bound: then the folder with
-// the home is renamed to be the user's, and a container with the user's Spec is what there is from then on. It is bound once.
+// of the container's own, which is root's; nothing may be reached from it. It runs nothing of anybody's before it is bound: then
+// the folder with the home is renamed to be the user's, and a container with the user's Spec is what there is from then on. It is
+// bound once.
 
 // poolDir is the folder of the pool in usersDir. No user has such a name.
 const poolDir = ".pool"

@@ -12,6 +12,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -101,7 +102,10 @@ func (e *Executor) launchWatched(ctx context.Context, c *container) error {
 	switch {
 	case err != nil:
 	case c.spec.Lasting != "":
-		_, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+		var mux *yamux.Session
+		if mux, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version); err == nil && c.spec.IsPooled() {
+			err = runFirstShell(ctx, mux)
+		}
 	default:
 		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
 		err = e.awaitLaunchRead(ctx, c)
