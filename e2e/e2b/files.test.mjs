@@ -37,6 +37,11 @@ test("gzip", { skip: before && "the older client cannot" }, async () => {
   assert.equal(await box.files.read("packed", { gzip: true }), "b".repeat(100_000));
 });
 
+test("metadata of a file is refused", { skip: before && "the older client knows none" }, async () => {
+  await assert.rejects(box.files.write("with-metadata", "x", { metadata: { of: "whom" } }), e2b.TemplateError);
+  assert.equal(await box.files.exists("with-metadata"), false);
+});
+
 test("an empty file", async () => {
   await box.files.write("empty", "");
   assert.equal(await box.files.read("empty"), "");

@@ -239,6 +239,10 @@ func TestWhatIsNotHere(t *testing.T) {
 			t.Errorf("%s: %d %s", call, status, text)
 		}
 	}
+	status, text := put(b, "with-metadata", "x", func(h http.Header) { h.Set("x-metadata-of", "whom") })
+	if there, _ := get(b, "with-metadata"); status != http.StatusNotImplemented || there != http.StatusNotFound {
+		t.Errorf("metadata of a file: %d %s, and the file %d", status, text, there)
+	}
 }
 
 func TestMetrics(t *testing.T) {

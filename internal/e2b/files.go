@@ -72,8 +72,16 @@ type writtenBody struct {
 	Type string `json:"type"`
 }
 
+// metadataHeader begins the names of headers by which clients keep words with a file.
+const metadataHeader = "X-Metadata-"
+
 // upload writes a file, or with a form as many as it has.
 func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) error {
+	for name := range req.Header {
+		if strings.HasPrefix(name, metadataHeader) {
+			return unimplemented{"metadata of files: leave it out"}
+		}
+	}
 	var body io.Reader = req.Body
 	switch encoding := req.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
