@@ -139,7 +139,7 @@ func (s *service) measureE2B(ctx context.Context, found *foreign) error {
 	}
 	idle := idleServer()
 	defer idle.Close()
-	cmd := exec.CommandContext(ctx, "node", "main.mjs", dir, s.path("socket"), "http://"+s.tcpAddress, idle.URL, strconv.Itoa(s.settings.warm), strconv.Itoa(e2bCreations), strconv.Itoa(e2bBytes))
+	cmd := exec.CommandContext(ctx, "node", "--expose-gc", "main.mjs", dir, s.path("socket"), "http://"+s.tcpAddress, idle.URL, strconv.Itoa(s.settings.warm), strconv.Itoa(e2bCreations), strconv.Itoa(e2bBytes))
 	cmd.Dir = dir
 	url := "http://" + s.e2bAddress
 	cmd.Env = append(foreignVariables(), "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_API_KEY=e2b_"+e2bKey)
