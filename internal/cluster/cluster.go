@@ -97,7 +97,7 @@ type Cluster struct {
 	members  map[string]int64  // epochs of hosts that have joined, and have not said that nothing of them runs
 	fencing  map[string]bool   // hosts against which cluster.fenceCommand runs
 	states   map[string]string // of hosts, as the last events said
-	holders  map[string]string // hosts that hold users, or held them last
+	holders  map[string]Seat   // of users, or their last
 	stale    time.Time         // since when etcd has not answered; zero while it does
 }
 
@@ -106,7 +106,7 @@ func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	return &Cluster{
 		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
 		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{}, members: map[string]int64{},
-		fencing: map[string]bool{}, states: map[string]string{}, holders: map[string]string{},
+		fencing: map[string]bool{}, states: map[string]string{}, holders: map[string]Seat{},
 	}
 }
 

@@ -35,16 +35,16 @@ func (c *Cluster) nodeChanged(host string) (changed changes.Node, has bool) {
 }
 
 // seatTaken returns the event of a user who is held by a host now, or forgets who held one that is no more; mu is held.
-func (c *Cluster) seatTaken(user string, value []byte) (taken changes.Seat, has bool) {
+func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken changes.Seat, has bool) {
 	var by held
 	before := c.holders[user]
 	if delete(c.holders, user); len(value) == 0 || json.Unmarshal(value, &by) != nil {
 		return taken, false
 	}
-	c.holders[user] = by.Host
-	taken = changes.Seat{Host: by.Host, Here: by.Host == c.cfg.Host}
-	if before != by.Host {
-		taken.From = before
+	c.holders[user] = Seat{Host: by.Host, Epoch: revision} // written with the seat
+	taken = changes.Seat{Host: by.Host, Epoch: revision, Here: by.Host == c.cfg.Host}
+	if before.Host != by.Host {
+		taken.From, taken.FromEpoch = before.Host, before.Epoch
 	}
 	return taken, true
 }

@@ -23,9 +23,9 @@ func (l *told) add(e *events.Event) {
 	case changes.Node:
 		line = "node " + d.Name + " " + d.State
 	case changes.Seat:
-		line = "seat " + e.User + " " + d.Host
+		line = fmt.Sprintf("seat %s %s@%d", e.User, d.Host, d.Epoch)
 		if d.From != "" {
-			line += " from " + d.From
+			line += fmt.Sprintf(" from %s@%d", d.From, d.FromEpoch)
 		}
 	case changes.FenceCommand:
 		line = "command ok"
@@ -49,13 +49,13 @@ func (l *told) all(prefix string) []string {
 func TestWhatBecomesOfHostsAndSeats(t *testing.T) {
 	etcd, hosts := three(t)
 	ctx, lost, other := t.Context(), hosts[0], hosts[2]
-	lost.hold(t, "alice")
+	before := lost.hold(t, "alice")
 	late := join(t, etcd, "h4")
 	if _, err := etcd.Revoke(ctx, lost.lease); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the seat has gone", func() bool { _, held := other.Seat("alice"); return !held })
-	taker := other.hold(t, "alice").Host
+	now := other.hold(t, "alice")
 	lease, err := etcd.Grant(ctx, 60)
 	if err == nil {
 		err = lost.Join(ctx, int64(lease.ID))
@@ -76,7 +76,8 @@ func TestWhatBecomesOfHostsAndSeats(t *testing.T) {
 	if _, err := etcd.Revoke(ctx, lease.ID); err != nil {
 		t.Fatal(err)
 	}
-	nodes, seats := []string{"node h1 lost", "node h1 up", "node h1 draining", "node h1 up", "node h1 away"}, []string{"seat alice h1", "seat alice " + taker + " from h1"}
+	nodes := []string{"node h1 lost", "node h1 up", "node h1 draining", "node h1 up", "node h1 away"}
+	seats := []string{fmt.Sprintf("seat alice h1@%d", before.Epoch), fmt.Sprintf("seat alice %s@%d from h1@%d", now.Host, now.Epoch, before.Epoch)}
 	for h, known := range map[*host]int{other: 0, late: 1} { // the later one has read the first seat
 		until(t, fmt.Sprint(h.Host(), " is told ", nodes, seats[known:]), func() bool {
 			return slices.Equal(h.told.all("node h1"), nodes) && slices.Equal(h.told.all("seat alice"), seats[known:])

@@ -188,7 +188,7 @@ func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Even
 			c.fencing[name] = true
 		}
 	case "held":
-		if taken, is := c.seatTaken(name, value); is {
+		if taken, is := c.seatTaken(name, value, change.Kv.ModRevision); is {
 			return func() { c.cfg.Events.Publish(events.Seat, name, taken) }
 		}
 		return nil

@@ -28,9 +28,12 @@ func (n Node) Line(log *zerolog.Logger, _ string) {
 }
 
 // Seat is an event of a host that holds a user now, who is whose event it is. From is the host that held the user before and
-// is lost; else empty.
+// is lost; else empty. The epochs are those of their seats.
 type Seat struct {
-	Host, From string
+	Host      string
+	Epoch     int64
+	From      string
+	FromEpoch int64
 	// Here says that Host is this one.
 	Here bool
 }
@@ -38,7 +41,7 @@ type Seat struct {
 // Line implements events.Line: the host that takes a user over says so.
 func (s Seat) Line(log *zerolog.Logger, user string) {
 	if s.Here && s.From != "" {
-		log.Warn().Str("user", user).Str("from", s.From).Msg("a user of a lost host is taken over")
+		log.Warn().Str("user", user).Str("host", s.Host).Int64("epoch", s.Epoch).Str("from", s.From).Int64("fromEpoch", s.FromEpoch).Msg("a user of a lost host is taken over")
 	}
 }
 
