@@ -131,6 +131,8 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		m.adopt(p, *own)
 	case own != nil:
 		m.considerEnd(ctx, p, *own)
+	case r.BootID != m.cfg.BootID && p.moved:
+		m.conclude(ctx, p, Exit{}, left)
 	case r.BootID != m.cfg.BootID:
 		m.conclude(ctx, p, Exit{}, rebooted)
 	default:

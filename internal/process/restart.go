@@ -12,6 +12,7 @@ import (
 const (
 	vanished = "its container is gone"
 	rebooted = "the host was restarted"
+	left     = "its host was lost, or gave the user to another"
 )
 
 // conclude records that the process's instance has ended, takes it away, and plans the next start if

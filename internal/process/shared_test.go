@@ -73,7 +73,7 @@ func TestAnotherHostTakesProcessesOver(t *testing.T) {
 	}
 	h2.settle()
 	h2.pass(0) // it is started at once: that its host was lost is no failure of its own
-	says(t, h2.get(once.ID), "running/exited exit -, the host was restarted")
+	says(t, h2.get(once.ID), "running/exited exit -, its host was lost, or gave the user to another")
 	if r := h2.get(kept.ID); r.Status != Running || r.RestartCount != 1 || r.BackoffMs != 0 {
 		t.Errorf("%+v", r)
 	}
