@@ -3,10 +3,15 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
@@ -18,6 +23,7 @@ type others struct {
 	answers map[string]string
 	asked   []string
 	held    []string // whose calls some host was to hold
+	refuses error    // to say where a call is answered
 	awaited int      // sandboxes that the others were asked for
 }
 
@@ -25,7 +31,7 @@ func (o *others) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller
 	if !looks {
 		o.held = append(o.held, user)
 	}
-	return req.Context(), func() {}, nil
+	return req.Context(), func() {}, o.refuses
 }
 func (o *others) Await(context.Context, string) error { o.awaited++; return nil }
 func (o *others) Host() string                        { return "h1" }
@@ -40,6 +46,28 @@ func (o *others) Gather(_ context.Context, caller access.Caller, path string) (m
 		answers[host] = []byte(text)
 	}
 	return answers, []string{"h9"}
+}
+
+// TestErrorsOfAHostNameIt: what is wrong with a host is told with its name, and what is wrong with a call without.
+func TestErrorsOfAHostNameIt(t *testing.T) {
+	l := newLab(t, nil)
+	cfg := l.config()
+	o := &others{t: t}
+	cfg.Router = o
+	handler := New(l.Service, cfg)
+	for want, err := range map[string]error{
+		`host "h1": no lease: unavailable`: fmt.Errorf("no lease: %w", cerrdefs.ErrUnavailable),
+		`host "h1": Docker is broken`:      errors.New("Docker is broken"),
+		"no such user: not found":          fmt.Errorf("no such user: %w", cerrdefs.ErrNotFound),
+	} {
+		o.refuses = err
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/sandboxes/a/exec", strings.NewReader(`{"command":"true"}`)))
+		var failure types.Failure
+		if err := json.Unmarshal(w.Body.Bytes(), &failure); err != nil || failure.Error.Message != want {
+			t.Errorf("%q, want %q, %v", failure.Error.Message, want, err)
+		}
+	}
 }
 
 // TestListsAreOfAllHosts: what is asked for no one user is asked of all hosts, and those that do not answer are named.

@@ -53,9 +53,14 @@ func (q DecisionQuery) path(follow bool) string {
 
 // Decisions returns the latest decisions that match, oldest first.
 func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]types.Decision, error) {
-	var list types.DecisionList
-	err := c.call(ctx, http.MethodGet, q.path(false), nil, &list)
+	list, err := c.AllDecisions(ctx, q)
 	return list.Decisions, err
+}
+
+// AllDecisions is Decisions, and the hosts of the cluster that did not say which are theirs.
+func (c *Client) AllDecisions(ctx context.Context, q DecisionQuery) (list types.DecisionList, err error) {
+	err = c.call(ctx, http.MethodGet, q.path(false), nil, &list)
+	return list, err
 }
 
 // FollowDecisions returns the latest decisions that match and then each as it is made, with a Count of 1.

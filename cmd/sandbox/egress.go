@@ -61,8 +61,9 @@ everything, when following with one object on each line.`,
 			if f.follow {
 				return followDecisions(cmd, c, q, f.asJSON)
 			}
-			list, err := c.Decisions(cmd.Context(), q)
-			return show(cmd, f.asJSON, list, err, func(out io.Writer, list []types.Decision) error {
+			list, err := c.AllDecisions(cmd.Context(), q)
+			tellUnanswered(cmd, list.Unanswered, "decisions")
+			return show(cmd, f.asJSON, list.Decisions, err, func(out io.Writer, list []types.Decision) error {
 				return newDecisionTable(out).print(list...)
 			})
 		},

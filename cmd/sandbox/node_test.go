@@ -2,8 +2,15 @@ package main
 
 import (
 	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -53,5 +60,30 @@ func TestNode(t *testing.T) {
 	l.ok("", "node", "remove", "host-2")
 	if len(l.nodes) != 1 {
 		t.Errorf("%+v", l.nodes)
+	}
+}
+
+// Where there are several hosts, lists say whose each line is, and which of them did not answer.
+func TestListsOfSeveralHosts(t *testing.T) {
+	l := &lab{t: t, socket: filepath.Join(t.TempDir(), "api.sock")}
+	listener, err := net.Listen("unix", l.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		text := `{"containers":[{"userId":"ann","node":"host-2","name":"c"}],"unanswered":["host-3"]}`
+		if req.URL.Path == "/v1/egress/decisions" {
+			text = `{"decisions":[{"name":"a.org","node":"host-2"}],"unanswered":["host-3"]}`
+		}
+		_, _ = io.WriteString(w, text)
+	})}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() { _ = server.Close(); serving.Wait() })
+	for list, want := range map[string][2]string{"ps": {"\nhost-2  ann ", "containers"}, "egress log": {" a.org ", "decisions"}} {
+		out, told, err := l.run(t.Context(), "", strings.Fields(list)...)
+		if err != nil || !strings.Contains(out, want[0]) || told != "host host-3 does not answer: its "+want[1]+" are missing\n" {
+			t.Errorf("%s: %q %q, %v", list, out, told, err)
+		}
 	}
 }

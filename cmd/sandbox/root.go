@@ -93,9 +93,7 @@ that are pooled: they wait for users who are still to come (--json is without th
 			if err != nil {
 				return err
 			}
-			for _, host := range list.Unanswered {
-				fmt.Fprintf(cmd.ErrOrStderr(), "host %s does not answer: its containers are missing\n", host)
-			}
+			tellUnanswered(cmd, list.Unanswered, "containers")
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), list.Containers)
 			}
@@ -120,6 +118,13 @@ that are pooled: they wait for users who are still to come (--json is without th
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// tellUnanswered names the hosts of which a list has nothing.
+func tellUnanswered(cmd *cobra.Command, hosts []string, what string) {
+	for _, host := range hosts {
+		fmt.Fprintf(cmd.ErrOrStderr(), "host %s does not answer: its %s are missing\n", host, what)
+	}
 }
 
 func age(t time.Time) string { return max(time.Since(t), 0).Round(time.Second).String() }
