@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // sharedRecords are those of a cluster; holder is the host that may write.
@@ -96,5 +97,45 @@ func TestAnotherHostTakesProcessesOver(t *testing.T) {
 		if strings.Contains(name, kept.ID) {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// A host that takes processes over starts four at a time.
+func TestFourAtATimeAreTakenOver(t *testing.T) {
+	const processes, atOnce = 12, 4
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	first, second := newHost(t), newHost(t)
+	second.boot = "boot-of-another"
+	on := func(name string, h *host) *service {
+		return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
+	}
+	h1, h2 := on("h1", first), on("h2", second)
+	for range processes {
+		h1.start(Intent{KeepAlive: true})
+	}
+	shared.holder = "h2"
+	starting, let := make(chan string, processes), make(chan struct{})
+	h2.run.onStart = func(r Record) error {
+		starting <- r.ID
+		<-let
+		return nil
+	}
+	if err := h2.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	h2.settle()
+	second.clock.advance(0)
+	for range atOnce {
+		<-starting
+	}
+	select {
+	case id := <-starting:
+		t.Errorf("%s is started beside four others", id)
+	case <-time.After(100 * time.Millisecond): // nothing shows that nothing happens
+	}
+	close(let)
+	h2.settle()
+	if n := second.count(); n != processes {
+		t.Errorf("%d run", n)
 	}
 }
