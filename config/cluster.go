@@ -43,6 +43,11 @@ type Cluster struct {
 	// The same on all hosts. Default none: a lost host has killed what it ran if it can do anything at all.
 	FenceCommand []string `json:"fenceCommand" env:"FENCE_COMMAND" reload:"restart" shown:"no"`
 
+	// Watchdog is a device such as /dev/watchdog, which the fence holds: it resets the host if the fence cannot kill what runs
+	// before another host takes its users over. Or a named pipe, to which the fence writes at least once a second while all is well, and V
+	// when nobody is to be reset any more. Default "": none.
+	Watchdog string `json:"watchdog" env:"WATCHDOG" reload:"restart"`
+
 	// Homes says who sees usersDir: all hosts ("shared"), or each its own ("local"), where a user stays with the host that
 	// has the home, and waits for it when it is lost. The same on all hosts. Default "shared".
 	Homes string `json:"homes" env:"HOMES" reload:"restart"`

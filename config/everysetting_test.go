@@ -64,7 +64,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		E2B: config.E2B{Listen: "[::1]:7482", DefaultNetwork: "blocked", Templates: map[string]config.E2BTemplate{
 			"node": {Image: "node:24", CPUs: 0.5, Memory: 1 << 30, Env: map[string]string{"A": "b"}},
 		}},
-		Cluster: config.Cluster{Etcd: []string{}, RemountCommand: []string{"/bin/remount", "homes"}, FenceCommand: []string{"/bin/off"}, Homes: "local"}, // the others need a name, which excludes E2B
+		Cluster: config.Cluster{Etcd: []string{}, RemountCommand: []string{"/bin/remount", "homes"}, FenceCommand: []string{"/bin/off"}, Watchdog: "/dev/watchdog", Homes: "local"}, // the others need a name, which excludes E2B
 	}
 	file := settings(t, `{
 		"docker": {
@@ -104,7 +104,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"listen": ":7480", "tokensFile": "/t", "certFile": "/c", "keyFile": "/k", "clientCaFile": "/ca",
 			"allowedHosts": ["sandbox.example.org", "10.0.0.1"], "allowedOrigins": ["https://console.example.org"]
 		},
-		"cluster": {"remountCommand": ["/bin/remount", "homes"], "fenceCommand": ["/bin/off"], "homes": "local"},
+		"cluster": {"remountCommand": ["/bin/remount", "homes"], "fenceCommand": ["/bin/off"], "watchdog": "/dev/watchdog", "homes": "local"},
 		"e2b": {"listen": "[::1]:7482", "defaultNetwork": "blocked", "templates": {
 			"node": {"image": "node:24", "cpus": 0.5, "memory": "1Gi", "env": {"A": "b"}}
 		}}
@@ -211,6 +211,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_TCP_ALLOWED_ORIGINS":                     "https://console.example.org",
 		"SANDBOXD_CLUSTER_REMOUNT_COMMAND":                 "/bin/remount, homes",
 		"SANDBOXD_CLUSTER_FENCE_COMMAND":                   "/bin/off",
+		"SANDBOXD_CLUSTER_WATCHDOG":                        "/dev/watchdog",
 		"SANDBOXD_CLUSTER_HOMES":                           "local",
 		"SANDBOXD_E2B_LISTEN":                              "[::1]:7482",
 		"SANDBOXD_E2B_DEFAULT_NETWORK":                     "blocked",

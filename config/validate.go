@@ -101,6 +101,9 @@ func (c Config) checkPaths(f *faults) {
 		{"tcp.keyFile", c.TCP.KeyFile, c.TCP.KeyFile != "" && f.path("tcp.keyFile", c.TCP.KeyFile)},
 		{"tcp.clientCaFile", c.TCP.ClientCAFile, c.TCP.ClientCAFile != "" && f.path("tcp.clientCaFile", c.TCP.ClientCAFile)},
 	}
+	if c.Cluster.Watchdog != "" {
+		f.path("cluster.watchdog", c.Cluster.Watchdog)
+	}
 	if c.Cluster.On() {
 		for key, file := range map[string]string{
 			"caFile": c.Cluster.CAFile, "certFile": c.Cluster.CertFile, "keyFile": c.Cluster.KeyFile, "sealingKeyFile": c.Cluster.SealingKeyFile,

@@ -18,7 +18,7 @@ var visible = strings.Fields(`
 	usersDir allowedMountRoots eventsSocket dataDir listen agentPath log.level log.format
 	tcp.listen tcp.tokensFile tcp.certFile tcp.keyFile tcp.clientCaFile tcp.allowedHosts tcp.allowedOrigins
 	e2b.listen e2b.domain e2b.defaultNetwork e2b.templates.image
-	cluster.name cluster.etcd cluster.listen cluster.caFile cluster.certFile cluster.keyFile cluster.sealingKeyFile cluster.homes
+	cluster.name cluster.etcd cluster.listen cluster.caFile cluster.certFile cluster.keyFile cluster.sealingKeyFile cluster.watchdog cluster.homes
 `)
 
 // Whoever adds a setting that has text decides whether it is shown.

@@ -59,7 +59,7 @@ fence --guard runs in one of its own.`,
 			}
 			defer etcd.Close()
 			return fence.New(etcd, fence.Config{
-				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Log: log,
+				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
 				Killed: func(ctx context.Context, lease int64) error {
 					return cluster.Left(ctx, etcd, clusterPrefix, cfg.Cluster.Name, lease)
 				},

@@ -4,7 +4,7 @@
 // may take its users over.
 //
 // fence.go has the life of a lease, record.go what fence and service tell each other, cgroup.go kills, member.go is the
-// service's side.
+// service's side, watchdog.go resets the host if the fence cannot kill.
 package fence
 
 import (
@@ -46,7 +46,7 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Config is what a Fence needs. All must be set but Remount, Killed and Guard.
+// Config is what a Fence needs. All must be set but Remount, Killed, Watchdog and Guard.
 type Config struct {
 	// Files are the record's and the service's beat.
 	Files Files
@@ -58,6 +58,8 @@ type Config struct {
 	Remount []string
 	// Killed is told when nothing runs of what ran on a lease, which is given back then; nil for nobody.
 	Killed func(ctx context.Context, lease int64) error
+	// Watchdog is a device that resets the host unless this is done in time, such as /dev/watchdog, or a named pipe; empty for none.
+	Watchdog string
 	// Guard is what this program is started with to call Guard, but for the number of the fence's process, which comes last;
 	// empty for none.
 	Guard []string
@@ -72,6 +74,7 @@ type Fence struct {
 	// orphaned is when the service was found dead, whose starts Docker may go on with.
 	orphaned time.Duration
 	probing  chan error // the answer of the homes, which is waited for
+	watchdog *watchdog  // while it counts
 }
 
 // New makes a Fence.
@@ -87,7 +90,10 @@ func (f *Fence) Run(ctx context.Context) error {
 	}
 	if f.rec.Lease == 0 || f.rec.Fenced || f.overdue() {
 		f.fence(ctx, "it was started without a lease that it could go on with")
+	} else if err := f.arm(); err != nil {
+		f.fence(ctx, err.Error())
 	}
+	defer f.disarm()
 	for ctx.Err() == nil {
 		if f.rec.Fenced {
 			if err := f.take(ctx); err != nil {
@@ -115,6 +121,7 @@ func (f *Fence) take(ctx context.Context) error {
 	if err := f.cfg.Group.KillAll(killLimit); err != nil {
 		return err
 	}
+	f.disarm()
 	// What Docker has still to start for an earlier lease stands still in the group, and dies there: it must not be let go.
 	if lives && beat.Starting > 0 {
 		return fmt.Errorf("%d containers are still being started by Docker", beat.Starting)
@@ -132,7 +139,11 @@ func (f *Fence) take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot get a lease from etcd: %w", err)
 	}
-	if err := f.cfg.Group.Open(); err != nil {
+	if err = f.arm(); err == nil { // or the group stays closed
+		err = f.cfg.Group.Open()
+	}
+	if err != nil {
+		_, _ = f.etcd.Revoke(ctx, lease.ID)
 		return err
 	}
 	f.rec = Record{Boot: f.rec.Boot, Fence: f.rec.Fence, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
@@ -154,6 +165,7 @@ func (f *Fence) keep(ctx context.Context) string {
 	answers := make(chan renewal)
 	var asked time.Duration
 	for ctx.Err() == nil {
+		f.feed()
 		next := max(f.rec.Sent+Renew, asked+hedge)
 		if at := now(); at >= next {
 			asked, next = at, at+hedge
@@ -248,7 +260,9 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 	}
 	err := f.cfg.Group.KillAll(killLimit)
 	f.quiet()
-	err = errors.Join(err, f.cfg.Group.KillAll(killLimit)) // what the service has started until then
+	if err = errors.Join(err, f.cfg.Group.KillAll(killLimit)); err == nil { // what the service has started until then
+		f.disarm()
+	}
 	f.cfg.Log.WithLevel(level).AnErr("failed", err).Str("reason", reason).Dur("took", now()-begun).
 		Msg("this host is fenced off: all that it ran for users is killed, and others may take them over")
 	if err == nil && lease != 0 {
@@ -331,11 +345,4 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 
 func homesSilent(limit time.Duration) error {
 	return fmt.Errorf("usersDir does not answer within %s: see to its storage", limit)
-}
-
-func wait(ctx context.Context, long time.Duration) {
-	select {
-	case <-time.After(long):
-	case <-ctx.Done():
-	}
 }

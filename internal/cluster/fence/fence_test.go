@@ -129,6 +129,7 @@ type rig struct {
 	starting atomic.Int64
 	killed   atomic.Int64 // the lease of which nothing runs
 	remount  []string
+	watchdog string
 	users    string
 }
 
@@ -148,7 +149,7 @@ func lay(t *testing.T) *rig {
 
 func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
 	f := New(etcd, Config{
-		Files: r.files, Group: r.group, UsersDir: r.users, Remount: r.remount, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		Files: r.files, Group: r.group, UsersDir: r.users, Remount: r.remount, Watchdog: r.watchdog, Log: zerolog.New(zerolog.NewTestWriter(t)),
 		Killed: func(_ context.Context, lease int64) error { r.killed.Store(lease); return nil },
 	})
 	return inBackground(t, func(ctx context.Context) { _ = f.Run(ctx) })

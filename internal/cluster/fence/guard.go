@@ -74,3 +74,10 @@ func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog
 		wait(ctx, pause)
 	}
 }
+
+func wait(ctx context.Context, long time.Duration) {
+	select {
+	case <-time.After(long):
+	case <-ctx.Done():
+	}
+}
