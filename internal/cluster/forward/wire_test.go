@@ -72,3 +72,47 @@ func TestCallersDoNotAskHosts(t *testing.T) {
 		}
 	}
 }
+
+// A call with another epoch than the seat's is sent back before it has begun anything, and is tried again once.
+func TestAnEpochThatHasPassed(t *testing.T) {
+	_, one, other := two(t)
+	seat, err := other.cfg.Cluster.Hold(t.Context(), "alice")
+	if err != nil || seat.Host != other.name {
+		t.Fatalf("%+v, %v", seat, err)
+	}
+	begun := 0
+	other.answer = func(http.ResponseWriter, *http.Request, access.Caller) { begun++ }
+	node, _ := one.cfg.Cluster.Node(other.name)
+	host := &http.Client{Transport: &http.Transport{TLSClientConfig: one.cfg.Certificates.Client(other.name)}}
+	for _, c := range []struct {
+		epoch         int64
+		status, begun int
+	}{{seat.Epoch - 1, http.StatusMisdirectedRequest, 0}, {seat.Epoch, http.StatusOK, 1}} {
+		req, err := http.NewRequest(http.MethodPost, "https://"+node.Address+"/alice", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (about{Caller: "root", Everyone: true, User: "alice", Epoch: c.epoch}).write(req.Header); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := host.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != c.status || begun != c.begun || (answer.Header.Get(movedHeader) != "") != (c.begun == 0) {
+			t.Errorf("epoch %d of %d: %d, %d begun", c.epoch, seat.Epoch, answer.StatusCode, begun)
+		}
+	}
+	asked := 0
+	other.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path != PingPath {
+			asked++
+			w.Header().Set(movedHeader, "true")
+			w.WriteHeader(http.StatusMisdirectedRequest)
+		}
+	})
+	if status, text := one.post("alice", nil); status != http.StatusServiceUnavailable || asked != 2 {
+		t.Errorf("%d: %s, and it was sent %d times", status, text, asked)
+	}
+}
