@@ -1,0 +1,69 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/access"
+)
+
+// A user who is busy is given to another host when the call has ended, and at the end of the time that it has the call is ended.
+func TestABusyUserIsHandedOver(t *testing.T) {
+	for name, late := range map[string]bool{"the call ends": false, "its time is up": true} {
+		t.Run(name, func(t *testing.T) {
+			_, one, other := two(t)
+			if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			began, let := make(chan struct{}), make(chan struct{})
+			one.answer = func(w http.ResponseWriter, req *http.Request, _ access.Caller) {
+				close(began)
+				select {
+				case <-let:
+					fmt.Fprint(w, "done")
+				case <-req.Context().Done():
+					http.Error(w, context.Cause(req.Context()).Error(), http.StatusServiceUnavailable)
+				}
+			}
+			answered := make(chan string, 1)
+			go func() {
+				status, text := one.post("alice", nil)
+				answered <- fmt.Sprint(status, " ", text)
+			}()
+			<-began
+			if err := other.cfg.Cluster.SetDraining(t.Context(), one.name, true); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "it is known", func() bool { n, _ := one.cfg.Cluster.Node(one.name); return n.Draining })
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			given := make(chan error, 1)
+			go func() { given <- one.HandOver(ctx, "alice") }()
+			until(t, "it is leaving", func() bool {
+				one.mu.Lock()
+				defer one.mu.Unlock()
+				return one.users["alice"].leaving != nil
+			})
+			want := "200 done"
+			if late {
+				want = "503 the host is drained"
+				cancel()
+			} else {
+				close(let)
+			}
+			if got := <-answered; !strings.HasPrefix(got, want) {
+				t.Errorf("%s", got)
+			}
+			if err := <-given; err != nil || one.released.Load() != 1 {
+				t.Errorf("%v, %d times released", err, one.released.Load())
+			}
+			if status, text := one.post("alice", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 ") {
+				t.Errorf("the next call: %d, %s", status, text)
+			}
+		})
+	}
+}
