@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -32,6 +34,32 @@ func hostsSayWhoTheyAre(t *testing.T, c *clusterLab) {
 	}
 	if len(looked) != 11 {
 		t.Errorf("%d checks of the cluster: %+v", len(looked), looked)
+	}
+	silent, asked := c.others(holder)[0], c.others(holder)[1]
+	asked.lists(t, "dan", holder)
+	silent.stop(syscall.SIGKILL)
+	asked.lists(t, "dan", holder, silent)
+	if err := silent.start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the host answers", func() bool { return silent.knows(c) })
+}
+
+// lists makes sure that an operator's lists have the host of a user's container, and name those that do not answer.
+func (h *clusterHost) lists(t *testing.T, user string, holder *clusterHost, silent ...*clusterHost) {
+	t.Helper()
+	for list, row := range map[string]string{"ps": "(?m)^" + holder.name + " +" + user + " ", "egress log": ""} {
+		cmd := exec.Command(filepath.Join(binaries, "sandbox"), append([]string{"--socket", h.path("sandboxd.sock")}, strings.Fields(list)...)...)
+		var said strings.Builder
+		cmd.Stderr = &said
+		out, err := cmd.Output()
+		want := ""
+		for _, s := range silent {
+			want += "host " + s.name + " does not answer"
+		}
+		if err != nil || !regexp.MustCompile(row).Match(out) || want == "" && said.Len() > 0 || !strings.HasPrefix(said.String(), want) {
+			t.Errorf("sandbox %s: %v\n%s%s", list, err, out, &said)
+		}
 	}
 }
 
