@@ -6,62 +6,59 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
-// jumpingPrograms builds ours so that what they take for the time of day is as many seconds from the machine's as a file says
-// whose name is in E2E_CLOCK. Setting the machine's would be felt by all else that runs there.
-func jumpingPrograms(t *testing.T) (dir string) {
+// jumpingPrograms makes ours anew so that what they take for the time of day is as many seconds ahead of the machine's as a file
+// says. Setting the machine's would be felt by all else that runs there. Package time alone is compiled, without a new name or line, so that
+// it can be linked with the others as they were compiled before.
+func jumpingPrograms(t *testing.T, clock string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	root, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	standard := filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go")
-	text := holds(standard)
-	const reads = "sec, nsec, mono := runtimeNow()\n"
-	if !strings.Contains(text, "func Now() Time {\n\t"+reads) {
-		t.Fatalf("%s is not as it was: look how time.Now gets the time of day", standard)
-	}
-	putFile(t, dir+"/time.go", strings.Replace(text, reads, reads+"\tsec += jumped\n", 1)+"\n//go:linkname jumped\nvar jumped int64\n")
-	putFile(t, dir+"/clock.go", `package main
-
-import (
-	"os"
-	"strconv"
-	"strings"
-	"time"
-	_ "unsafe"
-)
-
-//go:linkname jumped time.jumped
-var jumped int64
-
-func init() {
-	go func() {
-		for ; ; time.Sleep(10 * time.Millisecond) {
-			text, _ := os.ReadFile(os.Getenv("E2E_CLOCK"))
-			jumped, _ = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	list := func(of string, flags ...string) string {
+		cmd := exec.Command("go", slices.Concat([]string{"list", "-trimpath", "-export"}, flags, []string{of})...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", of, err)
 		}
-	}()
-}
-`)
-	source, err := filepath.Abs("../cmd/sandboxd")
-	if err != nil {
-		t.Fatal(err)
+		return strings.TrimSpace(string(out))
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{standard: dir + "/time.go", source + "/clock.go": dir + "/clock.go"}})
+	standard, changed := list("time", "-f", "{{.Dir}}"), map[string]string{}
+	change := func(name, usual, more string) {
+		text := holds(standard + name)
+		if strings.Count(text, usual) != 1 {
+			t.Fatalf("%s is not as it was: look how time.Now gets the time of day", standard+name)
+		}
+		changed[standard+name] = dir + name
+		putFile(t, dir+name, strings.Replace(text, usual, usual+more, 1))
+	}
+	// Now is called by the scheduler, too, so it does not read the file itself; timers are made all the time. What they share is a
+	// place that nobody else looks at.
+	change("/time.go", "sec, nsec, mono := runtimeNow()", "; sec += utcLoc.cacheStart")
+	change("/sleep.go", "func NewTimer(d Duration) *Timer {\n\tc := make(chan Time, 1)", `; if file, err := open("`+clock+`"); err == nil { `+
+		`var text [20]byte; n, _ := read(file, text[:]); closefd(file); `+
+		`ahead := int64(0); for _, digit := range text[:max(n, 0)] { ahead = 10*ahead + int64(digit-'0') }; utcLoc.cacheStart = ahead }`)
+	overlay, err := json.Marshal(map[string]any{"Replace": changed})
 	if err != nil {
 		t.Fatal(err)
 	}
 	putFile(t, dir+"/overlay.json", string(overlay))
-	build := exec.Command("go", "build", "-trimpath", "-overlay", dir+"/overlay.json", "-o", dir+"/", "../cmd/sandboxd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
+	const packages = "{{if .Export}}packagefile {{.ImportPath}}={{.Export}}{{end}}"
+	all := list("../cmd/sandboxd", "-deps", "-f", packages)
+	usual, jumping := list("time", "-f", packages), list("time", "-overlay", dir+"/overlay.json", "-f", packages)
+	if !strings.Contains(all, usual+"\n") || usual == jumping {
+		t.Fatalf("%s and %s are not two of package time", usual, jumping)
+	}
+	putFile(t, dir+"/packages", strings.Replace(all, usual, jumping, 1))
+	_, program, _ := strings.Cut(all[strings.LastIndex(all, "\n"):], "=")
+	if out, err := exec.Command("go", "tool", "link", "-s", "-w", "-importcfg", dir+"/packages", "-o", dir+"/sandboxd", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, name := range []string{"sandbox", "sandbox-agent"} {
@@ -88,8 +85,8 @@ func aClockJumps(t *testing.T, c *clusterLab) {
 		})
 	}
 	set(0)
-	from, environ := h.from, h.environ
-	h.from, h.environ = jumpingPrograms(t), append(h.environ, "E2E_CLOCK="+clock)
+	from := h.from
+	h.from = jumpingPrograms(t, clock)
 	h.restart(t)
 	eventually(t, "the host is back", func() bool { return h.knows(c) && other.knows(c) })
 	fenced := h.metric(t, "sandboxd_cluster_fences_total")
@@ -110,10 +107,32 @@ func aClockJumps(t *testing.T, c *clusterLab) {
 	putFile(t, clock, "0") // hours back, with seconds to go
 	anotherWrites(t, file, before, "its link is cut and its clock jumps back")
 	noneOverlap(t, file, 2)
-	h.from, h.environ = from, environ
+	c.come(t, h)
+	c.certificatesExpire(t, h, clock)
+	h.from = from
 	h.restart(t)
 	c.come(t, h)
 	if _, err := c.hosts[0].client.StopProcess(t.Context(), user, process, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// certificatesExpire has all certificates have expired by the clock of a host: with new connections it is as one that is cut off.
+func (c *clusterLab) certificatesExpire(t *testing.T, h *clusterHost, clock string) {
+	const user = "expired"
+	process, file := c.writes(t, user)
+	if now := c.holder(t, user); now != h {
+		t.Fatalf("%s is not the one with the fewest users: %s is", h.name, now.name)
+	}
+	before := runs(t, file)
+	putFile(t, clock, strconv.Itoa(int((3 * 365 * 24 * time.Hour).Seconds())))
+	h.restart(t)
+	if err := h.places(t, "late-guest"); !isKind(err, types.Unavailable) {
+		t.Errorf("a new user: %v", err)
+	}
+	anotherWrites(t, file, before, "its certificates have expired")
+	noneOverlap(t, file, 2)
+	if _, err := c.others(h)[0].client.StopProcess(t.Context(), user, process, ""); err != nil {
 		t.Error(err)
 	}
 }
