@@ -40,6 +40,7 @@ func TestCluster(t *testing.T) {
 		{"E2B of a lost host", e2bOfALostHost},
 		{"etcd's disks are full", etcdsDisksAreFull},
 		{"a clock jumps", aClockJumps},
+		{"homes on one host", homesOnOneHost},
 		{"no two hosts run a user", noTwoHostsRunAUser},
 	}
 	for _, part := range parts {
