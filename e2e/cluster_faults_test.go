@@ -82,7 +82,9 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 		{"sandboxd is killed", func(h *clusterHost) { h.stop(syscall.SIGKILL) }, true},
 		{"its engine is killed", func(h *clusterHost) { killed(h.engine.cmd) }, false},
 		{"its fence is killed, and its sandboxd", func(h *clusterHost) { h.fence.kill(); h.stop(syscall.SIGKILL) }, false},
+		{"its fence is killed", func(h *clusterHost) { h.fence.kill() }, false}, // and nobody starts it again
 		{"its etcd is killed", func(h *clusterHost) { h.etcd.kill() }, true},
+		{"all its processes are killed", func(h *clusterHost) { h.killAll() }, false},
 	}
 	cuts := linkCuts()
 	c.cutLinks(t, "one", file, cuts)
@@ -97,7 +99,7 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 		}
 		c.come(t, h)
 	}
-	noneOverlap(t, file, 1+cuts+2)
+	noneOverlap(t, file, 1+cuts+4)
 	standsStill(t, c, file)
 	fencedOff(t, c, file)
 }

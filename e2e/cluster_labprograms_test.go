@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -56,6 +57,14 @@ func (h *clusterHost) processes() []int {
 		list = append(append(list, childrenOf(p.Process.Pid)...), p.Process.Pid)
 	}
 	return list
+}
+
+// killAll kills them, as a power cut does.
+func (h *clusterHost) killAll() {
+	signalAll(h.processes(), syscall.SIGKILL)
+	for _, exited := range []<-chan struct{}{h.engine.exited, h.exited, h.etcd.exited, h.fence.exited} {
+		<-exited
+	}
 }
 
 // grouped are those of its containers.
