@@ -3,7 +3,6 @@ package rootfs
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"unsafe"
 
@@ -22,6 +21,7 @@ type watches struct {
 	on   bool
 	fd   int                                                    // inotify; Watch closes it
 	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor: who needs it, and its names on the host
+	held map[dockerexec.Fingerprint]map[watchedDir]bool         // the same, by who needs it
 	read uint64                                                 // bytes of events that were read
 	load *load
 }
@@ -57,23 +57,46 @@ func (w watches) add(dir int, name string, want children, holder dockerexec.Fing
 		w.dirs[wd][holder] = map[string]children{}
 	}
 	w.dirs[wd][holder][name] = want
+	if w.held[holder] == nil {
+		w.held[holder] = map[watchedDir]bool{}
+	}
+	w.held[holder][watchedDir{wd, name}] = true
 	return watchedDir{wd, name}, nil
 }
 
 // keep removes what else a container has watched, and the kernel's watches that no container needs any more.
 func (w watches) keep(holder dockerexec.Fingerprint, still map[watchedDir]bool) {
-	for wd, holders := range w.dirs {
-		names := holders[holder]
-		maps.DeleteFunc(names, func(name string, _ children) bool { return !still[watchedDir{wd, name}] })
-		if len(names) > 0 {
+	for dir := range w.held[holder] {
+		if still[dir] {
 			continue
 		}
-		delete(holders, holder)
-		if len(holders) == 0 {
-			delete(w.dirs, wd)
-			_, _ = unix.InotifyRmWatch(w.fd, uint32(wd)) // it may be gone with its directory
+		w.release(holder, dir)
+		holders := w.dirs[dir.wd]
+		if delete(holders[holder], dir.name); len(holders[holder]) > 0 {
+			continue
+		}
+		if delete(holders, holder); len(holders) == 0 {
+			delete(w.dirs, dir.wd)
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(dir.wd)) // it may be gone with its directory
 		}
 	}
+}
+
+// release forgets that a container has a directory watched.
+func (w watches) release(holder dockerexec.Fingerprint, dir watchedDir) {
+	if delete(w.held[holder], dir); len(w.held[holder]) == 0 {
+		delete(w.held, holder)
+	}
+}
+
+// ended forgets a watch that the kernel has removed.
+func (w watches) ended(wd int) {
+	for holder, names := range w.dirs[wd] {
+		for name := range names {
+			w.release(holder, watchedDir{wd, name})
+		}
+	}
+	delete(w.dirs, wd)
 }
 
 // changes are the paths of the host at which something has appeared or gone, by the container that calls them so, with
@@ -106,7 +129,7 @@ func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (c
 			}
 		}
 		if event.Mask&unix.IN_IGNORED != 0 {
-			delete(w.dirs, int(event.Wd))
+			w.ended(int(event.Wd))
 		}
 	}
 	return changed, lost

@@ -154,14 +154,15 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	if len(wanted) > maxWatched {
 		return fmt.Errorf("%d directories would have to be watched, more than the %d for one container", len(wanted), maxWatched)
 	}
-	if n := len(wanted) + p.watchedOfOthers(spec); n > maxWatchedOfUser {
+	own := spec.Fingerprint()
+	if n := len(wanted) + p.watchedOfOthers(spec.User, own); n > maxWatchedOfUser {
 		return fmt.Errorf("%d directories would have to be watched, more than the %d for all containers of one user: %w", n, maxWatchedOfUser, cerrdefs.ErrUnavailable)
 	}
 	dirs := p.rootDirs(spec)
 	defer dirs.close()
 	now := map[watchedDir]bool{}
 	for name, at := range wanted {
-		dir, err := p.watchDir(dirs, name, at, spec.Fingerprint())
+		dir, err := p.watchDir(dirs, name, at, own)
 		switch {
 		case err == nil:
 			now[dir] = true
@@ -173,7 +174,7 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 		// What is no directory, or not there, has nothing in it; its own appearance is an event above. That goes
 		// for a link, too: what is behind it is not looked at.
 	}
-	p.watches.keep(spec.Fingerprint(), now)
+	p.watches.keep(own, now)
 	return nil
 }
 
@@ -194,14 +195,11 @@ func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir, holder do
 	return p.watches.add(fd, name, at.want, holder)
 }
 
-// watchedOfOthers returns how many directories the other containers of a Spec's user have watched.
-func (p *Preparer) watchedOfOthers(spec dockerexec.Spec) (n int) {
-	own := spec.Fingerprint()
-	for _, holders := range p.watches.dirs {
-		for holder, names := range holders {
-			if known, ok := p.mounted[holder]; ok && holder != own && known.User == spec.User {
-				n += len(names)
-			}
+// watchedOfOthers returns how many directories a user's other containers have watched.
+func (p *Preparer) watchedOfOthers(user string, own dockerexec.Fingerprint) (n int) {
+	for holder, known := range p.mounted {
+		if holder != own && known.User == user {
+			n += len(p.watches.held[holder])
 		}
 	}
 	return n

@@ -41,7 +41,7 @@ type look struct {
 
 func newWatches(fd int) watches {
 	return watches{
-		on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]children{},
+		on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]children{}, held: map[dockerexec.Fingerprint]map[watchedDir]bool{},
 		load: &load{buffer: make([]byte, queueSize), events: map[string]int{}, looks: map[string]look{}},
 	}
 }

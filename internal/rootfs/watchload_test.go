@@ -101,3 +101,23 @@ func TestWhatChangesAllTheTimeGoes(t *testing.T) {
 		t.Errorf("%q have to go, want %q", gone, specs[1].Fingerprint())
 	}
 }
+
+// What the kernel does not watch any more does not count, whoever has let it go.
+func TestWatchesThatAreGone(t *testing.T) {
+	p, specs := watching(t, "alice", "bob")
+	for _, user := range []string{"alice", "bob"} {
+		if p.watchedOfOthers(user, "") == 0 {
+			t.Fatalf("%s has nothing watched", user)
+		}
+	}
+	p.unwatch(specs[1])
+	for wd, holders := range p.watches.dirs {
+		if len(holders[specs[1].Fingerprint()]) > 0 {
+			t.Errorf("%d is watched for bob", wd)
+		}
+		p.watches.parse(told(wd, unix.IN_IGNORED, 0), p.mounted)
+	}
+	if len(p.watches.dirs)+len(p.watches.held) > 0 {
+		t.Errorf("watched for nobody: %v, %v", p.watches.dirs, p.watches.held)
+	}
+}
