@@ -35,16 +35,24 @@ var reasons = []struct{ title, what, text string }{
   (20,000 stats by Python, dd of single bytes), so it is left on.`},
 	{"Create and first command", "a pool, at once: p50", `Twenty who come at once keep both cores busy for about as long as twenty who come one after the
   other, the row above. In a profile of such a burst under gVisor each took 16 ms of processor time: 12 of the container's gVisor,
-  which starts the program, 3.3 of sandboxd, 0.6 of the caller. On two cores that is 160 ms for all. To serve them in turns, two
+  which starts the program, 3.3 of sandboxd, 0.6 of the caller. On two cores that is 160 ms for all. An eighth of sandboxd's was a
+  look through what is watched for all containers, whenever one was bound, and is made no more. The first program of a container has
+  9.6 ms by itself, and the same later 8 to 10, so to run one beforehand would save little. To serve them in turns, two
   or four at a time, has been tried: the median was no better, and the last one came 1.4 times as late, because a call waits for the
   disk and for wake-ups as well.`},
 	{"Create and first command", "frozen: p50", `The command is on its way into the container while Docker is asked to have it go on. Under gVisor that
   starts the runtime once more, which takes 6.5 ms for itself, and 1.3 ms for the shell script by which Docker calls a runtime that
   has arguments; Docker, containerd, the shim and what gVisor does take some 6. Then the program starts as in a container that has
-  rested, in 9. To ask for it before the call is planned has been tried: the plan takes 0.1 to 0.2 ms, and no difference was seen.`},
+  rested, in 9. To ask for it before the call is planned has been tried: the plan takes 0.1 to 0.2 ms, and no difference was seen.
+  gVisor's pause is not its control group's: its kernel stops its programs when the runtime asks it to, and only the runtime can ask it
+  to go on. To freeze the control group in place of Docker's pause would take microseconds either way, and have docker rm, kill and
+  exec hang, because they ask the kernel, which would be frozen, too.`},
 	{"Create and first command", "p50 of a cold start beside a refill", `No container for the pool is begun while a call waits for one or has one made. One that has been
   begun when the call comes is made to its end beside the call's, on the same two cores: its start is Docker's and the runtime's
-  work, which nobody can hold up. The calls come at any moment of that. The lowest weight for its control group (2 beside 1024)
+  work, which nobody can hold up. The calls come at any moment of that. To wait between its creation and its start while a call has one
+  made has been tried: 1.13 to 1.27 under gVisor in three rounds of 8 on a busy machine, 1.16 to 1.20 without, because
+  the start is most of it, and one that has waited begins beside the call's command. To freeze it meanwhile by its control group has
+  not: Docker, which waits for it, could not remove it if the service ended then. The lowest weight for its control group (2 beside 1024)
   has been tried, when a start still included Docker's network: two passes of 30 under gVisor had 1.15 and 1.11 with it, 1.24 and 1.22
   without. What Docker, the shim and
   the runtime do is not in that group. To raise the weight before the container has a user is not in these figures: it starts
