@@ -12,7 +12,7 @@ import (
 // A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are frozen.
 // Whatever runs something in it resumes it first. Files are the host's, and stay within reach.
 
-// activity is what pausing needs to know of one sandbox.
+// activity is what pausing needs to know of one sandbox, until it is deleted: another one of that id has its own.
 type activity struct {
 	commands int        // that are in progress; under records.mu
 	change   sync.Mutex // held while its processes are made to follow the record
@@ -27,21 +27,23 @@ func (r *records) of(id ids.Sandbox) *activity {
 }
 
 // begin counts a command in, until end is called, unless the sandbox is paused.
-func (r *records) begin(id ids.Sandbox) (end func(), paused bool) {
+func (r *records) begin(box Sandbox) (end func(), paused bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sandboxes[id].Paused {
-		return nil, true
+	now, is := r.sandboxes[box.ID]
+	switch {
+	case !is || now.User != box.User:
+		return nil, false, errs.NotFound("sandbox %q was deleted meanwhile", box.ID)
+	case now.Paused:
+		return nil, true, nil
 	}
-	a := r.of(id)
+	a := r.of(box.ID)
 	a.commands++
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if a.commands--; r.sandboxes[id].ID != id && a.commands == 0 {
-			delete(r.active, id) // it was deleted meanwhile
-		}
-	}), false
+		a.commands--
+	}), false, nil
 }
 
 // setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
@@ -120,10 +122,10 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 // one that runs alone.
 func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (leave func(), err error) {
 	for {
-		leave, paused := s.registry.begin(box.ID)
+		leave, paused, err := s.registry.begin(box)
 		switch {
-		case !paused:
-			return leave, nil
+		case err != nil || !paused:
+			return leave, err
 		case onlyIfRunning:
 			return nil, errs.Conflict("sandbox %q is paused, and the call is for one that runs (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave that out", box.ID, box.ID)
 		}

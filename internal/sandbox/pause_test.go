@@ -61,6 +61,48 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// What is left running in a sandbox that was deleted is none of the next one's of that id.
+func TestADeletedSandboxKeepsNobodyFromPausing(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		close(begun)
+		<-end
+		return dockerexec.Result{}, nil
+	}}, "")
+	alices, err := s.Get("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "lasts"}, nil)
+		done <- err
+	}()
+	<-begun
+	if err := s.Delete(t.Context(), "agent"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.enter(t.Context(), alices, false); !cerrdefs.IsNotFound(err) {
+		t.Errorf("a command begins in a sandbox that was deleted: %v", err)
+	}
+	if _, _, err := s.Put("agent", Registration{UserID: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.enter(t.Context(), alices, false); !cerrdefs.IsNotFound(err) {
+		t.Errorf("a command begins in another's sandbox: %v", err)
+	}
+	if box, err := s.Pause(t.Context(), "agent"); err != nil || !box.Paused {
+		t.Errorf("%+v, %v", box, err)
+	}
+	close(end)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := s.Delete(t.Context(), "agent"); err != nil || len(s.registry.active) != 0 {
+		t.Errorf("left %v: %v", s.registry.active, err)
+	}
+}
+
 func TestPausedIsKept(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []bool{true, false} {

@@ -208,9 +208,7 @@ func (r *records) forget(id ids.Sandbox) {
 	r.give[id]()
 	delete(r.sandboxes, id)
 	delete(r.give, id)
-	if a := r.active[id]; a != nil && a.commands == 0 {
-		delete(r.active, id)
-	}
+	delete(r.active, id)
 	clear(r.appRoots)
 }
 

@@ -121,7 +121,7 @@ func TestNoCommandBeginsInWhatIsBeingPaused(t *testing.T) {
 	agent := box(t, "agent", "alice", "/home")
 	var r *registry
 	r = openShared(written(func(string) (int64, error) {
-		if end, paused := r.begin(agent.ID); !paused {
+		if end, paused, err := r.begin(agent); err == nil && !paused {
 			end()
 			return 0, errs.Conflict("a command has begun")
 		}
