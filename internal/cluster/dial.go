@@ -30,14 +30,30 @@ const (
 // Dial connects to etcd, which need not be up. Calls go to its members in turn, to those that a connection leads to. One that
 // is silent is left: its process hangs, or packets do not reach it.
 func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
-	m := &members{connections: map[string]net.Conn{}}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit, DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot use cluster.etcd: %w", err)
+	connect := func() (*members, *Etcd, error) {
+		m := &members{connections: map[string]net.Conn{}}
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit, DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			err = fmt.Errorf("cannot use cluster.etcd: %w", err)
+		}
+		return m, client, err
 	}
-	go m.leaveSilent(client)
+	called, client, err := connect()
+	if err != nil {
+		return nil, err
+	}
+	// With connections of their own: who looks would take turns of who calls, so that all of these could be at one member.
+	looked, looks, err := connect()
+	if err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	go func() {
+		defer looks.Close()
+		leaveSilent(client.Ctx(), looks, called, looked)
+	}()
 	return client, nil
 }
 
@@ -61,24 +77,31 @@ func (m *members) dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// leaveSilent closes connections to members that do not answer, until the client is closed. What waits there is told so, or
+// drop closes the connection to an address.
+func (m *members) drop(address string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if conn := m.connections[address]; conn != nil {
+		_ = conn.Close()
+	}
+}
+
+// leaveSilent closes connections to members that do not answer, until ctx ends. What waits there is told so, or
 // goes on elsewhere, watches do, and gRPC sends nothing on a new connection before its other end has spoken.
 //
 // gRPC's own pings come every ten seconds at most, whatever is set.
-func (m *members) leaveSilent(client *Etcd) {
-	for kv := etcdserverpb.NewKVClient(client.ActiveConnection()); client.Ctx().Err() == nil; pause(client.Ctx(), lookEvery) {
+func leaveSilent(ctx context.Context, looks *Etcd, all ...*members) {
+	for kv := etcdserverpb.NewKVClient(looks.ActiveConnection()); ctx.Err() == nil; pause(ctx, lookEvery) {
 		go func() {
-			ctx, cancel := context.WithTimeout(client.Ctx(), silentLimit)
+			ctx, cancel := context.WithTimeout(ctx, silentLimit)
 			defer cancel()
 			var asked peer.Peer
 			_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/"), Serializable: true}, grpc.Peer(&asked))
 			if err == nil || ctx.Err() != context.DeadlineExceeded || asked.Addr == nil {
 				return
 			}
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if conn := m.connections[asked.Addr.String()]; conn != nil {
-				_ = conn.Close()
+			for _, m := range all {
+				m.drop(asked.Addr.String())
 			}
 		}()
 	}

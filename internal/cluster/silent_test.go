@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 )
 
@@ -33,5 +37,34 @@ func TestASilentMemberIsLeft(t *testing.T) {
 		if slowest > askLimit {
 			t.Errorf("a claim took %s", slowest)
 		}
+	}
+}
+
+// Calls go to members in turn whatever their pace, and so to one that answers: the fence sends a renewal every two looks.
+func TestCallsGoToMembersInTurn(t *testing.T) {
+	_, endpoints, _ := etcdtest.StartMembers(t, 3)
+	etcd, err := Dial(endpoints, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	ask := func() string {
+		var asked peer.Peer
+		_, err := etcdserverpb.NewKVClient(etcd.ActiveConnection()).Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("/"), Serializable: true}, grpc.Peer(&asked))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return asked.Addr.String()
+	}
+	seen := map[string]bool{}
+	until(t, "all are connected with", func() bool { seen[ask()] = true; return len(seen) == 3 })
+	clear(seen)
+	pace := time.Tick(2 * lookEvery)
+	for range endpoints {
+		<-pace
+		seen[ask()] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("three calls went to %v", seen)
 	}
 }
