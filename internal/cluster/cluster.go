@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -98,7 +97,6 @@ type Cluster struct {
 	fencing  map[string]bool   // hosts against which cluster.fenceCommand runs
 	states   map[string]string // of hosts, as the last events said
 	holders  map[string]Seat   // of users, or their last
-	stale    time.Time         // since when etcd has not answered; zero while it does
 }
 
 // New makes a Cluster. Keep is to be called before Run.
@@ -179,9 +177,9 @@ func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 	}
 }
 
-// Answers asks etcd, and says what to do if it does not answer within a second.
+// Answers asks etcd, and says what to do if it does not answer; it may have to choose a leader first.
 func (c *Cluster) Answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if _, err := c.etcd.Get(ctx, c.key("nodes", c.cfg.Host), clientv3.WithCountOnly()); err != nil {
 		return unanswered(err)

@@ -44,11 +44,9 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 				close(first)
 				first = nil
 			}
-			c.answered(true)
 			err = c.follow(ctx, known)
 		}
 		if ctx.Err() == nil {
-			c.answered(false)
 			c.cfg.Log.Warn().Err(err).Msg("etcd does not answer; asking again")
 			select {
 			case <-time.After(retryAfter):
@@ -58,32 +56,11 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 	}
 }
 
-func (c *Cluster) answered(does bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case does:
-		c.stale = time.Time{}
-	case c.stale.IsZero():
-		c.stale = time.Now()
-	}
-}
-
-// Silent is for how long etcd has not answered.
-func (c *Cluster) Silent() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stale.IsZero() {
-		return 0
-	}
-	return time.Since(c.stale)
-}
-
-// Known reports whether all is known that etcd has.
+// Known reports whether what etcd has was read once. What it has by now may be another thing while it does not answer.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.revision > 0 && c.stale.IsZero()
+	return c.revision > 0
 }
 
 // load reads all keys.

@@ -110,10 +110,11 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 		case errors.Is(err, errMoved):
 			return nil, nil, fmt.Errorf("user %q moves from host to host: ask again: %w", name, cerrdefs.ErrUnavailable)
 		case errors.Is(err, errNotReached): // nothing was sent
-			if !e.changed(ctx, seat) {
-				if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // then none can
-					return nil, nil, err
-				}
+			waits := e.changed(ctx, seat)
+			if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // then no host can take over
+				return nil, nil, err
+			}
+			if !waits {
 				return nil, nil, fmt.Errorf("host %q, which holds the user, does not answer, and no other has taken over yet: ask again: %w", seat.Host, cerrdefs.ErrUnavailable)
 			}
 		default:

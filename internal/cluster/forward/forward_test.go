@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,13 +150,19 @@ func (h *host) post(path string, body io.Reader) (int, string) {
 func two(t *testing.T) (*clientv3.Client, *host, *host) {
 	t.Helper()
 	etcd, _ := etcdtest.Start(t)
+	one, other := twoOf(t, etcd)
+	return etcd, one, other
+}
+
+func twoOf(t *testing.T, etcd *clientv3.Client) (*host, *host) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "certificates")
 	if err := MakeAuthority(dir); err != nil {
 		t.Fatal(err)
 	}
 	one, other := open(t, etcd, dir, "h1"), open(t, etcd, dir, "h2")
 	until(t, "they know each other", func() bool { return len(one.cfg.Cluster.Nodes()) == 2 && len(other.cfg.Cluster.Nodes()) == 2 })
-	return etcd, one, other
+	return one, other
 }
 
 func until(t *testing.T, what string, holds func() bool) {
@@ -198,6 +205,22 @@ func TestTheHolderAnswers(t *testing.T) {
 	}
 	if s, held := one.cfg.Cluster.Seat("madeup"); held {
 		t.Errorf("it has made a seat: %+v", s)
+	}
+}
+
+// While etcd is gone no host can take a user over, so nobody waits for that.
+func TestWithoutEtcdCallersAreToldSoon(t *testing.T) {
+	etcd, _, signal := etcdtest.StartMembers(t, 1)
+	one, other := twoOf(t, etcd)
+	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil { // h2 in doubt
+		t.Fatal(err)
+	}
+	signal(0, syscall.SIGKILL)
+	other.fenced.Store(true)
+	begun := time.Now()
+	status, text := one.post("alice", nil)
+	if took := time.Since(begun); took > patience/2 || status != http.StatusServiceUnavailable || !strings.Contains(text, "see that a majority of its members runs") {
+		t.Errorf("after %s: %d, %q", took, status, text)
 	}
 }
 
