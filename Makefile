@@ -23,7 +23,7 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 40m -ldflags=-w || failed=1; \
 	exit $$failed
 
-unit: ## run the tests that need neither Docker nor root, with the race detector
+unit: ## run the tests that need no Docker, as root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress -e /cluster)
 	cd bench && go test -count=1 ./...
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs of a version before, and prints where they are: without an argument that whose containers and processes
 # this version adopts, with `cluster` one beside which hosts of this version run while they are upgraded one after
-# another. Needs the history of this repository; without, the exit code is 3.
+# another. Needs the history of this repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,9 +12,9 @@ esac
 readonly BUILT=/usr/local/lib/daycare-sandbox-tests/version-$COMMIT
 
 if [ ! -d "$BUILT" ]; then
-	git cat-file -e "$COMMIT^{commit}" || {
-		echo "this checkout has no commit $COMMIT: fetch the whole history (git fetch --unshallow)" >&2
-		exit 3
+	git cat-file -e "$COMMIT^{commit}" 2>/dev/null || {
+		echo "the tests of upgrades need the programs of commit $COMMIT, which is not here: use a clone, with its whole history (git fetch --unshallow)" >&2
+		exit 1
 	}
 	sources=$(mktemp -d)
 	trap 'rm -rf "$sources" "$BUILT.new"' EXIT

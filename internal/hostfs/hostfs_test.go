@@ -78,7 +78,7 @@ func descriptors(t testing.TB) int {
 func (l *lab) needsRoot() {
 	l.t.Helper()
 	if !l.serviceIsRoot {
-		l.t.Skip("needs root")
+		l.t.Fatal("this test needs root")
 	}
 }
 
