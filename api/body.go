@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
-// memoryOf is how many bytes of requests, and of answers that hold a file, all callers may have here at a time: some of the
+// memoryOf is how many bytes of requests, and of answers that hold a file or output, all callers may have here at a time: some of the
 // largest of each.
 func memoryOf(maxRequest int64) *budget.Pool {
 	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)

@@ -82,7 +82,8 @@ func request(body types.Exec) (sandbox.Request, error) {
 	return r, nil
 }
 
-// buffer answers with everything at the end.
+// buffer answers with everything at the end. Until that is taken it counts as the request's memory; output for which there is no
+// room is dropped, as the command has had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	r.MaxOutput = s.cfg.MaxOutput
 	var outputs [2]bytes.Buffer
@@ -102,6 +103,10 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 		text, encoding := encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
 		return largeText{name, text, name + "Encoding", encoding}
 	}
-	s.answerTexts(w, []largeText{text(dockerexec.Stdout, "stdout"), text(dockerexec.Stderr, "stderr")}, result(ended))
+	stdout, stderr, told := text(dockerexec.Stdout, "stdout"), text(dockerexec.Stderr, "stderr"), result(ended)
+	if s.memory.take(len(stdout.text)+len(stderr.text)) != nil {
+		stdout, stderr, told.Truncated = largeText{name: "stdout"}, largeText{name: "stderr"}, true
+	}
+	s.answerTexts(w, []largeText{stdout, stderr}, told)
 	return nil
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -211,5 +212,29 @@ func TestSignalsOfStreamedExecs(t *testing.T) {
 	}
 	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"SIGINT"`) {
 		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// TestOutputThatIsNotTakenHasAShare has a caller run commands that print much and take no answer: when what they hold is its share of
+// the memory, the next one's output is cut, which it says.
+func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
+	chunk := bytes.Repeat([]byte("x"), 16<<20)
+	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{}, out(dockerexec.Stdout, chunk)
+	})
+	server := l.serve()
+	const most = 8 // of a quarter of all
+	for n := range most + 1 {
+		answer := untaken(t, server, "exec", `{"command":"prints"}`)
+		if answer.StatusCode != http.StatusOK {
+			t.Fatal(answer.Status)
+		}
+		if n < most {
+			continue
+		}
+		var got types.Output
+		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || !got.Truncated || got.Stdout != "" || got.ExitCode == nil {
+			t.Errorf("%+v, %v", got.Result, err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,25 +209,10 @@ func TestFilesThatAreReadHaveShares(t *testing.T) {
 	if err := os.Truncate(name, 16<<20); err != nil {
 		t.Fatal(err)
 	}
-	ask := func() (status int, conn net.Conn) {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		const body = `{"path":"~/project/large","binary":true}`
-		if _, err := fmt.Fprintf(conn, "POST /v1/sandboxes/a/read HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, conn
-	}
 	const most = 4 // twice that size each, of a quarter of all
 	for n := 0; ; n++ {
-		status, conn := ask()
-		defer conn.Close()
+		answer := untaken(t, server, "read", `{"path":"~/project/large","binary":true}`)
+		status := answer.StatusCode
 		if status == http.StatusTooManyRequests {
 			break
 		}
@@ -234,4 +220,22 @@ func TestFilesThatAreReadHaveShares(t *testing.T) {
 			t.Fatalf("%d after %d that hold their answers", status, n)
 		}
 	}
+}
+
+// untaken has the answer to a call of sandbox a of which only the header is taken; the rest can be, until the test ends.
+func untaken(t *testing.T, server *httptest.Server, call, body string) *http.Response {
+	t.Helper()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := fmt.Fprintf(conn, "POST /v1/sandboxes/a/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", call, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
 }

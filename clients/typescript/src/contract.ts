@@ -419,7 +419,8 @@ export interface paths {
          *
          *     - **Buffered** (the default): one Output at the end, with as many bytes of each of stdout and
          *       stderr as `exec.maxOutputBytes` in the settings says (1000000 by default). What comes after
-         *       them is dropped, and `truncated` says so.
+         *       them is dropped, and `truncated` says so. So is all of it while the answers that the caller has
+         *       not taken yet fill its share of the memory.
          *     - **Streamed**, when Accept names `application/x-ndjson`: one Event on each line, as it comes,
          *       and all of the output. First a `start`, once a container is ready; then any number of
          *       `stdout` and `stderr` in the order in which they came, and an `egress` for each name that the
