@@ -230,9 +230,9 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	case err != nil:
 		return unanswered(err)
 	case waited && c.cfg.LocalHomes:
-		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: have it come back", host)
+		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: have it come back, or a machine with its name (cluster.name) and its homes", host)
 	case waited:
-		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it: it is forgotten then", host)
+		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it: it is forgotten then. If that cannot succeed any more, make sure that the host is off for good, and have the program exit with 0 for it", host)
 	}
 	done, err := c.commit(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", n.epoch),

@@ -201,9 +201,9 @@ func TestALostHostIsRemoved(t *testing.T) {
 	}
 	until(t, "it is lost", func() bool { return slices.Equal(hosts[1].Lost(), []string{"h1"}) })
 	hosts[1].cfg.Fences = true
-	refused("h1", cerrdefs.IsConflict, "fenceCommand has succeeded")
+	refused("h1", cerrdefs.IsConflict, "have the program exit with 0 for it")
 	hosts[1].cfg.Fences, hosts[1].cfg.LocalHomes = false, true
-	refused("h1", cerrdefs.IsConflict, "homes is local")
+	refused("h1", cerrdefs.IsConflict, "or a machine with its name")
 	hosts[1].cfg.LocalHomes = false
 	key := "/daycare/fencing/h1"
 	if _, err := etcd.Put(t.Context(), key, "h3"); err != nil {
