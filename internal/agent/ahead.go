@@ -73,6 +73,7 @@ func (a *ahead) begin(start wire.Start, p spawn.Process) *waitingShell {
 	if shell == nil {
 		return nil
 	}
+	close(shell.hurry)
 	if clean && a.fits(start, p) {
 		if shell.await() {
 			return shell
@@ -106,13 +107,8 @@ func (a *ahead) prepare() {
 	if a.useless || a.running > 0 || a.shell != nil || !isOnlyProcess() {
 		return
 	}
-	shell, err := a.start()
-	if err != nil {
-		a.useless = !a.proven
-		return
-	}
-	a.shell = shell
-	go a.watch(shell)
+	a.shell = &waitingShell{hurry: make(chan struct{}), started: make(chan struct{}), ready: make(chan struct{})}
+	go a.run(a.shell) // whose start may take as long as it likes: nobody waits for it
 }
 
 // isOnlyProcess reports whether the container has no other process than the first and the caller.
@@ -129,37 +125,9 @@ func isOnlyProcess() bool {
 	})
 }
 
-// start starts a shell. The caller holds mu.
-func (a *ahead) start() (*waitingShell, error) {
-	files, err := openPipes(true, a.devNull)
-	if err != nil {
-		return nil, err
-	}
-	defer files.closeChildEnds()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		files.close()
-		return nil, fmt.Errorf("cannot open a socket: %w", err)
-	}
-	defer unix.Close(ends[1])
-	shell := &waitingShell{pipes: files, socket: ends[0], ready: make(chan struct{})}
-	text := "enable -f " + a.builtin + " ahead; ahead"
-	shell.root, err = a.tree.start(spawn.Process{
-		Programs: a.programs, Args: []string{"-c", "--", text + strings.Repeat(" ", max(0, aheadRoom-len(text)))},
-		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]), Alone: true,
-	})
-	if err != nil {
-		close(shell.ready)
-		shell.close()
-		return nil, err
-	}
-	return shell, nil
-}
-
-// watch finds out whether a shell waits.
-func (a *ahead) watch(s *waitingShell) {
-	s.waits = s.receive(make([]byte, 1))
+// run starts a shell, and finds out whether it waits.
+func (a *ahead) run(s *waitingShell) {
+	s.waits = a.start(s) == nil && s.receive(make([]byte, 1))
 	close(s.ready)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,6 +138,34 @@ func (a *ahead) watch(s *waitingShell) {
 		a.shell, a.useless = nil, !a.proven
 		s.discard(a.tree)
 	}
+}
+
+func (a *ahead) start(s *waitingShell) error {
+	defer close(s.started)
+	files, err := openPipes(true, a.devNull)
+	if err != nil {
+		return err
+	}
+	defer files.closeChildEnds()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		files.close()
+		return fmt.Errorf("cannot open a socket: %w", err)
+	}
+	defer unix.Close(ends[1])
+	text := "enable -f " + a.builtin + " ahead; ahead"
+	root, err := a.tree.start(spawn.Process{
+		Programs: a.programs, Args: []string{"-c", "--", text + strings.Repeat(" ", max(0, aheadRoom-len(text)))},
+		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
+		Files: append(files.child[:], ends[1]), Hurry: s.hurry,
+	})
+	if err != nil {
+		files.close()
+		_ = unix.Close(ends[0])
+		return err
+	}
+	s.root, s.pipes, s.socket = root, files, ends[0]
+	return nil
 }
 
 // fits reports whether a shell that has started ahead runs a command as a new one would.

@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -220,4 +222,72 @@ func TestShellThatDoesNotStart(t *testing.T) {
 			t.Errorf("gave up after %v, want %v", time.Since(begun), spawn.StartLimit)
 		}
 	})
+}
+
+// endsHung has the test program be hangsAhead.
+const endsHung = "hung"
+
+// hangsAhead is an agent whose shell is executed for as long as the kernel waits for whoever has a lease of the file, which is
+// three quarters of a minute.
+func hangsAhead(dir string) (int, error) {
+	if err := harden(); err != nil {
+		return 99, err
+	}
+	bash, err := os.ReadFile("/bin/bash")
+	name := filepath.Join(dir, "bash")
+	if err == nil {
+		err = errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), os.WriteFile(name, bash, 0o755))
+	}
+	if err != nil {
+		return 99, err
+	}
+	leased, err := os.Open(name)
+	if err == nil {
+		_, err = unix.FcntlInt(leased.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	}
+	if err != nil {
+		return 99, err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 99, err
+	}
+	a := newAhead(newProcessTree(nil), null, uint32(os.Getuid()), "none", []string{"PATH=" + defaultPath})
+	a.programs = []spawn.Program{{Path: name, Name: "bash"}}
+	a.prepare()
+	for begun := time.Now(); isOnlyProcess(); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > timeout {
+			return 99, errors.New("no shell starts")
+		}
+	}
+	shell, begun := a.shell, time.Now()
+	p, fault := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=" + defaultPath}, Args: []string{"true"}}}, uint32(os.Getuid()))
+	if fault.Fault != wire.FaultNone {
+		return 99, errors.New(fault.Message)
+	}
+	p.Files = []int{null, null, null}
+	if a.begin(wire.Start{}, p) != nil {
+		return 1, errors.New("the command is given a shell")
+	}
+	root, err := a.tree.start(p)
+	if err != nil {
+		return 2, err
+	}
+	<-root.exited
+	a.ended()
+	if took := time.Since(begun); took > spawn.StartLimit/2 {
+		return 3, fmt.Errorf("a command took %v", took)
+	}
+	<-shell.ready
+	if took := time.Since(begun); took > 2*spawn.StartLimit || shell.waits {
+		return 4, fmt.Errorf("the start of the shell took %v", took)
+	}
+	return 0, nil
+}
+
+// A shell that is being started keeps no command waiting, and a command limits its start.
+func TestAShellThatHangsAtItsStartHoldsNothingUp(t *testing.T) {
+	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsHung).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 }

@@ -73,7 +73,11 @@ func firstProcess(dir string) (int, error) {
 			return 99, err
 		}
 	}
-	if os.Getenv(envEnds) != "" {
+	switch os.Getenv(envEnds) {
+	case "":
+	case endsHung:
+		return hangsAhead(dir)
+	default:
 		return endsAll()
 	}
 	if os.Getenv(envTrace) != "" {

@@ -18,6 +18,9 @@ import (
 // waitingShell is a shell that waits, or will when it has started. The other end of its socket is its own alone. The
 // socket blocks: in the runtime's poller it would wake the agent while the command begins.
 type waitingShell struct {
+	hurry   chan struct{} // closed when a command begins, which limits its start
+	started chan struct{} // closed when it has started, or could not
+	// Valid once started is closed; root is nil where it could not.
 	root   *rootProcess
 	pipes  *pipes
 	socket int
@@ -26,7 +29,7 @@ type waitingShell struct {
 }
 
 // await reports whether the shell waits for a command; one that has only begun to start does as soon as another would.
-// This alone limits its start, because a timer that is set when it starts wakes gVisor's kernel at the end of that
+// Its start is limited from here on, because a timer that is set when it starts wakes gVisor's kernel at the end of that
 // limit, for a shell that has waited since.
 func (s *waitingShell) await() bool {
 	select {
@@ -87,16 +90,30 @@ func (s *waitingShell) receive(answer []byte) bool {
 	}
 }
 
-// discard ends a shell that has no command.
+// discard ends a shell that has no command. One that has not started yet ends when it has, or when that takes too long.
 func (s *waitingShell) discard(tree *processTree) {
-	tree.signal(s.root, unix.SIGKILL, false)
-	go func() { // those that wait for it to be ready still read
-		<-s.ready
+	select {
+	case <-s.started:
+		s.kill(tree)
+	default:
+	}
+	go func() {
+		<-s.started
+		s.kill(tree)
+		<-s.ready // those that wait for it to be ready still read
 		s.close()
 	}()
 }
 
+func (s *waitingShell) kill(tree *processTree) {
+	if s.root != nil {
+		tree.signal(s.root, unix.SIGKILL, false)
+	}
+}
+
 func (s *waitingShell) close() {
-	s.pipes.close()
-	_ = unix.Close(s.socket)
+	if s.root != nil {
+		s.pipes.close()
+		_ = unix.Close(s.socket)
+	}
 }

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields but Terminal, Alone and GiveOrphans are needed.
+// Process describes what to start. All fields but Terminal, Hurry and GiveOrphans are needed.
 type Process struct {
 	// Programs are where the program may be: the first is executed that there is.
 	Programs []Program
@@ -43,8 +43,8 @@ type Process struct {
 	Files []int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
-	// Alone says that there is no process that could stop it: StartLimit does not apply, and no timer is set.
-	Alone bool
+	// Hurry is closed when StartLimit begins, before which no timer is set; nil for at once.
+	Hurry <-chan struct{}
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
 	// caller with one command only, which for a long life may leave zombies to be collected.
 	GiveOrphans bool
@@ -89,8 +89,12 @@ func Start(p Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !p.Alone {
+	if p.Hurry == nil {
 		defer time.AfterFunc(StartLimit, c.expire).Stop()
+	} else {
+		started := make(chan struct{})
+		defer close(started)
+		go c.limit(p.Hurry, started)
 	}
 	pid, errno := c.vfork()
 	expired := c.finish()
@@ -179,6 +183,20 @@ func (c *child) addPrograms(programs []Program, args []*byte) error {
 		return &Error{StageFork, syscall.EINVAL}
 	}
 	return nil
+}
+
+// limit has a child expire that has not started by StartLimit after hurry.
+func (c *child) limit(hurry, started <-chan struct{}) {
+	select {
+	case <-started:
+		return
+	case <-hurry:
+	}
+	select {
+	case <-started:
+	case <-time.After(StartLimit):
+		c.expire()
+	}
 }
 
 // expire kills a child that has taken too long.
