@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 )
 
 // Docker does not end an exec's stream when the container goes while the exec is being set up. So the code that makes
@@ -79,7 +81,7 @@ func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	}
 }
 
-// endingLag is how long Docker may take to notice that a container has ended in which an exec fails.
+// endingLag is how long a container in which an exec fails may take to end. Docker may notice that later.
 const endingLag = 2 * time.Second
 
 // isLost reports whether making a container ready has failed because it has ended. ctx is attend's.
@@ -91,5 +93,9 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := doneWithin(waitFor(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
-	return ended || errors.Is(context.Cause(ctx), errLost) // the event that tells of it ends the wait
+	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that tells of it ends the wait
+		return true
+	}
+	now, err := e.InspectProcess(ctx, c.id)
+	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
 }

@@ -104,6 +104,7 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 			says(conn)
 			time.AfterFunc(time.Second, func() { s.lose(id, true) })
 		}, containerTries * time.Second, containerTries, true, "OCI runtime exec failed"},
+		{"the engine's own error, which does not know yet", func(s *scriptedEngine, _ string, conn attachStream) { s.pid = 1 << 30; says(conn) }, containerTries * endingLag, containerTries, true, "OCI runtime exec failed"},
 		{"the engine's own error, and the stream stays open", func(_ *scriptedEngine, _ string, conn attachStream) { _, _ = conn.Write([]byte(refused)) }, time.Second + endingLag, 1, false, "OCI runtime exec failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -40,6 +40,8 @@ type scriptedEngine struct {
 	execTakes time.Duration
 	// createTakes is how long a container takes to be created, whether or not its caller waits.
 	createTakes time.Duration
+	// pid is that of each container's first process.
+	pid int
 
 	mu         sync.Mutex
 	containers map[string]containertypes.Summary
@@ -54,7 +56,7 @@ type scriptedEngine struct {
 }
 
 func newScriptedEngine(t *testing.T) *scriptedEngine {
-	s := &scriptedEngine{t: t, dir: t.TempDir(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}, paused: map[string]chan struct{}{}}
+	s := &scriptedEngine{t: t, dir: t.TempDir(), pid: os.Getpid(), containers: map[string]containertypes.Summary{}, gone: map[string]chan struct{}{}, paused: map[string]chan struct{}{}}
 	s.attach = func(id string, conn attachStream) {
 		s.obey(attachStream{pausableConn{conn.Conn, func() bool { return s.awake(id) }}})
 	}
@@ -163,7 +165,7 @@ func (s *scriptedEngine) routes() http.Handler {
 			labels, paused := s.containers[r.PathValue("id")].Labels, s.paused[r.PathValue("id")] != nil
 			s.mu.Unlock()
 			answer(w, map[string]any{
-				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused}, "Config": map[string]any{"Labels": labels},
+				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused, "Pid": s.pid}, "Config": map[string]any{"Labels": labels},
 			})
 		}
 	})
