@@ -134,7 +134,7 @@ func (m *member) mayStart(user string) error {
 
 // Write keeps a sandbox's record for all hosts.
 func (m *member) Write(user, id string, text []byte, revision int64) (int64, error) {
-	return m.cluster.Write(context.Background(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
+	return m.cluster.Write(m.cluster.Leased(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
 }
 
 // processRecords are those of processes for all hosts.
@@ -147,16 +147,16 @@ func (p processRecords) Write(user string, values map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		changes = append(changes, cluster.Change{Kind: "processes", Name: user + "/" + name, Value: values[name]})
 	}
-	_, err := p.Cluster.Write(context.Background(), user, changes...)
+	_, err := p.Cluster.Write(p.Leased(), user, changes...)
 	return err
 }
 
 func (p processRecords) Read(user, name string) ([]byte, error) {
-	return p.Cluster.Read(context.Background(), "processes", user+"/"+name)
+	return p.Cluster.Read(p.Leased(), "processes", user+"/"+name)
 }
 
 func (p processRecords) List(user string) (map[string][]byte, error) {
-	all, err := p.Cluster.List(context.Background(), "processes", user+"/")
+	all, err := p.Cluster.List(p.Leased(), "processes", user+"/")
 	own := map[string][]byte{}
 	for name, value := range all {
 		own[strings.TrimPrefix(name, user+"/")] = value

@@ -50,9 +50,9 @@ func (r lastingRecords) Write(id string, text []byte) (int64, error) {
 		text = box.Seal(nil, nil, text, []byte(id))
 	}
 	change := cluster.Change{Kind: forward.Lasting, Name: id, Value: text}
-	revision, err := r.cluster.Write(context.Background(), id, change)
+	revision, err := r.cluster.Write(r.cluster.Leased(), id, change)
 	if cerrdefs.IsUnavailable(err) { // it may have asked a member that is lost, and may do so twice
-		revision, err = r.cluster.Write(context.Background(), id, change)
+		revision, err = r.cluster.Write(r.cluster.Leased(), id, change)
 	}
 	return revision, err
 }

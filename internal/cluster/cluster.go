@@ -97,11 +97,15 @@ type Cluster struct {
 	fencing  map[string]bool   // hosts against which cluster.fenceCommand runs
 	states   map[string]string // of hosts, as the last events said
 	holders  map[string]Seat   // of users, or their last
+	leased   context.Context   // see Leased
+	fenced   context.CancelFunc
 }
 
 // New makes a Cluster. Keep is to be called before Run.
 func New(etcd *clientv3.Client, cfg Config) *Cluster {
+	leased, fenced := context.WithCancel(context.Background())
 	return &Cluster{
+		leased: leased, fenced: fenced,
 		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
 		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{}, members: map[string]int64{},
 		fencing: map[string]bool{}, states: map[string]string{}, holders: map[string]Seat{},

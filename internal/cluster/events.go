@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
@@ -49,9 +50,18 @@ func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken ch
 	return taken, true
 }
 
+// Leased returns a context that ends when this host is fenced, or has ended until the host joins again: what etcd is asked
+// for a user waits no longer than that, for the fence kills a service that does not stop what it does for users.
+func (c *Cluster) Leased() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leased
+}
+
 // Fenced says that this host has no lease any more, until it is up again.
 func (c *Cluster) Fenced() {
 	c.mu.Lock()
+	c.fenced()
 	c.states[c.cfg.Host] = "fenced"
 	c.mu.Unlock()
 	c.cfg.Events.Publish(events.Node, "", changes.Node{Name: c.cfg.Host, State: "fenced"})

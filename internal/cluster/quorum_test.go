@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -44,6 +45,33 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 		if !errors.Is(err, cerrdefs.ErrUnavailable) || !strings.Contains(err.Error(), "see that a majority of its members runs") {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// What is asked of etcd for a user ends with the lease, however long etcd would be waited for.
+func TestWhatIsAskedEndsWithTheLease(t *testing.T) {
+	etcd, _, signal := etcdtest.StartMembers(t, 1)
+	h := join(t, etcd, "h1")
+	h.hold(t, "alice")
+	signal(0, syscall.SIGSTOP)
+	defer signal(0, syscall.SIGCONT)
+	leased := h.Leased()
+	written := make(chan error, 1)
+	begun := time.Now()
+	go func() {
+		_, err := h.Write(leased, "alice", Change{Kind: "sandboxes", Name: "a", Value: []byte("1")})
+		written <- err
+	}()
+	h.Fenced()
+	if err := <-written; !cerrdefs.IsUnavailable(err) || time.Since(begun) >= askLimit {
+		t.Errorf("%v after %s", err, time.Since(begun))
+	}
+	if h.Leased().Err() == nil {
+		t.Error("more may be asked before there is another lease")
+	}
+	signal(0, syscall.SIGCONT)
+	if err := h.Join(t.Context(), int64(h.lease)); err != nil || h.Leased().Err() != nil {
+		t.Errorf("joined again: %v, %v", err, h.Leased().Err())
 	}
 }
 

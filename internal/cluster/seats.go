@@ -24,6 +24,10 @@ var _ Seats = (*Cluster)(nil)
 // Join makes this host one of the cluster's for as long as a lease lives. Nothing may run when it is a new one. Seats of
 // this host that are on another are given up: they would end with that, and unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
+	c.mu.Lock()
+	c.fenced()
+	c.leased, c.fenced = context.WithCancel(context.Background())
+	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if err := c.giveUpOthers(ctx, lease); err != nil {
