@@ -124,7 +124,11 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		defer r.mu.Unlock()
 		delete(u.calls, c)
 	})
-	// Looked at when the call is counted: from here on whoever stops everything knows of it.
+	// Looked at when the call is counted: from here on whoever stops everything, or gives the user up, knows of it.
+	if now, held := r.cfg.Cluster.Seat(seat.User); !held || now != seat {
+		done()
+		return nil, nil, true, nil
+	}
 	if err = r.cfg.MayStart(seat.User); err != nil {
 		err = fencedError{err}
 	} else {

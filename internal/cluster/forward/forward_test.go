@@ -341,6 +341,43 @@ func TestCallsFollowTheirUser(t *testing.T) {
 	}
 }
 
+// A call that has looked up a seat which has moved by then is not let in, but looks again.
+func TestACallLooksForASeatThatHasMoved(t *testing.T) {
+	_, one, other := two(t)
+	hold := func(h *host) cluster.Seat {
+		t.Helper()
+		seat, err := h.cfg.Cluster.Hold(t.Context(), "alice")
+		if err != nil || seat.Host != h.name {
+			t.Fatalf("%+v, %v", seat, err)
+		}
+		until(t, "all know of the seat", func() bool { now, _ := one.cfg.Cluster.Seat("alice"); return now == seat })
+		return seat
+	}
+	handOver := func(h *host) {
+		t.Helper()
+		if err := h.HandOver(t.Context(), "alice"); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []*host{one, other} {
+			until(t, "all know that there is none", func() bool { _, held := h.cfg.Cluster.Seat("alice"); return !held })
+		}
+	}
+	first := hold(one)
+	looksAgain := func(what string) {
+		t.Helper()
+		if _, _, again, err := one.enter(t.Context(), t.Context(), first); !again || err != nil || one.Calls("") != 0 {
+			t.Errorf("%s: again %t, %v, %d calls", what, again, err, one.Calls(""))
+		}
+	}
+	handOver(one)
+	looksAgain("nobody has the user")
+	hold(other)
+	looksAgain("another host has the user")
+	handOver(other)
+	hold(one)
+	looksAgain("the user was away meanwhile")
+}
+
 func TestACallOfALostHostEndsAndSaysSo(t *testing.T) {
 	etcd, one, other := two(t)
 	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil {
