@@ -98,12 +98,12 @@ type Cluster struct {
 	states   map[string]string // of hosts, as the last events said
 	holders  map[string]Seat   // of users, or their last
 	leased   context.Context   // see Leased
-	fenced   context.CancelFunc
+	fenced   context.CancelCauseFunc
 }
 
 // New makes a Cluster. Keep is to be called before Run.
 func New(etcd *clientv3.Client, cfg Config) *Cluster {
-	leased, fenced := context.WithCancel(context.Background())
+	leased, fenced := context.WithCancelCause(context.Background())
 	return &Cluster{
 		leased: leased, fenced: fenced,
 		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
@@ -176,7 +176,7 @@ func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return unanswered(context.Cause(ctx))
+			return unanswered(ctx, context.Cause(ctx))
 		}
 	}
 }
@@ -186,13 +186,19 @@ func (c *Cluster) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if _, err := c.etcd.Get(ctx, c.key("nodes", c.cfg.Host), clientv3.WithCountOnly()); err != nil {
-		return unanswered(err)
+		return unanswered(ctx, err)
 	}
 	return nil
 }
 
-// unanswered is what a caller is told when etcd is silent, or records nothing.
-func unanswered(err error) error {
+// errLeaseEnded is why Leased's context ends.
+var errLeaseEnded = fmt.Errorf("this host has lost its lease, so it records nothing for users before it has one again: ask another host, or this one later (sandbox node list says which have one): %w", cerrdefs.ErrUnavailable)
+
+// unanswered is what a caller is told of an err of etcd's when it is silent, or records nothing, or ctx has ended with the lease.
+func unanswered(ctx context.Context, err error) error {
+	if context.Cause(ctx) == errLeaseEnded {
+		return errLeaseEnded
+	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		return fmt.Errorf("the cluster's etcd is full, so it records nothing and no host may take the user: raise its quota or compact and defragment it, then disarm its alarm (etcdctl alarm disarm) (%w): %v", cerrdefs.ErrUnavailable, err)
 	}

@@ -61,7 +61,7 @@ func (c *Cluster) Leased() context.Context {
 // Fenced says that this host has no lease any more, until it is up again.
 func (c *Cluster) Fenced() {
 	c.mu.Lock()
-	c.fenced()
+	c.fenced(errLeaseEnded)
 	c.states[c.cfg.Host] = "fenced"
 	c.mu.Unlock()
 	c.cfg.Events.Publish(events.Node, "", changes.Node{Name: c.cfg.Host, State: "fenced"})

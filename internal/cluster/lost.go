@@ -228,7 +228,7 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	})
 	switch {
 	case err != nil:
-		return unanswered(err)
+		return unanswered(ctx, err)
 	case waited && c.cfg.LocalHomes:
 		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: have it come back, or a machine with its name (cluster.name) and its homes", host)
 	case waited:
@@ -241,7 +241,7 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	}, clientv3.OpDelete(c.key("members", host)), clientv3.OpDelete(c.key("drains", host)))
 	switch {
 	case err != nil:
-		return unanswered(err)
+		return unanswered(ctx, err)
 	case !done.Succeeded:
 		return errs.Conflict("host %q is back, or cluster.fenceCommand runs on it: look at sandbox node list and ask again", host)
 	}

@@ -45,7 +45,7 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 	}
 	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(ops...).Commit()
 	if err != nil {
-		return 0, unanswered(err)
+		return 0, unanswered(ctx, err)
 	}
 	if !answer.Succeeded {
 		return 0, errs.Conflict("it was changed by way of another host at the same time: look at it and ask again")
@@ -59,7 +59,7 @@ func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
 	defer cancel()
 	answer, err := c.etcd.Get(ctx, c.key(kind, name))
 	if err != nil {
-		return nil, unanswered(err)
+		return nil, unanswered(ctx, err)
 	}
 	if len(answer.Kvs) == 0 {
 		return nil, nil
@@ -73,7 +73,7 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 	defer cancel()
 	answer, err := c.etcd.Get(ctx, c.key(kind, prefix), clientv3.WithPrefix())
 	if err != nil {
-		return nil, unanswered(err)
+		return nil, unanswered(ctx, err)
 	}
 	all := map[string][]byte{}
 	for _, kv := range answer.Kvs {
@@ -88,7 +88,7 @@ func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, erro
 	defer cancel()
 	answer, err := c.etcd.Get(ctx, c.key(kind, ""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, unanswered(err)
+		return nil, unanswered(ctx, err)
 	}
 	names, latest := map[string]bool{}, int64(0)
 	for _, kv := range answer.Kvs {
@@ -105,7 +105,7 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func
 	key := c.key("owners", fmt.Sprint(id))
 	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, user)).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
-		return false, unanswered(err)
+		return false, unanswered(ctx, err)
 	}
 	if answer.Succeeded {
 		return true, nil
@@ -116,7 +116,7 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func
 	}
 	answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", has.ModRevision)).Then(clientv3.OpPut(key, user)).Commit()
 	if err != nil {
-		return false, unanswered(err)
+		return false, unanswered(ctx, err)
 	}
 	return answer.Succeeded, nil
 }

@@ -25,8 +25,8 @@ var _ Seats = (*Cluster)(nil)
 // this host that are on another are given up: they would end with that, and unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	c.mu.Lock()
-	c.fenced()
-	c.leased, c.fenced = context.WithCancel(context.Background())
+	c.fenced(errLeaseEnded)
+	c.leased, c.fenced = context.WithCancelCause(context.Background())
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -125,7 +125,7 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 			continue
 		}
 		if err != nil {
-			return Seat{}, unanswered(err)
+			return Seat{}, unanswered(ctx, err)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (c *Cluster) Give(ctx context.Context, user, to string) error {
 	}
 	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit()
 	if err != nil {
-		return unanswered(err)
+		return unanswered(ctx, err)
 	}
 	if err := c.Reached(ctx, answer.Header.Revision); err != nil && answer.Succeeded {
 		return err
@@ -205,7 +205,7 @@ func (c *Cluster) Drop(ctx context.Context, user string) error {
 	seat := c.key("seats", user)
 	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).
 		Then(clientv3.OpDelete(seat), clientv3.OpDelete(c.key("held", user))).Commit(); err != nil {
-		return unanswered(err)
+		return unanswered(ctx, err)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (c *Cluster) SetDraining(ctx context.Context, host string, draining bool) e
 	answer, err := c.etcd.Do(ctx, op)
 	switch {
 	case err != nil:
-		return unanswered(err)
+		return unanswered(ctx, err)
 	case draining:
 		return c.Reached(ctx, answer.Put().Header.Revision)
 	case answer.Del().Deleted == 0:
