@@ -3,6 +3,7 @@ package policy
 import (
 	"net/netip"
 	"slices"
+	"sync"
 )
 
 // A span is a range of addresses that is not of the public internet. The DNS filter strikes them from answers, the
@@ -57,13 +58,13 @@ var spans = []span{
 }
 
 // spanPrefixes is spans as prefixes. It is never changed.
-var spanPrefixes = func() []netip.Prefix {
+var spanPrefixes = sync.OnceValue(func() []netip.Prefix {
 	prefixes := make([]netip.Prefix, len(spans))
 	for i, s := range spans {
 		prefixes[i] = netip.MustParsePrefix(s.prefix)
 	}
 	return prefixes
-}()
+})
 
 // publicAddress reports whether addr is of the public internet. An IPv4 address that is written in IPv6 is
 // not, whichever it is: nothing needs that form, and it has been used to get past lists.
@@ -83,7 +84,7 @@ func privateAddress(addr netip.Addr) bool {
 
 // find returns the index of the span that holds addr, or -1. Spans do not overlap.
 func find(addr netip.Addr) int {
-	for i, prefix := range spanPrefixes {
+	for i, prefix := range spanPrefixes() {
 		if prefix.Contains(addr) {
 			return i
 		}
@@ -121,7 +122,7 @@ func (a Addresses) ranges(addr netip.Addr) bool {
 // ranges. The prefixes do not overlap.
 func (a Addresses) Excluded4() []netip.Prefix {
 	var excluded []netip.Prefix
-	for i, prefix := range spanPrefixes {
+	for i, prefix := range spanPrefixes() {
 		if prefix.Addr().Is4() && !(a.Private && spans[i].private) {
 			excluded = append(excluded, prefix)
 		}

@@ -52,14 +52,14 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestSpansDoNotOverlap(t *testing.T) {
-	for i, p := range spanPrefixes {
+	for i, p := range spanPrefixes() {
 		if p != p.Masked() {
 			t.Errorf("%s has bits below its length", p)
 		}
 		if spans[i].rfc == "" {
 			t.Errorf("%s has no RFC", p)
 		}
-		for _, other := range spanPrefixes[:i] {
+		for _, other := range spanPrefixes()[:i] {
 			if p.Overlaps(other) {
 				t.Errorf("%s and %s overlap", p, other)
 			}

@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/daycare-run/sandbox/pathmap"
+import (
+	"sync"
+
+	"github.com/daycare-run/sandbox/pathmap"
+)
 
 // denied is a path that no call may read or write. Its names are few enough to
 // be read in one go; a row says why it is there.
@@ -58,7 +62,7 @@ func DeniedInHome() []string {
 }
 
 // deniedRegions are the rows as regions, made once.
-var deniedRegions = func() []Region {
+var deniedRegions = sync.OnceValue(func() []Region {
 	var regions []Region
 	for _, row := range homeDenied {
 		regions = append(regions, row.region(child(Home, row.path)))
@@ -67,7 +71,7 @@ var deniedRegions = func() []Region {
 		regions = append(regions, row.region(mustPath(row.path)))
 	}
 	return regions
-}()
+})
 
 func (d denied) region(path pathmap.ContainerPath) Region {
 	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why, from: ruled}

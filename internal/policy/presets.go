@@ -48,7 +48,7 @@ var builtIn = sync.OnceValue(func() map[string]Domains {
 // Presets are the values that packageManagers may have. The zero value has those that are built in.
 type Presets struct{ own map[string]Domains }
 
-var presetPattern = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+var presetPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,32}$`) })
 
 // NewPresets adds an operator's own presets to those that are built in: a name, and the patterns that
 // it stands for. All faults come in one error, of class ErrInvalidArgument.
@@ -59,7 +59,7 @@ func NewPresets(own map[string][]string) (Presets, error) {
 		domains, err := ParseDomains(own[name])
 		faults = append(faults, inField(fmt.Sprintf("preset %.40q", name), err)...)
 		switch {
-		case !presetPattern.MatchString(name):
+		case !presetPattern().MatchString(name):
 			faults = append(faults, errs.Invalid("preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32", name))
 		case builtIn()[name].list != nil:
 			faults = append(faults, errs.Invalid("preset %q is built in; choose another name", name))

@@ -10,7 +10,7 @@ import (
 
 // view makes the regions that grants come to. What is hidden or an app's stays so whatever is granted.
 func (s Subject) view(g Grants) View {
-	all := make([]Region, 0, len(g.Read)+len(g.Write)+len(s.AppRoots)+8+len(deniedRegions))
+	all := make([]Region, 0, len(g.Read)+len(g.Write)+len(s.AppRoots)+8+len(deniedRegions()))
 	all = append(all,
 		Region{Path: Home, Mode: ReadOnly, from: ground, Why: "the home; no grant lets this call write to all of it"},
 		Region{Path: Tmp, Mode: Writable, from: ground, Why: "the user's own, always writable"})
@@ -34,7 +34,7 @@ func (s Subject) view(g Grants) View {
 			Region{Path: s.appDir(), Mode: ReadOnly, from: ruled, Why: "the app's own directory"},
 			Region{Path: s.appData(), Mode: Writable, from: ruled, Why: "the app's own data"})
 	}
-	return s.simplified(append(all, deniedRegions...))
+	return s.simplified(append(all, deniedRegions()...))
 }
 
 // grant adds a region where a mount shows it so.
