@@ -12,14 +12,13 @@ import (
 )
 
 // calls answers with what the calls of the last hour came to.
-func (s *server) calls(w http.ResponseWriter, _ *http.Request) error {
+func (s *server) calls(*http.Request) (types.CallHour, error) {
 	minutes, all := s.service.Calls()
 	told := types.CallHour{Minutes: []types.CallMinute{}, Hour: callMinute(all)}
 	for _, m := range minutes {
 		told.Minutes = append(told.Minutes, callMinute(m))
 	}
-	s.answer(w, http.StatusOK, told)
-	return nil
+	return told, nil
 }
 
 func callMinute(m calls.Minute) types.CallMinute {
@@ -37,25 +36,16 @@ func percentiles(p calls.Percentiles) types.Percentiles {
 }
 
 // output answers with what a running command printed last.
-func (s *server) output(w http.ResponseWriter, req *http.Request) error {
+func (s *server) output(req *http.Request) (types.CallOutput, error) {
 	call, _ := strconv.ParseUint(req.PathValue("callId"), 10, 64) // what is no number is no call's
 	text, cut, err := s.service.Output(req.PathValue("id"), call)
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, types.CallOutput{Output: utf8Text(string(text)), Cut: cut})
-	return nil
+	return types.CallOutput{Output: utf8Text(string(text)), Cut: cut}, err
 }
 
 // doctor looks at the host, for callers who act for everyone.
-func (s *server) doctor(w http.ResponseWriter, req *http.Request) error {
+func (s *server) doctor(req *http.Request) (types.DoctorReport, error) {
 	if s.cfg.Doctor == nil {
-		return fmt.Errorf("this service does not look at its host: %w", cerrdefs.ErrNotFound)
+		return types.DoctorReport{}, fmt.Errorf("this service does not look at its host: %w", cerrdefs.ErrNotFound)
 	}
-	report, err := s.cfg.Doctor(req.Context())
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, report)
-	return nil
+	return s.cfg.Doctor(req.Context())
 }

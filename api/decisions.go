@@ -39,7 +39,7 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 			}
 		})
 		slices.SortStableFunc(list, func(a, b types.Decision) int { return a.Time.Compare(b.Time) })
-		all = slices.Values(list[max(len(list)-q.limit, 0):])
+		all = slices.Values(list[max(len(list)-int(q.limit), 0):])
 	}
 	s.answer(w, http.StatusOK, decisionAnswer{all, silent})
 	return nil
@@ -74,7 +74,7 @@ func (q decisionQuery) recent(log *decisions.Log) []decisions.Decision {
 	if q.limit == 0 { // which means all to the log
 		return nil
 	}
-	return log.Recent(q.filter, q.limit)
+	return log.Recent(q.filter, int(q.limit))
 }
 
 // decision is one as JSON.

@@ -2,11 +2,8 @@ package api
 
 import (
 	"context"
-	"fmt"
+	"math"
 	"net/http"
-	"strconv"
-
-	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/attach"
@@ -15,7 +12,11 @@ import (
 
 // reattach is a caller who comes back to a command, over a WebSocket.
 func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
-	offset, err := readOffset(req)
+	values, err := query(req, "offset")
+	if err != nil {
+		return err
+	}
+	offset, err := number(values, "offset", 0, 0, math.MaxInt64) // how many bytes of output the caller has had
 	if err != nil {
 		return err
 	}
@@ -29,24 +30,6 @@ func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
 		return a.watch(ctx, writing, e, offset, hangUp)
 	})
-}
-
-// readOffset is how many bytes of output the caller has had.
-func readOffset(req *http.Request) (int64, error) {
-	for key, values := range req.URL.Query() {
-		if key != "offset" || len(values) > 1 {
-			return 0, fmt.Errorf("the parameter %q is not known, or is there twice: %w", key, cerrdefs.ErrInvalidArgument)
-		}
-	}
-	text := req.URL.Query().Get("offset")
-	if text == "" {
-		return 0, nil
-	}
-	offset, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || offset < 0 {
-		return 0, fmt.Errorf("offset %q is not a number of bytes: %w", text, cerrdefs.ErrInvalidArgument)
-	}
-	return offset, nil
 }
 
 // watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
@@ -118,32 +101,22 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	}
 }
 
-func (s *server) detachedExecs(w http.ResponseWriter, req *http.Request) error {
+func (s *server) detachedExecs(req *http.Request) (types.DetachedExecList, error) {
 	execs, err := s.service.DetachedExecs(req.PathValue("id"))
-	if err != nil {
-		return err
-	}
 	list := types.DetachedExecList{Execs: []types.DetachedExec{}}
 	for _, e := range execs {
 		list.Execs = append(list.Execs, detachedExec(e))
 	}
-	s.answer(w, http.StatusOK, list)
-	return nil
+	return list, err
 }
 
-func (s *server) killExec(w http.ResponseWriter, req *http.Request) error {
-	if err := decodeOptional(req, &struct{}{}); err != nil {
-		return err
-	}
+func (s *server) killExec(req *http.Request, _ struct{}) (types.DetachedExec, error) {
 	e, err := s.service.DetachedExec(req.PathValue("id"), req.PathValue("execId"))
 	if err != nil {
-		return err
+		return types.DetachedExec{}, err
 	}
-	if err := e.Kill(req.Context()); err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, detachedExec(e))
-	return nil
+	err = e.Kill(req.Context())
+	return detachedExec(e), err
 }
 
 func detachedExec(e *attach.Exec[sandbox.Result]) types.DetachedExec {

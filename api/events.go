@@ -104,15 +104,12 @@ func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Fil
 			filter.Kinds = append(filter.Kinds, kind)
 		}
 	}
-	after = stream.Now()
-	if value, given := values["replay"]; given {
-		replay, err := boolean("replay", value)
-		if err != nil {
-			return filter, 0, false, err
-		}
-		if replay {
-			after = 0
-		}
+	replay, err := boolean(values, "replay")
+	if err != nil {
+		return filter, 0, false, err
+	}
+	if !replay {
+		after = stream.Now()
 	}
 	last := req.Header.Get("Last-Event-ID")
 	if last == "" {

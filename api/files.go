@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
@@ -14,15 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-func (s *server) read(w http.ResponseWriter, req *http.Request) error {
-	return call(func(ctx context.Context, service *sandbox.Service, id string, body types.Read) (types.ReadResult, error) {
-		return read(ctx, service, id, body, s.memory)
-	})(s, w, req)
-}
-
 // read counts what it answers as the request's memory: with its copy as text or base64, twice.
-func read(ctx context.Context, service *sandbox.Service, id string, body types.Read, memory *requestMemory) (types.ReadResult, error) {
-	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary, Room: func(bytes int) error { return memory.take(2 * bytes) }}
+func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, error) {
+	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary, Room: func(bytes int) error { return s.memory.take(2 * bytes) }}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
 		return types.ReadResult{}, err
@@ -33,11 +26,8 @@ func read(ctx context.Context, service *sandbox.Service, id string, body types.R
 	if r.Limit, err = lineNumber("limit", body.Limit); err != nil {
 		return types.ReadResult{}, err
 	}
-	found, err := service.Read(ctx, id, r)
-	if err != nil {
-		return types.ReadResult{}, err
-	}
-	return readResult(found), nil
+	found, err := s.service.Read(req.Context(), req.PathValue("id"), r)
+	return readResult(found), err
 }
 
 // lineNumber is 0 for what is not given, as the facade has it.
@@ -72,7 +62,7 @@ func readResult(r sandbox.ReadResult) types.ReadResult {
 	return out
 }
 
-func write(ctx context.Context, service *sandbox.Service, id string, body types.Write) (types.Written, error) {
+func (s *server) write(req *http.Request, body types.Write) (types.Written, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Written{}, err
@@ -81,53 +71,39 @@ func write(ctx context.Context, service *sandbox.Service, id string, body types.
 	if err != nil {
 		return types.Written{}, err
 	}
-	written, err := service.Write(ctx, id, sandbox.WriteRequest{
+	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
 		Path: path, Body: bytes.NewReader(content), Append: body.Append, Exclusive: body.Exclusive,
 	})
 	return types.Written(written), err
 }
 
-func (s *server) listDir(w http.ResponseWriter, req *http.Request) error {
-	return call(func(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Listing, error) {
-		listing, err := list(ctx, service, id, body)
-		n := 0
-		for _, e := range listing.Entries {
-			const beside = 256
-			n += 2*len(e.Name) + beside
-		}
-		if err == nil {
-			err = s.memory.take(n)
-		}
-		return listing, err
-	})(s, w, req)
-}
-
-func list(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Listing, error) {
+// listDir counts what it answers as the request's memory.
+func (s *server) listDir(req *http.Request, body types.Target) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Listing{}, err
 	}
-	found, err := service.ListDir(ctx, id, path)
+	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), path)
 	if err != nil {
 		return types.Listing{}, err
 	}
 	out := types.Listing{Path: found.Path, Entries: make([]types.Entry, len(found.Entries)), Truncated: found.Truncated}
+	n := 0
 	for i, e := range found.Entries {
+		const beside = 256
 		out.Entries[i] = entry(e)
+		n += 2*len(e.Name) + beside
 	}
-	return out, nil
+	return out, s.memory.take(n)
 }
 
-func stat(ctx context.Context, service *sandbox.Service, id string, body types.Target) (types.Entry, error) {
+func (s *server) stat(req *http.Request, body types.Target) (types.Entry, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Entry{}, err
 	}
-	found, err := service.Stat(ctx, id, path)
-	if err != nil {
-		return types.Entry{}, err
-	}
-	return entry(found), nil
+	found, err := s.service.Stat(req.Context(), req.PathValue("id"), path)
+	return entry(found), err
 }
 
 func entry(e sandbox.Entry) types.Entry {
@@ -138,15 +114,15 @@ func entry(e sandbox.Entry) types.Entry {
 	return out
 }
 
-func mkdir(ctx context.Context, service *sandbox.Service, id string, body types.Mkdir) (types.Made, error) {
+func (s *server) mkdir(req *http.Request, body types.Mkdir) (types.Made, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Made{}, err
 	}
-	return types.Made{Path: path}, service.Mkdir(ctx, id, path, body.Parents)
+	return types.Made{Path: path}, s.service.Mkdir(req.Context(), req.PathValue("id"), path, body.Parents)
 }
 
-func move(ctx context.Context, service *sandbox.Service, id string, body types.Move) (types.Done, error) {
+func (s *server) move(req *http.Request, body types.Move) (types.Done, error) {
 	from, err := pathOf("from", body.From, body.FromBase64)
 	if err != nil {
 		return types.Done{}, err
@@ -155,13 +131,13 @@ func move(ctx context.Context, service *sandbox.Service, id string, body types.M
 	if err != nil {
 		return types.Done{}, err
 	}
-	return types.Done{}, service.Move(ctx, id, from, to, body.Overwrite)
+	return types.Done{}, s.service.Move(req.Context(), req.PathValue("id"), from, to, body.Overwrite)
 }
 
-func remove(ctx context.Context, service *sandbox.Service, id string, body types.Remove) (types.Done, error) {
+func (s *server) remove(req *http.Request, body types.Remove) (types.Done, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Done{}, err
 	}
-	return types.Done{}, service.Remove(ctx, id, path, body.Recursive)
+	return types.Done{}, s.service.Remove(req.Context(), req.PathValue("id"), path, body.Recursive)
 }

@@ -46,42 +46,29 @@ func (s *server) host() string {
 	return s.cfg.Router.Host()
 }
 
-func (s *server) nodes(w http.ResponseWriter, _ *http.Request) error {
+func (s *server) nodes(*http.Request) (types.NodeList, error) {
 	list := types.NodeList{Nodes: []types.Node{}}
 	if s.cfg.Nodes != nil {
 		list.Nodes = append(list.Nodes, s.cfg.Nodes.List()...)
 	}
-	s.answer(w, http.StatusOK, list)
-	return nil
+	return list, nil
 }
 
-func (s *server) setNode(w http.ResponseWriter, req *http.Request) error {
-	var change types.NodeChange
-	if err := decode(req, &change); err != nil {
-		return err
-	}
+func (s *server) setNode(req *http.Request, change types.NodeChange) (nothing, error) {
 	if change.Draining == nil {
-		return errs.Invalid("draining is missing: want true or false")
+		return nothing{}, errs.Invalid("draining is missing: want true or false")
 	}
 	if s.cfg.Nodes == nil {
-		return noCluster(req)
+		return nothing{}, noCluster(req)
 	}
-	if err := s.cfg.Nodes.SetDraining(req.Context(), req.PathValue("node"), *change.Draining); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nothing{}, s.cfg.Nodes.SetDraining(req.Context(), req.PathValue("node"), *change.Draining)
 }
 
-func (s *server) removeNode(w http.ResponseWriter, req *http.Request) error {
+func (s *server) removeNode(req *http.Request) (nothing, error) {
 	if s.cfg.Nodes == nil {
-		return noCluster(req)
+		return nothing{}, noCluster(req)
 	}
-	if err := s.cfg.Nodes.Remove(req.Context(), req.PathValue("node")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nothing{}, s.cfg.Nodes.Remove(req.Context(), req.PathValue("node"))
 }
 
 func noCluster(req *http.Request) error {

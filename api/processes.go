@@ -14,77 +14,43 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-func (s *server) startProcess(w http.ResponseWriter, req *http.Request) error {
-	var body types.StartProcess
-	if err := decode(req, &body); err != nil {
-		return err
-	}
+func (s *server) startProcess(req *http.Request, body types.StartProcess) (created, error) {
 	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), process.Intent{
 		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Cwd: body.Cwd, Home: body.Home, Env: body.Env,
 		Grants: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: process.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
 		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
 	}, body.Secrets)
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusCreated, types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)})
-	return nil
+	return created{types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)}}, err
 }
 
-func (s *server) processes(w http.ResponseWriter, req *http.Request) error {
+func (s *server) processes(req *http.Request) (types.ProcessList, error) {
 	records, err := s.service.Processes(req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, processList(records))
-	return nil
+	return processList(records), err
 }
 
-func (s *server) process(w http.ResponseWriter, req *http.Request) error {
+func (s *server) process(req *http.Request) (types.Process, error) {
 	record, err := s.service.Process(req.PathValue("id"), req.PathValue("processId"))
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, processAnswer(record))
-	return nil
+	return processAnswer(record), err
 }
 
-func (s *server) stopProcess(w http.ResponseWriter, req *http.Request) error {
-	var body types.StopProcess
-	if err := decodeOptional(req, &body); err != nil {
-		return err
-	}
+func (s *server) stopProcess(req *http.Request, body types.StopProcess) (types.Process, error) {
 	signal, err := endingSignal(body.Signal)
 	if err != nil {
-		return err
+		return types.Process{}, err
 	}
 	record, err := s.service.StopProcess(req.Context(), req.PathValue("id"), req.PathValue("processId"), signal)
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, processAnswer(record))
-	return nil
+	return processAnswer(record), err
 }
 
-func (s *server) stopProcesses(w http.ResponseWriter, req *http.Request) error {
-	if err := decodeOptional(req, &struct{}{}); err != nil { // a signal must not be overlooked
-		return err
-	}
+// stopProcesses has a body without fields, so that a signal is not overlooked.
+func (s *server) stopProcesses(req *http.Request, _ struct{}) (types.ProcessList, error) {
 	records, err := s.service.StopProcesses(req.Context(), req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, processList(records))
-	return nil
+	return processList(records), err
 }
 
-func (s *server) removeProcess(w http.ResponseWriter, req *http.Request) error {
-	if err := s.service.RemoveProcess(req.Context(), req.PathValue("id"), req.PathValue("processId")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (s *server) removeProcess(req *http.Request) (nothing, error) {
+	return nothing{}, s.service.RemoveProcess(req.Context(), req.PathValue("id"), req.PathValue("processId"))
 }
 
 func processList(records []process.Record) types.ProcessList {

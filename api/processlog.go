@@ -62,21 +62,15 @@ func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error
 	if err != nil {
 		return q, false, err
 	}
-	if value, given := values["lines"]; given {
-		lines, err := number("lines", value, 1, maxLogLines)
-		if err != nil {
-			return q, false, err
-		}
-		q.Lines = int(lines)
+	lines, err := number(values, "lines", 0, 1, maxLogLines)
+	if err != nil {
+		return q, false, err
 	}
-	if value, given := values["bytes"]; given {
-		if q.Bytes, err = number("bytes", value, 1, maxLogBytes); err != nil {
-			return q, false, err
-		}
+	q.Lines = int(lines)
+	if q.Bytes, err = number(values, "bytes", 0, 1, maxLogBytes); err != nil {
+		return q, false, err
 	}
-	if value, given := values["follow"]; given {
-		follow, err = boolean("follow", value)
-	}
+	follow, err = boolean(values, "follow")
 	return q, follow, err
 }
 

@@ -47,14 +47,21 @@ func fileQuery(req *http.Request, known ...string) (map[string]string, error) {
 	return values, err
 }
 
-func boolean(name, value string) (bool, error) {
-	if value != "true" && value != "false" {
+// boolean is a parameter that is false where it is not given.
+func boolean(values map[string]string, name string) (bool, error) {
+	value, given := values[name]
+	if given && value != "true" && value != "false" {
 		return false, unreadable(name, value, "neither true nor false")
 	}
 	return value == "true", nil
 }
 
-func number(name, value string, least, most int64) (int64, error) {
+// number is a parameter that is otherwise where it is not given.
+func number(values map[string]string, name string, otherwise, least, most int64) (int64, error) {
+	value, given := values[name]
+	if !given {
+		return otherwise, nil
+	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < least || n > most {
 		return 0, unreadable(name, value, fmt.Sprintf("not a number from %d to %d", least, most))
@@ -70,7 +77,7 @@ func unreadable(name, value, what string) error {
 // decisionQuery is what GET /v1/egress/decisions asks for.
 type decisionQuery struct {
 	filter decisions.Filter
-	limit  int
+	limit  int64
 	follow bool
 }
 
@@ -121,15 +128,6 @@ var decisionParameters = []struct {
 		}
 		return nil
 	}},
-	{"limit", func(q *decisionQuery, name, value string) error {
-		limit, err := number(name, value, 0, maxDecisions)
-		q.limit = int(limit)
-		return err
-	}},
-	{"follow", func(q *decisionQuery, name, value string) (err error) {
-		q.follow, err = boolean(name, value)
-		return err
-	}},
 }
 
 var (
@@ -138,15 +136,15 @@ var (
 )
 
 func readDecisionQuery(req *http.Request) (decisionQuery, error) {
-	known := make([]string, len(decisionParameters))
-	for i, p := range decisionParameters {
-		known[i] = p.name
+	var known []string
+	for _, p := range decisionParameters {
+		known = append(known, p.name)
 	}
-	values, err := query(req, known...)
+	values, err := query(req, append(known, "limit", "follow")...)
 	if err != nil {
 		return decisionQuery{}, err
 	}
-	q := decisionQuery{limit: defaultDecisions}
+	var q decisionQuery
 	for _, p := range decisionParameters {
 		value, given := values[p.name]
 		if !given {
@@ -156,7 +154,11 @@ func readDecisionQuery(req *http.Request) (decisionQuery, error) {
 			return decisionQuery{}, err
 		}
 	}
-	return q, nil
+	if q.limit, err = number(values, "limit", defaultDecisions, 0, maxDecisions); err != nil {
+		return decisionQuery{}, err
+	}
+	q.follow, err = boolean(values, "follow")
+	return q, err
 }
 
 func oneOf[Word ~string](name, value string, known []Word) (Word, error) {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,36 +14,33 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-func (s *server) health(w http.ResponseWriter, req *http.Request) error {
+func (s *server) health(req *http.Request) (types.Health, error) {
 	h := s.service.Health(req.Context())
 	h.Warnings = append(slices.Clip(h.Warnings), s.cfg.Warnings...)
 	status := "ok"
 	if h.Problem != "" {
 		status = "degraded"
 	}
-	s.answer(w, http.StatusOK, types.Health{
+	return types.Health{
 		Status: status, Version: s.cfg.Version, Engine: h.Engine, Runtime: h.Runtime,
 		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem, Warnings: h.Warnings,
 		Settings: types.Settings{LoadedAt: h.Settings.At.UTC(), Pending: append([]string{}, h.Settings.Pending...)},
 		UsersDir: h.UsersDir, MaxTimeoutMs: h.MaxTimeout.Milliseconds(),
-	})
-	return nil
+	}, nil
 }
 
-func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
+func (s *server) containers(req *http.Request) (list types.ContainerList, err error) {
 	values, err := query(req, "usage")
 	if err != nil {
-		return err
+		return list, err
+	}
+	asked, err := boolean(values, "usage")
+	if err != nil {
+		return list, err
 	}
 	var usages map[string]cgroup.Usage
-	if value, given := values["usage"]; given {
-		asked, err := boolean("usage", value)
-		if err != nil {
-			return err
-		}
-		if asked {
-			usages = s.service.Usages(req.Context())
-		}
+	if asked {
+		usages = s.service.Usages(req.Context())
 	}
 	usage := func(name string) *types.ContainerUsage {
 		u, known := usages[name]
@@ -53,7 +49,7 @@ func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
 		}
 		return &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU), MemoryBytes: u.Memory}
 	}
-	list := types.ContainerList{Containers: []types.Container{}}
+	list.Containers = []types.Container{}
 	for _, c := range s.service.Containers() {
 		list.Containers = append(list.Containers, types.Container{
 			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
@@ -78,107 +74,57 @@ func (s *server) containers(w http.ResponseWriter, req *http.Request) error {
 			list.Pooled = append(list.Pooled, c)
 		}
 	})
-	s.answer(w, http.StatusOK, list)
-	return nil
+	return list, nil
 }
 
-func (s *server) put(w http.ResponseWriter, req *http.Request) error {
-	var r types.Registration
-	if err := decode(req, &r); err != nil {
-		return err
+func (s *server) put(req *http.Request, r types.Registration) (any, error) {
+	box, isNew, err := s.service.Put(req.PathValue("id"), registration(r))
+	if isNew {
+		return created{describe(box)}, err
 	}
-	box, created, err := s.service.Put(req.PathValue("id"), registration(r))
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	s.answer(w, status, describe(box))
-	return nil
+	return describe(box), err
 }
 
-func (s *server) get(w http.ResponseWriter, req *http.Request) error {
+func (s *server) get(req *http.Request) (types.Sandbox, error) {
 	box, err := s.service.Get(req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, describe(box))
-	return nil
+	return describe(box), err
 }
 
-func (s *server) pause(w http.ResponseWriter, req *http.Request) error {
-	return s.setPaused(w, req, s.service.Pause)
+func (s *server) pause(req *http.Request) (types.Sandbox, error) {
+	box, err := s.service.Pause(req.Context(), req.PathValue("id"))
+	return describe(box), err
 }
 
-func (s *server) resume(w http.ResponseWriter, req *http.Request) error {
-	return s.setPaused(w, req, s.service.Resume)
+func (s *server) resume(req *http.Request) (types.Sandbox, error) {
+	box, err := s.service.Resume(req.Context(), req.PathValue("id"))
+	return describe(box), err
 }
 
-func (s *server) setPaused(w http.ResponseWriter, req *http.Request, change func(context.Context, string) (sandbox.Sandbox, error)) error {
-	box, err := change(req.Context(), req.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	s.answer(w, http.StatusOK, describe(box))
-	return nil
+func (s *server) delete(req *http.Request) (nothing, error) {
+	return nothing{}, s.service.Delete(req.Context(), req.PathValue("id"))
 }
 
-func (s *server) delete(w http.ResponseWriter, req *http.Request) error {
-	if err := s.service.Delete(req.Context(), req.PathValue("id")); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-func (s *server) list(w http.ResponseWriter, _ *http.Request) error {
+func (s *server) list(*http.Request) (types.SandboxList, error) {
 	list := types.SandboxList{Sandboxes: []types.Sandbox{}}
 	for _, box := range s.service.List() {
 		list.Sandboxes = append(list.Sandboxes, describe(box))
 	}
-	s.answer(w, http.StatusOK, list)
-	return nil
+	return list, nil
 }
 
-// call makes the handler of a route that answers a body of JSON with another.
-func call[Body, Answer any](do func(context.Context, *sandbox.Service, string, Body) (Answer, error)) handler {
-	return func(s *server, w http.ResponseWriter, req *http.Request) error {
-		var body Body
-		if err := decode(req, &body); err != nil {
-			return err
-		}
-		answer, err := do(req.Context(), s.service, req.PathValue("id"), body)
-		if err != nil {
-			return err
-		}
-		s.answer(w, http.StatusOK, answer)
-		return nil
-	}
-}
-
-func explain(s *server, w http.ResponseWriter, req *http.Request) error {
-	var body types.Explain
-	if err := decode(req, &body); err != nil {
-		return err
-	}
+func (s *server) explain(req *http.Request, body types.Explain) (types.Explanation, error) {
 	e, err := s.service.Explain(req.Context(), req.PathValue("id"), sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 		Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
 	})
-	if err != nil {
-		return err
-	}
 	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {
 		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(), Why: place.Why}
 	}
-	s.answer(w, http.StatusOK, types.Explanation{
+	return types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
 		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm, Node: s.host(),
-	})
-	return nil
+	}, err
 }
 
 func (s *server) metrics(w http.ResponseWriter, req *http.Request) error {

@@ -38,28 +38,23 @@ func (s *streamedExecs) find(sandboxID, execID string) *attach.Input {
 }
 
 // signalExec sends a signal to the command of a streamed exec, or of one that goes on without its caller.
-func (s *server) signalExec(w http.ResponseWriter, req *http.Request) error {
-	var body types.ExecSignal
-	if err := decode(req, &body); err != nil {
-		return err
-	}
+func (s *server) signalExec(req *http.Request, body types.ExecSignal) (nothing, error) {
 	signal, err := parseSignal(body.Signal)
 	if err != nil {
-		return err
+		return nothing{}, err
 	}
 	id, execID := req.PathValue("id"), req.PathValue("execId")
 	if _, err := s.service.Get(id); err != nil {
-		return err
+		return nothing{}, err
 	}
 	in := s.streamed.find(id, execID)
 	if in == nil {
 		e, err := s.service.DetachedExec(id, execID)
 		if err != nil {
-			return err
+			return nothing{}, err
 		}
 		in = e.Input
 	}
 	in.Signal(signal)
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return nothing{}, nil
 }

@@ -25,11 +25,9 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	exclusive := false
-	if given, ok := query["exclusive"]; ok {
-		if exclusive, err = boolean("exclusive", given); err != nil {
-			return err
-		}
+	exclusive, err := boolean(query, "exclusive")
+	if err != nil {
+		return err
 	}
 	if kind := req.Header.Get("Content-Type"); kind != "" {
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != octets {
