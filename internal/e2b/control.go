@@ -78,102 +78,78 @@ func moved(req *http.Request) (time.Time, error) {
 	return deadline(body.Timeout)
 }
 
-func (s *server) own(c controlCall, req *http.Request) (Sandbox, error) {
-	return s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
+// owned makes a handler of one that is about a sandbox of the caller's, and says with which status and body, if any, to answer.
+func (s *server) owned(do func(controlCall, Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
+	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
+		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		status, body, err := do(c, b, req)
+		switch {
+		case err != nil:
+			return err
+		case status == http.StatusNoContent:
+			w.WriteHeader(status)
+		default:
+			answer(w, status, body)
+		}
+		return nil
+	}
 }
 
-func (s *server) get(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
-	answer(w, http.StatusOK, s.detail(c, b.Info()))
-	return nil
+func (s *server) get(c controlCall, b Sandbox, _ *http.Request) (int, any, error) {
+	return http.StatusOK, s.detail(c, b.Info()), nil
 }
 
-func (s *server) kill(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
-	if err := b.Kill(req.Context()); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+func (s *server) kill(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+	return http.StatusNoContent, nil, b.Kill(req.Context())
 }
 
-func (s *server) connect(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
+func (s *server) connect(c controlCall, b Sandbox, req *http.Request) (int, any, error) {
 	at, err := moved(req)
 	if err != nil {
-		return err
-	}
-	if b.Info().State == lasting.StateEnded {
-		return notFound("the sandbox %q has ended: its container was lost", b.ID())
-	}
-	resumed := b.Info().State == lasting.StatePaused
-	if err := b.Connect(req.Context(), at); err != nil {
-		return err
+		return 0, nil, err
 	}
 	status := http.StatusOK
-	if resumed {
+	switch b.Info().State {
+	case lasting.StateEnded:
+		return 0, nil, notFound("the sandbox %q has ended: its container was lost", b.ID())
+	case lasting.StatePaused:
 		status = http.StatusCreated
 	}
-	answer(w, status, s.made(c, b.Info()))
-	return nil
+	err = b.Connect(req.Context(), at)
+	return status, s.made(c, b.Info()), err
 }
 
-func (s *server) timeout(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
+func (s *server) timeout(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
 	at, err := moved(req)
 	if err == nil {
 		err = b.SetDeadline(at)
 	}
-	if err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return http.StatusNoContent, nil, err
 }
 
-func (s *server) pause(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
+func (s *server) pause(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
 	if err := read(req, &body); err != nil {
-		return err
+		return 0, nil, err
 	}
 	if body.Memory != nil && !*body.Memory {
-		return invalid("memory: false is not possible: a sandbox that is paused keeps what is in its memory")
+		return 0, nil, invalid("memory: false is not possible: a sandbox that is paused keeps what is in its memory")
 	}
-	if err := b.Pause(req.Context()); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return http.StatusNoContent, nil, b.Pause(req.Context())
 }
 
 // later answers for what E2B has and this service has not. Another's sandbox does not exist here either.
-func (s *server) later(what string) handlerOfControl {
-	return func(c controlCall, _ http.ResponseWriter, req *http.Request) error {
-		if req.PathValue("id") != "" {
-			if _, err := s.own(c, req); err != nil {
-				return err
-			}
-		}
-		return unimplemented{what}
-	}
+func later(what string) handlerOfControl {
+	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
+}
+
+func (s *server) laterOwned(what string) handlerOfControl {
+	return s.owned(func(controlCall, Sandbox, *http.Request) (int, any, error) { return 0, nil, unimplemented{what} })
 }
 
 func (s *server) laterCall(what string) http.Handler {

@@ -139,21 +139,16 @@ func metric(m lasting.Metrics) metricBody {
 }
 
 // metrics answers with one sample, of now: none are kept.
-func (s *server) metrics(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
+func (s *server) metrics(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	if b.Info().State == lasting.StateRunning {
 		m, err := b.Metrics(req.Context())
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
 		list = append(list, metric(m))
 	}
-	answer(w, http.StatusOK, list)
-	return nil
+	return http.StatusOK, list, nil
 }
 
 func (s *server) metricsInside(c called, w http.ResponseWriter, req *http.Request) error {

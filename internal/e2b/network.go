@@ -123,28 +123,20 @@ func readList(field string, list []string) (r reachList, err error) {
 }
 
 // network replaces what a sandbox that runs may reach.
-func (s *server) network(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	b, err := s.own(c, req)
-	if err != nil {
-		return err
-	}
+func (s *server) network(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
 	var body networkBody
 	if err := read(req, &body); err != nil {
-		return err
+		return 0, nil, err
 	}
 	if body.Public != nil && *body.Public == noteOf(b.Info()).Private {
-		return invalid("allowPublicTraffic is for a sandbox that is made: it cannot be changed later")
+		return 0, nil, invalid("allowPublicTraffic is for a sandbox that is made: it cannot be changed later")
 	}
 	asked, err := s.reach(body.Internet, body)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	if asked.None {
 		asked = lasting.Network{} // its interface stays, and leads nowhere
 	}
-	if err := b.SetNetwork(req.Context(), asked); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return http.StatusNoContent, nil, b.SetNetwork(req.Context(), asked)
 }
