@@ -101,12 +101,8 @@ type stateCollector struct {
 	pool       func() sandbox.PoolStats
 }
 
-// Describe implements prometheus.Collector.
-func (*stateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{decided, forwarded, connected, networked, budgeted, budgetLimit, overspent, connections, crowded, warmed, froze, thawed, processed, restarted, inUse, queued, pooled, pooledKinds, poolOff, poolAsked, poolRefills, poolRefilling, built} {
-		to <- desc
-	}
-}
+// Describe implements prometheus.Collector: which labels there are is found at the time of the scrape, so nothing is said before.
+func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads all at the time of the scrape.
 func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
