@@ -106,16 +106,16 @@ type entry struct {
 
 // Open reads the records. A damaged one is set aside, and its container goes at Start.
 func Open(cfg Config) (*Sandboxes, error) {
-	var records []record
-	if cfg.Shared == nil {
-		var err error
-		if records, err = readRecords(cfg.Dir, cfg.Log); err != nil {
-			return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
-		}
-	}
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
 	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}}
 	s.life, s.cancel = context.WithCancel(context.Background())
+	if cfg.Shared != nil {
+		return s, nil
+	}
+	records, err := readRecords(s.records(), cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
+	}
 	for _, r := range records {
 		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -198,7 +199,7 @@ func TestOneSandboxDisturbsNoOther(t *testing.T) {
 	l.paused = map[string]bool{}
 	refusal := errors.New("the engine refuses")
 	l.refuses = map[string]error{"c-" + bad.ID(): refusal, "c-" + stray.ID(): refusal}
-	if err := os.Truncate(s.file(stray.ID()), 3); err != nil {
+	if err := os.Truncate(filepath.Join(s.cfg.Dir, stray.ID()+".json"), 3); err != nil {
 		t.Fatal(err)
 	}
 	s = l.open()

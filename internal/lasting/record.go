@@ -2,14 +2,9 @@ package lasting
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -75,59 +70,38 @@ func (r record) validate() error {
 	return nil
 }
 
-// readRecords reads what is under dir, which it makes. A record that cannot be read is set aside as <name>.damaged.
-func readRecords(dir string, log zerolog.Logger) ([]record, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	if err := durable.Sweep(dir); err != nil {
-		return nil, err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var records []record
-	for _, entry := range entries {
-		name := filepath.Join(dir, entry.Name())
-		if !strings.HasSuffix(name, ".json") {
-			continue
+// readRecords reads those that are on disk. The container of one that is damaged goes.
+func readRecords(from durable.Records, log zerolog.Logger) (records []record, err error) {
+	err = from.Load(func(id string, text []byte) error {
+		r, err := parse(id, text)
+		if err == nil {
+			records = append(records, r)
 		}
-		r, err := readRecord(name)
-		if err != nil {
-			log.Error().Err(err).Str("file", name).Str("setAside", name+".damaged").Msg("damaged record of a sandbox that lasts; its container is removed, and its files stay")
-			if err := os.Rename(name, name+".damaged"); err != nil { // the next start tries again
-				log.Error().Err(err).Str("file", name).Msg("cannot set a damaged record aside")
-			}
-			continue
-		}
-		records = append(records, r)
-	}
-	return records, nil
+		return err
+	}, func(why error, file, aside string) {
+		log.Error().Err(why).Str("file", file).Str("setAside", aside).
+			Msg("damaged record of a sandbox that lasts; its container is removed, and its files stay")
+	})
+	return records, err
 }
 
-func readRecord(name string) (r record, err error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return record{}, err
-	}
+// parse reads a record, from disk or from the other hosts.
+func parse(id string, text []byte) (r record, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return record{}, err
 	}
-	if r.ID+".json" != filepath.Base(name) {
+	if r.ID != id {
 		return record{}, fmt.Errorf("it is about %q", r.ID)
 	}
 	return r, r.validate()
 }
-
-func (s *Sandboxes) file(id string) string { return filepath.Join(s.cfg.Dir, id+".json") }
 
 func (s *Sandboxes) write(e *entry, r record) error {
 	text, err := json.Marshal(r)
 	if err == nil && s.cfg.Shared != nil {
 		err = s.share(e, text)
 	} else if err == nil {
-		err = durable.WriteFile(s.file(r.ID), text, 0o600)
+		err = s.records().Write(r.ID, text)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record the sandbox: %w", errs.WithoutPath(err))
@@ -185,12 +159,7 @@ func (s *Sandboxes) removeRecord(id string) error {
 		_, err := s.cfg.Shared.Write(id, nil)
 		return err
 	}
-	err := os.Remove(s.file(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	if err == nil {
-		err = durable.SyncDir(s.cfg.Dir)
-	}
-	return err
+	return s.records().Remove(id)
 }
+
+func (s *Sandboxes) records() durable.Records { return durable.Records{Dir: s.cfg.Dir} }

@@ -11,6 +11,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/durable"
 )
 
 type opened struct {
@@ -88,7 +90,7 @@ func TestRecordsCutShort(t *testing.T) {
 		if err := os.WriteFile(cut, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		records, err := readRecords(dir, zerolog.Nop())
+		records, err := readRecords(durable.Records{Dir: dir}, zerolog.Nop())
 		if err != nil || len(records) != 0 {
 			t.Fatalf("cut after %d bytes: %+v, %v", n, records, err)
 		}

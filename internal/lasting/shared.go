@@ -2,7 +2,6 @@ package lasting
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -63,11 +62,8 @@ func (s *Sandboxes) share(e *entry, text []byte) error {
 func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	var r record
 	if text != nil {
-		err := json.Unmarshal(text, &r)
-		if err == nil && r.ID != id {
-			err = fmt.Errorf("it is about %q", r.ID)
-		}
-		if err = errors.Join(err, r.validate()); err != nil {
+		var err error
+		if r, err = parse(id, text); err != nil {
 			s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("damaged record of a sandbox that lasts")
 			return
 		}

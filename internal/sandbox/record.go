@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -42,14 +39,6 @@ type mountRecord struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly"`
-}
-
-func readRecord(name string) (Sandbox, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	return parseRecord(strings.TrimSuffix(filepath.Base(name), ".json"), text)
 }
 
 func parseRecord(id string, text []byte) (Sandbox, error) {

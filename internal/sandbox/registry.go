@@ -2,12 +2,8 @@ package sandbox
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/maphash"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,8 +54,8 @@ type registry struct {
 
 // records are the sandboxes, of which there is one set however many registries show them.
 type records struct {
-	dir    string
-	shared Records // nil for files in dir
+	files  durable.Records
+	shared Records // nil for files
 	quotas *quota.Ledger
 
 	writing   [256]sync.Mutex // lockOf; each is locked before mu
@@ -74,39 +70,26 @@ type records struct {
 // openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
 // as <name>.damaged and logged; the others load. quotas bound how many there may be.
 func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
-	}
-	if err := durable.Sweep(dir); err != nil {
-		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
-	}
 	r := &registry{
 		records: &records{
-			dir: dir, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
+			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
 			active: map[ids.Sandbox]*activity{},
 		},
 		scope: ids.Everyone(),
 	}
-	for _, entry := range entries {
-		name := filepath.Join(dir, entry.Name())
-		if !strings.HasSuffix(name, ".json") {
-			continue
-		}
-		s, err := readRecord(name)
+	err := r.files.Load(func(id string, text []byte) error {
+		s, err := parseRecord(id, text)
 		if err != nil {
-			aside := name + ".damaged"
-			log.Error().Err(err).Str("file", name).Str("setAside", aside).Msg("damaged sandbox record")
-			if err := os.Rename(name, aside); err != nil {
-				return nil, fmt.Errorf("cannot set a damaged record aside: %w", err)
-			}
-			continue
+			return err
 		}
 		r.sandboxes[s.ID] = s
 		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+		return nil
+	}, func(why error, file, aside string) {
+		log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged sandbox record")
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox records: %w", err)
 	}
 	return r, nil
 }
@@ -195,7 +178,7 @@ func (r *records) write(s Sandbox) error {
 	if err == nil && r.shared != nil {
 		err = r.share(s, text)
 	} else if err == nil {
-		err = r.unlocked(func() error { return durable.WriteFile(r.file(s.ID), text, 0o600) })
+		err = r.unlocked(func() error { return r.files.Write(s.ID.String(), text) })
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record sandbox %q: %w", s.ID, errs.WithoutPath(err))
@@ -259,13 +242,7 @@ func (r *registry) Delete(id ids.Sandbox) error {
 		}
 		return err
 	}
-	err := r.unlocked(func() error {
-		if err := os.Remove(r.file(id)); err != nil {
-			return err
-		}
-		return durable.SyncDir(r.dir) // or it would be there again after a power cut
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.unlocked(func() error { return r.files.Remove(id.String()) }); err != nil {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, errs.WithoutPath(err))
 	}
 	r.forget(id)
@@ -285,5 +262,3 @@ func (r *registry) List() []Sandbox {
 	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 	return list
 }
-
-func (r *records) file(id ids.Sandbox) string { return filepath.Join(r.dir, id.String()+".json") }
