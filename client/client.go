@@ -55,16 +55,12 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Put registers a sandbox or replaces it.
 func (c *Client) Put(ctx context.Context, id string, r types.Registration) (types.Sandbox, error) {
-	var box types.Sandbox
-	err := c.call(ctx, http.MethodPut, sandboxPath(id), r, &box)
-	return box, err
+	return ask[types.Sandbox](ctx, c, http.MethodPut, sandboxPath(id), r)
 }
 
 // Get finds a sandbox.
 func (c *Client) Get(ctx context.Context, id string) (types.Sandbox, error) {
-	var box types.Sandbox
-	err := c.call(ctx, http.MethodGet, sandboxPath(id), nil, &box)
-	return box, err
+	return ask[types.Sandbox](ctx, c, http.MethodGet, sandboxPath(id), nil)
 }
 
 // Delete forgets a sandbox.
@@ -74,30 +70,23 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 
 // Pause pauses a sandbox, with its processes, until it is resumed or a call runs something in it.
 func (c *Client) Pause(ctx context.Context, id string) (types.Sandbox, error) {
-	var box types.Sandbox
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/pause", nil, &box)
-	return box, err
+	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/pause", nil)
 }
 
 // Resume has a sandbox go on that is paused.
 func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
-	var box types.Sandbox
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/resume", nil, &box)
-	return box, err
+	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/resume", nil)
 }
 
 // List returns all sandboxes.
 func (c *Client) List(ctx context.Context) ([]types.Sandbox, error) {
-	var list types.SandboxList
-	err := c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &list)
+	list, err := ask[types.SandboxList](ctx, c, http.MethodGet, "/v1/sandboxes", nil)
 	return list.Sandboxes, err
 }
 
 // Exec runs a command and returns everything at its end.
 func (c *Client) Exec(ctx context.Context, id string, e types.Exec) (types.Output, error) {
-	var out types.Output
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/exec", e, &out)
-	return out, err
+	return ask[types.Output](ctx, c, http.MethodPost, sandboxPath(id)+"/exec", e)
 }
 
 // Containers lists the warm containers.
@@ -108,16 +97,12 @@ func (c *Client) Containers(ctx context.Context) ([]types.Container, error) {
 
 // AllContainers lists the warm containers, and the hosts of the cluster that did not say which they have.
 func (c *Client) AllContainers(ctx context.Context) (types.ContainerList, error) {
-	var list types.ContainerList
-	err := c.call(ctx, http.MethodGet, "/v1/containers", nil, &list)
-	return list, err
+	return ask[types.ContainerList](ctx, c, http.MethodGet, "/v1/containers", nil)
 }
 
 // Nodes lists the hosts of the cluster; none where the service is the only one.
 func (c *Client) Nodes(ctx context.Context) (types.NodeList, error) {
-	var list types.NodeList
-	err := c.call(ctx, http.MethodGet, "/v1/nodes", nil, &list)
-	return list, err
+	return ask[types.NodeList](ctx, c, http.MethodGet, "/v1/nodes", nil)
 }
 
 // SetDraining has a host give its users to others and take no new ones, or take them again.
@@ -132,9 +117,7 @@ func (c *Client) RemoveNode(ctx context.Context, node string) error {
 
 // Health asks how the service is.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
-	var health types.Health
-	err := c.call(ctx, http.MethodGet, "/v1/health", nil, &health)
-	return health, err
+	return ask[types.Health](ctx, c, http.MethodGet, "/v1/health", nil)
 }
 
 // Stdout and Stderr decode an output's bytes.
@@ -152,6 +135,12 @@ func Decode(text string, encoding types.Encoding) ([]byte, error) {
 }
 
 func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
+
+// ask is call for an answer of its own type.
+func ask[Answer any](ctx context.Context, c *Client, method, path string, body any) (answer Answer, err error) {
+	err = c.call(ctx, method, path, body, &answer)
+	return answer, err
+}
 
 // call sends a body, if there is one, and reads the answer into what it is for.
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {

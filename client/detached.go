@@ -34,16 +34,13 @@ func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, 
 
 // DetachedExecs lists the execs of the sandbox's user to which one may come back, the oldest first.
 func (c *Client) DetachedExecs(ctx context.Context, id string) ([]types.DetachedExec, error) {
-	var list types.DetachedExecList
-	err := c.call(ctx, http.MethodGet, sandboxPath(id)+"/execs", nil, &list)
+	list, err := ask[types.DetachedExecList](ctx, c, http.MethodGet, sandboxPath(id)+"/execs", nil)
 	return list.Execs, err
 }
 
 // KillExec ends an exec with DetachOnDisconnect, and returns how it has ended.
 func (c *Client) KillExec(ctx context.Context, id, execID string) (types.DetachedExec, error) {
-	var ended types.DetachedExec
-	err := c.call(ctx, http.MethodPost, execPath(id, execID)+"/kill", nil, &ended)
-	return ended, err
+	return ask[types.DetachedExec](ctx, c, http.MethodPost, execPath(id, execID)+"/kill", nil)
 }
 
 func execPath(id, execID string) string { return sandboxPath(id) + "/execs/" + url.PathEscape(execID) }

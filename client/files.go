@@ -31,9 +31,7 @@ func encodePath(path string) (plain, encoded string) {
 
 // Read reads a file; r.Target says which one.
 func (c *Client) Read(ctx context.Context, id string, r types.Read) (types.ReadResult, error) {
-	var result types.ReadResult
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/read", r, &result)
-	return result, err
+	return ask[types.ReadResult](ctx, c, http.MethodPost, sandboxPath(id)+"/read", r)
 }
 
 // Content is what a read has found, as bytes.
@@ -46,16 +44,12 @@ func Content(r types.ReadResult) ([]byte, error) {
 
 // Write writes a file; w.Target says which one.
 func (c *Client) Write(ctx context.Context, id string, w types.Write) (types.Written, error) {
-	var written types.Written
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/write", w, &written)
-	return written, err
+	return ask[types.Written](ctx, c, http.MethodPost, sandboxPath(id)+"/write", w)
 }
 
 // ListDir lists a directory.
 func (c *Client) ListDir(ctx context.Context, id, path string) (types.Listing, error) {
-	var listing types.Listing
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/list", Target(path), &listing)
-	return listing, err
+	return ask[types.Listing](ctx, c, http.MethodPost, sandboxPath(id)+"/list", Target(path))
 }
 
 // Name is an entry's name, as bytes.
@@ -69,9 +63,7 @@ func Name(e types.Entry) (string, error) {
 
 // Stat says what a path is.
 func (c *Client) Stat(ctx context.Context, id, path string) (types.Entry, error) {
-	var entry types.Entry
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/stat", Target(path), &entry)
-	return entry, err
+	return ask[types.Entry](ctx, c, http.MethodPost, sandboxPath(id)+"/stat", Target(path))
 }
 
 // Mkdir makes a directory, with parents also what is missing above it.
@@ -94,9 +86,7 @@ func (c *Client) Remove(ctx context.Context, id, path string, recursive bool) er
 
 // Explain says what a call with these grants would see; nothing is started.
 func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types.Explanation, error) {
-	var explanation types.Explanation
-	err := c.call(ctx, http.MethodPost, sandboxPath(id)+"/explain", e, &explanation)
-	return explanation, err
+	return ask[types.Explanation](ctx, c, http.MethodPost, sandboxPath(id)+"/explain", e)
 }
 
 // Upload writes a file from a stream, of any size. A stream that fails, and a ctx that ends, change

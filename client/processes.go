@@ -12,38 +12,30 @@ import (
 
 // StartProcess starts a durable process. It blocks until the command runs.
 func (c *Client) StartProcess(ctx context.Context, id string, p types.StartProcess) (types.StartedProcess, error) {
-	var started types.StartedProcess
-	err := c.call(ctx, http.MethodPost, processesPath(id), p, &started)
-	return started, err
+	return ask[types.StartedProcess](ctx, c, http.MethodPost, processesPath(id), p)
 }
 
 // Processes lists the processes of the sandbox's user, by creation.
 func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, error) {
-	var list types.ProcessList
-	err := c.call(ctx, http.MethodGet, processesPath(id), nil, &list)
+	list, err := ask[types.ProcessList](ctx, c, http.MethodGet, processesPath(id), nil)
 	return list.Processes, err
 }
 
 // Process finds a process.
 func (c *Client) Process(ctx context.Context, id, processID string) (types.Process, error) {
-	var process types.Process
-	err := c.call(ctx, http.MethodGet, processPath(id, processID), nil, &process)
-	return process, err
+	return ask[types.Process](ctx, c, http.MethodGet, processPath(id, processID), nil)
 }
 
 // StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty is TERM. It blocks until
 // the process has ended, which takes some seconds when that does not heed the signal.
 func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (types.Process, error) {
-	var process types.Process
-	err := c.call(ctx, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal}, &process)
-	return process, err
+	return ask[types.Process](ctx, c, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal})
 }
 
 // StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those that
 // it has stopped.
 func (c *Client) StopProcesses(ctx context.Context, id string) ([]types.Process, error) {
-	var list types.ProcessList
-	err := c.call(ctx, http.MethodPost, processesPath(id)+"/stop-all", nil, &list)
+	list, err := ask[types.ProcessList](ctx, c, http.MethodPost, processesPath(id)+"/stop-all", nil)
 	return list.Processes, err
 }
 
@@ -75,9 +67,7 @@ func (q LogQuery) path(id, processID string, follow bool) string {
 
 // ProcessLog returns the end of a process's log. Decode turns its data into bytes.
 func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (types.ProcessLog, error) {
-	var log types.ProcessLog
-	err := c.call(ctx, http.MethodGet, q.path(id, processID, false), nil, &log)
-	return log, err
+	return ask[types.ProcessLog](ctx, c, http.MethodGet, q.path(id, processID, false), nil)
 }
 
 // FollowProcessLog returns the end of a process's log and then what comes, in events that have data, a notice
