@@ -70,6 +70,7 @@ var mayImport = map[string]string{
 	"config":                    "internal/strictjson",
 	"internal/cli/doctor":       "api/types",
 	"internal/cli/man":          "",
+	"internal/cli/usage":        "internal/strictjson",
 	"dnsfilter":                 "internal/budget",
 	"pathmap":                   "",
 	"internal/hostfs":           "internal/errs pathmap",
@@ -93,7 +94,7 @@ var onlyIn = map[string]string{
 	"github.com/tidwall/jsonc":                   "config",
 	"github.com/coreos/go-systemd/v22/daemon":    "cmd/sandboxd",
 	"github.com/modelcontextprotocol/go-sdk/mcp": "internal/cli/mcp cmd/sandbox",
-	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man",
+	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man internal/cli/usage",
 }
 
 // maxExported is how many types, functions, variables and constants a package may export; methods and fields do not count.

@@ -17,6 +17,7 @@ func TestFaultsOfTheFile(t *testing.T) {
 	}{
 		// Keys.
 		{"unknown key", `{"docker":{"runtme":"runsc"}}`, []string{`docker.runtme: unknown key (did you mean runtime?)`}},
+		{"two letters exchanged", `{"limits":{"cpsu":2}}`, []string{`limits.cpsu: unknown key (did you mean cpus?)`}},
 		{"unknown key, wrong case", `{"Docker":{}}`, []string{`Docker: unknown key (did you mean docker?)`}},
 		{"unknown key of egress", `{"egress":{"extraPort":[22]}}`, []string{`egress.extraPort: unknown key (did you mean extraPorts?)`}},
 		{"unknown key like none", `{"telemetry":{"docker":{}}}`, []string{`telemetry: unknown key`}},

@@ -62,7 +62,7 @@ func TestAttach(t *testing.T) {
 	for line, want := range map[string]string{
 		"--user alice x-1":      `there is no exec "x-1"`,
 		"--user alice " + at.ID: "has a terminal, and there is none on stdin",
-		"x-1":                   "[user sandbox]",
+		"x-1":                   "give --user USER or --sandbox ID",
 		"--user alice x-1 x-2":  "at most 1 arg",
 	} {
 		if _, _, err := l.run(t.Context(), "", append([]string{"attach"}, strings.Fields(line)...)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -20,8 +20,6 @@ func egressCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "egress",
 		Short: "Show what calls reach over the network",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it a slip would exit with 0
 	}
 	cmd.AddCommand(egressLogCommand(a))
 	return cmd

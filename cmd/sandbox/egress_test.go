@@ -180,7 +180,7 @@ func TestEgressLog(t *testing.T) {
 		t.Error(err)
 	}
 	for flags, message := range map[string]string{
-		"--verdict deny": `verdict "deny" is not one of`, "--since soon": `--since "soon" is neither`, "--since -1m": "is neither", "--limit 10001": `limit "10001"`, "x": "unknown command",
+		"--verdict deny": `verdict "deny" is not one of`, "--since soon": `--since "soon" is neither`, "--since -1m": "is neither", "--limit 10001": `limit "10001"`, "x": "too many arguments",
 	} {
 		if _, _, err := l.run(t.Context(), "", append([]string{"egress", "log"}, strings.Fields(flags)...)...); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: %v", flags, err)

@@ -172,7 +172,7 @@ func TestRefusalsAreTold(t *testing.T) {
 		t.Errorf("%#v", err)
 	}
 	for _, command := range []string{"read", "ls"} {
-		if _, _, err := l.run(t.Context(), "", command, "x"); err == nil || !strings.Contains(err.Error(), "[user sandbox]") {
+		if _, _, err := l.run(t.Context(), "", command, "x"); err == nil || !strings.Contains(err.Error(), "give --user USER or --sandbox ID") {
 			t.Errorf("%s without a sandbox: %v", command, err)
 		}
 	}

@@ -20,8 +20,6 @@ service stops, crashes or is upgraded, and the service finds it again.
 
 Processes are a user's: with --sandbox, too, they are all of that sandbox's user. A process is named by
 its ID, or by its name if no other of the user's has that.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // without it a slip would exit with 0
 	}
 	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))

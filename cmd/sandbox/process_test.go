@@ -141,7 +141,7 @@ func TestProcessStopAndRemove(t *testing.T) {
 	}
 	for line, message := range map[string]string{
 		"stop -u alice -s SEGV p-bbbbbbbbbbbb": `signal "SEGV" is none of TERM, INT, HUP, KILL`, "stpo": `unknown command "stpo"`, "stop -u alice": "accepts 1 arg",
-		"rm -u alice": "requires at least 1 arg", "list": "at least one of the flags",
+		"rm -u alice": "requires at least 1 arg", "list": "give --user USER or --sandbox ID",
 	} {
 		if _, _, err := l.run(t.Context(), "", append([]string{"process"}, strings.Fields(line)...)...); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: %v", line, err)

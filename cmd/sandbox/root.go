@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cli/man"
+	"github.com/daycare-run/sandbox/internal/cli/usage"
 )
 
 func rootCommand() *cobra.Command {
@@ -23,7 +24,8 @@ func rootCommand() *cobra.Command {
 		Use:   "sandbox",
 		Short: "Run commands in gVisor sandboxes",
 		Long: `sandbox runs commands in a user's gVisor sandbox, keeps durable processes there, and reads and writes
-its files, through the service sandboxd.
+its files, through the service sandboxd. Begin with "sandbox exec"; "sandbox doctor" says what is wrong
+when it does not work.
 
 With --settings it is a wrapper: it runs one command in the current directory, under a settings file of
 the form that sandbox-runtime (srt) has. What comes after -- is passed on as it is; one argument that is
@@ -43,7 +45,10 @@ command gets what the process was granted.
 The service is found at --socket, or $SANDBOX_SOCKET. One on TCP is found at --url, or $SANDBOX_URL, and needs
 the token in --token-file, or $SANDBOX_TOKEN_FILE. The files for TLS may also be named by
 $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
-		Example: `  sandbox --settings settings.json -- npm test
+		Example: `  sandbox exec --user alice -- 'uname -r; id -un'
+  sandbox exec --user alice -it
+  sandbox exec --user alice --grant @workspace --package-manager node -- npm install
+  sandbox --settings settings.json -- npm test
   sandbox --settings settings.json -- 'grep -c error *.log'
   sandbox --url https://sandbox.example.org:7480 --token-file ~/.sandbox-token ps
   sandbox --settings settings.json --env CI=1 --user builder -- make -j4 all`,
@@ -55,7 +60,7 @@ $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
 			case cmd.Flags().Changed("settings"):
 				return errors.New("--settings is empty: name a file")
 			case len(args) > 0:
-				return unknownCommand(cmd, args[0])
+				return usage.Unknown(cmd, args[0])
 			}
 			return cmd.Help()
 		},
@@ -65,16 +70,7 @@ $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
 	a.flags(root)
 	wrap.flags(root)
 	root.AddCommand(execCommand(a), attachCommand(a), explainCommand(a), warmCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), psCommand(a), nodeCommand(a), pauseCommand(a), resumeCommand(a), processCommand(a), egressCommand(a), eventsCommand(a), consoleCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(), templateCommand(), versionCommand(a), man.Command("1", "Sandbox commands"))
-	return root
-}
-
-// unknownCommand is cobra's error for a command without arguments of its own.
-func unknownCommand(root *cobra.Command, word string) error {
-	meant := ""
-	for _, name := range root.SuggestionsFor(word) {
-		meant += fmt.Sprintf("; did you mean %q?", name)
-	}
-	return fmt.Errorf("unknown command %q%s (\"sandbox --help\" lists them all; \"sandbox exec\" runs one in a sandbox)", word, meant)
+	return usage.Explain(root)
 }
 
 func psCommand(a *app) *cobra.Command {
@@ -83,8 +79,8 @@ func psCommand(a *app) *cobra.Command {
 		Use:   "ps",
 		Short: "List the containers that are warm",
 		Long: `ps lists the containers that wait for the next command or run some now, those of durable processes not
-included. One that has been idle for the service's idle time is removed. To who acts for everyone it shows those, too,
-that are pooled: they wait for users who are still to come (--json is without them).`,
+included. One that has been idle for the service's idle time is removed. Callers who may act for every user also see
+those of the pool, which wait for users who are still to come (--json is without them).`,
 		Example: `  sandbox ps
   sandbox ps --json`,
 		Args: cobra.NoArgs,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -31,8 +32,15 @@ func (t target) String() string {
 func (t *target) flags(a *app, cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
 	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
-	cmd.MarkFlagsOneRequired("user", "sandbox")
+	cmd.MarkFlagsOneRequired("user", "sandbox") // for completion
 	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { // before cobra says it in its own words
+		user, sandbox := cmd.Flags().Changed("user"), cmd.Flags().Changed("sandbox")
+		if user == sandbox {
+			return errors.New("whose sandbox is not clear: give --user USER or --sandbox ID, and one of them alone")
+		}
+		return nil
+	}
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		boxes, err := a.client().List(cmd.Context())
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cli/man"
+	"github.com/daycare-run/sandbox/internal/cli/usage"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/version"
 )
@@ -50,7 +51,7 @@ shutdownGraceMs, and ends those that have not. A second one ends them at once. D
 	}
 	root.PersistentFlags().StringVarP(&settings, "settings", "s", "", "settings file (default "+config.DefaultFile+" if it exists)")
 	root.AddCommand(imageCommand(&settings), checkCommand(&settings), templateCommand(&settings), cleanupCommand(&settings), doctorCommand(&settings), man.Command("8", "Sandbox service"), gatewayCommand(), fenceCommand(&settings), clusterCommand(&settings))
-	return root
+	return usage.Explain(root)
 }
 
 func loadConfig(settings string) (config.Config, error) {

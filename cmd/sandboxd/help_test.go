@@ -11,7 +11,7 @@ import (
 
 // commandsThatDo are all but those that only hold others.
 func commandsThatDo(cmd *cobra.Command) (list []*cobra.Command) {
-	if cmd.Runnable() && !cmd.Hidden {
+	if !cmd.Hidden && (!cmd.HasParent() || !cmd.HasSubCommands()) {
 		list = append(list, cmd)
 	}
 	for _, sub := range cmd.Commands() {

@@ -1,0 +1,89 @@
+// Package usage has a command line say, of a call that it does not take, what is wrong with it and what it takes.
+package usage
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/daycare-run/sandbox/internal/strictjson"
+)
+
+// Explain changes the errors of root and of all commands below it, and returns root, which has to be complete. A
+// command that only has others takes no other word: cobra would print its help then, and exit with 0. An error's type
+// is kept, so a command may choose its exit code.
+func Explain(root *cobra.Command) *cobra.Command {
+	explain(root)
+	return root
+}
+
+func explain(cmd *cobra.Command) {
+	for _, below := range cmd.Commands() {
+		explain(below)
+	}
+	if !cmd.Runnable() && cmd.HasSubCommands() {
+		cmd.Args = cobra.NoArgs
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	if takes := cmd.Args; takes != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := takes(cmd, args)
+			if err != nil && cmd.HasSubCommands() {
+				return Unknown(cmd, args[0])
+			}
+			return withForm(cmd, err)
+		}
+	}
+	flagError := cmd.FlagErrorFunc()
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return withForm(cmd, flagError(cmd, err)) })
+}
+
+// Unknown is the error for a word that is none of cmd's commands.
+func Unknown(cmd *cobra.Command, word string) error {
+	var known []string
+	for _, below := range cmd.Commands() {
+		if below.IsAvailableCommand() {
+			known = append(known, below.Name())
+		}
+	}
+	return fmt.Errorf("unknown command %q%s\n\"%s --help\" lists the commands", word, strictjson.Nearest(word, known), cmd.CommandPath())
+}
+
+// misuse is an error with the form of the command that was called.
+type misuse struct {
+	error
+	text string
+}
+
+func (m misuse) Error() string { return m.text }
+func (m misuse) Unwrap() error { return m.error }
+
+func withForm(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error() + remedy(cmd, err)
+	if strings.HasPrefix(text, "unknown command") { // cobra.NoArgs says so of any argument
+		text = fmt.Sprintf("too many arguments: %s takes none", cmd.CommandPath())
+	}
+	return misuse{err, fmt.Sprintf("%s\nusage: %s\n\"%s --help\" says more", text, cmd.UseLine(), cmd.CommandPath())}
+}
+
+// remedy is what to do about an error of a flag, where that can be said.
+func remedy(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+		return strictjson.Nearest("--"+unknown.GetSpecifiedName(), known)
+	case errors.As(err, &invalid) && invalid.GetFlag().Value.Type() == "duration":
+		return " (a duration has a unit, such as 10s or 5m)"
+	default:
+		return ""
+	}
+}
