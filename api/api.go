@@ -15,13 +15,10 @@ package api
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"path"
-	"strconv"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -217,17 +214,9 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case http.StatusTooManyRequests:
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
+		w.Header().Set("Retry-After", quota.RetryAfter(err))
 	}
 	s.answer(w, status, types.Failure{Error: failure})
-}
-
-// retryAfter is after how many seconds it is worth another try.
-func retryAfter(err error) int {
-	if full, is := errors.AsType[*quota.Exceeded](err); is {
-		return int(math.Ceil(full.Retry.Seconds()))
-	}
-	return 1 // most commands are over in a second
 }
 
 // failure returns an error as it is sent to this request's caller, in an answer or at the end of a stream.

@@ -36,8 +36,8 @@ var classes = []struct {
 }
 
 func isTooLarge(err error) bool {
-	var tooLarge *http.MaxBytesError
-	return errors.As(err, &tooLarge)
+	_, is := errors.AsType[*http.MaxBytesError](err)
+	return is
 }
 
 func isFull(err error) bool { return errors.Is(err, errs.ErrNoSpace) }

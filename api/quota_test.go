@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -46,12 +45,4 @@ func TestABoundOnEveryRoute(t *testing.T) {
 			t.Errorf("other hosts were asked: %+v", o)
 		}
 	})
-}
-
-func TestWhenToTryAgain(t *testing.T) {
-	for retry, want := range map[time.Duration]int{time.Second: 1, 1500 * time.Millisecond: 2} {
-		if got := retryAfter(&quota.Exceeded{Retry: retry}); got != want {
-			t.Errorf("%v: %d", retry, got)
-		}
-	}
 }

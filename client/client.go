@@ -219,15 +219,13 @@ func refusal(response *http.Response) error {
 
 // unreachable says what became of a call that has no answer.
 func (c *Client) unreachable(err error) error {
-	var call *url.Error
-	if errors.As(err, &call) {
+	if call, is := errors.AsType[*url.Error](err); is {
 		err = call.Err // what it adds is an address that means nothing
 	}
 	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("the service at %s is not trusted: %w", c.to, untrusted)
 	}
-	var network *net.OpError
-	if errors.As(err, &network) && network.Op == "dial" {
+	if network, is := errors.AsType[*net.OpError](err); is && network.Op == "dial" {
 		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.to, err)
 	}
 	return fmt.Errorf("the call was cut short: %w", err)

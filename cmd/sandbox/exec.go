@@ -129,8 +129,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 // conclude says how a command has ended, as far as that is asked for, and returns its exit code. remedy is
 // what to do about a name that it could not reach.
 func conclude(out io.Writer, result types.Result, err error, remedy advice, stats bool) error {
-	var cut cutOff
-	if errors.As(err, &cut) {
+	if cut, is := errors.AsType[cutOff](err); is {
 		return exitCode(128 + int(cut))
 	}
 	if err != nil {

@@ -170,8 +170,8 @@ func wrapID(r types.Registration) string {
 // notShown says of a refusal which directories it is about, which the service does not.
 // The error for what is not allowed says what would allow it.
 func notShown(r types.Registration, usersDir string, err error) error {
-	var refused *client.Error
-	if !errors.As(err, &refused) || len(r.Mounts) == 0 {
+	refused, is := errors.AsType[*client.Error](err)
+	if !is || len(r.Mounts) == 0 {
 		return err
 	}
 	names, roots := "", []string{usersDir}

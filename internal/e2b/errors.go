@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -44,8 +42,8 @@ var classes = []struct {
 }
 
 func isTooLarge(err error) bool {
-	var tooLarge *http.MaxBytesError
-	return errors.As(err, &tooLarge)
+	_, is := errors.AsType[*http.MaxBytesError](err)
+	return is
 }
 
 func classify(err error) (status int, code connect.Code) {
@@ -89,11 +87,7 @@ func fail(w http.ResponseWriter, err error) {
 	status, _ := classify(err)
 	switch status {
 	case http.StatusTooManyRequests:
-		retry := 1.0 // most commands are over in a second
-		if full, is := errors.AsType[*quota.Exceeded](err); is {
-			retry = max(1, math.Ceil(full.Retry.Seconds()))
-		}
-		w.Header().Set("Retry-After", strconv.Itoa(int(retry)))
+		w.Header().Set("Retry-After", quota.RetryAfter(err))
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", "X-API-KEY")
 	}

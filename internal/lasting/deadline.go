@@ -132,10 +132,7 @@ func (s *Sandboxes) end(e *entry) bool {
 		}
 		pauses = false
 	}
-	s.mu.Lock()
-	there := s.all[id] == e
-	s.mu.Unlock()
-	if !there {
+	if s.entry(id) != e {
 		return true
 	}
 	var err error

@@ -198,6 +198,13 @@ func (s *Sandboxes) pauseAgain(e *entry, container string) {
 	}
 }
 
+// entry finds a sandbox; nil where there is none.
+func (s *Sandboxes) entry(id string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
 // Find finds the sandbox that this owner has made. To others it does not exist.
 func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	b, err := s.Any(id)
@@ -210,9 +217,7 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 
 // Any finds a sandbox, whoever has made it, if its owner is one still: for callers who have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
-	s.mu.Lock()
-	e := s.all[id]
-	s.mu.Unlock()
+	e := s.entry(id)
 	if e == nil {
 		return nil, errs.NotFound("there is no sandbox %.64q", id)
 	}

@@ -54,9 +54,7 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 
 // Egress is what a sandbox's container may reach, for one that an earlier service has made.
 func (s *Sandboxes) Egress(id string) (reach dockerexec.Egress, known bool) {
-	s.mu.Lock()
-	e := s.all[id]
-	s.mu.Unlock()
+	e := s.entry(id)
 	if e == nil {
 		return dockerexec.Egress{}, false
 	}

@@ -96,9 +96,7 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 // Adopt takes over a sandbox that this host holds from now on. Its container is found if this seat is the one that it was made
 // in.
 func (s *Sandboxes) Adopt(id string) error {
-	s.mu.Lock()
-	e := s.all[id]
-	s.mu.Unlock()
+	e := s.entry(id)
 	if e == nil {
 		return nil
 	}
@@ -124,9 +122,7 @@ func (s *Sandboxes) Adopt(id string) error {
 
 // Release ends what runs of a sandbox that this host is to hold no more. Its record stays as it is.
 func (s *Sandboxes) Release(ctx context.Context, id string) error {
-	s.mu.Lock()
-	e := s.all[id]
-	s.mu.Unlock()
+	e := s.entry(id)
 	if e == nil || !e.isHeld() {
 		return nil
 	}
@@ -186,9 +182,7 @@ const (
 
 // whose finds the sandbox of a container.
 func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (*entry, int) {
-	s.mu.Lock()
-	e := s.all[c.Spec.Lasting]
-	s.mu.Unlock()
+	e := s.entry(c.Spec.Lasting)
 	switch {
 	case s.cfg.Shared == nil && e == nil:
 		return nil, nobodys
@@ -300,9 +294,7 @@ func (s *Sandboxes) Due() (ids []string) {
 
 // Busy reports whether this host has something of a sandbox that would not be there on another.
 func (s *Sandboxes) Busy(id string) bool {
-	s.mu.Lock()
-	e := s.all[id]
-	s.mu.Unlock()
+	e := s.entry(id)
 	if e == nil {
 		return false
 	}

@@ -258,8 +258,7 @@ func listenAt(port int) (*net.TCPListener, error) {
 
 // rootOf is what the kernel said.
 func rootOf(err error) error {
-	var number syscall.Errno
-	if errors.As(err, &number) {
+	if number, is := errors.AsType[syscall.Errno](err); is {
 		return number
 	}
 	return err

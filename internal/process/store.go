@@ -175,12 +175,10 @@ func (s store) remove(r Record) error {
 
 // pathless returns an error without the path of the host that it names.
 func pathless(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, is := errors.AsType[*fs.PathError](err); is {
 		return fmt.Errorf("cannot %s: %w", path.Op, path.Err)
 	}
-	var link *os.LinkError
-	if errors.As(err, &link) {
+	if link, is := errors.AsType[*os.LinkError](err); is {
 		return fmt.Errorf("cannot %s: %w", link.Op, link.Err)
 	}
 	return err

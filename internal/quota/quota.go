@@ -6,8 +6,11 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,7 +129,7 @@ type Exceeded struct {
 	Bound int
 	// Setting is where the bound is from.
 	Setting string
-	// Retry is after how long it is worth another try.
+	// Retry is after how long it is worth another try; RetryAfter tells it.
 	Retry time.Duration
 }
 
@@ -176,4 +179,13 @@ func (r Resource) retryAfter() time.Duration {
 		return time.Minute // somebody has to remove one
 	}
 	return time.Second // most commands are over then
+}
+
+// RetryAfter is after how many seconds another try is worth it for who was refused so; most commands are over in one.
+func RetryAfter(err error) string {
+	full, is := errors.AsType[*Exceeded](err)
+	if !is {
+		return "1"
+	}
+	return strconv.Itoa(max(1, int(math.Ceil(full.Retry.Seconds()))))
 }

@@ -382,3 +382,14 @@ func TestTheForgottenOnesAreIdle(t *testing.T) {
 		}
 	})
 }
+
+func TestWhenToTryAgain(t *testing.T) {
+	for retry, want := range map[time.Duration]string{time.Millisecond: "1", time.Second: "1", 1500 * time.Millisecond: "2"} {
+		if got := RetryAfter(fmt.Errorf("refused: %w", &Exceeded{Retry: retry})); got != want {
+			t.Errorf("%v: %s", retry, got)
+		}
+	}
+	if got := RetryAfter(errors.New("busy with something else")); got != "1" {
+		t.Errorf("of another refusal: %s", got)
+	}
+}

@@ -46,41 +46,36 @@ func confinement(n process.Intent) Confinement {
 	}
 }
 
-// Processes lists those of the sandbox's user, by their creation.
-func (s *Service) Processes(id string) ([]process.Record, error) {
+// ofUser does something with what a sandbox's user has.
+func ofUser[Answer any](s *Service, id string, do func(user string) (Answer, error)) (none Answer, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	return s.processes.List(box.User.String()), nil
+	return do(box.User.String())
+}
+
+// Processes lists those of the sandbox's user, by their creation.
+func (s *Service) Processes(id string) ([]process.Record, error) {
+	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.List(user), nil })
 }
 
 // Process finds one of the sandbox's user. Another user's is not found.
 func (s *Service) Process(id, processID string) (process.Record, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return process.Record{}, err
-	}
-	return s.processes.Get(box.User.String(), processID)
+	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })
 }
 
 // StopProcess ends a process with a signal, and for good: it does not come back. It blocks until all of it
 // has ended.
 func (s *Service) StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return process.Record{}, err
-	}
-	return s.processes.Stop(ctx, box.User.String(), processID, strings.TrimPrefix(unix.SignalName(signal), "SIG"))
+	return ofUser(s, id, func(user string) (process.Record, error) {
+		return s.processes.Stop(ctx, user, processID, strings.TrimPrefix(unix.SignalName(signal), "SIG"))
+	})
 }
 
 // StopProcesses ends all processes of the sandbox's user, with SIGTERM.
 func (s *Service) StopProcesses(ctx context.Context, id string) ([]process.Record, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return nil, err
-	}
-	return s.processes.StopAll(ctx, box.User.String())
+	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.StopAll(ctx, user) })
 }
 
 // RemoveProcess ends a process and forgets it, with its log.
@@ -123,9 +118,5 @@ func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q 
 }
 
 func (s *Service) openLog(id, processID string) (*process.Log, error) {
-	box, err := s.Get(id)
-	if err != nil {
-		return nil, err
-	}
-	return s.processes.Log(box.User.String(), processID)
+	return ofUser(s, id, func(user string) (*process.Log, error) { return s.processes.Log(user, processID) })
 }

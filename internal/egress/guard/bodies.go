@@ -62,8 +62,8 @@ func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: Malformed, reason: reasonBadBody})
 		return
 	}
-	var why *refusal
-	if !errors.As(err, &why) {
+	why, is := errors.AsType[*refusal](err)
+	if !is {
 		why = &refusal{verdict: Failed, reason: reasonUpstream, err: err}
 	}
 	if r.Context().Err() == nil {

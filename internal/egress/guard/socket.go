@@ -79,8 +79,7 @@ func (s *socket) CloseWrite() error { return s.tcp.CloseWrite() }
 // fault is an error as net's own connections have it.
 func (s *socket) fault(op string, of ...error) error {
 	err := errors.Join(of...)
-	var wrapped *net.OpError
-	if errors.As(err, &wrapped) {
+	if wrapped, is := errors.AsType[*net.OpError](err); is {
 		err = wrapped.Err
 	}
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
