@@ -61,8 +61,23 @@ func classify(err error) (types.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
 			// A message may quote what somebody sent; JSON takes UTF-8 alone.
-			return types.Error{Kind: class.kind, Message: strings.ToValidUTF8(err.Error(), "\uFFFD")}, class.status
+			return types.Error{Kind: class.kind, Message: strings.ToValidUTF8(message(err), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")
+}
+
+// message is the error's text without the name of its class at the end, which kind and status say. That of a permission
+// stays, because it may be the kernel's reason.
+func message(err error) string {
+	text := err.Error()
+	for _, class := range []error{
+		cerrdefs.ErrInvalidArgument, cerrdefs.ErrNotFound, cerrdefs.ErrConflict, cerrdefs.ErrResourceExhausted,
+		cerrdefs.ErrUnavailable, cerrdefs.ErrFailedPrecondition, cerrdefs.ErrInternal, errBeyond, errChanged, errMethod,
+	} {
+		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && errors.Is(err, class) {
+			return short
+		}
+	}
+	return text
 }

@@ -56,9 +56,9 @@ func TestErrorsOfAHostNameIt(t *testing.T) {
 	cfg.Router = o
 	handler := New(l.Service, cfg)
 	for want, err := range map[string]error{
-		`host "h1": no lease: unavailable`: fmt.Errorf("no lease: %w", cerrdefs.ErrUnavailable),
-		`host "h1": Docker is broken`:      errors.New("Docker is broken"),
-		"no such user: not found":          fmt.Errorf("no such user: %w", cerrdefs.ErrNotFound),
+		`host "h1": no lease`:         fmt.Errorf("no lease: %w", cerrdefs.ErrUnavailable),
+		`host "h1": Docker is broken`: errors.New("Docker is broken"),
+		"no such user":                fmt.Errorf("no such user: %w", cerrdefs.ErrNotFound),
 	} {
 		o.refuses = err
 		w := httptest.NewRecorder()

@@ -72,5 +72,5 @@ func (s *server) removeNode(req *http.Request) (nothing, error) {
 }
 
 func noCluster(req *http.Request) error {
-	return errs.NotFound("host %q is not there: this one is no cluster's (docs/cluster.md)", req.PathValue("node"))
+	return errs.NotFound("host %q is not known: this host is in no cluster (docs/cluster.md)", req.PathValue("node"))
 }

@@ -15,9 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -226,6 +228,9 @@ func (c *Client) unreachable(err error) error {
 		return fmt.Errorf("the service at %s is not trusted: %w", c.to, untrusted)
 	}
 	if network, is := errors.AsType[*net.OpError](err); is && network.Op == "dial" {
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("user %d may not open %s: call as root, or have this user named in the service's setting access.peers (%w)", os.Geteuid(), c.to, err)
+		}
 		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.to, err)
 	}
 	return fmt.Errorf("the call was cut short: %w", err)

@@ -87,7 +87,7 @@ func parseEnds(from, to string) (ends, error) {
 func upload(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
 	file, err := os.Open(e.local)
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot read the file that is to be copied: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()

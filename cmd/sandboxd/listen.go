@@ -206,6 +206,8 @@ func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Lo
 		return nil, fmt.Errorf("cannot listen on %s: %w", socket, err)
 	} else if open != "" && mode == 0o600 {
 		log.Warn().Msg(open)
+	} else if info, err := os.Stat(folder); err == nil && mode != 0o600 && info.Mode()&0o001 == 0 {
+		log.Warn().Msgf("users whom access.peers names cannot get to the socket: its folder %s has the mode %04o: chmod 711 %s, or in the unit RuntimeDirectoryMode=0711", folder, info.Mode().Perm(), folder)
 	}
 	dialer := net.Dialer{Timeout: time.Second}
 	if conn, err := dialer.DialContext(ctx, "unix", socket); err == nil {
