@@ -49,14 +49,20 @@ var reasons = []struct{ title, what, text string }{
   exec hang, because they ask the kernel, which would be frozen, too.`},
 	{"Create and first command", "p50 of a cold start beside a refill", `No container for the pool is begun while a call waits for one or has one made. One that has been
   begun when the call comes is made to its end beside the call's, on the same two cores: its start is Docker's and the runtime's
-  work, which nobody can hold up. The calls come at any moment of that. To wait between its creation and its start while a call has one
+  work. The calls come at any moment of that. To wait between its creation and its start while a call has one
   made has been tried: 1.13 to 1.27 under gVisor in three rounds of 8 on a busy machine, 1.16 to 1.20 without, because
-  the start is most of it, and one that has waited begins beside the call's command. To freeze it meanwhile by its control group has
-  not: Docker, which waits for it, could not remove it if the service ended then. The lowest weight for its control group (2 beside 1024)
-  has been tried, when a start still included Docker's network: two passes of 30 under gVisor had 1.15 and 1.11 with it, 1.24 and 1.22
-  without. What Docker, the shim and
-  the runtime do is not in that group. To raise the weight before the container has a user is not in these figures: it starts
-  the runtime once more for each, which took 110 to 260 ms beside other work. So it was not kept.`},
+  the start is most of it, and one that has waited begins beside the call's command.
+  The two fight over the processors: in a trace of fourteen seconds under gVisor these were busy for nine tenths of the time, of what
+  the starts took its kernels and file servers had half, and the runtime's commands, Docker, the shims and sandboxd the rest;
+  something waited for the disk a sixteenth of the time. What follows was measured in passes of 15, while other programs were built.
+  The lowest weight (2 beside 1024), written to the container's control group while a call has one made, had 1.18 and 1.11: where Docker has one group for
+  all containers it is against those alone, and the rest is in no container's group. As a setting of the container, when a start
+  still included Docker's network, it had had 1.15 and 1.11 instead of 1.24 and 1.22. A quota of a hundredth of a processor had 1.01
+  and 1.01 (1.25 and 1.22 without, when the machine was busier), and under runc 0.98 and 1.16 (1.16 and 1.27). But gVisor reads the quota once,
+  before its kernel starts, and has at most two processors for good if it finds that one; from then on alone it had 1.17, 1.22, 1.32 and 1.11, when
+  the machine was too busy to tell. To freeze the group had 1.10 and 1.12, and under version 1 of control groups what is frozen cannot be killed, so
+  Docker could not remove it if the service ended then; under a quota it goes on slowly. All of it needs the right to write to control groups, which
+  neither the systemd unit nor the service in a container has unless it is given. So nothing of this was kept.`},
 	{"64 execs", "p50 of API ÷ floor", `The floor is one program and its children. Through the API the caller, sandboxd and the agent share the two cores
   with the commands: under runc sandboxd had 0.5 ms of processor time for each call, the agent 0.3, and dockerd, the shim
   and containerd 0.07 together, beside 0.9 of the floor. What a plan looks at on the host has been halved since.`},
