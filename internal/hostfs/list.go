@@ -47,6 +47,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 	if most < 1 {
 		return nil, false, errs.Invalid("a list of at most %d entries is none", most)
 	}
+	defer r.walk()()
 	err = r.asOwner(func() error {
 		fd, err := openBeneath(r.dir, name, asList, 0)
 		if err != nil {
