@@ -1,7 +1,7 @@
 import { follow } from "./processes.js";
 import { query } from "./query.js";
 import { Transport, type CallOptions, type TransportOptions } from "./transport.js";
-import type { Container, Decision, DecisionEvent, Health, Registered, Schemas } from "./types.js";
+import type { Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Registered, Schemas } from "./types.js";
 
 export type ClientOptions = TransportOptions;
 
@@ -40,8 +40,12 @@ export class Client {
 
     /** The warm containers, by name. */
     async containers(options: CallOptions = {}): Promise<Container[]> {
-        const list = await this.transport.json<Schemas["ContainerList"]>({ method: "GET", path: "/v1/containers" }, options);
-        return list.containers;
+        return (await this.allContainers(options)).containers;
+    }
+
+    /** containers(), and the hosts of the cluster that did not say which they have, as `unanswered`. */
+    allContainers(options: CallOptions = {}): Promise<ContainerList> {
+        return this.transport.json<ContainerList>({ method: "GET", path: "/v1/containers" }, options);
     }
 
     /** What is registered. */
@@ -52,8 +56,12 @@ export class Client {
 
     /** What calls wanted to reach over the network, and what became of it, oldest first. */
     async decisions(args: DecisionArgs = {}): Promise<Decision[]> {
-        const list = await this.transport.json<Schemas["DecisionList"]>({ method: "GET", path: decisionsPath(args) }, args);
-        return list.decisions;
+        return (await this.allDecisions(args)).decisions;
+    }
+
+    /** decisions(), and the hosts of the cluster that did not say which are theirs, as `unanswered`. */
+    allDecisions(args: DecisionArgs = {}): Promise<DecisionList> {
+        return this.transport.json<DecisionList>({ method: "GET", path: decisionsPath(args) }, args);
     }
 
     /**

@@ -26,6 +26,8 @@ export type Process = Schemas["Process"];
 export type StartedProcess = Schemas["StartedProcess"];
 
 export type Decision = Schemas["Decision"];
+export type DecisionList = Schemas["DecisionList"];
+export type ContainerList = Schemas["ContainerList"];
 export type DecisionEvent = Schemas["DecisionEvent"];
 /** What a command wanted to reach and did not. */
 export type Refusal = Schemas["Refusal"];

@@ -21,6 +21,12 @@ test("what the service refuses is told with its kind, status and ids", async (t)
     );
 });
 
+test("hosts that did not answer are named", async (t) => {
+    const { client } = await lab(t, (_, response) => answer(response, 200, { containers: [], decisions: [], unanswered: ["h2"] }));
+    assert.deepEqual((await client.allContainers()).unanswered, ["h2"]);
+    assert.deepEqual((await client.allDecisions()).unanswered, ["h2"]);
+});
+
 test("a request id in the body is the one, and Retry-After may be a date", async (t) => {
     const { client } = await lab(t, (_, response) =>
         answer(response, 503, { error: { kind: "unavailable", message: "m", requestId: "r-2" } }, { "retry-after": new Date(Date.now() + 60_000).toUTCString() }),
