@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -134,10 +135,14 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	}
 	// All that will be kept is prepared before any of it can be given up: what one container
 	// needs no more, another may.
-	for _, c := range adopted {
-		c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
-		c.isPrepared = c.prepareErr == nil
+	var preparing sync.WaitGroup
+	for _, c := range adopted { // those whose storage is silent are waited for together
+		preparing.Go(func() {
+			c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
+			c.isPrepared = c.prepareErr == nil
+		})
 	}
+	preparing.Wait()
 	e.readmit(ctx, adopted)
 	e.adopt(adopted)
 	e.tidyPool(listed)

@@ -109,6 +109,9 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 		return nil, errors.New("cannot name the user's home")
 	}
 	h := &Home{planner: p, user: user, dir: p.real(path)}
+	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false); err != nil {
+		return nil, err
+	}
 	name := filepath.Join(user, "home")
 	if h.fd, err = OpenBelow(p.cfg().UsersDir, name); errors.Is(err, unix.ENOENT) {
 		if err = p.makeHome(user); err == nil {

@@ -20,7 +20,9 @@ type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
 
-	mu sync.Mutex
+	questions questions
+
+	mu sync.Mutex // held while homes and further mounts are looked into, all of which have answered just before
 	// needed counts the containers that need a path of the host.
 	needed map[string]int
 	// made are the directories that were made here.
@@ -53,6 +55,9 @@ func mountPoints(spec dockerexec.Spec) []mountPoint {
 
 // Prepare makes the mount points of a Spec's masks and pins and returns what else is to be mounted.
 func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err error) {
+	if err := p.ask(spec); err != nil {
+		return dockerexec.Prepared{}, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	dirs := p.rootDirs(spec)
@@ -92,13 +97,28 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 	return prepared, nil
 }
 
+// ask fails when something that a Spec mounts does not answer.
+func (p *Preparer) ask(spec dockerexec.Spec) error {
+	if err := p.questions.ask(path.Join(p.usersDir, spec.User, "home"), "the home", true); err != nil {
+		return err
+	}
+	for _, m := range spec.Mounts {
+		if err := p.questions.ask(m.Source, "the directory that is mounted at "+m.Target, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Release removes what no container needs any more.
 func (p *Preparer) Release(spec dockerexec.Spec) {
+	silent := p.ask(spec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.mounted, spec.Fingerprint())
 	p.unwatch(spec)
 	dirs := p.rootDirs(spec)
+	dirs.silent = silent
 	defer dirs.close()
 	p.release(dirs)
 }

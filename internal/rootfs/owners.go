@@ -99,7 +99,8 @@ func homeOwners(usersDir string) (map[uint32]bool, error) {
 	return taken, nil
 }
 
-// addOwners adds the owners of the homes in a folder's entries.
+// addOwners adds the owners of the homes in a folder's entries. A home on a filesystem of its own is taken as it is known here
+// already: that one may not answer, which is no other user's business.
 func addOwners(taken map[uint32]bool, folder, home string) error {
 	dir, err := os.Open(folder)
 	if err != nil {
@@ -111,8 +112,8 @@ func addOwners(taken map[uint32]bool, folder, home string) error {
 		return err
 	}
 	for _, name := range names {
-		var st unix.Stat_t
-		err := unix.Fstatat(int(dir.Fd()), filepath.Join(name, home), &st, unix.AT_SYMLINK_NOFOLLOW)
+		var st unix.Statx_t
+		err := unix.Statx(int(dir.Fd()), filepath.Join(name, home), unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_UID|unix.STATX_GID, &st)
 		switch {
 		case err == nil:
 			taken[st.Uid], taken[st.Gid] = true, true

@@ -59,6 +59,7 @@ type rootDirs struct {
 	preparer *Preparer
 	spec     dockerexec.Spec
 	open     map[string]*rootDir // by target
+	silent   error               // why nothing is looked at
 }
 
 func (p *Preparer) rootDirs(spec dockerexec.Spec) *rootDirs {
@@ -69,8 +70,8 @@ func (p *Preparer) rootDirs(spec dockerexec.Spec) *rootDirs {
 // the image.
 func (d *rootDirs) find(target string) (_ *rootDir, rest string, _ error) {
 	view, rest, ok := d.preparer.viewOf(d.spec, target)
-	if !ok {
-		return nil, "", nil
+	if !ok || d.silent != nil {
+		return nil, "", d.silent
 	}
 	if known := d.open[view.target]; known != nil {
 		return known, rest, nil

@@ -40,6 +40,8 @@ type Planner struct {
 	log     zerolog.Logger
 	walks   hostfs.Walks
 
+	questions questions
+
 	making   sync.Mutex // held while a home is looked for again and made
 	allotted allotted   // under making
 }

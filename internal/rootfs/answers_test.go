@@ -1,0 +1,92 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// hang mounts a filesystem that answers nothing until the returned function is called: nobody serves it.
+func hang(t *testing.T, dir string) (end func()) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("hung", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		t.Fatal(err)
+	}
+	end = func() {
+		_ = unix.Close(fd) // whoever waits gets an error
+		fd = -1
+	}
+	t.Cleanup(func() {
+		end()
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return end
+}
+
+// A home whose storage hangs holds its own user up alone, who is told so.
+func TestWhatDoesNotAnswer(t *testing.T) {
+	p := NewPlanner(Config{UsersDir: t.TempDir(), HomeOwners: Owners{UID: testUID, GID: testGID, Last: testUID + 9}}, zerolog.Nop())
+	made := NewPreparer(p.UsersDir(), zerolog.Nop())
+	hung, fine := masked(t, p.UsersDir(), "hung"), masked(t, p.UsersDir(), "fine")
+	hung.Masks[0].Place = filepath.Join(p.UsersDir(), "hung", "home", ".ssh")
+	if _, err := made.Prepare(hung); err != nil {
+		t.Fatal(err)
+	}
+	end := hang(t, filepath.Join(p.UsersDir(), "hung", "home"))
+	open := func(user string) error {
+		h, err := p.OpenHome(t.Context(), user)
+		if err == nil {
+			h.Close()
+		}
+		return err
+	}
+	prepare := func(spec dockerexec.Spec) error { _, err := made.Prepare(spec); return err }
+	released := make(chan struct{})
+	silent := make(chan error, 2)
+	go func() { silent <- open("hung") }()
+	go func() {
+		made.Release(hung)
+		silent <- prepare(hung)
+		close(released)
+	}()
+	for what, err := range map[string]error{"another's home": open("new"), "another's container": prepare(fine)} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for range 2 {
+		select {
+		case err := <-silent:
+			if !cerrdefs.IsUnavailable(err) {
+				t.Errorf("of what does not answer: %v", err)
+			}
+		case <-time.After(6 * answerLimit):
+			t.Fatal("who asks what does not answer waits for it")
+		}
+	}
+	<-released
+	if err := prepare(fine); err != nil {
+		t.Errorf("another's container, after one was given up: %v", err)
+	}
+	end()
+	for err := open("hung"); cerrdefs.IsUnavailable(err); err = open("hung") {
+		time.Sleep(time.Millisecond)
+	}
+}
