@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/docker/go-connections/tlsconfig"
@@ -33,7 +34,12 @@ func (a *app) flags(root *cobra.Command) {
 	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the authorities to trust for --url, instead of the host's")
 	flags.StringVar(&a.certFile, "cert-file", "", "PEM file with a certificate to show at --url; goes with --key-file")
 	flags.StringVar(&a.keyFile, "key-file", "", "PEM file with the key of --cert-file")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		for c := cmd; c.HasParent(); c = c.Parent() {
+			if slices.Contains([]string{"completion", "man", "help"}, c.Name()) {
+				return nil // they ask no service
+			}
+		}
 		c, err := a.open()
 		if err == nil {
 			c.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +99,17 @@ func TestCompletionScripts(t *testing.T) {
 				t.Errorf("bash: %v: %s", err, out)
 			}
 		}
+	}
+}
+
+// A shell's start has SANDBOX_URL, and no token need be there yet.
+func TestCompletionScriptsNeedNoService(t *testing.T) {
+	t.Setenv("SANDBOX_URL", "https://sandbox.example.org:7480")
+	root := rootCommand()
+	root.SetArgs([]string{"completion", "bash"})
+	root.SetOut(io.Discard)
+	if err := root.Execute(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -28,7 +28,7 @@ func nodeCommand(a *app) *cobra.Command {
 	jsonFlag(list, &asJSON)
 	drain := &cobra.Command{
 		Use:   "drain HOST",
-		Short: "Have a host give its users to others",
+		Short: "Move a host's users to other hosts",
 		Long: `drain has a host take no new users and give those that it has to others: who is idle at once, who is busy when that is
 over, or after ten minutes. When "sandbox node list" shows no users, it can be stopped, upgraded or switched off.`,
 		Example:           `  sandbox node drain host-2`,
@@ -40,7 +40,7 @@ over, or after ten minutes. When "sandbox node list" shows no users, it can be s
 	}
 	undrain := &cobra.Command{
 		Use:               "undrain HOST",
-		Short:             "Have a host take users again",
+		Short:             "Let a drained host take users again",
 		Long:              "undrain ends what drain began. Users who have gone to other hosts stay there.",
 		Example:           `  sandbox node undrain host-2`,
 		Args:              cobra.ExactArgs(1),

@@ -14,7 +14,7 @@ import (
 func pauseCommand(a *app) *cobra.Command {
 	return changeCommand(a, (*client.Client).Pause, &cobra.Command{
 		Use:   "pause --user USER",
-		Short: "Have nothing of a sandbox run until it is resumed",
+		Short: "Stop all that runs in a sandbox until it is resumed",
 		Long: `pause freezes a sandbox: its durable processes stop where they are and are not started again, and take no
 processor time. It stays so when the service is started again. What runs something in the sandbox resumes it, such as
 exec; exec --only-if-running does not. Files can be read and written meanwhile.
@@ -28,8 +28,8 @@ While a command runs in the sandbox it cannot be paused.`,
 func resumeCommand(a *app) *cobra.Command {
 	return changeCommand(a, (*client.Client).Resume, &cobra.Command{
 		Use:     "resume --user USER",
-		Short:   "Have a sandbox go on that is paused",
-		Long:    "resume has a paused sandbox go on: its processes run on from where they were.",
+		Short:   "Let a paused sandbox go on",
+		Long:    "resume lets a paused sandbox go on: its processes continue where they were.",
 		Example: `  sandbox resume --sandbox agent-7`,
 	})
 }

@@ -11,8 +11,8 @@ func warmCommand(a *app) *cobra.Command {
 	var grants []string
 	cmd := &cobra.Command{
 		Use:   "warm --user USER [--grant TAG]…",
-		Short: "Have the container of the next command made",
-		Long: `warm has the service make the container of a "sandbox exec" with the same grants, in the background, so
+		Short: "Make the container of the next command in advance",
+		Long: `warm makes the container of a "sandbox exec" with the same grants, in the background, so
 that this finds it there. It comes after those that commands wait for. A container with a network is made by
 the command alone, because it belongs to the names that this may reach. "sandbox ps" shows whether it is there.`,
 		Example: `  sandbox warm --user alice

@@ -308,7 +308,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Have nothing of a sandbox run until it is resumed
+         * Stop all that runs in a sandbox until it is resumed
          * @description Its durable processes stop where they are, with their health checks, and those that have ended are not
          *     started again; connections to their ports end. The containers of its user in which nothing runs are frozen at
          *     once. It stays so over restarts of the service. An exec and the start of a process resume it; files can be
@@ -337,7 +337,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Have a sandbox go on
+         * Let a paused sandbox go on
          * @description Its processes go on where they were. One that is not paused stays as it is.
          */
         post: operations["resumeSandbox"];
