@@ -135,6 +135,9 @@ func New(docker *client.Client, cfg Config) *Executor {
 // SetAhead changes whether shells wait for commands. One that waits already does till the next command.
 func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 
+// Ahead reports whether a shell is to wait for the next command.
+func (e *Executor) Ahead() bool { return e.ahead.Load() }
+
 // Start adopts and removes what an earlier service left, as Reconcile does, and then follows
 // Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
 // in the background.

@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // A container of the pool may be one that is to last. It waits like any other; bound, it is among those of processes, and
@@ -88,4 +94,28 @@ func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessCo
 		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: what it had from the pool stays: %w", err)
 	}
 	return found, is, nil
+}
+
+// readyLimit is how long an agent may take to say that a shell waits.
+const readyLimit = 20 * time.Second
+
+// awaitShell returns when a shell waits in a container that lasts for the first command, before anybody has the container, or
+// when none can. It is started from the image alone, with nobody's text and no home. The first program that starts in a container
+// is slow under gVisor, whose kernel has none of the image's files yet, so that one gains also where none will wait.
+func awaitShell(ctx context.Context, mux *yamux.Session) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	stream, err := openStream(ctx, mux)
+	if err != nil {
+		return fmt.Errorf("cannot have a shell wait: %w", err)
+	}
+	defer stream.Close() //nolint:errcheck // all has been said
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	if err = wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.Ready}); err == nil {
+		err = wire.ReadMessage(stream, wire.KindAnswer, &ask.Answer{})
+	}
+	if err != nil {
+		return fmt.Errorf("the agent does not say whether a shell waits: %w", err)
+	}
+	return nil
 }

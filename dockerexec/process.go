@@ -103,8 +103,8 @@ func (e *Executor) launchWatched(ctx context.Context, c *container) error {
 	case err != nil:
 	case c.spec.Lasting != "":
 		var mux *yamux.Session
-		if mux, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version); err == nil && c.spec.IsPooled() {
-			err = runFirstShell(ctx, mux)
+		if mux, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version); err == nil && c.spec.IsPooled() && e.ahead.Load() {
+			err = awaitShell(ctx, mux)
 		}
 	default:
 		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.

@@ -16,8 +16,8 @@ import (
 
 // pooledBox is what pool.mjs says.
 type pooledBox struct {
-	ID, Was, Wrote    string
-	CreateMs, FirstMs float64
+	ID, Was, Ahead, Wrote string
+	CreateMs, FirstMs     float64
 }
 
 // boxAPI is the wire of E2B without a client.
@@ -84,6 +84,7 @@ func (l *lab) boxContainers(t *testing.T) map[string]container.Summary {
 }
 
 // A stock client's sandbox comes from the pool, is one that nobody had, is found by the next service, and leaves nothing.
+// A shell has waited there for its first command.
 func TestStockClientsSandboxesFromThePool(t *testing.T) {
 	beside(t)
 	dir := stockClients(t)
@@ -110,7 +111,7 @@ func TestStockClientsSandboxesFromThePool(t *testing.T) {
 			l.ready(t, 2)
 			b := run("make")
 			t.Logf("create %.1f ms, first command %.1f ms", b.CreateMs, b.FirstMs)
-			if b.Was != "" || b.Wrote != "/home/user\n" || hits() != float64(i+1) {
+			if b.Was != "" || b.Wrote != "/home/user\n" || b.Ahead != "ahead.2.so\n" || hits() != float64(i+1) {
 				t.Errorf("%+v, %v hits", b, hits())
 			}
 			boxes = append(boxes, b)

@@ -116,7 +116,7 @@ func TestNoCommandReachesTheNext(t *testing.T) {
 			if !strings.Contains(seen, "seen-by-itself") {
 				t.Errorf("it saw not even itself: %.500q", seen)
 			}
-			for _, what := range []string{"hush", "ahead.1.so"} {
+			for _, what := range []string{"hush", "ahead.2.so"} {
 				if strings.Contains(seen, what) {
 					t.Errorf("a command saw %s", what)
 				}
@@ -163,7 +163,7 @@ func TestAShellThatWaits(t *testing.T) {
 		l.stop(syscall.SIGKILL)
 		for _, c := range l.containers(t) {
 			eventually(t, "no shell outlives the service", func() bool {
-				return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "ahead.1.so")
+				return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "ahead.2.so")
 			})
 		}
 		l.environ = append(l.environ, "SANDBOXD_EXEC_AHEAD=0", "SANDBOXD_IDLE_REMOVE_AFTER=2s")
@@ -171,7 +171,7 @@ func TestAShellThatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if got := l.sh(t, "waits", "ps -eo args; sleep 0.05"); strings.Contains(got, "ahead.1.so") {
+			if got := l.sh(t, "waits", "ps -eo args; sleep 0.05"); strings.Contains(got, "ahead.2.so") {
 				t.Errorf("although there is to be none: %s", got)
 			}
 		}

@@ -1,25 +1,28 @@
 /*
- * ahead is a builtin for bash 5. A shell that calls it waits for a command, and then is `bash -c -- COMMAND`: the same
- * variables, options, messages and exit code, without the time that bash takes to start.
+ * ahead is a builtin for bash 5. A shell that calls it waits for a command, and then is `bash -c -- COMMAND`, or
+ * `bash -l -c COMMAND`: the same variables, options, messages and exit code, without the time that bash takes to start.
  * sandbox-agent starts one when nothing runs (internal/agent/ahead.go):
  *
- *     bash -c -- 'enable -f /usr/lib/daycare-sandbox/ahead.1.so ahead; ahead'
+ *     bash -c -- 'enable -f /usr/lib/daycare-sandbox/ahead.2.so ahead; ahead'
  *
  * Descriptor 3 is a socket. The builtin writes one byte when it waits. Then it reads a request: its length as four
  * bytes, least significant first, and as many bytes of NUL-terminated strings:
  *
- *     STDIN DIR COMMAND ENV...
+ *     STDIN LOGIN DIR COMMAND ENV...
  *
- * STDIN is "null" where stdin is to be /dev/null. What cannot be done is answered with two numbers of four bytes, the
- * stage (spawn.Stage) and errno. A socket that closes ends it.
+ * STDIN is "null" where stdin is to be /dev/null, and LOGIN "login" for a login shell, which reads its start-up files then.
+ * What cannot be done is answered with two numbers of four bytes, the stage (spawn.Stage) and errno; else the builtin closes
+ * the socket and begins. A socket that closes ends it.
  *
  * What /proc/PID/cmdline and environ show is changed in place: the command and its environment, as far as they fit
- * where the shell's own were, and NULs after them. So whoever starts the shell fills both up.
+ * where the shell's own were, and NULs after them. So whoever starts the shell fills both up. Options `-c -c` become `-l -c`
+ * in a login shell.
  *
  * It is compiled without bash's headers. What it declares has these types in bash 5.0 to 5.3.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,12 +51,18 @@ extern void initialize_shell_options(int);
 extern void initialize_bashopts(int);
 extern void *bind_variable(const char *, char *, int);
 extern void set_working_directory(char *);
+extern int unbind_variable(const char *);
+extern int set_login_shell(char *, int);
+extern int set_job_control(int);
+extern int maybe_execute_file(const char *, int);
 
 extern char **environ, **shell_environment;
 extern char *command_execution_string;
 extern time_t shell_start_time;
 extern struct timeval shellstart;
 extern int parse_and_execute_level, indirection_level, executing_builtin, last_command_exit_value;
+extern int login_shell, startup_state, executing, line_number;
+extern sigjmp_buf top_level;
 extern int parse_and_execute(char *, const char *, int);
 extern void exit_shell(int) __attribute__((noreturn));
 
@@ -101,8 +110,11 @@ static char **list(char *at, const char *end) {
 }
 
 /* show has /proc print the command and its environment, each as far as there is room for it. */
-static void show(const char *command, char **environment) {
+static void show(const char *command, char **environment, int login) {
 	size_t room = strlen(command_execution_string);
+	char *options = command_execution_string - sizeof "-c\0-c";
+	if (login && memcmp(options, "-c\0-c", sizeof "-c\0-c") == 0)
+		options[1] = 'l';
 	memset(command_execution_string, 0, room);
 	memccpy(command_execution_string, command, 0, room);
 	if (shell_environment[0] == NULL)
@@ -130,12 +142,38 @@ static void forget(char **environment) {
 	initialize_shell_variables(environment, 0);
 	initialize_shell_options(0);
 	initialize_bashopts(0);
+	unbind_variable("PS1");
+	unbind_variable("PS2");
 	struct builtin *own = builtin_address_internal("ahead", 1);
 	if (own != NULL) {
 		struct builtin *end = shell_builtins + num_shell_builtins; /* an empty one follows the last */
 		memmove(own, own + 1, (size_t)(end - own) * sizeof *own);
 		num_shell_builtins--;
 	}
+}
+
+/* Where what a shell reads ends by a jump to the top level: below EXITPROG the shell goes on with its command,
+ * from there on it exits. */
+enum { EXITPROG = 3 };
+
+/* log_in reads the files that a login shell reads before its command, as a shell does that is only starting. */
+static void log_in(void) {
+	sigjmp_buf outer;
+	memcpy(&outer, &top_level, sizeof outer);
+	startup_state = executing = line_number = 0;
+	int jumped = sigsetjmp(top_level, 0);
+	if (jumped >= EXITPROG)
+		exit_shell(last_command_exit_value);
+	if (jumped == 0) {
+		maybe_execute_file("/etc/profile", 1);
+		if (maybe_execute_file("~/.bash_profile", 1) == 0 && maybe_execute_file("~/.bash_login", 1) == 0)
+			maybe_execute_file("~/.profile", 1);
+	} else {
+		set_job_control(0);
+	}
+	memcpy(&top_level, &outer, sizeof outer);
+	startup_state = 2;
+	executing = 1;
 }
 
 static int ahead_builtin(void *words) {
@@ -149,7 +187,7 @@ static int ahead_builtin(void *words) {
 	request[size] = 0;
 
 	char *at = request, *end = request + size;
-	int null_stdin = strcmp(next(&at), "null") == 0;
+	int null_stdin = strcmp(next(&at), "null") == 0, login = strcmp(next(&at), "login") == 0;
 	char *dir = next(&at);
 	if (chdir(dir) != 0)
 		give_up(STAGE_DIR, errno);
@@ -161,11 +199,15 @@ static int ahead_builtin(void *words) {
 	close(SOCKET);
 	char *command = next(&at);
 	char **environment = list(at, end);
-	show(command, environment);
+	show(command, environment, login);
+	login_shell = -login; /* as -l sets it */
+	set_login_shell("login_shell", login);
 	forget(environment);
 	bind_variable("BASH_EXECUTION_STRING", command, 0);
 	/* As if this were not called by a command: bash executes the last of a command line without a fork. */
 	parse_and_execute_level = indirection_level = executing_builtin = last_command_exit_value = 0;
+	if (login)
+		log_in();
 	parse_and_execute(need(strdup(command)), "-c", NOHIST | RESETLINE);
 	exit_shell(last_command_exit_value);
 }

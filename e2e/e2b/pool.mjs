@@ -1,4 +1,4 @@
-// One sandbox more: "make" says what there was in it, or what E2B_TEST_FIRST prints, and leaves something, "look" finds it again, and both say how long the
+// One sandbox more: "make" says what there was in it, or what E2B_TEST_FIRST prints, and leaves something, "look" finds it again, and both say whether its shell had waited, and how long the
 // first took to be there with its first command's output.
 import { Sandbox } from "./lab.mjs";
 
@@ -9,7 +9,7 @@ const reach = network === "none" ? { allowInternetAccess: false } : { network: {
 const options = { timeoutMs: 600_000, ...reach };
 const box = phase === "make" ? await Sandbox.create(options) : await Sandbox.connect(id, options);
 const created = performance.now();
-const was = await box.commands.run(first ?? "cat ~/mine /var/tmp/mine /tmp/mine 2>/dev/null; true");
+const was = await box.commands.run(first ?? "cat ~/mine /var/tmp/mine /tmp/mine 2>/dev/null; grep -o 'ahead.*so' /proc/$$/maps | head -1 >&2; true");
 const ran = performance.now();
 const wrote = await box.commands.run("echo $HOME | tee ~/mine /var/tmp/mine /tmp/mine");
-console.log(JSON.stringify({ id: box.sandboxId, was: was.stdout, wrote: wrote.stdout, createMs: created - begun, firstMs: ran - created }));
+console.log(JSON.stringify({ id: box.sandboxId, was: was.stdout, ahead: was.stderr, wrote: wrote.stdout, createMs: created - begun, firstMs: ran - created }));

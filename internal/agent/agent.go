@@ -12,8 +12,8 @@
 // for where it is; tree.go knows the processes. ahead.go starts the next command's shell, and waiting.go is such a
 // shell. init.go is the first process after its session, which sees to it that no command outlives its agent. process.go,
 // with log.go, state.go and ready.go, is another mode: it runs one command that needs no session; forward.go is the
-// mode that reaches such a command's ports. lasting.go, with lastingcommand.go, lastingfollow.go and followers.go, is the
-// first process of a container that lasts, whose commands go on without a session; bridge.go is the way to it. output.go and spool.go bring out what a command prints, wait.go waits for
+// mode that reaches such a command's ports. lasting.go, with lastingstart.go, lastingcommand.go, lastingfollow.go
+// and followers.go, is the first process of a container that lasts, whose commands go on without a session; bridge.go is the way to it. output.go and spool.go bring out what a command prints, wait.go waits for
 // who has ended, written.go says what the root filesystem has taken, oom.go sees to who goes first without memory, and accesstimes.go says what the mounts are.
 package agent
 

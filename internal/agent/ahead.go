@@ -14,12 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // aheadBuiltin is where the image has sandbox-image/ahead.c, compiled. The number is raised with every change that the
 // other end could not understand, for an image may be older or newer than the agent.
-const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.1.so"
+const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.2.so"
 
 // aheadRoom is how many bytes /proc shows of the command line of a shell that was started ahead, and of its environment.
 const aheadRoom = 4 << 10
@@ -41,6 +40,9 @@ type ahead struct {
 	builtin  string
 	env      []string // the image's PATH and locale
 	programs []spawn.Program
+	options  []string     // before the text
+	lasting  bool         // commands may leave something behind
+	besides  func() []int // processes that are nobody's command
 
 	mu      sync.Mutex
 	running int           // commands
@@ -53,7 +55,8 @@ type ahead struct {
 func newAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string) *ahead {
 	a := &ahead{
 		tree: tree, devNull: devNull, uid: uid, builtin: builtin,
-		env: append(localeOf(environ), "PATH="+pathOf(environ)), programs: shellPrograms(environ, "/"),
+		env: append(localeOf(environ), "PATH="+pathOf(environ)), programs: shellPrograms(environ, "/"), options: []string{"-c", "--"},
+		besides: func() []int { return nil },
 	}
 	// Elsewhere than on the read-only root a command could have put its own bash.
 	a.useless = slices.ContainsFunc(strings.Split(pathOf(environ), ":"), func(dir string) bool {
@@ -62,8 +65,17 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 	return a
 }
 
+// newLastingAhead has shells wait for what clients of E2B begin commands with, /bin/bash -l -c COMMAND, where commands may leave
+// something behind. Its root filesystem can be written, but not by who commands run as, or by root, who may do all there.
+func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
+	a := newAhead(tree, devNull, uid, builtin, environ)
+	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
+	a.lasting, a.useless, a.besides = true, false, besides
+	return a
+}
+
 // begin is called before a command starts. It returns the shell that takes it, or nil.
-func (a *ahead) begin(start wire.Start, p spawn.Process) *waitingShell {
+func (a *ahead) begin(p spawn.Process) *waitingShell {
 	a.mu.Lock()
 	a.running++
 	shell := a.shell
@@ -74,7 +86,7 @@ func (a *ahead) begin(start wire.Start, p spawn.Process) *waitingShell {
 		return nil
 	}
 	close(shell.hurry)
-	if clean && a.fits(start, p) {
+	if clean && a.fits(p) {
 		if shell.await() {
 			return shell
 		}
@@ -94,9 +106,20 @@ func (a *ahead) ended() {
 }
 
 // next is called after ended. The next command is expected to be like this one.
-func (a *ahead) next(start wire.Start, p spawn.Process) {
-	if start.Ahead && a.fits(start, p) {
+func (a *ahead) next(p spawn.Process) {
+	if a.fits(p) {
 		time.AfterFunc(answerFirst, a.prepare)
+	}
+}
+
+// ready is prepare that returns when the shell waits, or never will.
+func (a *ahead) ready() {
+	a.prepare()
+	a.mu.Lock()
+	shell := a.shell
+	a.mu.Unlock()
+	if shell != nil {
+		shell.await()
 	}
 }
 
@@ -104,15 +127,15 @@ func (a *ahead) next(start wire.Start, p spawn.Process) {
 func (a *ahead) prepare() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.useless || a.running > 0 || a.shell != nil || !isOnlyProcess() {
+	if a.useless || a.running > 0 || a.shell != nil || !isOnlyProcess(a.besides()...) {
 		return
 	}
 	a.shell = &waitingShell{hurry: make(chan struct{}), started: make(chan struct{}), ready: make(chan struct{})}
 	go a.run(a.shell) // whose start may take as long as it likes: nobody waits for it
 }
 
-// isOnlyProcess reports whether the container has no other process than the first and the caller.
-func isOnlyProcess() bool {
+// isOnlyProcess reports whether the container has no other process than the first, the caller and those.
+func isOnlyProcess(besides ...int) bool {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return false
@@ -121,7 +144,7 @@ func isOnlyProcess() bool {
 	names, err := dir.Readdirnames(-1)
 	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
 		pid, err := strconv.Atoi(name)
-		return err == nil && pid != 1 && pid != os.Getpid()
+		return err == nil && pid != 1 && pid != os.Getpid() && !slices.Contains(besides, pid)
 	})
 }
 
@@ -155,9 +178,9 @@ func (a *ahead) start(s *waitingShell) error {
 	defer unix.Close(ends[1])
 	text := "enable -f " + a.builtin + " ahead; ahead"
 	root, err := a.tree.start(spawn.Process{
-		Programs: a.programs, Args: []string{"-c", "--", text + strings.Repeat(" ", max(0, aheadRoom-len(text)))},
+		Programs: a.programs, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
 		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]), Hurry: s.hurry,
+		Files: append(files.child[:], ends[1]), Hurry: s.hurry, GiveOrphans: a.lasting,
 	})
 	if err != nil {
 		files.close()
@@ -169,10 +192,28 @@ func (a *ahead) start(s *waitingShell) error {
 }
 
 // fits reports whether a shell that has started ahead runs a command as a new one would.
-func (a *ahead) fits(start wire.Start, p spawn.Process) bool {
-	return start.Shell != "" && !start.Login && !start.Terminal && fitsRequest(start) &&
-		slices.Equal(a.programs, p.Programs) && slices.Equal(a.env[:len(a.env)-1], localeOf(start.Env)) &&
-		!slices.ContainsFunc(start.Env, readAtStart)
+func (a *ahead) fits(p spawn.Process) bool {
+	_, _, is := lineOf(p)
+	return is && !p.Terminal && p.UID == a.uid && fitsRequest(p) &&
+		slices.Equal(a.programs, p.Programs) && slices.Equal(a.env[:len(a.env)-1], localeOf(p.Env)) &&
+		!slices.ContainsFunc(p.Env, readAtStart)
+}
+
+// lineOf is the command line of a process that is a shell, and whether that is a login shell.
+func lineOf(p spawn.Process) (text string, login, is bool) {
+	if len(p.Args) != 3 {
+		return "", false, false
+	}
+	text = p.Args[2]
+	switch [2]string(p.Args) {
+	case [2]string{"-c", "--"}:
+		return text, false, true
+	case [2]string{"-lc", "--"}:
+		return text, true, true
+	case [2]string{"-l", "-c"}: // where a text may be taken for an option
+		return text, true, !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "+")
+	}
+	return "", false, false
 }
 
 // Bounds of what a shell is handed. The kernel takes neither a longer argument nor much more of all
@@ -182,9 +223,9 @@ const (
 	maxAheadAll  = 1 << 20
 )
 
-func fitsRequest(start wire.Start) bool {
+func fitsRequest(p spawn.Process) bool {
 	size := 0
-	for _, text := range append([]string{start.Shell, start.Cwd}, start.Env...) {
+	for _, text := range append(append([]string{p.Dir}, p.Args...), p.Env...) {
 		if len(text) > maxAheadText || strings.ContainsRune(text, 0) {
 			return false
 		}
@@ -198,7 +239,7 @@ func fitsRequest(start wire.Start) bool {
 func readAtStart(entry string) bool {
 	name, _, _ := strings.Cut(entry, "=")
 	switch name {
-	case "SHELLOPTS", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "LOCPATH", "GCONV_PATH", "ENV", "EMACS", "INSIDE_EMACS":
+	case "SSH_CLIENT", "SSH2_CLIENT", "SHELLOPTS", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "LOCPATH", "GCONV_PATH", "ENV", "EMACS", "INSIDE_EMACS":
 		return true
 	}
 	for _, prefix := range []string{"LD_", "MALLOC_", "GLIBC_"} {

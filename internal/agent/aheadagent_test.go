@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -27,8 +28,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// envAhead makes the test program an agent, with that builtin or, where it is a dash, with none. It serves its
-// descriptor 3, one command at a time, each of which a shell awaits.
+// envAhead makes the test program an agent, with that builtin or, where it is a dash, with none. After "named:" its shells
+// are those of a container that lasts. It serves its descriptor 3, one command at a time, each of which a shell awaits.
 const envAhead = "TEST_PROCESS_AHEAD"
 
 // commandsUID is who commands run as in an agent that is root.
@@ -60,7 +61,12 @@ func serveAhead(builtin string) (int, error) {
 		return 99, err
 	}
 	tree := newProcessTree(nil)
-	a := newAhead(tree, null, uid, builtin, []string{"PATH=" + defaultPath, "LANG=C.UTF-8"})
+	builtin, named := strings.CutPrefix(builtin, "named:")
+	environ := []string{"PATH=" + defaultPath, "LANG=C.UTF-8"}
+	a := newAhead(tree, null, uid, builtin, environ)
+	if named {
+		a = newLastingAhead(tree, null, uid, builtin, environ, a.besides)
+	}
 	a.useless = builtin == "-"
 	for {
 		stream, err := mux.AcceptStream()
@@ -101,7 +107,7 @@ func compileAhead(t *testing.T) string {
 			t.Fatalf("there is no %s, with which the shells that wait are tested: scripts/setup.sh tests installs it", program)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "ahead.1.so")
+	file := filepath.Join(t.TempDir(), "ahead.2.so")
 	if err := os.Chmod(filepath.Dir(filepath.Dir(file)), 0o755); err != nil { // for commandsUID
 		t.Fatal(err)
 	}
@@ -122,6 +128,13 @@ func startBoth(t *testing.T) both {
 	t.Helper()
 	builtin, dir := compileAhead(t), t.TempDir()
 	return both{dir, startAgent(t, dir, "-"), startAgent(t, dir, builtin)}
+}
+
+// startNamed has shells ahead as in a container that lasts.
+func startNamed(t *testing.T) both {
+	t.Helper()
+	builtin, dir := compileAhead(t), t.TempDir()
+	return both{dir, startAgent(t, dir, "-"), startAgent(t, dir, "named:"+builtin)}
 }
 
 func startAgent(t *testing.T, dir, builtin string) *yamux.Session {
@@ -266,7 +279,7 @@ func hangsAhead(dir string) (int, error) {
 		return 99, errors.New(fault.Message)
 	}
 	p.Files = []int{null, null, null}
-	if a.begin(wire.Start{}, p) != nil {
+	if a.begin(p) != nil {
 		return 1, errors.New("the command is given a shell")
 	}
 	root, err := a.tree.start(p)

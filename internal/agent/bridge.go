@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +51,34 @@ func take(bridge *net.UnixConn) (bridged, error) {
 		_ = b.Close()
 	}()
 	return b, nil
+}
+
+// count has a bridge's process be known until done is called.
+func (l *lasting) count(bridge *net.UnixConn) (done func()) {
+	var pid int
+	if raw, err := bridge.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+				pid = int(peer.Pid)
+			}
+		})
+	}
+	add := func(n int) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.bridges[pid] += n; l.bridges[pid] == 0 {
+			delete(l.bridges, pid)
+		}
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
+// bridging lists the processes of bridges.
+func (l *lasting) bridging() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.bridges))
 }
 
 // receive receives two files. The first is in the poller, as takeStdio has it.

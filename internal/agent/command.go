@@ -50,13 +50,16 @@ func (c *command) serve() {
 	}
 	p, exit := prepare(start.Command, c.uid)
 	if exit.Fault == wire.FaultNone {
-		shell := c.ahead.begin(start, p)
+		p.Terminal = start.Terminal
+		shell := c.ahead.begin(p)
 		exit = c.run(start, p, shell)
 		c.ahead.ended()
 		defer func() {
 			runtime.Gosched() // the answer goes first
 			c.release()
-			c.ahead.next(start, p)
+			if start.Ahead {
+				c.ahead.next(p)
+			}
 		}()
 	}
 	exit.Message = cutText(exit.Message)
@@ -70,7 +73,7 @@ func (c *command) serve() {
 // run runs the command to its end, by the shell that waits for it, if there is one.
 func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wire.Exit {
 	if shell != nil {
-		if err := shell.hand(start, p); err == nil {
+		if err := shell.hand(p, start.Stdin); err == nil {
 			return c.runAhead(start, shell)
 		}
 		shell.discard(c.tree) // it had ended
@@ -81,7 +84,7 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 		return startFault(start.Command, err)
 	}
 	c.release = io.close
-	p.Files, p.Terminal = io.child[:], io.terminal != nil
+	p.Files = io.child[:]
 	root, err := c.tree.start(p)
 	io.closeChildEnds()
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
@@ -29,11 +28,13 @@ type lasting struct {
 	uid     uint32
 	root    bool // commands may be root's, too
 	devNull int
+	ahead   *ahead
 
 	mu       sync.Mutex
 	commands map[int]*lastingCommand // that run, or have ended unreported, by pid
 	begun    uint64
 	starting int
+	bridges  map[int]int // connections of a process
 }
 
 // maxEnded is how many commands are kept that have ended without a follower. The oldest go first.
@@ -42,6 +43,10 @@ const maxEnded = 64
 // RunLasting is that process's main function: it runs commands as uid, and with root as root where that is asked for, for
 // clients of the socket, until it is killed. It has to be called on the process's first thread, as Serve has; score may be nil.
 func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
+	return runLasting(socket, uid, root, score, aheadBuiltin)
+}
+
+func runLasting(socket string, uid uint32, root bool, score *OOMScore, builtin string) error {
 	debug.SetGCPercent(50)
 	runtime.GOMAXPROCS(1) // as Serve says
 	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
@@ -55,7 +60,8 @@ func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
 	if err != nil {
 		return err
 	}
-	l := &lasting{tree: newProcessTree(score), uid: uid, root: root, devNull: null, commands: map[int]*lastingCommand{}}
+	l := &lasting{tree: newProcessTree(score), uid: uid, root: root, devNull: null, commands: map[int]*lastingCommand{}, bridges: map[int]int{}}
+	l.ahead = newLastingAhead(l.tree, null, uid, builtin, os.Environ(), l.bridging)
 	for {
 		bridge, err := listener.AcceptUnix()
 		if err != nil {
@@ -72,6 +78,7 @@ func (l *lasting) serve(bridge *net.UnixConn) {
 		return
 	}
 	defer conn.Close()
+	defer l.count(bridge)()
 	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}) != nil {
 		return
 	}
@@ -106,6 +113,9 @@ func (l *lasting) answer(stream *yamux.Stream) error {
 		return l.begin(stream, r)
 	case ask.List:
 		return l.list(stream)
+	case ask.Ready:
+		l.ahead.ready()
+		return reply(stream, ask.Answer{})
 	case ask.Written:
 		return reply(stream, ask.Answer{Written: written()})
 	}
@@ -204,90 +214,6 @@ func (c *lastingCommand) runs() bool {
 	default:
 		return true
 	}
-}
-
-// begin starts a command, and has who asked follow it.
-func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
-	if r.Run == nil || len(r.Tag) > ask.MaxTag || len(r.Run.Note) > ask.MaxNote {
-		return errBroken
-	}
-	if !l.enter() {
-		return reply(stream, ask.Answer{Fault: ask.FaultMany})
-	}
-	c, exit := l.start(r)
-	if c == nil {
-		l.enterDone(nil)
-		return reply(stream, ask.Answer{Fault: exit.Fault, Message: exit.Message})
-	}
-	f := c.out.join() // before anything is printed, and before it can be found
-	l.enterDone(c)
-	go func() {
-		c.run(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
-		l.trim()
-	}()
-	return l.follow(stream, c, f)
-}
-
-// enter takes a place for one more command; enterDone gives it back, or to the command.
-func (l *lasting) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	running := l.starting
-	for _, c := range l.commands {
-		if c.runs() {
-			running++
-		}
-	}
-	if running >= ask.MaxCommands {
-		return false
-	}
-	l.starting++
-	return true
-}
-
-func (l *lasting) enterDone(c *lastingCommand) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.starting--
-	if c != nil {
-		l.begun++
-		c.began = l.begun
-		l.commands[c.root.pid] = c // an ended one of that number is gone
-	}
-}
-
-func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
-	uid := l.uid
-	if r.Run.Root {
-		if uid = 0; !l.root {
-			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "nothing runs as root here"}
-		}
-	}
-	p, exit := prepare(r.Run.Command, uid)
-	if exit.Fault != wire.FaultNone {
-		return nil, exit
-	}
-	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
-	if r.Run.Terminal {
-		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid) }
-	}
-	files, err := open()
-	if err != nil {
-		return nil, startFault(r.Run.Command, err)
-	}
-	p.Files, p.Terminal, p.GiveOrphans = files.child[:], files.terminal != nil, true
-	root, err := l.tree.start(p)
-	files.closeChildEnds()
-	if err != nil {
-		files.close()
-		return nil, startFault(r.Run.Command, err)
-	}
-	c := &lastingCommand{
-		tree: l.tree, root: root, tag: r.Tag, note: r.Run.Note, terminal: r.Run.Terminal,
-		out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
-	}
-	c.input <- struct{}{}
-	return c, exit
 }
 
 // trim forgets the oldest commands that have ended, if there are too many.

@@ -21,6 +21,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -28,6 +29,7 @@ import (
 type lastingCommand struct {
 	tree     *processTree
 	root     *rootProcess
+	process  spawn.Process
 	tag      string
 	note     json.RawMessage
 	terminal bool

@@ -18,8 +18,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// envSocket is where a first process under test listens that has commands.
-const envSocket = "TEST_LASTING_SOCKET"
+// envSocket is where a first process under test listens that has commands, and envBuiltin what its shells ahead wait in.
+const (
+	envSocket  = "TEST_LASTING_SOCKET"
+	envBuiltin = "TEST_LASTING_BUILTIN"
+)
 
 // lastingUnderTest is such a first process, and a connection to it.
 type lastingUnderTest struct {
@@ -31,10 +34,15 @@ type lastingUnderTest struct {
 
 func beginLasting(t *testing.T) *lastingUnderTest {
 	t.Helper()
+	return beginLastingWith(t, "/nosuch")
+}
+
+func beginLastingWith(t *testing.T, builtin string) *lastingUnderTest {
+	t.Helper()
 	dir := t.TempDir()
 	l := &lastingUnderTest{t: t, socket: filepath.Join(dir, "s")}
 	l.cmd = exec.Command("/proc/self/exe")
-	l.cmd.Env = append(os.Environ(), envDir+"="+dir, envSocket+"="+l.socket)
+	l.cmd.Env = append(os.Environ(), envDir+"="+dir, envSocket+"="+l.socket, envBuiltin+"="+builtin)
 	l.cmd.Stderr = os.Stderr
 	l.cmd.SysProcAttr = namespaces()
 	if err := l.cmd.Start(); err != nil {

@@ -75,6 +75,12 @@ func (p *pipes) closeChildEnds() {
 	}
 }
 
+// withoutStdin is for a command that reads /dev/null though it was given a pipe.
+func (p *pipes) withoutStdin() {
+	_ = p.stdin.Close()
+	p.stdin = nil
+}
+
 // stopWaiting makes the outputs end where they would wait for more.
 func (p *pipes) stopWaiting() {
 	for _, o := range p.outputs {

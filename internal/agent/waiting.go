@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // waitingShell is a shell that waits, or will when it has started. The other end of its socket is its own alone. The
@@ -35,14 +34,19 @@ func (s *waitingShell) await() bool {
 	select {
 	case <-s.ready:
 		return s.waits
+	default:
+	}
+	select {
+	case <-s.ready:
+		return s.waits
 	case <-time.After(spawn.StartLimit):
 		return false
 	}
 }
 
 // hand gives the shell its command. It blocks until all of it has been received; an error means that it was not.
-func (s *waitingShell) hand(start wire.Start, p spawn.Process) error {
-	for request := encodeRequest(start, p); len(request) > 0; {
+func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
+	for request := encodeRequest(p, stdin); len(request) > 0; {
 		n, err := unix.SendmsgN(s.socket, request, nil, nil, unix.MSG_NOSIGNAL)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return err
@@ -52,32 +56,58 @@ func (s *waitingShell) hand(start wire.Start, p spawn.Process) error {
 	return nil
 }
 
+// handOver is hand that returns when the command begins. A shell that is stopped, or is another program by now, may take no
+// longer than a start; an error that is a *spawn.Error says that it could not begin.
+func (s *waitingShell) handOver(p spawn.Process, stdin bool) error {
+	expired := make(chan struct{})
+	limit := time.AfterFunc(spawn.StartLimit, func() {
+		defer close(expired)
+		_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
+	})
+	err := s.hand(p, stdin)
+	if err == nil {
+		err = s.failure()
+	}
+	if !limit.Stop() {
+		<-expired
+		return &spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}
+	}
+	return err
+}
+
 // encodeRequest is a request as sandbox-image/ahead.c has it.
-func encodeRequest(start wire.Start, p spawn.Process) []byte {
+func encodeRequest(p spawn.Process, stdin bool) []byte {
+	text, login, _ := lineOf(p)
+	from, how := "null", ""
+	if stdin {
+		from = "pipe"
+	}
+	if login {
+		how = "login"
+	}
 	request := make([]byte, 4, 8<<10)
 	put := func(texts ...string) {
 		for _, text := range texts {
 			request = append(append(request, text...), 0)
 		}
 	}
-	if start.Stdin {
-		put("pipe", p.Dir)
-	} else {
-		put("null", p.Dir)
-	}
-	put(start.Shell)
+	put(from, how, p.Dir, text)
 	put(p.Env...)
 	binary.LittleEndian.PutUint32(request, uint32(len(request)-4))
 	return request
 }
 
-// failure is why a shell that has exited could not begin its command, or nil.
+// failure is why a shell could not begin its command, or nil. It blocks until the shell has closed its end.
 func (s *waitingShell) failure() error {
 	var answer [8]byte
 	if !s.receive(answer[:]) {
 		return nil
 	}
-	return &spawn.Error{Stage: spawn.Stage(binary.LittleEndian.Uint32(answer[:])), Errno: syscall.Errno(binary.LittleEndian.Uint32(answer[4:]))}
+	stage := spawn.StagePrepare
+	if binary.LittleEndian.Uint32(answer[:]) == uint32(spawn.StageDir) {
+		stage = spawn.StageDir
+	}
+	return &spawn.Error{Stage: stage, Errno: syscall.Errno(binary.LittleEndian.Uint32(answer[4:]))}
 }
 
 // receive reports whether the shell has said so much. What it says comes at once.
@@ -100,6 +130,9 @@ func (s *waitingShell) discard(tree *processTree) {
 	go func() {
 		<-s.started
 		s.kill(tree)
+		if s.root != nil { // whoever has the other end
+			_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
+		}
 		<-s.ready // those that wait for it to be ready still read
 		s.close()
 	}()

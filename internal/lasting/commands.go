@@ -127,6 +127,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	b.entry.mu.Unlock()
 	run := &ask.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
+		Ahead:   b.of.cfg.Executor.Ahead(),
 		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
 	return b.follow(ctx, ask.Request{Do: ask.Begin, Tag: c.Tag, Run: run})

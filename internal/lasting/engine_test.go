@@ -63,6 +63,8 @@ func (f *fakeEngine) LastingRuns(id string) bool {
 	return there
 }
 
+func (f *fakeEngine) Ahead() bool { return true }
+
 func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	if !f.LastingRuns(id) {
 		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)

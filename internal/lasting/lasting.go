@@ -57,6 +57,7 @@ type Executor interface {
 	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
 	LastingRuns(id string) bool
 	AskLasting(ctx context.Context, id string) (ask.Stream, error)
+	Ahead() bool
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error
 	RemoveProcess(ctx context.Context, id string) error

@@ -1164,7 +1164,7 @@ export interface components {
             /** @description A program and its arguments. The program is not empty and is looked up in the environment's PATH. */
             argv?: string[];
             /**
-             * @description Makes the shell a login shell, which costs some 50 ms. Goes with `command`.
+             * @description Makes the shell a login shell. Goes with `command`.
              * @default false
              */
             login?: boolean;

@@ -58,6 +58,9 @@ const (
 	Signal     Verb = "signal"
 	// Written asks what the root filesystem has taken. An older agent answers FaultMissing, as of a command.
 	Written Verb = "written"
+	// Ready has a shell start that waits for the next command, and is answered when it does or cannot. An older agent answers
+	// FaultMissing.
+	Ready Verb = "ready"
 )
 
 // Request is the first frame of a stream.
@@ -79,6 +82,8 @@ type Run struct {
 	launch.Command
 	// Stdin says that there will be input; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
+	// Ahead has a shell start for the next command when this one has ended and nothing else runs.
+	Ahead bool `json:"ahead,omitempty"`
 	// Root has it run as root, in a container that was made for that.
 	Root bool `json:"root,omitempty"`
 	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0 is never.

@@ -1,0 +1,70 @@
+package dockerexec
+
+import (
+	"testing"
+
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// One of the pool is there once its agent has said that a shell waits, or that none can, and goes when that is not said; others
+// are not asked, and nor is one where none is to wait.
+func TestWhoHasAShellWait(t *testing.T) {
+	for name, tt := range map[string]struct{ pooled, ahead, says bool }{
+		"of the pool": {true, true, true}, "of the pool, and nothing is said": {true, true, false}, "of the pool, with none to wait": {true, false, false},
+		"made for a sandbox": {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine, asked := newScriptedEngine(t), make(chan ask.Verb, 1)
+			engine.unasked = true
+			engine.attach = func(_ string, conn attachStream) {
+				defer conn.Close()
+				agent, err := serveAsks(conn)
+				if err != nil {
+					return
+				}
+				defer agent.Close()
+				stream, err := agent.AcceptStream()
+				if err != nil {
+					return
+				}
+				var r ask.Request
+				err = wire.ReadMessage(stream, wire.KindRequest, &r)
+				asked <- r.Do
+				if err == nil && tt.says {
+					_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{Fault: ask.FaultMissing}) // as of an older one
+				}
+				_ = stream.Close()
+				<-agent.CloseChan()
+			}
+			e := engine.executor()
+			e.SetAhead(tt.ahead)
+			defer e.Shutdown()
+			spec := engine.spec("alice")
+			if tt.pooled {
+				spec.User = PoolUser("x")
+			}
+			spec.Lasting = spec.User
+			_, err := e.StartLasting(t.Context(), spec, quota.Token{})
+			is := tt.pooled && tt.ahead
+			if (err == nil) != (tt.says || !is) {
+				t.Errorf("%v", err)
+			}
+			if (len(asked) == 1) != is || is && <-asked != ask.Ready {
+				t.Error("the agent was asked for something else")
+			}
+		})
+	}
+}
+
+// serveAsks is an agent's end.
+func serveAsks(conn attachStream) (*yamux.Session, error) {
+	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}); err != nil {
+		return nil, err
+	}
+	return yamux.Server(conn, mux.Config(100), nil)
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// loggedIn has a line run as clients of E2B have it, in a shell that waits if there is one.
+func loggedIn(line string) ask.Request {
+	run := shellRun("")
+	run.Args, run.Env, run.Ahead = []string{"/bin/bash", "-l", "-c", line}, append(run.Env, "LANG=C.UTF-8", "HOME=/nosuch"), true
+	return ask.Request{Do: ask.Begin, Run: run}
+}
+
+// isAhead is a line's beginning that says whether its shell has waited.
+const isAhead = `while read -r l; do [[ $l == *ahead.2.so ]] && echo -n "ahead " && break; done </proc/$$/maps; `
+
+func (l *lastingUnderTest) logIn(line string, change ...func(*ask.Run)) string {
+	l.t.Helper()
+	r := loggedIn(line)
+	for _, c := range change {
+		c(r.Run)
+	}
+	stream, answer := l.ask(r)
+	if answer.Fault != "" {
+		return "fault: " + string(answer.Fault) + " " + answer.Message
+	}
+	if r.Run.Stdin {
+		l.ask(ask.Request{Do: ask.Input, PID: answer.PID}, []byte("input\n")...)
+		l.ask(ask.Request{Do: ask.CloseInput, PID: answer.PID})
+	} else if r.Run.Terminal {
+		return rest(l.t, stream)
+	} else if _, said := l.ask(ask.Request{Do: ask.CloseInput, PID: answer.PID}); said.Fault == "" {
+		l.t.Errorf("%s: a command without input takes some", line)
+	}
+	return rest(l.t, stream)
+}
+
+func (l *lastingUnderTest) ready() {
+	l.t.Helper()
+	l.ask(ask.Request{Do: ask.Ready})
+}
+
+// A shell waits in a container that lasts while nothing else is there, and is what a command has that it fits.
+func TestShellsAheadInAContainerThatLasts(t *testing.T) {
+	l := beginLastingWith(t, compileAhead(t))
+	for _, test := range []struct {
+		line, want string
+		change     func(*ask.Run)
+	}{
+		{isAhead + "echo $0 $HOME $PWD; cat; exit 3", "ahead /bin/bash /nosuch /\n[3 0 false]", func(*ask.Run) {}},
+		{isAhead + "cat", "ahead input\n[0 0 false]", func(r *ask.Run) { r.Stdin = true }},
+		{"kill -9 $$", "[0 9 false]", func(*ask.Run) {}},
+		{"echo", "fault: cwd /nosuch: no such file or directory", func(r *ask.Run) { r.Cwd = "/nosuch" }},
+		{isAhead + "sleep 100", "ahead [0 9 true]", func(r *ask.Run) { r.TimeoutMs = 100 }},
+		{isAhead, "[1 0 false]", func(r *ask.Run) { r.Env = append(r.Env, "LC_ALL=C") }},
+		{isAhead + "[ -t 0 ] && echo terminal", "terminal\r\n[0 0 false]", func(r *ask.Run) { r.Terminal = true }},
+	} {
+		l.ready()
+		if got := l.logIn(test.line, test.change); got != test.want {
+			t.Errorf("%s: %q, not %q", test.line, got, test.want)
+		}
+	}
+
+	// One that has been told of the next is prepared for without a word.
+	eventually(t, func() bool { return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead") })
+	if entries := l.list(); len(entries) != 0 {
+		t.Errorf("a shell that waits is listed: %+v", entries)
+	}
+
+	// What a command leaves behind could reach one that waits, so there is none.
+	l.ready()
+	if got := l.logIn(isAhead + "sleep 765 >&- 2>&- & echo $!"); !strings.HasPrefix(got, "ahead") {
+		t.Errorf("%q", got)
+	}
+	l.ready()
+	if got := l.logIn(isAhead + "kill %1 || pkill -f 'sleep 765'"); strings.HasPrefix(got, "ahead") {
+		t.Errorf("with something left behind: %q", got)
+	}
+	eventually(t, func() bool {
+		l.ready()
+		return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead")
+	})
+	l.ask(loggedIn("sleep 100"))
+	if got := l.logIn(isAhead + "echo"); strings.HasPrefix(got, "ahead") {
+		t.Errorf("beside another: %q", got)
+	}
+}
+
+// Whoever is at a socket's other end in a shell's place, no command waits longer than for a start, and none is lied to
+// more than by the shell that it would have had.
+func TestShellsAheadThatAreNone(t *testing.T) {
+	waits := "/nosuch 2>/dev/null; printf . >&3; "
+	for name, test := range map[string]struct{ does, want string }{
+		"never waits":               {"/nosuch 2>/dev/null; exit; ", "begun\n[0 0 false]"},
+		"ends":                      {waits + "exit; ", "begun\n[0 0 false]"},
+		"says what is none":         {waits + `head -c 1 <&3 >/dev/null; printf '\143\0\0\0\1\0\0\0' >&3; exec sleep 764; `, "fault: " + string(wire.FaultAgent) + " prepare: operation not permitted"},
+		"takes nothing":             {waits + "exec sleep 764; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: another process kept it from starting for 5s"},
+		"leaves its end to another": {waits + "sleep 764 & exec 3>&-; exit; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: another process kept it from starting for 5s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := beginLastingWith(t, test.does+"#")
+			l.ready()
+			if got := l.logIn("echo begun"); got != test.want {
+				t.Errorf("%q, not %q", got, test.want)
+			}
+			if got := l.logIn("echo begun"); got != "begun\n[0 0 false]" {
+				t.Errorf("the next one: %q", got)
+			}
+		})
+	}
+}

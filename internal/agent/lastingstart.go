@@ -1,0 +1,129 @@
+//go:build linux
+
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/spawn"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// begin starts a command, and has who asked follow it.
+func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
+	if r.Run == nil || len(r.Tag) > ask.MaxTag || len(r.Run.Note) > ask.MaxNote {
+		return errBroken
+	}
+	if !l.enter() {
+		return reply(stream, ask.Answer{Fault: ask.FaultMany})
+	}
+	c, exit := l.start(r)
+	if c == nil {
+		l.enterDone(nil)
+		return reply(stream, ask.Answer{Fault: exit.Fault, Message: exit.Message})
+	}
+	f := c.out.join() // before anything is printed, and before it can be found
+	l.enterDone(c)
+	go func() {
+		c.run(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
+		l.ahead.ended()
+		if r.Run.Ahead {
+			l.ahead.next(c.process)
+		}
+		l.trim()
+	}()
+	return l.follow(stream, c, f)
+}
+
+// enter takes a place for one more command; enterDone gives it back, or to the command.
+func (l *lasting) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	running := l.starting
+	for _, c := range l.commands {
+		if c.runs() {
+			running++
+		}
+	}
+	if running >= ask.MaxCommands {
+		return false
+	}
+	l.starting++
+	return true
+}
+
+func (l *lasting) enterDone(c *lastingCommand) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting--
+	if c != nil {
+		l.begun++
+		c.began = l.begun
+		l.commands[c.root.pid] = c // an ended one of that number is gone
+	}
+}
+
+func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
+	uid := l.uid
+	if r.Run.Root {
+		if uid = 0; !l.root {
+			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "nothing runs as root here"}
+		}
+	}
+	p, exit := prepare(r.Run.Command, uid)
+	if exit.Fault != wire.FaultNone {
+		return nil, exit
+	}
+	p.Terminal, p.GiveOrphans = r.Run.Terminal, true
+	root, files, err := l.startProcess(r, p, l.ahead.begin(p))
+	if err != nil {
+		l.ahead.ended()
+		return nil, startFault(r.Run.Command, err)
+	}
+	c := &lastingCommand{
+		tree: l.tree, root: root, process: p, tag: r.Tag, note: r.Run.Note, terminal: r.Run.Terminal,
+		out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
+	}
+	c.input <- struct{}{}
+	return c, exit
+}
+
+// startProcess starts a command's process, or has the shell begin it that waits, if there is one.
+func (l *lasting) startProcess(r ask.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
+	if shell != nil {
+		err := shell.handOver(p, r.Run.Stdin)
+		if err == nil {
+			_ = unix.Close(shell.socket)
+			if !r.Run.Stdin {
+				shell.pipes.withoutStdin()
+			}
+			return shell.root, shell.pipes, nil
+		}
+		shell.discard(l.tree)
+		var failed *spawn.Error
+		if errors.As(err, &failed) {
+			return nil, nil, err
+		} // else it had ended
+	}
+	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
+	if r.Run.Terminal {
+		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid) }
+	}
+	files, err := open()
+	if err != nil {
+		return nil, nil, err
+	}
+	p.Files = files.child[:]
+	root, err := l.tree.start(p)
+	files.closeChildEnds()
+	if err != nil {
+		files.close()
+		return nil, nil, err
+	}
+	return root, files, nil
+}
