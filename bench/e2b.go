@@ -19,7 +19,7 @@ import (
 
 // foreign is what the stock client of E2B takes, beside our own.
 type foreign struct {
-	// run is commands.run("true"), exec the same by our client, and login the program by our client that run runs.
+	// run is commands.run("true"), exec the same by our client, and login that with a login shell, as run has one.
 	run, exec, login sample
 	// answered and quiet are run and exec with a server that does nothing else: what either client takes itself.
 	answered, quiet sample

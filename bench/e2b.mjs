@@ -44,22 +44,22 @@ const box = await Sandbox.create({ timeoutMs: 600_000 });
 const own = await ours.Sandbox.open(new ours.Client({ socketPath: socket }), { id: "e2b", userId: "e2b", permissions: { network: true } });
 const permissions = ["@workspace"];
 const connected = { permissions: ["@workspace", "@network"], allowedDomains: ["*"] }; // as the stock client's sandbox is
-const login = ["/bin/bash", "-l", "-c", "true"]; // what the stock client has run
+const login = { command: "true", login: true, ...connected }; // as the stock client's commands are
 const none = await Sandbox.create({ apiUrl: idle, sandboxUrl: idle });
 const noneOwn = await ours.Sandbox.open(new ours.Client({ url: idle, token: "none" }), { id: "none", userId: "none", permissions: {} });
 for (let i = 0; i < 10; i++) {
   await box.commands.run("true");
   await none.commands.run("true");
-  await noneOwn.exec({ argv: login, ...connected });
-  await own.exec({ argv: login, ...connected });
+  await noneOwn.exec(login);
+  await own.exec(login);
   await own.exec({ command: "true", permissions });
 }
 while (found.run.length < Number(warm)) {
   for (let i = 0; i < 10; i++) await timed("run", () => box.commands.run("true"));
   for (let i = 0; i < 10; i++) await timed("answered", () => none.commands.run("true"));
-  for (let i = 0; i < 10; i++) await timed("quiet", () => noneOwn.exec({ argv: login, ...connected }));
+  for (let i = 0; i < 10; i++) await timed("quiet", () => noneOwn.exec(login));
   for (let i = 0; i < 10; i++) await timed("exec", () => own.exec({ command: "true", permissions }));
-  for (let i = 0; i < 10; i++) await timed("login", () => own.exec({ argv: login, ...connected }));
+  for (let i = 0; i < 10; i++) await timed("login", () => own.exec(login));
 }
 
 const far = await ours.Sandbox.open(new ours.Client({ url, token: process.env.E2B_API_KEY.slice("e2b_".length) }), { id: "e2b-far", userId: "e2b-far", permissions: {} });

@@ -15,7 +15,7 @@ func e2bSection(f findings) section {
 	s := section{
 		title: "The stock client of E2B",
 		how: "npm's `e2b` and our own TypeScript client call one service, in rows of ten by turns: `commands.run(\"true\")`, and `exec` of\n" +
-			"`true` and, with a network as the client's sandbox has it, of what `commands.run` starts, a login shell. Create: `Sandbox.create()` and its first `commands.run(\"true\")`, one\n" +
+			"`true`, and of `true` in a login shell, as `commands.run` has one, with a network as the client's sandbox has it. Create: `Sandbox.create()` and its first `commands.run(\"true\")`, one\n" +
 			fmt.Sprintf("after the other, of %d for whom a container waits. Files have %d MB, in one piece, and both clients use TCP; with a\n", e2bCreations, int(e2bBytes/1e6)) +
 			"server that keeps nothing, and has what is read in memory, there is what the stock client takes by itself. Before each\n" +
 			"the clients' garbage is collected.",

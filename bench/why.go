@@ -82,12 +82,11 @@ var reasons = []struct{ title, what, text string }{
   the scheduler the caller's own HTTP client ran for some 0.3 ms of a call's overhead. Under gVisor the container is
   still busy with the command's end while the answer is on its way, on the same two cores; how much that is has not been measured.`},
 	{"The stock client of E2B", "p50 of commands.run", `The client by itself takes what the row of commands that nobody runs shows; the table below has it less our own's.
-  In a trace of 8.2 ms under runc the client had 1.5, what this service does on either side of the command 0.4, and the agent and
-  the login shell 6.3. Its sandbox's root filesystem can be written, which a login shell's start takes longer for under gVisor (with a network besides 1 ms of 22, on a busy
-  machine), and while it starts, the client is told that it has: our own is told of the end alone.`},
+  Both commands are taken by a login shell that has started already, which then
+  reads its start-up files. The stock client is told of the start besides, as soon as the shell says that it begins: our own is told of the end alone.`},
 	{"The stock client of E2B", "p50 of create and first command", `A trace of 39 ms under gVisor: 5 for create, of which three records take most that are on the disk before it is
-  answered, 4 for the client, in both calls, and the rest for the login shell: 5 to 6 until it has been started and 20 to 25 until its end.
-  On a busy machine all of it takes longer, the shell most.`},
+  answered, 4 for the client, in both calls, and the rest for the login shell, which did not wait for its command then.
+  On a busy machine all of it takes longer.`},
 	{"The stock client of E2B", "p50 of files.write", `No server can meet it: with one that throws away what comes, the stock client takes 2.3 to 4.1 times our
   whole upload, which is kept and on the disk (the table below has the ratio of this run). It copies what is to be written into a
   Blob, has a form made of that and takes it apart into pieces of 64 KiB, all of it in one thread. Our own client hands the whole to one
