@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/libp2p/go-yamux/v5"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -116,46 +117,39 @@ func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, e
 // forwarder is the agent in one container that connects to ports. The first connection starts it, and so does
 // the next one after it has ended; it ends with the container, or with the service.
 type forwarder struct {
-	mu       sync.Mutex
-	mux      *yamux.Session
-	starting *starting // nil unless it is being started
-	closed   bool
-}
+	starts singleflight.Group
 
-// starting is a start that all calls that come meanwhile wait for.
-type starting struct {
-	done chan struct{}
-	mux  *yamux.Session
-	err  error
+	mu     sync.Mutex
+	mux    *yamux.Session
+	closed bool
 }
 
 var errForwarderClosed = errors.New("the process has ended")
 
-// open returns the agent's session. start has a limit of its own; ctx is how long this caller waits.
+// open returns the agent's session. All calls that come while it starts wait for that. start has a limit of its own; ctx is
+// how long this caller waits.
 func (f *forwarder) open(ctx context.Context, start func() (*yamux.Session, error)) (*yamux.Session, error) {
-	f.mu.Lock()
-	switch {
-	case f.closed:
-		f.mu.Unlock()
-		return nil, errForwarderClosed
-	case f.mux != nil && !f.mux.IsClosed():
-		defer f.mu.Unlock()
-		return f.mux, nil
-	case f.starting == nil:
-		f.starting = &starting{done: make(chan struct{})}
-		go f.start(f.starting, start)
-	}
-	s := f.starting
-	f.mu.Unlock()
+	opened := f.starts.DoChan("", func() (any, error) { return f.running(start) })
 	select {
-	case <-s.done:
-		return s.mux, s.err
+	case o := <-opened:
+		mux, _ := o.Val.(*yamux.Session)
+		return mux, o.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (f *forwarder) start(s *starting, start func() (*yamux.Session, error)) {
+// running returns the session that there is, or starts it.
+func (f *forwarder) running(start func() (*yamux.Session, error)) (*yamux.Session, error) {
+	f.mu.Lock()
+	mux, closed := f.mux, f.closed
+	f.mu.Unlock()
+	if closed {
+		return nil, errForwarderClosed
+	}
+	if mux != nil && !mux.IsClosed() {
+		return mux, nil
+	}
 	mux, err := start()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,9 +157,8 @@ func (f *forwarder) start(s *starting, start func() (*yamux.Session, error)) {
 		_ = mux.Close()
 		mux, err = nil, errForwarderClosed
 	}
-	f.mux, f.starting = mux, nil
-	s.mux, s.err = mux, err
-	close(s.done)
+	f.mux = mux
+	return mux, err
 }
 
 // hangUp ends the agent and its connections.
@@ -180,11 +173,9 @@ func (f *forwarder) hangUp() {
 // close ends the agent and its connections, for good.
 func (f *forwarder) close() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.closed = true
-	if f.mux != nil {
-		_ = f.mux.Close()
-	}
+	f.mu.Unlock()
+	f.hangUp()
 }
 
 // handOver ends a forwarder that is to be another one's, with the agent that it has.
