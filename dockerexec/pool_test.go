@@ -1,8 +1,10 @@
 package dockerexec
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,24 +55,26 @@ func TestRecordsThatWereCut(t *testing.T) {
 	defer e.Shutdown()
 	spec := Spec{User: "alice", Mounts: []Mount{{Source: "/u/alice/home", Target: homeTarget, ID: FileID{Dev: 1, Ino: 2, Since: 3}}}}
 	e.bound["c1"] = poolRecord{Version: poolRecordVersion, Container: "c1", Pooled: PoolUser("p1"), Spec: spec}
+	e.readRecords() // there are none
 	if err := e.writeRecord("c1"); err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(e.recordFile("c1"))
+	file := filepath.Join(e.records().Dir, "c1.json")
+	whole, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range len(whole) + 1 {
-		if err := os.WriteFile(e.recordFile("c1"), whole[:n], 0o600); err != nil {
+		if err := os.WriteFile(file, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		clear(e.bound)
 		e.readRecords()
-		_, aside := os.Lstat(e.recordFile("c1") + ".damaged")
+		_, aside := os.Lstat(file + ".damaged")
 		if read := len(e.bound) == 1; read != (n == len(whole)) || read == (aside == nil) {
 			t.Fatalf("of %d bytes: read %v, set aside %v", n, read, aside == nil)
 		}
-		_ = os.Remove(e.recordFile("c1") + ".damaged")
+		_ = os.Remove(file + ".damaged")
 	}
 	for what, change := range map[string]func(*poolRecord){
 		"another version": func(r *poolRecord) { r.Version++ }, "another container": func(r *poolRecord) { r.Container = "c2" },
@@ -80,11 +84,11 @@ func TestRecordsThatWereCut(t *testing.T) {
 	} {
 		r := poolRecord{Version: poolRecordVersion, Container: "c1", Pooled: PoolUser("p1"), Spec: spec}
 		change(&r)
-		e.bound["c1"] = r
-		if err := e.writeRecord("c1"); err != nil {
+		text, err := json.Marshal(r)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readPoolRecord(e.recordFile("c1")); err == nil {
+		if _, err := parsePoolRecord("c1", text); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 
 	containertypes "github.com/docker/docker/api/types/container"
@@ -38,7 +39,7 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	if got, is, err := m.e.boundLasting(t.Context(), other); is || err != nil || len(m.e.all()) != 0 || len(m.e.bound) != 0 {
 		t.Errorf("%+v, %v, %v", got, is, err)
 	}
-	if _, err := os.Lstat(m.e.recordFile(c.id)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(m.e.records().Dir, c.id+".json")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its record: %v", err)
 	}
 

@@ -251,7 +251,7 @@ func (m *poolModel) forgets(id string) {
 		m.t.Fatal(err)
 	}
 	delete(m.containers, id)
-	if _, err := os.Lstat(m.e.recordFile(id)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(m.e.records().Dir, id+".json")); !errors.Is(err, fs.ErrNotExist) {
 		m.t.Fatalf("its record is there: %v", err)
 	}
 	m.kept(gone.spec.User)
@@ -308,7 +308,7 @@ func (m *poolModel) prune() {
 
 // spoil cuts a record, or leaves half of one beside.
 func (m *poolModel) spoil() {
-	names, _ := filepath.Glob(filepath.Join(m.e.recordsDir(), "*.json"))
+	names, _ := filepath.Glob(filepath.Join(m.e.records().Dir, "*.json"))
 	if len(names) == 0 {
 		return
 	}

@@ -30,22 +30,19 @@ type poolRecord struct {
 
 const poolRecordVersion = 1
 
-func (e *Executor) recordsDir() string { return filepath.Join(e.cfg.DataDir, "pool", "bound") }
-
-func (e *Executor) recordFile(id string) string { return filepath.Join(e.recordsDir(), id+".json") }
+func (e *Executor) records() durable.Records {
+	return durable.Records{Dir: filepath.Join(e.cfg.DataDir, "pool", "bound")}
+}
 
 // writeRecord writes down what a container is being bound to.
 func (e *Executor) writeRecord(id string) error {
 	e.mu.Lock()
 	text, err := json.Marshal(e.bound[id])
 	e.mu.Unlock()
-	if err == nil {
-		err = os.MkdirAll(e.recordsDir(), 0o700)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = durable.WriteFile(e.recordFile(id), text, 0o600)
-	}
-	return err
+	return e.records().Write(id, text)
 }
 
 // unbind forgets what a container was bound to that is gone.
@@ -57,51 +54,35 @@ func (e *Executor) unbind(id string) error {
 	if !is {
 		return nil
 	}
-	if err := os.Remove(e.recordFile(id)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return e.records().Remove(id)
 }
 
 // readRecords reads what containers were bound to by earlier services. One that cannot be read is set aside: then its
 // container belongs to no user.
 func (e *Executor) readRecords() {
-	entries, err := os.ReadDir(e.recordsDir())
-	if err == nil {
-		err = durable.Sweep(e.recordsDir())
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	err := e.records().Load(func(id string, text []byte) error {
+		record, err := parsePoolRecord(id, text)
+		if err == nil {
+			e.bound[id] = record
+		}
+		return err
+	}, func(why error, file, aside string) {
+		e.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged record of a container; the container goes")
+	})
+	if err != nil {
 		e.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they go")
-	}
-	for _, entry := range entries {
-		id, is := strings.CutSuffix(entry.Name(), ".json")
-		if !is {
-			continue
-		}
-		record, err := readPoolRecord(e.recordFile(id))
-		if err != nil {
-			aside := e.recordFile(id) + ".damaged"
-			e.cfg.Log.Error().Err(err).Str("file", e.recordFile(id)).Str("setAside", aside).Msg("damaged record of a container; the container goes")
-			_ = os.Rename(e.recordFile(id), aside)
-			continue
-		}
-		e.bound[id] = record
 	}
 }
 
-// readPoolRecord parses a record like untrusted input: a writer of the file can write anything.
-func readPoolRecord(name string) (r poolRecord, err error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return r, err
-	}
+// parsePoolRecord parses a record like untrusted input: a writer of the file can write anything.
+func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, err
 	}
 	switch {
 	case r.Version != poolRecordVersion:
 		return r, fmt.Errorf("version %d is not known", r.Version)
-	case r.Container+".json" != filepath.Base(name):
+	case r.Container != id:
 		return r, fmt.Errorf("it is about %q", r.Container)
 	case !(Spec{User: r.Pooled}).IsPooled() || strings.Contains(r.Pooled, ".."):
 		return r, fmt.Errorf("%q was in no pool", r.Pooled)

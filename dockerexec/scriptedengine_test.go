@@ -83,7 +83,7 @@ func (s *scriptedEngine) executor() *Executor {
 		s.t.Fatal(err)
 	}
 	return New(docker, Config{
-		Instance: "test", DataDir: "/data", Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
+		Instance: "test", DataDir: s.dir, Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
 		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
 		ImagesChanged: func() {}, Log: zerolog.Nop(),
 	})
@@ -97,7 +97,7 @@ func (noProcesses) Lost()        {}
 
 func (noProcesses) Paused(string) bool { return false }
 
-func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: "/data"} }
+func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: s.dir} }
 
 func (s *scriptedEngine) spec(user string) Spec {
 	return Spec{Platform: s.platform(), User: user, SpoolDir: s.dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
