@@ -50,6 +50,7 @@ extern void initialize_shell_variables(char **, int);
 extern void initialize_shell_options(int);
 extern void initialize_bashopts(int);
 extern void *bind_variable(const char *, char *, int);
+extern char *get_string_value(const char *);
 extern void set_working_directory(char *);
 extern int unbind_variable(const char *);
 extern int set_login_shell(char *, int);
@@ -57,7 +58,7 @@ extern int set_job_control(int);
 extern int maybe_execute_file(const char *, int);
 
 extern char **environ, **shell_environment;
-extern char *command_execution_string;
+extern char *command_execution_string, *shell_name;
 extern time_t shell_start_time;
 extern struct timeval shellstart;
 extern int parse_and_execute_level, indirection_level, executing_builtin, last_command_exit_value;
@@ -131,7 +132,9 @@ static void show(const char *command, char **environment, int login) {
 
 /* forget makes the shell one that has just started with an environment. */
 static void forget(char **environment) {
-	char *physical = getcwd(NULL, 0);
+	char *physical = getcwd(NULL, 0), *name = shell_name, *bash = get_string_value("BASH");
+	if (bash != NULL && bash[0] == '/')
+		shell_name = need(strdup(bash)); /* or it is looked for again, in the same places of the same PATH */
 	delete_all_contexts(shell_variables);
 	delete_all_variables(shell_functions);
 	environ = shell_environment = environment;
@@ -140,6 +143,7 @@ static void forget(char **environment) {
 	if (physical != NULL)
 		set_working_directory(physical);
 	initialize_shell_variables(environment, 0);
+	shell_name = name;
 	initialize_shell_options(0);
 	initialize_bashopts(0);
 	unbind_variable("PS1");

@@ -40,22 +40,18 @@ const (
 // Read waits for data, or after stopWaiting takes what is in the pipe. Any error is the end.
 func (o *output) Read(p []byte) (int, error) {
 	for {
-		if o.file != nil {
-			n, err := o.file.Read(p)
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				return n, err
-			}
-			if err := o.readInBulk(); err != nil {
-				return 0, err
-			}
+		stopped := true
+		if o.file == nil {
+			stopped = o.fill()
+		} else if n, err := o.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
 		}
-		stopped := o.fill()
 		// A writer may still be there: the pipe's end was passed on to another command. So what
 		// is read after the stop is bounded by what can have been in the pipe then.
 		if o.drained > maxPipe {
 			return 0, io.EOF
 		}
-		n, err := unix.Read(o.bulk, p)
+		n, err := o.readNow(p)
 		switch {
 		case n > 0:
 			o.ready -= n
@@ -68,10 +64,23 @@ func (o *output) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return 0, err
-		case time.Since(o.hadData) > bulkPatience:
+		case !stopped && time.Since(o.hadData) > bulkPatience:
 			o.poll()
 		}
 	}
+}
+
+// readNow reads without waiting, also when the poller's deadline has passed.
+func (o *output) readNow(p []byte) (n int, err error) {
+	if o.file == nil {
+		return unix.Read(o.bulk, p)
+	}
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	closed := raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), p) })
+	return n, errors.Join(closed, err)
 }
 
 // fill lets the pipe fill up, unless what it held has not been read yet. It says whether
