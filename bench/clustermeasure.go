@@ -80,7 +80,7 @@ func (c *clusterLab) measureForwarding(ctx context.Context, alone *service, foun
 	if err != nil {
 		return err
 	}
-	for turn := -1; len(found.held) < 3*c.settings.warm; turn++ {
+	for turn := -1; len(found.held) < 20*c.settings.warm; turn++ {
 		into := found
 		if turn < 0 {
 			into = &clustered{}

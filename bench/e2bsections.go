@@ -14,8 +14,9 @@ const (
 func e2bSection(f findings) section {
 	s := section{
 		title: "The stock client of E2B",
-		how: "npm's `e2b` and our own TypeScript client call one service, in rows of ten by turns: `commands.run(\"true\")`, and `exec` of\n" +
-			"`true`, and of `true` in a login shell, as `commands.run` has one, with a network as the client's sandbox has it. Create: `Sandbox.create()` and its first `commands.run(\"true\")`, one\n" +
+		how: "npm's `e2b` and our own TypeScript client call one service, by turns, each call 20 ms after the last: `commands.run(\"true\")`,\n" +
+			"and `exec` of `true`, and of `true` in a login shell, as `commands.run` has one, with a network as the client's sandbox has it.\n" +
+			"Each way has a container of its own, which has rested meanwhile, so that the next command's shell waits. Create: `Sandbox.create()` and its first `commands.run(\"true\")`, one\n" +
 			fmt.Sprintf("after the other, of %d for whom a container waits. Files have %d MB, in one piece, and both clients use TCP; with a\n", e2bCreations, int(e2bBytes/1e6)) +
 			"server that keeps nothing, and has what is read in memory, there is what the stock client takes by itself. Before each\n" +
 			"the clients' garbage is collected.",
@@ -35,7 +36,7 @@ func e2bSection(f findings) section {
 		}
 		s.more = append(s.more, leastOf(r.runtime, x))
 		s.verdicts = append(s.verdicts,
-			below(r.runtime, "p50 of commands.run less our exec of a login shell", x.run.median()-x.login.median(), e2bOverTarget),
+			below(r.runtime, "p50 of commands.run less our exec of a login shell", apart(x.run, x.login), e2bOverTarget),
 			below(r.runtime, "p50 of create and first command", x.create.median(), e2bCreateTarget),
 			atMost(r.runtime, "p50 of files.write ÷ our upload", ratio(x.write.median(), x.upload.median()), e2bSpeedTarget),
 			atMost(r.runtime, "p50 of files.read ÷ our download", ratio(x.read.median(), x.download.median()), e2bSpeedTarget))
@@ -45,7 +46,7 @@ func e2bSection(f findings) section {
 
 // leastOf shows what of each ratio, and of the difference, would be left with a server that takes no time.
 func leastOf(runtime string, x foreign) table {
-	over, least := x.run.median()-x.login.median(), x.answered.median()-x.quiet.median()
+	over, least := apart(x.run, x.login), apart(x.answered, x.quiet)
 	return table{
 		how: "What of each target is the stock client's own, " + runtime + ": with a server that does nothing, which is the least that any could have,\n" +
 			"and by how much this service is above it. Our own client has this service each time; of exec it has either.",
