@@ -1,7 +1,6 @@
 package process
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,13 +27,6 @@ type LogPart struct {
 	Truncated bool
 	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
 	Notice string
-}
-
-// Read returns the end of what the process has written; Follow goes on from there.
-func (l *Log) Read(q LogQuery) (LogPart, error) {
-	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
-	data, err := l.Tail(lines, size)
-	return LogPart{Data: data, Truncated: int64(len(data)) == size}, err
 }
 
 // Follow gives what the process has written, from where the Log is, and goes on as more comes. What

@@ -35,8 +35,8 @@ func followed(t *testing.T, l *Log) string {
 func TestFollowGoesOnAfterTheTail(t *testing.T) {
 	dir := logOf(t, "b\nc\n", "a\n")
 	l, finish := openLog(t, dir)
-	if got, err := l.Tail(1, -1); err != nil || string(got) != "c\n" {
-		t.Errorf("the tail is %q, %v", got, err)
+	if got, err := l.Read(LogQuery{Lines: 1}); err != nil || string(got.Data) != "c\n" {
+		t.Errorf("the tail is %q, %v", got.Data, err)
 	}
 	appendTo(t, dir, "d\n")
 	finish()

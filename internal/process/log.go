@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,9 +20,6 @@ import (
 // on, the older the higher. The process may write to their directory: what is found there may be anything
 // but a reason to wait or to leave it.
 const logName = launch.LogFile
-
-// maxTail is the most that Tail returns, in bytes.
-const maxTail = 8 << 20
 
 // Log reads what a process has written, at a place of its own. It is for one goroutine at a time. Close
 // it.
@@ -81,12 +79,9 @@ func (l *Log) moveTo(file *logFile, offset int64) {
 	l.at, l.offset, l.next, l.skips = file, offset, nil, false
 }
 
-// Tail returns the last lines of the log, and of them the last bytes; a negative number is no bound,
-// but maxTail is. Follow goes on where it ends.
-func (l *Log) Tail(lines int, size int64) ([]byte, error) {
-	if size < 0 || size > maxTail {
-		size = maxTail
-	}
+// Read returns the end of what the process has written; Follow goes on from there.
+func (l *Log) Read(q LogQuery) (LogPart, error) {
+	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
 	files := l.files()
 	defer func() { closeAll(files) }()
 	var (
@@ -95,14 +90,14 @@ func (l *Log) Tail(lines int, size int64) ([]byte, error) {
 		ends   int // of lines
 	)
 	// The end of a line that is before the first one wanted has to be seen, too.
-	enough := func() bool { return have >= size || lines >= 0 && ends > lines }
+	enough := func() bool { return have >= size || ends > lines }
 	for _, file := range files {
 		end := file.size
 		for end > 0 && !enough() {
 			piece := make([]byte, min(64<<10, end, size-have))
 			read, err := file.ReadAt(piece, end-int64(len(piece)))
 			if err != nil && !errors.Is(err, io.EOF) {
-				return nil, fmt.Errorf("cannot read the log: %w", pathless(err))
+				return LogPart{}, fmt.Errorf("cannot read the log: %w", pathless(err))
 			}
 			if read == 0 { // it was cut meanwhile, by any amount
 				break
@@ -122,17 +117,12 @@ func (l *Log) Tail(lines int, size int64) ([]byte, error) {
 		files = files[1:]
 	}
 	slices.Reverse(pieces)
-	return lastLines(slices.Concat(pieces...), lines), nil
+	data := lastLines(slices.Concat(pieces...), lines)
+	return LogPart{Data: data, Truncated: int64(len(data)) == size}, nil
 }
 
-// lastLines is the end of a text; a negative number is all.
+// lastLines is the end of a text.
 func lastLines(text []byte, lines int) []byte {
-	if lines < 0 {
-		return text
-	}
-	if lines == 0 {
-		return nil
-	}
 	start := len(bytes.TrimSuffix(text, []byte("\n")))
 	for ; lines > 0 && start >= 0; lines-- {
 		start = bytes.LastIndexByte(text[:start], '\n')

@@ -56,7 +56,8 @@ func appendTo(t *testing.T, dir, text string) {
 	}
 }
 
-func TestTail(t *testing.T) {
+func TestRead(t *testing.T) {
+	const all = 1 << 20 // lines
 	long := strings.Repeat("x", 100<<10)
 	for name, test := range map[string]struct {
 		files []string
@@ -64,34 +65,32 @@ func TestTail(t *testing.T) {
 		size  int64
 		want  string
 	}{
-		"none":                    {nil, 10, -1, ""},
-		"all":                     {[]string{"c\nd\n", "b\n", "a\n"}, -1, -1, "a\nb\nc\nd\n"},
-		"no lines":                {[]string{"a\n"}, 0, -1, ""},
-		"no bytes":                {[]string{"a\n"}, -1, 0, ""},
-		"one":                     {[]string{"a\nb\n"}, 1, -1, "b\n"},
-		"one that goes on":        {[]string{"a\nb"}, 1, -1, "b"},
-		"two, one goes on":        {[]string{"a\nb\nc"}, 2, -1, "b\nc"},
-		"over the boundary":       {[]string{"c\nd\n", "a\nb\n"}, 3, -1, "b\nc\nd\n"},
-		"up to the boundary":      {[]string{"c\nd\n", "a\nb\n"}, 2, -1, "c\nd\n"},
-		"a line over it":          {[]string{"c\nd\n", "a\nb"}, 2, -1, "bc\nd\n"},
-		"newest is empty":         {[]string{"", "a\nb\n"}, 1, -1, "b\n"},
-		"more than there are":     {[]string{"b\n", "a\n"}, 9, -1, "a\nb\n"},
-		"bytes":                   {[]string{"cd\n", "ab\n"}, -1, 5, "b\ncd\n"},
+		"none":                    {nil, 10, 0, ""},
+		"all":                     {[]string{"c\nd\n", "b\n", "a\n"}, all, 0, "a\nb\nc\nd\n"},
+		"one":                     {[]string{"a\nb\n"}, 1, 0, "b\n"},
+		"one that goes on":        {[]string{"a\nb"}, 1, 0, "b"},
+		"two, one goes on":        {[]string{"a\nb\nc"}, 2, 0, "b\nc"},
+		"over the boundary":       {[]string{"c\nd\n", "a\nb\n"}, 3, 0, "b\nc\nd\n"},
+		"up to the boundary":      {[]string{"c\nd\n", "a\nb\n"}, 2, 0, "c\nd\n"},
+		"a line over it":          {[]string{"c\nd\n", "a\nb"}, 2, 0, "bc\nd\n"},
+		"newest is empty":         {[]string{"", "a\nb\n"}, 1, 0, "b\n"},
+		"more than there are":     {[]string{"b\n", "a\n"}, 9, 0, "a\nb\n"},
+		"bytes":                   {[]string{"cd\n", "ab\n"}, all, 5, "b\ncd\n"},
 		"bytes before lines":      {[]string{"abcdef\n"}, 1, 3, "ef\n"},
-		"empty lines":             {[]string{"\n\n\n"}, 2, -1, "\n\n"},
-		"long lines":              {[]string{long + "1\n" + long + "2\n", long + "0\n"}, 2, -1, long + "1\n" + long + "2\n"},
-		"long lines, fewer":       {[]string{long + "1\n" + long + "2\n"}, -1, 4, "xx2\n"},
-		"only what is contiguous": {[]string{"a\n", "", "b\n"}, -1, -1, "b\na\n"},
+		"empty lines":             {[]string{"\n\n\n"}, 2, 0, "\n\n"},
+		"long lines":              {[]string{long + "1\n" + long + "2\n", long + "0\n"}, 2, 0, long + "1\n" + long + "2\n"},
+		"long lines, fewer":       {[]string{long + "1\n" + long + "2\n"}, all, 4, "xx2\n"},
+		"only what is contiguous": {[]string{"a\n", "", "b\n"}, all, 0, "b\na\n"},
 	} {
 		l, _ := openLog(t, logOf(t, test.files...))
-		if got, err := l.Tail(test.lines, test.size); err != nil || string(got) != test.want {
-			t.Errorf("%s: %.40q (%d bytes), %v", name, got, len(got), err)
+		if got, err := l.Read(LogQuery{Lines: test.lines, Bytes: test.size}); err != nil || string(got.Data) != test.want {
+			t.Errorf("%s: %.40q (%d bytes), %v", name, got.Data, len(got.Data), err)
 		}
 	}
-	if text := bytes.Repeat([]byte("y"), maxTail+5); true {
+	if text := bytes.Repeat([]byte("y"), maxLogBytes+5); true {
 		l, _ := openLog(t, logOf(t, string(text)))
-		if got, err := l.Tail(-1, -1); err != nil || len(got) != maxTail {
-			t.Errorf("of %d bytes there are %d, %v", len(text), len(got), err)
+		if got, err := l.Read(LogQuery{}); err != nil || len(got.Data) != maxLogBytes || !got.Truncated {
+			t.Errorf("of %d bytes there are %d, %v", len(text), len(got.Data), err)
 		}
 	}
 }
@@ -129,8 +128,8 @@ func TestALogMayBeAnything(t *testing.T) {
 				if got := followed(t, l); got != want {
 					t.Errorf("followed %q", got)
 				}
-				if got, err := l.Tail(-1, -1); err != nil || string(got) != want {
-					t.Errorf("read %q, %v", got, err)
+				if got, err := l.Read(LogQuery{}); err != nil || string(got.Data) != want {
+					t.Errorf("read %q, %v", got.Data, err)
 				}
 			}
 		})
