@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -188,7 +189,7 @@ func TestKilledAnywhere(t *testing.T) {
 	s.exits(kept.ID, Exit{Code: 1})
 	take("one waits")
 	s.pass(2 * time.Second)
-	if _, err := s.Stop(t.Context(), "alice", kept.ID, ""); err != nil {
+	if _, err := s.Stop(t.Context(), "alice", kept.ID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	take("one is stopped")

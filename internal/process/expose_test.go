@@ -142,7 +142,7 @@ func TestPortsLeadToWhatRuns(t *testing.T) {
 	if r := again.get(p.ID); r.Expose[0].Fault != "" {
 		t.Errorf("%+v", r.Expose)
 	}
-	if r, err := again.Stop(context.Background(), "alice", p.ID, ""); err != nil || r.Expose != nil {
+	if r, err := again.Stop(context.Background(), "alice", p.ID, syscall.SIGTERM); err != nil || r.Expose != nil {
 		t.Fatalf("%+v, %v", r.Expose, err)
 	}
 	at(again, "")

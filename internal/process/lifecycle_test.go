@@ -37,7 +37,7 @@ func TestAProcessFromStartToEnd(t *testing.T) {
 		t.Error("its container is still there")
 	}
 	// It has ended by itself, and there is nothing to stop.
-	r, err := s.Stop(t.Context(), "alice", r.ID, "")
+	r, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +71,8 @@ func TestEndsAreToldApart(t *testing.T) {
 }
 
 func TestStopSendsWhatItIsTold(t *testing.T) {
-	for signal, want := range map[string]string{
-		"": "SIGTERM", "TERM": "SIGTERM", "INT": "SIGINT", "HUP": "SIGHUP", "KILL": "SIGKILL",
+	for signal, want := range map[syscall.Signal]string{
+		syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGHUP: "SIGHUP", syscall.SIGKILL: "SIGKILL",
 	} {
 		h := newHost(t)
 		s := h.serve()
@@ -161,7 +161,7 @@ func TestAStopThatFailsIsToldAndTriedAgain(t *testing.T) {
 	s := h.serve()
 	r := s.start(Intent{KeepAlive: true})
 	s.run.onStop = func(context.Context, Instance, syscall.Signal) error { return errTest }
-	if _, err := s.Stop(t.Context(), "alice", r.ID, "TERM"); !errors.Is(err, errTest) {
+	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); !errors.Is(err, errTest) {
 		t.Errorf("stop: %v", err)
 	}
 	says(t, s.get(r.ID), "stopped/running exit -, pid")
@@ -186,9 +186,9 @@ func TestASecondSignalDoesNotWaitForTheGraceOfTheFirst(t *testing.T) {
 		return nil
 	}
 	first := make(chan error)
-	go func() { _, err := s.Stop(t.Context(), "alice", r.ID, "TERM"); first <- err }()
+	go func() { _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); first <- err }()
 	<-graceful
-	if _, err := s.Stop(t.Context(), "alice", r.ID, "KILL"); err != nil {
+	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	if err := <-first; err != nil {
@@ -205,7 +205,7 @@ func TestACallerWhoHangsUpDoesNotEndAStop(t *testing.T) {
 		hangUp()
 		return context.Cause(inside)
 	}
-	if _, err := s.Stop(ctx, "alice", r.ID, ""); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := s.Stop(ctx, "alice", r.ID, syscall.SIGTERM); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("stop: %v", err)
 	}
 	says(t, s.get(r.ID), "stopped/stopped exit -, SIGTERM")
@@ -241,7 +241,7 @@ func TestShutdownLeavesProcessesAlone(t *testing.T) {
 	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil); !errdefs.IsUnavailable(err) {
 		t.Errorf("start: %v", err)
 	}
-	if _, err := s.Stop(t.Context(), "alice", r.ID, ""); !errdefs.IsUnavailable(err) {
+	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); !errdefs.IsUnavailable(err) {
 		t.Errorf("stop: %v", err)
 	}
 }
@@ -258,9 +258,9 @@ func TestProcessesDoNotWaitForEachOther(t *testing.T) {
 		return nil
 	}
 	done := make(chan error)
-	go func() { _, err := s.Stop(t.Context(), "alice", slow.ID, ""); done <- err }()
+	go func() { _, err := s.Stop(t.Context(), "alice", slow.ID, syscall.SIGTERM); done <- err }()
 	<-stopping
-	if _, err := s.Stop(t.Context(), "alice", other.ID, ""); err != nil {
+	if _, err := s.Stop(t.Context(), "alice", other.ID, syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
 	s.start(Intent{})

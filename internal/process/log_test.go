@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,7 +167,7 @@ func TestALogOfAProcess(t *testing.T) {
 			s.pass(2 * time.Second)
 			appendTo(t, h.logDir(r), "c\n")
 		case "a\nb\nc\n":
-			_, err := s.Stop(t.Context(), "alice", r.ID, "")
+			_, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM)
 			appendTo(t, h.logDir(r), "d\n")
 			return err
 		}

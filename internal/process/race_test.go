@@ -3,6 +3,7 @@ package process
 import (
 	"math/rand/v2"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				case what < 17:
 					err = s.Reconcile(t.Context())
 				case what == 17 && random.IntN(4) == 0:
-					_, err = s.Stop(t.Context(), "alice", id, "")
+					_, err = s.Stop(t.Context(), "alice", id, syscall.SIGTERM)
 				case what == 18 && random.IntN(8) == 0:
 					err = s.Remove(t.Context(), "alice", id)
 				default:
@@ -87,7 +88,7 @@ func TestStopAgainstExitAgainstTimer(t *testing.T) {
 		})
 		work.Go(func() { h.clock.advance(2 * time.Second) })
 		work.Go(func() {
-			if _, err := s.Stop(t.Context(), "alice", r.ID, "INT"); err != nil {
+			if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGINT); err != nil {
 				t.Error(err)
 			}
 		})

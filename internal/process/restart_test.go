@@ -72,7 +72,7 @@ func TestStopEndsTheWait(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	r := s.exits(s.start(Intent{KeepAlive: true}).ID, Exit{Code: 1})
-	r, err := s.Stop(t.Context(), "alice", r.ID, "")
+	r, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestSecretsOutliveTheServiceAndAreNowhereInClear(t *testing.T) {
 		t.Errorf("it was started with %v", h.secrets)
 	}
 	nowhere()
-	if _, err := s.Stop(t.Context(), "alice", r.ID, ""); err != nil {
+	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(h.dir(), "*", "secrets")); len(left) > 0 {

@@ -10,24 +10,18 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Stop sends a signal to all of a user's process and kills what is left of it after the grace. signal is
-// TERM, INT, HUP or KILL; empty is TERM. It blocks until the process has ended and returns its record. One
-// that has finished is left as it is. When ctx ends, or the service does before the next start, the
-// process is stopped all the same. A signal that comes while an earlier one has its grace is sent at once.
-func (m *Manager) Stop(ctx context.Context, user, id, signal string) (Record, error) {
-	sig, err := parseSignal(signal)
-	if err != nil {
-		return Record{}, err
-	}
+// Stop sends a signal to all of a user's process and kills what is left of it after the grace. It blocks until
+// the process has ended and returns its record. One that has finished is left as it is. When ctx ends, or the
+// service does before the next start, the process is stopped all the same. A signal that comes while an earlier
+// one has its grace is sent at once.
+func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Signal) (Record, error) {
 	p, err := m.find(user, id)
 	if err != nil {
 		return Record{}, err
 	}
-	err = m.attempt(ctx, func(ctx context.Context) error { return m.stop(ctx, p, sig) })
+	err = m.attempt(ctx, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
 	if err != nil {
 		return Record{}, err
 	}
@@ -48,7 +42,7 @@ func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
 			continue
 		}
 		work.Go(func() {
-			r, err := m.Stop(ctx, user, r.ID, "TERM")
+			r, err := m.Stop(ctx, user, r.ID, unix.SIGTERM)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -100,18 +94,6 @@ func (m *Manager) remove(p *process) error {
 		return pathless(err)
 	}
 	return m.store.remove(p.record)
-}
-
-var signals = map[string]syscall.Signal{
-	"": unix.SIGTERM, "TERM": unix.SIGTERM, "INT": unix.SIGINT, "HUP": unix.SIGHUP, "KILL": unix.SIGKILL,
-}
-
-func parseSignal(name string) (syscall.Signal, error) {
-	sig, ok := signals[name]
-	if !ok {
-		return 0, errs.Invalid("signal %.20q is not TERM, INT, HUP or KILL", name)
-	}
-	return sig, nil
 }
 
 func (m *Manager) stop(ctx context.Context, p *process, sig syscall.Signal) error {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,7 +169,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 	if err := errors.Join(os.Remove(block), os.MkdirAll(filepath.Join(block, "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Stop(t.Context(), "alice", r.ID, ""); err == nil || h.done() != "start" {
+	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); err == nil || h.done() != "start" {
 		t.Errorf("stopped without a record of it: %v, %s", err, h.done())
 	}
 	// What has happened has happened.

@@ -2,10 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/process"
 )
@@ -69,7 +66,7 @@ func (s *Service) Process(id, processID string) (process.Record, error) {
 // has ended.
 func (s *Service) StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) {
-		return s.processes.Stop(ctx, user, processID, strings.TrimPrefix(unix.SignalName(signal), "SIG"))
+		return s.processes.Stop(ctx, user, processID, signal)
 	})
 }
 
