@@ -28,12 +28,7 @@ func (l *lab) call(t *testing.T) uint64 {
 	t.Cleanup(func() { cancel(); <-done })
 	<-printed
 	stream, _ := l.Events()
-	f, err := stream.Follow(events.Filter{Kinds: []events.Kind{events.Call}}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	list, _, err := f.Next(t.Context())
+	list, _, err := stream.Follow(events.Filter{Kinds: []events.Kind{events.Call}}, 0).Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,11 +45,7 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	defer leave()
-	follower, err := stream.Follow(filter, after)
-	if err != nil {
-		return err
-	}
-	defer follower.Close()
+	follower := stream.Follow(filter, after)
 	ctx, to := s.openStream(w, req, serverSent)
 	defer to.close()
 	begin := []types.ServiceEvent{{ID: eventID(stream, after), Time: time.Now().UTC(), Kind: types.ServiceOpen}}

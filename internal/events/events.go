@@ -11,13 +11,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"slices"
 	"sort"
 	"sync"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 )
 
@@ -68,7 +66,7 @@ type Event struct {
 	log *zerolog.Logger // that of the call which it came of, with the request's id; nil for none
 }
 
-// MaxFollowers bounds what following costs: each looks through the rings ten times a second at most.
+// MaxFollowers is how many may follow, which whoever lets them sees to: each looks through the rings ten times a second at most.
 const MaxFollowers = 64
 
 // Stream is safe for concurrent use. That of nil takes events and keeps none.
@@ -77,11 +75,10 @@ type Stream struct {
 	Epoch string
 	sinks []func(*Event)
 
-	mu        sync.Mutex
-	seq       uint64
-	rings     [kinds]ring
-	changed   chan struct{} // closed by the next event; nil where nobody waits
-	followers int
+	mu      sync.Mutex
+	seq     uint64
+	rings   [kinds]ring
+	changed chan struct{} // closed by the next event; nil where nobody waits
 }
 
 // ring has the latest events of a kind: the nth of all is at n modulo its length.
@@ -187,17 +184,10 @@ type Follower struct {
 	place  uint64 // all up to here has been seen
 }
 
-// Follow begins after an event; 0 is with the oldest there is. The caller closes the follower. The error is of class
-// ResourceExhausted: 64 follow already.
-func (s *Stream) Follow(filter Filter, after uint64) (*Follower, error) {
+// Follow begins after an event; 0 is with the oldest there is.
+func (s *Stream) Follow(filter Filter, after uint64) *Follower {
 	filter.Kinds = distinct(filter.Kinds)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.followers >= MaxFollowers {
-		return nil, fmt.Errorf("cannot follow events: %d follow them already, which is the most: %w", MaxFollowers, cerrdefs.ErrResourceExhausted)
-	}
-	s.followers++
-	return &Follower{stream: s, filter: filter, place: after}, nil
+	return &Follower{stream: s, filter: filter, place: after}
 }
 
 // distinct returns each kind once, or all where none is named.
@@ -215,13 +205,6 @@ func (s *Stream) Now() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seq
-}
-
-// Close ends a follower.
-func (f *Follower) Close() {
-	f.stream.mu.Lock()
-	defer f.stream.mu.Unlock()
-	f.stream.followers--
 }
 
 // Place is up to which event all has been seen.
