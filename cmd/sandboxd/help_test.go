@@ -9,12 +9,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commandsThatDo are all but those that only hold others.
+// commandsThatDo are all but those that only hold others, and cobra's own.
 func commandsThatDo(cmd *cobra.Command) (list []*cobra.Command) {
 	if !cmd.Hidden && (!cmd.HasParent() || !cmd.HasSubCommands()) {
 		list = append(list, cmd)
 	}
 	for _, sub := range cmd.Commands() {
+		if name := sub.Name(); name == "completion" || name == "help" {
+			continue
+		}
 		list = append(list, commandsThatDo(sub)...)
 	}
 	return list

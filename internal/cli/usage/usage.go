@@ -16,8 +16,36 @@ import (
 // command that only has others takes no other word: cobra would print its help then, and exit with 0. An error's type
 // is kept, so a command may choose its exit code.
 func Explain(root *cobra.Command) *cobra.Command {
+	// cobra adds these two when it executes root, which is too late for what follows. The second keeps the writer of now.
+	root.InitDefaultHelpCmd()
+	out := root.OutOrStdout()
+	root.SetOut(outOf{root})
+	root.InitDefaultCompletionCmd()
+	root.SetOut(out)
 	explain(root)
+	for _, below := range root.Commands() {
+		if below.Name() == "help" {
+			below.Args = func(_ *cobra.Command, args []string) error { return topic(root, args) }
+		}
+	}
 	return root
+}
+
+// outOf writes to where a command prints by then.
+type outOf struct{ cmd *cobra.Command }
+
+func (o outOf) Write(text []byte) (int, error) { return o.cmd.OutOrStdout().Write(text) }
+
+// topic returns an error unless the words name a command, of which help would print the nearest one's.
+func topic(root *cobra.Command, words []string) error {
+	for at := root; len(words) > 0; words = words[1:] {
+		next, _, err := at.Find(words[:1])
+		if err != nil || next == at {
+			return Unknown(at, words[0])
+		}
+		at = next
+	}
+	return nil
 }
 
 func explain(cmd *cobra.Command) {
@@ -48,6 +76,9 @@ func Unknown(cmd *cobra.Command, word string) error {
 		if below.IsAvailableCommand() {
 			known = append(known, below.Name())
 		}
+	}
+	if cmd.HasParent() { // they are few
+		return fmt.Errorf("unknown command %q: \"%s\" takes %s\n\"%s --help\" says more", word, cmd.CommandPath(), strings.Join(known, ", "), cmd.CommandPath())
 	}
 	return fmt.Errorf("unknown command %q%s\n\"%s --help\" lists the commands", word, strictjson.Nearest(word, known), cmd.CommandPath())
 }
