@@ -51,11 +51,15 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	signals := relaySignals(ctx, cancel, false)
+	text, err := readSettings(f.settings)
+	if err != nil {
+		return err
+	}
 	health, err := c.Health(ctx)
 	if err != nil {
 		return err
 	}
-	call, err := f.call(health)
+	call, err := f.call(text, health)
 	if err != nil {
 		return err
 	}
@@ -82,12 +86,8 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	}, false)
 }
 
-// call reads the settings, and what they mean here.
-func (f wrapFlags) call(health types.Health) (wrapper.Call, error) {
-	text, err := readSettings(f.settings)
-	if err != nil {
-		return wrapper.Call{}, err
-	}
+// call is what the settings mean here.
+func (f wrapFlags) call(text []byte, health types.Health) (wrapper.Call, error) {
 	where, err := f.where(health.UsersDir)
 	if err != nil {
 		return wrapper.Call{}, err
