@@ -74,7 +74,10 @@ func TestFilesOnTheCommandLine(t *testing.T) {
 				t.Errorf("explain lacks %q: %d %s %s", want, code, stdout, stderr)
 			}
 		}
-		if stdout, stderr, code := run("", "explain", "-u", "nobody-yet", "--grant", "@workspace"); code != 0 || !strings.Contains(stdout, "granted by @workspace") || len(l.containersOf(t, "nobody-yet")) != 0 {
+		if stdout, stderr, code := run("", "explain", "-u", "files", "--grant", "@workspace"); code != 0 || !strings.Contains(stdout, "granted by @workspace") {
+			t.Errorf("explain: %d %s %s", code, stdout, stderr)
+		}
+		if stdout, stderr, code := run("", "explain", "-u", "nobody-yet", "--grant", "@workspace"); code != 125 || !strings.Contains(stderr, `user "nobody-yet" has no sandbox`) || len(l.containersOf(t, "nobody-yet")) != 0 {
 			t.Errorf("explain: %d %s %s", code, stdout, stderr)
 		}
 		if n := len(l.containersOf(t, "files")); n != before {

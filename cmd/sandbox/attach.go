@@ -51,7 +51,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
-	id, err := f.register(ctx, c, nil)
+	id, err := f.find(ctx, c, nil)
 	if err != nil {
 		return err
 	}

@@ -43,13 +43,13 @@ copy that fails, or is interrupted, leaves it as it was.`,
 			defer c.Close()
 			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 			defer stop()
-			id, err := t.register(ctx, c, nil)
+			resolve, transfer := t.find, download
+			if ends.upload {
+				resolve, transfer = t.register, upload
+			}
+			id, err := resolve(ctx, c, nil)
 			if err == nil {
-				if ends.upload {
-					err = upload(ctx, c, id, ends, cmd.ErrOrStderr())
-				} else {
-					err = download(ctx, c, id, ends, cmd.ErrOrStderr())
-				}
+				err = transfer(ctx, c, id, ends, cmd.ErrOrStderr())
 			}
 			if err != nil && ctx.Err() != nil {
 				return exitCode(128 + int(unix.SIGINT))

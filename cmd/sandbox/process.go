@@ -81,11 +81,11 @@ and where its log is on the service's host.`,
 	return cmd
 }
 
-// with calls do with the id of the sandbox, which is registered with what the grants need.
+// with calls do with the id of a sandbox that there is: do only looks at it, or ends something.
 func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *client.Client, id string) error) error {
 	c := a.client()
 	defer c.Close()
-	id, err := t.register(cmd.Context(), c, grants)
+	id, err := t.find(cmd.Context(), c, grants)
 	if err != nil {
 		return err
 	}

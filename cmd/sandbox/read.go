@@ -96,16 +96,20 @@ your own home there), or relative to the working directory, which is the home wi
   make 2>&1 | sandbox write --user alice /tmp/build.log -`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				path, err := absolute(cmd.Context(), c, id, args[0])
-				if err != nil {
-					return err
-				}
-				written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
-				return show(cmd, asJSON, written, err, func(out io.Writer, written types.Written) error {
-					_, err := fmt.Fprintf(out, "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
-					return err
-				})
+			c := a.client()
+			defer c.Close()
+			id, err := t.register(cmd.Context(), c, nil)
+			if err != nil {
+				return err
+			}
+			path, err := absolute(cmd.Context(), c, id, args[0])
+			if err != nil {
+				return err
+			}
+			written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
+			return show(cmd, asJSON, written, err, func(out io.Writer, written types.Written) error {
+				_, err := fmt.Fprintf(out, "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
+				return err
 			})
 		},
 	}

@@ -30,7 +30,7 @@ func (t target) String() string {
 }
 
 func (t *target) flags(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
+	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; what runs or writes something registers one if need be")
 	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
 	cmd.MarkFlagsOneRequired("user", "sandbox") // for completion
 	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
@@ -80,6 +80,28 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 	id, permissions := needs(t.user, grants)
 	_, err := c.Put(ctx, id, types.Registration{UserID: t.user, Permissions: permissions})
 	return id, err
+}
+
+// find is register for who only looks, or ends what there is: it makes nobody a user who is none. So a name that is
+// misspelt is told, too.
+func (t target) find(ctx context.Context, c *client.Client, grants []string) (string, error) {
+	if t.sandbox != "" {
+		return t.sandbox, nil
+	}
+	id, _ := needs(t.user, grants)
+	_, err := c.Get(ctx, id)
+	refused, is := errors.AsType[*client.Error](err)
+	if !is || refused.Kind != types.NotFound {
+		return id, err
+	}
+	boxes, err := c.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	if slices.ContainsFunc(boxes, func(box types.Sandbox) bool { return box.UserID == t.user }) {
+		return t.register(ctx, c, grants)
+	}
+	return "", fmt.Errorf("user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one", t.user)
 }
 
 // needs is what a user's sandbox has to hold for the grants, and its name. The name is the command

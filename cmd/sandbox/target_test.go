@@ -52,6 +52,37 @@ func TestUsersSandboxHoldsWhatItsCallsNeed(t *testing.T) {
 	}
 }
 
+// Who looks at a user who is none, or ends what there is of it, is told so and makes nobody a user.
+func TestLookingRegistersNobody(t *testing.T) {
+	l := newLab(t, nil)
+	before := l.List()
+	for _, line := range []string{
+		"process list", "process get web", "process logs web", "process stop web", "process stop-all", "process rm web",
+		"attach", "explain --grant @network --allow-domain a.org", "ls", "read notes.txt", "cp :notes.txt .", "pause", "resume",
+	} {
+		_, _, err := l.run(t.Context(), "", append(strings.Fields(line), "--user", "nobody")...)
+		if err == nil || !strings.HasPrefix(err.Error(), `user "nobody" has no sandbox: `) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if list := l.List(); len(list) != len(before) {
+		t.Errorf("registered: %+v", list)
+	}
+	l.ok("", "write", "--user", "nobody", "notes.txt", "hi")
+	if out := l.ok("", "read", "--user", "nobody", "notes.txt"); out != "hi" {
+		t.Errorf("%q", out)
+	}
+}
+
+// A settings file that cannot be read is said before anyone is asked.
+func TestSettingsAreReadBeforeTheServiceIsAsked(t *testing.T) {
+	root := rootCommand()
+	root.SetArgs([]string{"--socket", "/nonexistent", "--settings", "/nonexistent/settings.json", "--", "true"})
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "cannot read the settings: open /nonexistent/settings.json: ") {
+		t.Error(err)
+	}
+}
+
 func TestExplanationFitsTheTerminal(t *testing.T) {
 	e := types.Explanation{
 		UserID: "alice", WorkingDir: "/home", Runtime: "runsc", Home: "/tmp", HomeWhy: "the home is read-only", Network: "none", Events: "none",
