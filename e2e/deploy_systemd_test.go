@@ -186,3 +186,15 @@ func TestServiceSaysWhenItListens(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Prometheus takes the alerts, and they say what alerts_test.yml expects, neither more nor later.
+func TestAlerts(t *testing.T) {
+	begin(t)
+	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
+		cmd := exec.Command("promtool", args...)
+		cmd.Dir = "../deploy/prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v\n%s", args, err, out)
+		}
+	}
+}

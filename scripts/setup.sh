@@ -6,7 +6,7 @@
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no Docker)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, chromium, docker-compose,
-#                               systemd-analyze), and the current Docker and etcd, which are built for them
+#                               systemd-analyze, promtool), and the current Docker and etcd, which are built for them
 #   scripts/setup.sh engine     only that Docker
 #   scripts/setup.sh etcd       only an etcd for this host of a cluster, in /usr/local/bin, unless there is one
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd that is built for them)
@@ -56,16 +56,19 @@ run() {
 	fi
 }
 
+read_lists() {
+	[ -z "${apt_updated:-}" ] || return 0
+	run "reading the package lists" apt-get update -q
+	apt_updated=1
+}
+
 apt_install() {
 	local missing=()
 	for package in "$@"; do
 		dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
-	if [ -z "${apt_updated:-}" ]; then
-		run "reading the package lists" apt-get update -q
-		apt_updated=1
-	fi
+	read_lists
 	run "installing ${missing[*]}" env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
@@ -223,22 +226,35 @@ has_node() {
 
 has_chromium() { command -v chromium >/dev/null; }
 
+has_promtool() { command -v promtool >/dev/null; }
+
+# The program alone: the package would start a server.
+install_promtool() {
+	local dir
+	read_lists
+	dir=$(mktemp -d)
+	(cd "$dir" && run "fetching promtool" apt-get download -q prometheus && dpkg -x prometheus_*.deb .)
+	install -m 0755 "$dir/usr/bin/promtool" /usr/local/bin/promtool
+	rm -r "$dir"
+}
+
 has_compose() { command -v docker-compose >/dev/null || docker compose version >/dev/null 2>&1; }
 
 setup_test_programs() {
 	step "Programs of the tests"
 	if command -v ip >/dev/null && command -v nft >/dev/null && command -v git >/dev/null && command -v gcc >/dev/null &&
-		has_node && has_compose && has_chromium && command -v systemd-analyze >/dev/null; then
-		say "already there: ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze, chromium"
+		has_node && has_compose && has_chromium && has_promtool && command -v systemd-analyze >/dev/null; then
+		say "already there: ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze, promtool, chromium"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the tests use ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze and chromium:" \
-			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose, systemd and chromium, and run it again"
+		die "the tests use ip, nft, git, gcc, node, npm, docker-compose, systemd-analyze, promtool and chromium:" \
+			"install iproute2, nftables, git, a C compiler, Node $NODE or newer with npm, docker-compose, systemd, promtool of Prometheus and chromium, and run it again"
 	fi
 	apt_install e2fsprogs iproute2 nftables git systemd gcc libc6-dev
 	has_compose || apt_install docker-compose
 	has_chromium || apt_install chromium
+	has_promtool || install_promtool
 	has_node || apt_install nodejs npm
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }
