@@ -72,6 +72,7 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 		root: r, name: name, recursive: recursive, events: os.NewFile(uintptr(fd), "inotify"),
 		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{},
 	}
+	defer r.walk()()
 	if err := r.asOwner(func() error { return w.add("", nil) }); err != nil {
 		_ = w.events.Close()
 		return nil, err
@@ -82,55 +83,78 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 // Close ends a Next that waits, too.
 func (w *Watcher) Close() { _ = w.events.Close() }
 
-// add watches a directory, by descriptor and as the owner, and with those in it where that is asked for. found is told
-// what is in it already; nil for nobody.
+// add watches a directory, as the owner, and with those in it where that is asked for. found is told what is in it already;
+// nil for nobody.
 func (w *Watcher) add(rel string, found func(Event)) error {
+	below, err := w.addOne(rel, found)
+	if err != nil {
+		return err
+	}
+	for _, leaf := range below {
+		if err := w.add(path.Join(rel, leaf), found); cerrdefs.IsResourceExhausted(err) {
+			return err // what has gone meanwhile, or may not be read, is not watched
+		}
+	}
+	return nil
+}
+
+// addOne watches a directory, by descriptor, and returns those in it that are to be watched, too. It leaves nothing open: a tenant
+// makes them as deep as it likes.
+func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error) {
 	fd, err := openBeneath(w.root.dir, path.Join(w.name, rel), asList, 0)
 	if err != nil {
-		return w.root.fail(path.Join(w.name, rel), err)
+		return nil, w.root.fail(path.Join(w.name, rel), err)
 	}
 	dir := os.NewFile(uintptr(fd), rel)
 	defer dir.Close()
-	if len(w.dirs) == mostWatched {
-		return errs.Busy("there are more than %d directories below %s to be watched", mostWatched, quoted(w.name))
-	}
-	wd := 0
-	err = w.control(func(events int) (err error) {
-		wd, err = unix.InotifyAddWatch(events, fmt.Sprintf("/proc/self/fd/%d", fd), watchedChanges)
-		return err
-	})
-	if errors.Is(err, unix.ENOSPC) {
-		return errs.Busy("the host has no more watches to give")
-	}
+	d, err := w.watch(fd, rel)
 	if err != nil {
-		return classify(path.Join(w.name, rel), err)
+		return nil, err
 	}
-	d := &watchedDir{rel: rel, names: map[string]bool{}}
-	if before := w.dirs[int32(wd)]; before != nil { // it is the same directory, of which it was heard twice
-		w.known -= len(before.names)
-	}
-	w.dirs[int32(wd)] = d
 	names, _, err := firstNames(dir, mostKnown)
 	if err != nil {
-		return classify(path.Join(w.name, rel), err)
+		return nil, classify(path.Join(w.name, rel), err)
 	}
 	if w.known += len(names); w.known > mostKnown {
-		return errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
+		return nil, errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
 	}
 	for _, leaf := range names {
 		d.names[leaf] = true
 		if found != nil && !strings.HasPrefix(leaf, temporaryPrefix) {
 			found(Event{path.Join(rel, leaf), Created})
 		}
-		info, err := inspect(fd, leaf)
-		if err != nil || info.Type != Directory || !w.recursive {
+		if !w.recursive {
 			continue
 		}
-		if err := w.add(path.Join(rel, leaf), found); cerrdefs.IsResourceExhausted(err) {
-			return err // what has gone meanwhile, or may not be read, is not watched
+		if info, err := inspect(fd, leaf); err == nil && info.Type == Directory {
+			below = append(below, leaf)
 		}
 	}
-	return nil
+	return below, nil
+}
+
+// watch has the kernel tell of changes in an open directory.
+func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
+	if len(w.dirs) == mostWatched {
+		return nil, errs.Busy("there are more than %d directories below %s to be watched", mostWatched, quoted(w.name))
+	}
+	wd := 0
+	err := w.control(func(events int) (err error) {
+		wd, err = unix.InotifyAddWatch(events, fmt.Sprintf("/proc/self/fd/%d", fd), watchedChanges)
+		return err
+	})
+	if errors.Is(err, unix.ENOSPC) {
+		return nil, errs.Busy("the host has no more watches to give")
+	}
+	if err != nil {
+		return nil, classify(path.Join(w.name, rel), err)
+	}
+	if before := w.dirs[int32(wd)]; before != nil { // it is the same directory, of which it was heard twice
+		w.known -= len(before.names)
+	}
+	d := &watchedDir{rel: rel, names: map[string]bool{}}
+	w.dirs[int32(wd)] = d
+	return d, nil
 }
 
 // Next waits for changes. The error is ctx's cause, or says that the directory can be watched no longer; changes that were
@@ -152,10 +176,7 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 			return nil, err
 		}
 		var list []Event
-		if err := w.root.asOwner(func() (err error) {
-			list, err = w.read(buffer[:n])
-			return err
-		}); err != nil {
+		if list, err = w.read(buffer[:n]); err != nil {
 			return nil, err
 		}
 		if len(list) > 0 {
@@ -164,7 +185,20 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-func (w *Watcher) read(events []byte) (list []Event, _ error) {
+// read converts what the kernel has told. Directories that appear are read for that, by whoever moves them in and out as often as a
+// tenant likes, so it has its place among the user's walks.
+func (w *Watcher) read(events []byte) (list []Event, err error) {
+	if w.recursive {
+		defer w.root.walk()()
+	}
+	err = w.root.asOwner(func() (err error) {
+		list, err = w.convert(events)
+		return err
+	})
+	return list, err
+}
+
+func (w *Watcher) convert(events []byte) (list []Event, _ error) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
 		size := unix.SizeofInotifyEvent + int(event.Len)

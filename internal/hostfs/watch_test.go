@@ -1,10 +1,13 @@
 package hostfs
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // A directory that goes and comes back before anybody has read of it is watched once, and its names count once: else a
@@ -60,4 +63,100 @@ func (w *Watcher) of(rel string) int32 {
 		}
 	}
 	return -1
+}
+
+// A tenant makes directories as deep as it likes and moves them in and out of a watched one, each time to be read.
+func TestAWatcherLeavesNothingOpen(t *testing.T) {
+	dir := t.TempDir()
+	const depth = 200
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", depth)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	w, err := root.Watch(".", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	least, most, seen := 1<<30, 0, 0
+	err = w.add("d", func(Event) {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Error(err)
+		}
+		least, most, seen = min(least, len(open)), max(most, len(open)), seen+1
+	})
+	if err != nil || seen != depth-1 {
+		t.Fatalf("it was told of %d directories, not of %d: %v", seen, depth-1, err)
+	}
+	if most > least+10 {
+		t.Errorf("%d descriptors were open at the top, and %d further down", least, most)
+	}
+}
+
+func TestWatchesAreWalks(t *testing.T) {
+	for name, watch := range map[string]func(t *testing.T, root *Root, dir string) (waits func()){
+		"begun": func(t *testing.T, root *Root, _ string) func() {
+			return func() {
+				w, err := root.Watch(".", true)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				w.Close()
+			}
+		},
+		"a directory appears": func(t *testing.T, root *Root, dir string) func() {
+			w, err := root.Watch(".", true)
+			if err == nil {
+				err = os.Mkdir(filepath.Join(dir, "d"), 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				defer w.Close()
+				if _, err := w.Next(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				walks := &Walks{}
+				root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "u", Walks: walks})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer root.Close()
+				waits := watch(t, root, dir)
+				var ends []func()
+				for range walksAtOnce {
+					ends = append(ends, walks.begin("u"))
+				}
+				done := false
+				go func() {
+					waits()
+					done = true
+				}()
+				synctest.Wait()
+				if done {
+					t.Error("it did not wait for the user's walks")
+				}
+				for _, end := range ends {
+					end()
+				}
+				synctest.Wait()
+				if !done {
+					t.Error("it waits although the walks have ended")
+				}
+			})
+		})
+	}
 }
