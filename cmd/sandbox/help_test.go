@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // leaves are the commands that do something.
@@ -144,5 +146,19 @@ func TestManPages(t *testing.T) {
 	pages, err := os.ReadDir(dir)
 	if err != nil || len(pages) < 20 {
 		t.Errorf("%d pages, %v", len(pages), err)
+	}
+}
+
+// As with other programs, and without a service.
+func TestVersionFlag(t *testing.T) {
+	cmd := rootCommand()
+	var out strings.Builder
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"--version", "--socket", filepath.Join(t.TempDir(), "none.sock")})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "sandbox version " + version.String() + "\n"; out.String() != want {
+		t.Errorf("%q, not %q", out.String(), want)
 	}
 }

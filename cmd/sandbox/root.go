@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cli/man"
 	"github.com/daycare-run/sandbox/internal/cli/usage"
+	"github.com/daycare-run/sandbox/internal/version"
 )
 
 func rootCommand() *cobra.Command {
@@ -52,7 +53,8 @@ $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
   sandbox --settings settings.json -- 'grep -c error *.log'
   sandbox --url https://sandbox.example.org:7480 --token-file ~/.sandbox-token ps
   sandbox --settings settings.json --env CI=1 --user builder -- make -j4 all`,
-		Args: cobra.ArbitraryArgs,
+		Version: version.String(),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case wrap.settings != "":

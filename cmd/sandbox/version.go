@@ -20,7 +20,8 @@ func versionCommand(a *app) *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of this command and of the service",
 		Long: `version prints which build this command is, and which the service. With --json it also has the commit,
-its time, the Go toolchain and the platform of this command; "sandboxd" is missing when no service answers.`,
+its time, the Go toolchain and the platform of this command; "sandboxd" is missing when no service answers.
+"sandbox --version" asks no service.`,
 		Example: `  sandbox version
   sandbox version --json`,
 		Args: cobra.NoArgs,
