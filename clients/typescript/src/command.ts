@@ -4,8 +4,8 @@ import { base64 } from "./bytes.js";
 import type { CallOptions } from "./transport.js";
 import type { Schemas } from "./types.js";
 
-/** Variables of an environment; numbers and booleans are given as their text. */
-export type Variables = Record<string, string | number | boolean>;
+/** Variables of an environment; numbers and booleans are given as their text, and what is undefined is left out. */
+export type Variables = Record<string, string | number | boolean | undefined>;
 
 /** A command line for a shell, or a program with its arguments. */
 export type ShellOrProgram = { command: string; argv?: never } | { argv: string[]; command?: never };
@@ -31,7 +31,10 @@ export function split<Args extends CallOptions>(args: Args): { options: CallOpti
 export function wire(args: { env?: Variables; stdin?: string | Uint8Array }): Record<string, unknown> {
     const { env, stdin, ...rest } = args;
     const body: Record<string, unknown> = { ...rest };
-    if (env !== undefined) body["env"] = Object.fromEntries(Object.entries(env).map(([name, value]) => [name, String(value)]));
+    if (env !== undefined) {
+        const given = Object.entries(env).filter(([, value]) => value !== undefined);
+        body["env"] = Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
+    }
     if (typeof stdin === "string") body["stdin"] = stdin;
     else if (stdin !== undefined) Object.assign(body, { stdin: base64(stdin), stdinEncoding: "base64" });
     return body;

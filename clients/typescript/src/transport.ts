@@ -44,10 +44,12 @@ export class Transport {
     #closed = false;
 
     constructor(options: TransportOptions) {
+        checkNames(options);
         this.target = resolve(options);
         checkRetry(options.retry);
         this.#retry = options.retry;
         this.#connectTimeoutMs = options.connectTimeoutMs ?? 10_000;
+        if (!(this.#connectTimeoutMs > 0)) throw new TypeError(`connectTimeoutMs is ${options.connectTimeoutMs}: give milliseconds above 0`);
     }
 
     /** json makes a call and returns its answer, which is undefined when there is none. */
@@ -189,6 +191,15 @@ export class Transport {
         this.#closed = true;
         this.target.agent.destroy();
         for (const connection of this.#upgraded) connection.destroy();
+    }
+}
+
+const known: Record<keyof TransportOptions, true> = { socketPath: true, url: true, token: true, tls: true, connectTimeoutMs: true, retry: true };
+
+/** checkNames refuses an option that there is not: with a misspelt one, another service would be asked. */
+function checkNames(options: TransportOptions): void {
+    for (const name of Object.keys(options)) {
+        if (!Object.hasOwn(known, name)) throw new TypeError(`there is no option ${name}: the options are ${Object.keys(known).join(", ")}`);
     }
 }
 

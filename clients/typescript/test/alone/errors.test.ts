@@ -120,6 +120,8 @@ test("options that contradict each other are refused, by name", () => {
         [{ token: "a\nb" }, /^token is empty or has characters/],
         [{ retry: { attempts: 0 } }, /^retry\.attempts is 0/],
         [{ retry: { attempts: 2, maxDelayMs: -1 } }, /^retry\.maxDelayMs is -1/],
+        [{ connectTimeoutMs: 0 }, /^connectTimeoutMs is 0/],
+        [{ socket: "/s" } as ClientOptions, /^there is no option socket: the options are socketPath, url, /],
     ];
     for (const [options, message] of table) {
         assert.throws(() => new Client(options), (error) => error instanceof TypeError && message.test(error.message), JSON.stringify(options));

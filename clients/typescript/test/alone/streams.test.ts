@@ -135,7 +135,7 @@ test("arguments go into the contract's form", async (t) => {
         answer(response, 200, { ...result, stdout: "", stderr: "" });
     });
     const signal = new AbortController().signal;
-    await box.exec({ command: "c", env: { A: 1, B: true, C: "x" }, stdin: Buffer.from([0xff]), signal, retry: { attempts: 1 } });
+    await box.exec({ command: "c", env: { A: 1, B: true, C: "x", D: undefined }, stdin: Buffer.from([0xff]), signal, retry: { attempts: 1 } });
     await box.exec({ argv: ["p"], stdin: "text", permissions: ["@workspace"], allowedDomains: [], timeoutMs: 5 });
     await box.write({ path: "/f", content: new Uint8Array([0, 255]), append: true });
     await box.stat({ path: Buffer.from([0x63, 0xe9]) });
