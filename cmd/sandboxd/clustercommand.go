@@ -14,11 +14,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
+// hostFolder is where a host has its files of the cluster, unless it says otherwise.
+const hostFolder = "/etc/daycare-sandbox/cluster"
+
 // clusterCommand makes the certificates by which hosts know each other.
 func clusterCommand(settings *string) *cobra.Command {
 	parent := &cobra.Command{Use: "cluster", Short: "Make certificates of a cluster's hosts, and have a host join it"}
 	var dir string
-	parent.PersistentFlags().StringVar(&dir, "dir", "/etc/daycare-sandbox/cluster", "folder of the authority and of what it issues")
+	parent.PersistentFlags().StringVar(&dir, "dir", hostFolder, "folder of the authority and of what it issues")
 	parent.AddCommand(&cobra.Command{
 		Use:   "init",
 		Short: "Make an authority of the cluster's own, and the key that secrets are sealed with",
@@ -38,30 +41,41 @@ host of the cluster, so it stays on one machine, or off all of them.`,
 		Use:   "issue HOST ADDRESS",
 		Short: "Make the certificate of a host",
 		Long: `issue makes HOST.crt and HOST.key, for two years, and says which settings that host needs. The host gets these
-two, ca.crt and sealing.key, and not ca.key.`,
+two, ca.crt and sealing.key, and not ca.key. To have a certificate made anew, remove these two first; the host's sandboxd
+and fence have to be started again then.`,
 		Example: `  sandboxd cluster issue host-1 10.0.0.1
   sandboxd cluster issue host-2 10.0.0.2 --dir ./cluster`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			host := args[0]
-			if err := forward.Issue(dir, host, args[1]); err != nil {
+			host, address := args[0], args[1]
+			c := clusterOf(host, address, hostFolder, nil)
+			settings, err := config.SetCluster(nil, c) // it knows what a name and an address are
+			if err != nil {
+				return fmt.Errorf("cannot make a certificate: %w", err)
+			}
+			if err := forward.Issue(dir, host, address); err != nil {
 				return err
 			}
-			at := func(name string) string { return filepath.Join(dir, name) }
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), `"cluster": {
-  "name": %q,
-  "etcd": ["https://%s:2379"], // and the other members
-  "listen": "%s:7483",
-  "caFile": %q,
-  "certFile": %q,
-  "keyFile": %q,
-  "sealingKeyFile": %q
-}
-`, host, args[1], args[1], at(forward.AuthorityFile), at(host+".crt"), at(host+".key"), at(forward.SealingKeyFile))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), `%[1]s.crt and %[1]s.key are in %[2]s. Bring them to the host, with %[3]s and %[4]s, in %[5]s, and run there
+  sandboxd cluster join %[1]s %[6]s --etcd %[7]s,…
+which writes these settings, with all members of etcd:
+%[8]s`, host, dir, forward.AuthorityFile, forward.SealingKeyFile, hostFolder, address, c.Etcd[0], settings)
 			return err
 		},
 	}, joinCommand(settings, &dir))
 	return parent
+}
+
+// clusterOf are the settings of a host whose files are in a folder. Without addresses of etcd, a member is on the host.
+func clusterOf(host, address, folder string, etcd []string) config.Cluster {
+	at := func(name string) string { return filepath.Join(folder, name) }
+	if len(etcd) == 0 {
+		etcd = []string{"https://" + net.JoinHostPort(address, "2379")}
+	}
+	return config.Cluster{
+		Name: host, Etcd: etcd, Listen: net.JoinHostPort(address, "7483"), CAFile: at(forward.AuthorityFile), CertFile: at(host + ".crt"),
+		KeyFile: at(host + ".key"), SealingKeyFile: at(forward.SealingKeyFile),
+	}
 }
 
 // joinCommand writes a host's settings.
@@ -80,21 +94,18 @@ fence have to be started (again) then.`,
 			if err != nil {
 				return err
 			}
-			at := func(name string) string { return filepath.Join(folder, name) }
-			if len(etcd) == 0 {
-				etcd = []string{"https://" + net.JoinHostPort(args[1], "2379")}
-			}
-			c := config.Cluster{
-				Name: args[0], Etcd: etcd, Listen: net.JoinHostPort(args[1], "7483"), CAFile: at(forward.AuthorityFile), CertFile: at(args[0] + ".crt"),
-				KeyFile: at(args[0] + ".key"), SealingKeyFile: at(forward.SealingKeyFile),
-			}
-			return editSettings(*settings, true, func(text []byte) ([]byte, error) {
+			c := clusterOf(args[0], args[1], folder, etcd)
+			err = editSettings(*settings, true, func(text []byte) ([]byte, error) {
 				text, err := config.SetCluster(text, c) // it knows what a name of a host is
 				if err == nil {
 					err = certified(c, folder, args[1])
 				}
 				return text, err
 			})
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "host %s is to be one of the cluster: start sandboxd and its fence (again)\n", c.Name)
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringSliceVar(&etcd, "etcd", nil, "addresses of etcd's members (default https://ADDRESS:2379)")
@@ -104,8 +115,13 @@ fence have to be started (again) then.`,
 // certified makes sure that a host has its certificates, and makes them where the authority is.
 func certified(c config.Cluster, folder, address string) error {
 	if _, err := os.Stat(c.CertFile); errors.Is(err, fs.ErrNotExist) {
-		if err := forward.Issue(folder, c.Name, address); err != nil {
-			return fmt.Errorf("there is no %s: sandboxd cluster issue %s %s makes it where the authority is: %w", c.CertFile, c.Name, address, err)
+		err := forward.Issue(folder, c.Name, address)
+		if errors.Is(err, fs.ErrNotExist) { // this is not where the authority is
+			return fmt.Errorf("there is no %s: sandboxd cluster issue %s %s makes it where the authority is; bring it here with its key, %s and %s",
+				c.CertFile, c.Name, address, forward.AuthorityFile, forward.SealingKeyFile)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if _, err := readSealingKey(c.SealingKeyFile); err != nil {

@@ -11,6 +11,45 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
+// issue takes no host that settings would not take, prints what these are on the host, and says why it makes none twice.
+func TestIssuingCertificates(t *testing.T) {
+	dir := t.TempDir()
+	settings := filepath.Join(dir, "settings.json")
+	for _, tt := range []struct {
+		args []string
+		want string // begins the error
+	}{
+		{[]string{"issue", "host-1", "10.0.0.1"}, "cannot use the authority in DIR: "},
+		{[]string{"init"}, ""},
+		{[]string{"init"}, "cannot make an authority: there is one in DIR already"},
+		{[]string{"issue", "Host 1", "10.0.0.1"}, "cannot make a certificate: cannot use the settings then: 1 fault\n  cluster.name: "},
+		{[]string{"issue", "host-1", "10.0.0"}, "cannot make a certificate: cannot use the settings then: 1 fault\n  cluster.listen: "},
+		{[]string{"issue", "host-1", "10.0.0.1"}, ""},
+		{[]string{"issue", "host-1", "10.0.0.1"}, "cannot make a certificate for host \"host-1\": there is DIR/host-1.crt already; to have one made anew, remove "},
+	} {
+		var out bytes.Buffer
+		cmd := clusterCommand(&settings)
+		cmd.SetArgs(append(tt.args, "--dir", filepath.Join(dir, "cluster")))
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		err := cmd.ExecuteContext(t.Context())
+		want := strings.ReplaceAll(tt.want, "DIR", filepath.Join(dir, "cluster"))
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", tt.args, err, want)
+		}
+		if tt.args[0] != "issue" || err != nil {
+			continue
+		}
+		_, text, _ := strings.Cut(out.String(), "members of etcd:\n")
+		if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if cfg, err := loadConfig(settings); err != nil || cfg.Cluster.KeyFile != "/etc/daycare-sandbox/cluster/host-1.key" || cfg.Cluster.Listen != "10.0.0.1:7483" {
+			t.Errorf("%s\n%+v, %v", out.String(), cfg.Cluster, err)
+		}
+	}
+}
+
 // A host that joins has files that others cannot read, and settings that the service takes; nothing is overwritten.
 func TestJoiningACluster(t *testing.T) {
 	dir := t.TempDir()

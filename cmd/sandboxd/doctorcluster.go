@@ -58,7 +58,7 @@ func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
 	s := d.cfg.Cluster
 	pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cannot use %s with %s: %w", s.CertFile, s.KeyFile, err)
 	}
 	text, err := os.ReadFile(s.CAFile)
 	if err != nil {

@@ -55,7 +55,13 @@ func MakeAuthority(dir string) error {
 func Issue(dir, host, address string) error {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 	if err != nil {
-		return fmt.Errorf("cannot use the authority: %w", err)
+		return fmt.Errorf("cannot use the authority in %s: %w (sandboxd cluster init makes one, once for a cluster)", dir, err)
+	}
+	certificate, key := filepath.Join(dir, host+".crt"), filepath.Join(dir, host+".key")
+	for _, name := range []string{certificate, key} {
+		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot make a certificate for host %q: there is %s already; to have one made anew, remove %s and %s", host, name, certificate, key)
+		}
 	}
 	form := form(host, hostYears)
 	form.KeyUsage, form.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -65,7 +71,7 @@ func Issue(dir, host, address string) error {
 	} else {
 		form.DNSNames = append(form.DNSNames, address)
 	}
-	return issue(form, &authority, filepath.Join(dir, host+".crt"), filepath.Join(dir, host+".key"))
+	return issue(form, &authority, certificate, key)
 }
 
 func form(name string, years int) *x509.Certificate {
