@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
@@ -306,6 +308,8 @@ func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []
 		}
 		calls.ServeHTTP(w, req)
 	}), m.d.log)
+	// Beside the caller's own headers they say who it acts for, in base64.
+	server.MaxHeaderBytes = 2*maxHeader + base64.StdEncoding.EncodedLen(access.MaxTokensFile)
 	return endpoint{m.certs.Listen(listener), server}, nil
 }
 

@@ -119,12 +119,15 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 	return endpoints, nil
 }
 
+// maxHeader is what the headers of a call may have in bytes.
+const maxHeader = 64 << 10
+
 func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          httplog.New(log, "api"),
 	}
 }

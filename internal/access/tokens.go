@@ -25,8 +25,8 @@ const (
 	// minToken is what 128 bits have in hex.
 	minToken = 32
 	maxToken = 1024
-	// maxTokensFile is what a tokens file may have in bytes.
-	maxTokensFile = 1 << 20
+	// MaxTokensFile is what a tokens file may have in bytes, and so the names of one token's users together.
+	MaxTokensFile = 1 << 20
 )
 
 // Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
@@ -95,10 +95,10 @@ func readPrivate(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is no regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
 		return nil, fmt.Errorf("others than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
-	case info.Size() > maxTokensFile:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxTokensFile)
+	case info.Size() > MaxTokensFile:
+		return nil, fmt.Errorf("%s has more than %d bytes", path, MaxTokensFile)
 	}
-	return io.ReadAll(io.LimitReader(file, maxTokensFile))
+	return io.ReadAll(io.LimitReader(file, MaxTokensFile))
 }
 
 func parseTokens(text []byte) (*Tokens, error) {
