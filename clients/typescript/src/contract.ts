@@ -279,6 +279,8 @@ export interface paths {
          *     background, where `warm` asks for it. A sandbox keeps its user: to
          *     give its id to another one, delete it first. To a caller for whose users it is not, an id that is
          *     taken is `notFound`.
+         *     What it takes away is refused from the next call on, and when a process is started again. Commands and
+         *     processes that run keep what they were started with until they end.
          */
         put: operations["putSandbox"];
         post?: never;
