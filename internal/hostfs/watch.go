@@ -111,11 +111,11 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 	if err != nil {
 		return nil, err
 	}
-	names, _, err := firstNames(dir, mostKnown)
+	names, more, err := firstNames(dir, mostKnown)
 	if err != nil {
 		return nil, classify(path.Join(w.name, rel), err)
 	}
-	if w.known += len(names); w.known > mostKnown {
+	if w.known += len(names); more || w.known > mostKnown {
 		return nil, errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
 	}
 	for _, leaf := range names {

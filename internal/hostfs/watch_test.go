@@ -5,9 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // A directory that goes and comes back before anybody has read of it is watched once, and its names count once: else a
@@ -159,4 +163,33 @@ func TestWatchesAreWalks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A directory is watched whole or not at all: of one with more names than are known, those in it beyond would be missed.
+func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
+	dir := t.TempDir()
+	for i := range mostKnown + 1 {
+		if err := unix.Mknod(filepath.Join(dir, strconv.Itoa(i)), unix.S_IFREG|0o644, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if w, err := root.Watch(".", false); err == nil {
+		w.Close()
+		t.Errorf("a directory of %d files is watched", mostKnown+1)
+	} else if !cerrdefs.IsResourceExhausted(err) {
+		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "0")); err != nil {
+		t.Fatal(err)
+	}
+	w, err := root.Watch(".", false)
+	if err != nil {
+		t.Fatalf("one of %d is not: %v", mostKnown, err)
+	}
+	w.Close()
 }
