@@ -17,6 +17,9 @@ import (
 func (s *server) health(req *http.Request) (types.Health, error) {
 	h := s.service.Health(req.Context())
 	h.Warnings = append(slices.Clip(h.Warnings), s.cfg.Warnings...)
+	if s.caller.Users.All() && s.cfg.Nodes != nil && !slices.ContainsFunc(s.cfg.Nodes.List(), func(n types.Node) bool { return !n.Lost }) {
+		h.Warnings = append(h.Warnings, "no host of the cluster is known to have a lease, so none takes users: see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster)")
+	}
 	status := "ok"
 	if h.Problem != "" {
 		status = "degraded"

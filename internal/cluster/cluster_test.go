@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -189,7 +190,7 @@ func TestADrainingHostTakesNobody(t *testing.T) {
 	if err := hosts[2].SetDraining(t.Context(), "h3", true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hosts[2].Hold(t.Context(), "late"); !cerrdefs.IsUnavailable(err) {
+	if _, err := hosts[2].Hold(t.Context(), "late"); !cerrdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "each that has a lease is draining") {
 		t.Errorf("%v", err)
 	}
 	if err := hosts[2].SetDraining(t.Context(), "h1", false); err != nil {

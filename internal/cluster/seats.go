@@ -70,6 +70,14 @@ func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 	return nil
 }
 
+// noneTakes says why there is no host for a user.
+func (c *Cluster) noneTakes() error {
+	if len(c.Nodes()) == 0 {
+		return fmt.Errorf("no host takes users now: none is known to have a lease; see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster): %w", cerrdefs.ErrUnavailable)
+	}
+	return fmt.Errorf("no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w", cerrdefs.ErrUnavailable)
+}
+
 // Hold implements Seats.
 func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 	if s, ok := c.Seat(user); ok {
@@ -96,7 +104,7 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		case !found && at != "":
 			return Seat{}, fmt.Errorf("the home of user %q is on host %q alone (cluster.homes is local), which is not there now: ask again when it is (sandbox node list): %w", user, at, cerrdefs.ErrUnavailable)
 		case !found:
-			return Seat{}, fmt.Errorf("no host takes users now: each is draining or has no lease (sandbox node list): %w", cerrdefs.ErrUnavailable)
+			return Seat{}, c.noneTakes()
 		}
 		asking, answered := context.WithTimeout(ctx, silentLimit)
 		err := c.claim(asking, user, target)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 )
 
 // The times of a lease. Another host may take over TTL after etcd has last heard of this one, which is not before the
@@ -36,15 +35,6 @@ const (
 	// goneLimit is for how long a service that ran may be away: one that is exchanged is back by then.
 	goneLimit = time.Minute
 )
-
-// now is the time since the host has started, which goes on while it sleeps and which nobody sets.
-func now() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) // the kernel has it since 2.6.39
-	}
-	return time.Duration(ts.Nano())
-}
 
 // Config is what a Fence needs. All must be set but Remount, Killed, Watchdog and Guard.
 type Config struct {
@@ -81,8 +71,13 @@ type Fence struct {
 func New(etcd *clientv3.Client, cfg Config) *Fence { return &Fence{cfg: cfg, etcd: etcd} }
 
 // Run holds a lease until ctx ends, which leaves it and what runs alone: the next one goes on with it. Whenever the lease
-// cannot be kept, everything is killed first.
+// cannot be kept, everything is killed first. It fails at once where another Fence has these Files.
 func (f *Fence) Run(ctx context.Context) error {
+	release, err := f.cfg.Files.hold(f.cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer release()
 	f.rec = f.cfg.Files.Read()
 	f.rec.Fence = os.Getpid()
 	if len(f.cfg.Guard) > 0 {

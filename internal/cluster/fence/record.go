@@ -3,11 +3,13 @@ package fence
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +51,35 @@ type Beat struct {
 	Quiet int `json:"quiet"`
 	// Starting is how many containers Docker is starting for it.
 	Starting int `json:"starting"`
+}
+
+// now is the time since the host has started, which goes on while it sleeps and which nobody sets.
+func now() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(err) // the kernel has it since 2.6.39
+	}
+	return time.Duration(ts.Nano())
+}
+
+// hold keeps other fences of this host away until release, or the end of this process. It fails only where there is another:
+// a fence that cannot write here kills what runs all the same.
+func (f Files) hold(log zerolog.Logger) (release func(), err error) {
+	name := f.Base + ".fence"
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		log.Error().Err(err).Msg("cannot see whether this host has another fence")
+		return func() {}, nil
+	}
+	release = func() { _ = lock.Close() }
+	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		release()
+		return nil, fmt.Errorf("cannot fence this host: another sandboxd fence does (process %d, which has %s): end that one first", f.Read().Fence, name)
+	case err != nil:
+		log.Error().Err(err).Msg("cannot see whether this host has another fence")
+	}
+	return release, nil
 }
 
 // Read returns the record; an empty one, of a boot that is this one, when there is none that can be used.

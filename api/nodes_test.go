@@ -1,0 +1,35 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// A host of a cluster of which none has a lease says so, and what to look at; one host alone has none of it.
+func TestHealthOfAClusterWithoutALease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		nodes Nodes
+		warns bool
+	}{
+		"one host alone": {nil, false},
+		"no lease":       {hosts{}, true},
+		"one has one":    {hosts{"host-1": false}, false},
+	} {
+		l := newLab(t, nil)
+		l.nodes = tt.nodes
+		server := l.serve()
+		response, err := server.Client().Get(server.URL + "/v1/health")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h types.Health
+		err = json.NewDecoder(response.Body).Decode(&h)
+		_ = response.Body.Close()
+		if warned := strings.Contains(strings.Join(h.Warnings, "\n"), "that sandboxd fence runs on each host"); err != nil || warned != tt.warns {
+			t.Errorf("%s: %+v, %v", name, h, err)
+		}
+	}
+}
