@@ -11,7 +11,7 @@ import (
 // that is idle makes room. The error is a *quota.Exceeded, or why the container is no longer waited for. The
 // turn lasts until done is called.
 func (e *Executor) admit(c *container) (done func(), err error) {
-	account := quota.Account{User: c.spec.User, Token: c.token}
+	account := c.account()
 	done, err = e.cfg.Quotas.SpareTurn(c.wanted, account, c.called)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	e.mu.Lock()
 	for c := range e.leaving {
-		if c.begun && !c.claimed && c.counts(full) {
+		if c.begun && !c.claimed && full.IsAbout(c.account()) {
 			c.claimed = true
 			e.mu.Unlock()
 			return c
@@ -84,7 +84,7 @@ func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 		}
 	}
 	for _, c := range e.containers {
-		if !c.isSettled() || c.users > 0 || !c.counts(full) {
+		if !c.isSettled() || c.users > 0 || !full.IsAbout(c.account()) {
 			continue
 		}
 		if full.Scope == quota.Total && c.spec.IsPooled() {
@@ -98,16 +98,7 @@ func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 	return oldest
 }
 
-// counts reports whether a container is one of those that a bound is about.
-func (c *container) counts(full *quota.Exceeded) bool {
-	switch full.Scope {
-	case quota.User:
-		return c.spec.User == full.Name
-	case quota.OfToken:
-		return c.token.Name == full.Name
-	}
-	return true
-}
+func (c *container) account() quota.Account { return quota.Account{User: c.spec.User, Token: c.token} }
 
 // finishRemoval records that nothing is left of a container that was taken out of the map.
 func (e *Executor) finishRemoval(c *container) {

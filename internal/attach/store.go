@@ -60,6 +60,8 @@ type Command struct {
 	Terminal, Stdin bool
 }
 
+func (c Command) account() quota.Account { return quota.Account{User: c.User, Token: c.Token} }
+
 // NewID returns the id of a new exec, which cannot be guessed.
 func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
 
@@ -96,15 +98,12 @@ var errStopping = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnav
 // makeRoom takes the place of a new command. Where there are too many it forgets what has ended; s.mu is held.
 func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 	for {
-		give, err := s.cfg.Quotas.Take(quota.Account{User: c.User, Token: c.Token}, quota.DetachedExecs, 1)
+		give, err := s.cfg.Quotas.Take(c.account(), quota.DetachedExecs, 1)
 		full, is := errors.AsType[*quota.Exceeded](err)
 		if !is {
 			return give, err
 		}
-		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool {
-			return full.Scope == quota.Total || full.Scope == quota.User && e.command.User == full.Name ||
-				full.Scope == quota.OfToken && e.command.Token.Name == full.Name
-		})) {
+		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool { return full.IsAbout(e.command.account()) })) {
 			return nil, err
 		}
 	}

@@ -159,6 +159,9 @@ func (e *Exceeded) Error() string {
 	return fmt.Sprintf(nouns[e.Resource], e.whose(), e.Bound) + ", which is the most (" + e.Setting + "): " + remedy
 }
 
+// IsAbout reports whether what an account has counts towards the bound.
+func (e *Exceeded) IsAbout(a Account) bool { return a.name(e.Scope) == e.Name }
+
 func (e *Exceeded) whose() string {
 	switch e.Scope {
 	case User:
