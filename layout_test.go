@@ -68,7 +68,7 @@ var mayImport = map[string]string{
 	"internal/agent/spawn":      "",
 	"internal/agent/seccomp":    "",
 	"config":                    "internal/strictjson",
-	"internal/cli/doctor":       "api/types",
+	"internal/cli/doctor":       "api/types internal/dockerd",
 	"internal/cli/man":          "",
 	"internal/cli/usage":        "internal/strictjson",
 	"dnsfilter":                 "internal/budget",

@@ -36,7 +36,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	host := &dockerHost{settings: s, root: os.Geteuid() == 0}
 	host.client, host.err = dockerd.Connect(s.Docker.SocketPath)
 	host.inspect = sync.OnceValues(host.ask)
-	s.askDocker = func(context.Context) (doctor.Docker, error) { return asDocker(host.inspect()) }
+	s.askDocker = func(context.Context) (dockerd.Info, error) { return host.inspect() }
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
@@ -151,10 +151,6 @@ func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Chec
 		checks = append(checks, u.Resolvers(probeName, dnsfilter.Ask)...)
 	}
 	return append(checks, doctor.NameserverPort(takeNameserverPort))
-}
-
-func asDocker(info dockerd.Info, err error) (doctor.Docker, error) {
-	return doctor.Docker{Version: info.Version, API: info.API, Runtimes: info.Programs, GVisor: info.GVisor, Offline: info.Offline, Ahead: info.Ahead}, err
 }
 
 // ownAddresses asks the cloud, as the service does when it starts.

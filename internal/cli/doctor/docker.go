@@ -8,25 +8,12 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Docker is what the Docker daemon says of itself.
-type Docker struct {
-	Version string
-	// API is the version of the API that it was asked by, such as 1.41.
-	API string
-	// Runtimes are those that it knows, with the programs behind them; empty for what is none.
-	Runtimes map[string]string
-	GVisor   []string // those of Runtimes that are gVisor's
-	// Offline has the runtime that containers without a network are made with in place of one of Runtimes, if there is one.
-	Offline map[string]string
-	// Ahead is by how much its clock was ahead of ours when it was asked.
-	Ahead time.Duration
-}
-
 // AskDocker asks Docker. It is asked by several checks, so that a slow one is asked once.
-type AskDocker func(context.Context) (Docker, error)
+type AskDocker func(context.Context) (dockerd.Info, error)
 
 const startEngine = "start it: systemctl start docker, or dockerd; and look whether docker.socketPath is its socket"
 
@@ -66,13 +53,13 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 		if err != nil {
 			return skipped("Docker does not answer")
 		}
-		program, known := e.Runtimes[name]
+		program, known := e.Programs[name]
 		if !known && unused != "" {
 			return skipped("%s, and Docker does not know it", unused)
 		}
 		if !known {
 			return wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
-				"Docker does not know the runtime %s; it knows %s", name, strings.Join(names(e.Runtimes), ", ")).accepted(weaker)
+				"Docker does not know the runtime %s; it knows %s", name, strings.Join(names(e.Programs), ", ")).accepted(weaker)
 		}
 		if program == "" {
 			return ok("known to Docker")
