@@ -13,6 +13,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // creation is what a new user's sandbox and its first `true` take, in the shapes in which users come.
@@ -25,8 +27,8 @@ type creation struct {
 	pooled, pooledBurst sample
 	// alone are first calls of a kind that no pool has, without a pool; refilling are those beside one that is filled.
 	alone, refilling sample
-	// frozen are first calls of users whose container is frozen.
-	frozen sample
+	// frozen are first calls of users whose container is frozen, frozenShell those of a shell's command.
+	frozen, frozenShell sample
 	// missed says why some of them were not measured.
 	missed []string
 }
@@ -211,11 +213,29 @@ var frozenSettings = []string{"SANDBOXD_IDLE_FREEZE_AFTER=1s"}
 
 // measureFrozen needs a service that freezes what nobody uses.
 func (s *service) measureFrozen(ctx context.Context, c *creation) error {
+	for _, way := range []struct {
+		user string
+		call types.Exec
+		into *sample
+	}{{"frozen", types.Exec{Argv: []string{"true"}}, &c.frozen}, {"frozen-shell", types.Exec{Command: "true"}, &c.frozenShell}} {
+		if err := s.measureFrozenUsers(ctx, way.user, way.call, way.into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureFrozenUsers has users come, and come again when their containers are frozen.
+func (s *service) measureFrozenUsers(ctx context.Context, user string, call types.Exec, into *sample) error {
 	n := max(s.settings.users/5, 2)
-	var cold sample
-	one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("frozen-%d", i)) }
-	if err := come(ctx, n, -1, one, &cold); err != nil {
-		return err
+	name := func(i int) string { return fmt.Sprintf("%s-%d", user, i) }
+	for i := range n {
+		if err := s.register(ctx, name(i)); err != nil {
+			return err
+		}
+		if _, err := s.call(ctx, name(i), call); err != nil {
+			return err
+		}
 	}
 	err := s.await(ctx, "frozen containers", func() (bool, error) {
 		list, err := s.api.Containers(ctx)
@@ -225,19 +245,19 @@ func (s *service) measureFrozen(ctx context.Context, c *creation) error {
 				frozen++
 			}
 		}
-		return frozen >= n, err
+		return frozen >= n && frozen == len(list)-1, err
 	})
 	if err != nil {
 		return err
 	}
 	return come(ctx, n, -1, func(i int) (time.Duration, error) {
 		begun := time.Now()
-		out, err := s.exec(ctx, fmt.Sprintf("frozen-%d", i), "true")
+		out, err := s.call(ctx, name(i), call)
 		if out.Cold {
 			err = errors.New("a frozen container was recreated")
 		}
 		return time.Since(begun), err
-	}, &c.frozen)
+	}, into)
 }
 
 // await asks until what is waited for is so.

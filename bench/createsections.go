@@ -37,7 +37,7 @@ func createSection(f findings) section {
 			{"one after the other", c.one}, {"one every 200 ms", c.spaced}, {"all at once", c.burst},
 			{"docker run, one after the other", c.dockerOne}, {"docker run, at once", c.dockerBurst},
 			{"one after the other, a pool", c.pooled}, {"at once, a pool", c.pooledBurst},
-			{"frozen, first `true`", c.frozen},
+			{"frozen, first `true`", c.frozen}, {"frozen, first shell `true`", c.frozenShell},
 			{"another first call, no pool", c.alone}, {"another first call, a pool that is refilled", c.refilling},
 		} {
 			s.rows = append(s.rows, row([]string{r.runtime, line.who}, append(percentiles(line.of), millis(line.of.percentile(100)))))
@@ -71,6 +71,7 @@ func creationVerdicts(r runtimeFindings) (list []verdict) {
 	}
 	if target, is := frozenTargets[r.runtime]; is {
 		judged(c.frozen, within(r.runtime, "frozen: p50 of the first `true`", c.frozen.median(), target))
+		judged(c.frozenShell, within(r.runtime, "frozen: p50 of the first shell `true`", c.frozenShell.median(), target))
 	}
 	judged(c.refilling, atMost(r.runtime, "p50 of a cold start beside a refill ÷ without a pool", ratio(c.refilling.median(), c.alone.median()), refillingTarget))
 	return list
