@@ -215,8 +215,9 @@ func (c *cleanup) shims(left []dockerd.Shim, err error) {
 
 // files removes what the service can make again, and with --data its records.
 func (c *cleanup) files() {
-	paths := []string{
-		filepath.Join(c.cfg.DataDir, "agent"), filepath.Join(c.cfg.DataDir, "network"), filepath.Join(c.cfg.DataDir, "masks"), c.cfg.Listen,
+	paths := []string{c.cfg.Listen}
+	for _, name := range []string{"agent", "image", "network", "gateway", "masks"} {
+		paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 	}
 	for instance := range c.instances {
 		if instance != "" {
@@ -229,7 +230,7 @@ func (c *cleanup) files() {
 		if !c.cfg.Cluster.On() { // or they are also the other hosts'
 			trees = c.ofUsers("processes")
 		}
-		for _, name := range []string{"sandboxes", "lasting", "processes", "instance.damaged", "instance"} {
+		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "console.key", "e2b.key", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 		}
 	}
