@@ -28,7 +28,7 @@ type Docker = *client.Client
 const VersionLabel = "run.daycare.sandbox.image.version"
 
 // Version is that of this build's own image; sandbox-image/Dockerfile has the same.
-const Version = "3"
+const Version = "4"
 
 // Image is what the service needs to know of an image.
 type Image struct {
