@@ -107,6 +107,9 @@ func TestShellsAheadThatAreNone(t *testing.T) {
 			t.Parallel()
 			l := beginLastingWith(t, test.does+"#")
 			l.ready()
+			if name == "ends" { // or it might be handed the command before
+				eventually(t, func() bool { return len(descendants(l.cmd.Process.Pid)) == 0 })
+			}
 			if got := l.logIn("echo begun"); got != test.want {
 				t.Errorf("%q, not %q", got, test.want)
 			}
