@@ -274,7 +274,7 @@ func hangsAhead(dir string) (int, error) {
 		}
 	}
 	shell, begun := a.shell, time.Now()
-	p, fault := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=" + defaultPath}, Args: []string{"true"}}}, uint32(os.Getuid()))
+	p, fault := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=" + defaultPath}}, Shell: "setsid sleep 1000 >&- 2>&- &"}, uint32(os.Getuid()))
 	if fault.Fault != wire.FaultNone {
 		return 99, errors.New(fault.Message)
 	}
@@ -287,6 +287,9 @@ func hangsAhead(dir string) (int, error) {
 		return 2, err
 	}
 	<-root.exited
+	if err := a.tree.sweep(); err != nil {
+		return 99, err
+	}
 	a.ended()
 	if took := time.Since(begun); took > spawn.StartLimit/2 {
 		return 3, fmt.Errorf("a command took %v", took)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,17 +27,14 @@ import (
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
 // agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.
 type processTree struct {
-	// spawning is held for reading while a root is being started and for writing by whoever
-	// must know that every root is registered.
-	spawning sync.RWMutex
+	score *OOMScore
 
-	ending atomic.Bool // nothing is started any more
-	score  *OOMScore
-
-	mu     sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
-	roots  map[int]*rootProcess
-	reaped chan struct{} // closed and replaced whenever a child has been waited for
-	living sync.Cond     // on mu: a root was registered
+	mu       sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
+	roots    map[int]*rootProcess
+	starting map[*int32]bool // where the kernel puts the pids of those that are no roots yet, or never will be
+	ending   bool            // nothing is started any more
+	reaped   chan struct{}   // closed and replaced whenever a child has been waited for
+	started  sync.Cond       // on mu: a start has succeeded or failed
 }
 
 // rootProcess is a running command's first process.
@@ -54,29 +52,33 @@ const cleanupLimit = 10 * time.Second
 const lookAgain = 10 * time.Millisecond
 
 func newProcessTree(score *OOMScore) *processTree {
-	t := &processTree{score: score, roots: map[int]*rootProcess{}, reaped: make(chan struct{})}
-	t.living.L = &t.mu
+	t := &processTree{score: score, roots: map[int]*rootProcess{}, starting: map[*int32]bool{}, reaped: make(chan struct{})}
+	t.started.L = &t.mu
 	go t.reap()
 	return t
 }
 
 func (t *processTree) start(p spawn.Process) (*rootProcess, error) {
-	t.spawning.RLock()
-	defer t.spawning.RUnlock()
-	if t.ending.Load() {
+	p.PID = new(int32)
+	t.mu.Lock()
+	if t.ending {
+		t.mu.Unlock()
 		return nil, errEnding
 	}
+	t.starting[p.PID] = true
+	t.mu.Unlock()
 	t.score.raise()
 	pid, err := spawn.Start(p)
 	t.score.lower()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.started.Signal()
+	delete(t.starting, p.PID)
 	if err != nil {
-		return nil, err
+		return nil, err // what there is of it is collected as a leftover
 	}
 	root := &rootProcess{pid: pid, exited: make(chan struct{})}
-	t.mu.Lock()
 	t.roots[pid] = root
-	t.living.Signal()
-	t.mu.Unlock()
 	return root, nil
 }
 
@@ -85,20 +87,13 @@ var errEnding = errors.New("the session is ending")
 // end starts nothing any more and kills every process of the container but the first and the caller (kill(2),
 // pid -1). An error means that something is left, and that the container has to go.
 func (t *processTree) end() error {
-	t.ending.Store(true)
-	started := make(chan struct{})
-	go func() {
-		t.spawning.Lock()
-		close(started) // what was being started has been
-		t.spawning.Unlock()
-	}()
-	deadline := time.Now().Add(cleanupLimit)
-	for alone := false; ; time.Sleep(5 * time.Millisecond) {
-		select {
-		case <-started:
-			alone = true
-		default:
-		}
+	t.mu.Lock()
+	t.ending = true
+	t.mu.Unlock()
+	for deadline := time.Now().Add(cleanupLimit); ; time.Sleep(5 * time.Millisecond) {
+		t.mu.Lock()
+		alone := len(t.starting) == 0
+		t.mu.Unlock()
 		// What is being started is killed, too, or a process could hold this up.
 		err := unix.Kill(-1, unix.SIGKILL)
 		switch {
@@ -123,7 +118,7 @@ func (t *processTree) reap() {
 		case errors.Is(err, unix.ECHILD):
 			t.mu.Lock()
 			if len(t.roots) == 0 {
-				t.living.Wait()
+				t.started.Wait()
 			}
 			t.mu.Unlock()
 		}
@@ -132,15 +127,10 @@ func (t *processTree) reap() {
 
 func (t *processTree) collect(pid int) {
 	t.mu.Lock()
-	_, known := t.roots[pid]
-	t.mu.Unlock()
-	if !known {
-		// Either a leftover, or a root that died before start could register it.
-		t.spawning.Lock()
-		defer t.spawning.Unlock()
-	}
-	t.mu.Lock()
 	defer t.mu.Unlock()
+	for t.isStarting(pid) { // and has died before start could register it
+		t.started.Wait()
+	}
 	var status unix.WaitStatus
 	if got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err != nil || got != pid {
 		return
@@ -152,6 +142,16 @@ func (t *processTree) collect(pid int) {
 	}
 	close(t.reaped)
 	t.reaped = make(chan struct{})
+}
+
+// isStarting is called with mu held.
+func (t *processTree) isStarting(pid int) bool {
+	for at := range t.starting {
+		if int(atomic.LoadInt32(at)) == pid {
+			return true
+		}
+	}
+	return false
 }
 
 // signal sends to the root alone or, when group is set, to its process group.
@@ -212,20 +212,11 @@ func (t *processTree) sweep() error {
 	defer deadline.Stop()
 	for {
 		t.mu.Lock()
-		reaped := t.reaped
-		t.mu.Unlock()
-		if len(t.leftovers()) == 0 {
-			return nil
-		}
-		// Something that is no root is here: again, without a start in between.
-		t.spawning.Lock()
-		rest := t.leftovers()
-		t.mu.Lock()
+		reaped, rest := t.reaped, t.leftovers()
 		for _, pid := range rest {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 		t.mu.Unlock()
-		t.spawning.Unlock()
 		if len(rest) == 0 {
 			return nil
 		}
@@ -238,19 +229,12 @@ func (t *processTree) sweep() error {
 	}
 }
 
-// leftovers lists the children of the agent's first thread that are not roots.
+// leftovers lists the children of the agent's first thread that are not roots. It is called with mu held.
 func (t *processTree) leftovers() []int {
 	self := strconv.Itoa(os.Getpid())
-	all := readChildren("/proc/" + self + "/task/" + self + "/children")
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	rest := all[:0]
-	for _, pid := range all {
-		if t.roots[pid] == nil {
-			rest = append(rest, pid)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(readChildren("/proc/"+self+"/task/"+self+"/children"), func(pid int) bool {
+		return t.roots[pid] != nil || t.isStarting(pid)
+	})
 }
 
 // descendants lists what is below a process, children before theirs.

@@ -18,7 +18,9 @@
 package spawn
 
 import (
+	"cmp"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -26,7 +28,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields but Terminal, Hurry and GiveOrphans are needed.
+// Process describes what to start. All fields but Terminal, Hurry, GiveOrphans and PID are needed.
 type Process struct {
 	// Programs are where the program may be: the first is executed that there is.
 	Programs []Program
@@ -48,6 +50,8 @@ type Process struct {
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
 	// caller with one command only, which for a long life may leave zombies to be collected.
 	GiveOrphans bool
+	// PID is where the kernel puts the child's pid before it begins, for whoever comes across it meanwhile; nil for nowhere.
+	PID *int32
 }
 
 // Program is a place where a program may be, and what it is called: its first argument.
@@ -81,9 +85,8 @@ func (e *Error) Unwrap() error { return e.Errno }
 const StartLimit = 5 * time.Second
 
 // Start runs the process in a session and process group of its own and returns its pid, which
-// the caller must wait for. It blocks until the child has executed the program or failed. When it
-// returns an *Error the child has been waited for, unless the caller's own wait loop was faster; until
-// Start returns, that must not wait for a child that it does not know.
+// the caller must wait for, but not before Start returns. It blocks until the child has executed the
+// program or failed: then there is a pid beside an *Error, unless there was no fork.
 func Start(p Process) (int, error) {
 	c, err := newChild(p)
 	if err != nil {
@@ -105,8 +108,7 @@ func Start(p Process) (int, error) {
 		c.errno = syscall.ETIME
 	}
 	if c.errno != 0 {
-		_, _ = syscall.Wait4(int(pid), nil, 0, nil)
-		return 0, &Error{c.stage, c.errno}
+		return int(pid), &Error{c.stage, c.errno}
 	}
 	return int(pid), nil
 }
@@ -127,8 +129,7 @@ type child struct {
 	stage    Stage
 	errno    syscall.Errno
 
-	// pid is set by the kernel, at the fork.
-	pid int32
+	pid *int32
 
 	mu      sync.Mutex
 	expired bool // it was killed
@@ -141,7 +142,7 @@ type program struct {
 }
 
 func newChild(p Process) (*child, error) {
-	c := &child{files: p.Files, reaps: 1, uid: uintptr(p.UID), all: ^uint64(0)}
+	c := &child{files: p.Files, reaps: 1, uid: uintptr(p.UID), all: ^uint64(0), pid: cmp.Or(p.PID, new(int32))}
 	if p.GiveOrphans {
 		c.reaps = 0
 	}
@@ -203,8 +204,8 @@ func (c *child) limit(hurry, started <-chan struct{}) {
 func (c *child) expire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.done && c.pid > 0 {
-		c.expired = unix.Kill(int(c.pid), unix.SIGKILL) == nil
+	if pid := atomic.LoadInt32(c.pid); !c.done && pid > 0 {
+		c.expired = unix.Kill(int(pid), unix.SIGKILL) == nil
 	}
 }
 
@@ -228,7 +229,7 @@ func (c *child) finish() bool {
 func (c *child) vfork() (pid uintptr, errno syscall.Errno) {
 	entersyscallblock()
 	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.all)), uintptr(unsafe.Pointer(&c.before)), 8, 0, 0)
-	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(unix.SIGCHLD), &c.pid)
+	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(unix.SIGCHLD), c.pid)
 	if errno == 0 && pid == 0 {
 		c.run()
 		for {

@@ -31,6 +31,9 @@ func start(t *testing.T, p Process) (string, syscall.WaitStatus, error) {
 	stdout := os.NewFile(uintptr(pipe[0]), "stdout")
 	defer stdout.Close()
 	if err != nil {
+		if pid > 0 {
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
+		}
 		return "", 0, err
 	}
 	text, err := io.ReadAll(stdout)
