@@ -22,6 +22,9 @@ func nodeCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Nodes(cmd.Context())
+			if err == nil && len(list.Nodes) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "There is one host alone, or no host of the cluster has a lease: sandbox health tells.")
+			}
 			return show(cmd, asJSON, list.Nodes, err, printNodes)
 		},
 	}

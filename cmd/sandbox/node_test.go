@@ -61,6 +61,10 @@ func TestNode(t *testing.T) {
 	if len(l.nodes) != 1 {
 		t.Errorf("%+v", l.nodes)
 	}
+	l.nodes = hosts{}
+	if _, says, err := l.run(t.Context(), "", "node", "list"); err != nil || !strings.Contains(says, "no host of the cluster has a lease") {
+		t.Errorf("no hosts: %q, %v", says, err)
+	}
 }
 
 // Where there are several hosts, lists say whose each line is, and which of them did not answer.

@@ -81,8 +81,9 @@ func psCommand(a *app) *cobra.Command {
 		Use:   "ps",
 		Short: "List the containers that are warm",
 		Long: `ps lists the containers that wait for the next command or run some now, those of durable processes not
-included. One that has been idle for the service's idle time is removed. Callers who may act for every user also see
-those of the pool, which wait for users who are still to come (--json is without them).`,
+included. One that has been idle for a while is frozen until the next command, and removed after the service's
+idle time. Callers who may act for every user also see those of the pool, which wait for users who are still to come (--json is
+without them).`,
 		Example: `  sandbox ps
   sandbox ps --json`,
 		Args: cobra.NoArgs,
