@@ -82,14 +82,14 @@ func (b *builder) addVacant(r policy.Region) bool {
 // stateOf is stateOf below a mount.
 func (b *builder) stateOf(at pathmap.Mount, rest string) (pathState, error) {
 	if at.Container == policy.Home {
-		return stateOf(b.home.fd, rest)
+		return b.home.planner.empty.stateOf(b.home.fd, rest)
 	}
 	dir, err := openNoFollow(b.hostPath(at, "."))
 	if err != nil {
 		return pathState{}, stateError(err)
 	}
 	defer unix.Close(dir)
-	return stateOf(dir, rest)
+	return b.home.planner.empty.stateOf(dir, rest)
 }
 
 // maxLinkNames is how many further names of hidden files are looked for.

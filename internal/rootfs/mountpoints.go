@@ -21,6 +21,7 @@ type Preparer struct {
 	log      zerolog.Logger
 
 	questions questions
+	empty     emptyDirs
 
 	mu sync.Mutex // held while homes and further mounts are looked into, all of which have answered just before
 	// needed counts the containers that need a path of the host.

@@ -3,6 +3,8 @@ package rootfs
 import (
 	"errors"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +23,7 @@ type pathState struct {
 
 // stateOf returns what is at a name below a directory's descriptor, as root and without following any link. A link is
 // an error: what is mounted over one lands elsewhere, and the link itself can still be replaced.
-func stateOf(fd int, name string) (pathState, error) {
+func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	dir, leaf := fd, name
 	if strings.Contains(name, "/") {
 		var err error
@@ -40,8 +42,11 @@ func stateOf(fd int, name string) (pathState, error) {
 	case unix.S_IFLNK:
 		return pathState{}, stateError(unix.ELOOP)
 	case unix.S_IFDIR:
-		it.empty = isEmptyDir(dir, leaf)
 		it.closed = st.uid == 0 && st.mode&0o777 == 0
+		it.empty = it.closed && e.have(st) || isEmptyDir(dir, leaf)
+		if it.closed && it.empty {
+			e.add(st, time.Now())
+		}
 	default:
 		it.file = true
 		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
@@ -73,6 +78,40 @@ func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
 		return dockerexec.FileID{}
 	}
 	return s.id
+}
+
+// emptyDirs are closed directories that were found to be empty, so that the many on which masks are mounted need not be read
+// again for each call. Only root may put something into one, which changes its change time. It is safe for concurrent use.
+type emptyDirs struct {
+	mu    sync.Mutex
+	found map[emptyDir]bool
+}
+
+type emptyDir struct {
+	id      dockerexec.FileID
+	changed int64
+}
+
+// maxEmptyDirs bounds what is remembered, some 4 MiB.
+const maxEmptyDirs = 1 << 16
+
+func (e *emptyDirs) have(it identity) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.found[emptyDir{it.id, it.changed}]
+}
+
+// add remembers a directory, unless it has changed so lately that a further change might have the same time.
+func (e *emptyDirs) add(it identity, now time.Time) {
+	if now.Sub(time.Unix(0, it.changed)) < time.Second {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.found == nil || len(e.found) >= maxEmptyDirs {
+		e.found = map[emptyDir]bool{}
+	}
+	e.found[emptyDir{it.id, it.changed}] = true
 }
 
 // isEmptyDir reads a directory's first entries; what cannot be read is not empty.

@@ -41,6 +41,7 @@ type Planner struct {
 	walks   hostfs.Walks
 
 	questions questions
+	empty     emptyDirs
 
 	making   sync.Mutex // held while a home is looked for again and made
 	allotted allotted   // under making

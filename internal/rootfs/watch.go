@@ -246,7 +246,7 @@ func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 		if dir == nil {
 			continue
 		}
-		state, err := stateOf(dir.fd, rest)
+		state, err := p.empty.stateOf(dir.fd, rest)
 		if err != nil || state.maskedBy(m) != m.ID || (m.Place != "" && !state.exists) {
 			return false
 		}
@@ -256,7 +256,7 @@ func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 		if err != nil {
 			return false
 		}
-		if state, err := stateOf(dir.fd, rest); err != nil || !state.exists || !state.id.Same(m.ID) {
+		if state, err := p.empty.stateOf(dir.fd, rest); err != nil || !state.exists || !state.id.Same(m.ID) {
 			return false
 		}
 	}
