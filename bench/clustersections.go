@@ -44,10 +44,10 @@ func clusterSection(f findings) section {
 		s.more = append(s.more, table{
 			how: fmt.Sprintf("At last three hosts have a Docker each, and the same share of the processors: all of a host, its containers, Docker, the\n"+
 				"service and the fence, is in one control group that has %g %% of them, and callers and etcd have the rest. Each holds two\n"+
-				"of %d users, each of whom has %d calls at a time for %g s: at first those of one host come to that one, while\n"+
-				"a loop uses up the share of each other host, for gVisor's threads spin where processors are idle; then those of\n"+
-				"all come to the three in turn, two thirds of them to one that does not hold the user, and then each to the one that does.\n"+
-				"Execs in a second:", 100*sharePart, sharedUsers, callsOfUser, shareWindow.Seconds()),
+				"of %d users, each of whom has %d calls at a time for %g s: those of one host come to that one, while\n"+
+				"a loop uses up the share of each other host, for gVisor's threads spin where processors are idle; those of\n"+
+				"all come to the three in turn, two thirds of them to one that does not hold the user, or each to the one that does. The three ways\n"+
+				"take turns, %d times for each host. Execs in a second, medians:", 100*sharePart, sharedUsers, callsOfUser, shareWindow.Seconds(), shareRounds),
 			head: []string{"runtime", "one host", "three hosts", "three, each user's own"},
 			rows: [][]string{{r.runtime, fmt.Sprintf("%.1f", c.oneHost.median()), fmt.Sprintf("%.1f", c.allHosts.median()), fmt.Sprintf("%.1f", c.ownDoors.median())}},
 		})

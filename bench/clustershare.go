@@ -34,6 +34,7 @@ const (
 	shareWindow = 4 * time.Second
 	sharedUsers = 6 // two for each host
 	callsOfUser = 4 // at a time
+	shareRounds = 3 // of each way, for each host
 	sharedImage = "bench"
 )
 
@@ -208,30 +209,41 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 	if _, err := execRate(ctx, users, inTurn); err != nil { // which meets cold programs
 		return err
 	}
-	for _, h := range c.hosts {
-		own := slices.DeleteFunc(slices.Clone(users), func(user string) bool { return holders[user] != h })
-		for _, way := range []struct {
-			into  *speeds
-			users []string
-			door  func(user string, turn int) *clusterHost
-		}{{&found.oneHost, own, atHolder}, {&found.allHosts, users, inTurn}, {&found.ownDoors, users, atHolder}} {
-			var idle []*clusterHost
-			if way.into == &found.oneHost {
-				idle = slices.DeleteFunc(slices.Clone(c.hosts), func(other *clusterHost) bool { return other == h })
-			}
-			release, err := occupy(idle)
-			if err != nil {
+	for turn := range shareRounds * len(c.hosts) {
+		one := c.hosts[turn%len(c.hosts)]
+		ways := []shareWay{
+			{into: &found.oneHost, door: atHolder,
+				users: slices.DeleteFunc(slices.Clone(users), func(user string) bool { return holders[user] != one }),
+				idle:  slices.DeleteFunc(slices.Clone(c.hosts), func(other *clusterHost) bool { return other == one })},
+			{into: &found.allHosts, door: inTurn, users: users},
+			{into: &found.ownDoors, door: atHolder, users: users},
+		}
+		for i := range ways {
+			if err := ways[(turn+i)%len(ways)].measure(ctx); err != nil { // each comes after each
 				return err
 			}
-			rate, err := execRate(ctx, way.users, way.door)
-			release()
-			if err != nil {
-				return err
-			}
-			*way.into = append(*way.into, rate)
 		}
 	}
 	return nil
+}
+
+// shareWay is calls of users, each to the host that door says; idle are the hosts that none of them comes to.
+type shareWay struct {
+	into  *speeds
+	door  func(user string, turn int) *clusterHost
+	users []string
+	idle  []*clusterHost
+}
+
+func (w shareWay) measure(ctx context.Context) error {
+	release, err := occupy(w.idle)
+	if err != nil {
+		return err
+	}
+	defer release()
+	rate, err := execRate(ctx, w.users, w.door)
+	*w.into = append(*w.into, rate)
+	return err
 }
 
 // occupy has hosts use up their shares of the processors until release is called. Where processors are idle, gVisor's threads
