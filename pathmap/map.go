@@ -18,27 +18,15 @@ type Mount struct {
 // Map translates paths over a list of mounts. It does not change after New, and any number of
 // goroutines may use it. The zero value has no mounts, so no path maps.
 //
-// Locate(ToContainer(h)) is h for every host path h that maps. ToContainer(Locate(c)) is c for every
+// Locate(Parse(h)) is h for every host path h that maps. Parse(Locate(c)) is c for every
 // container path c that maps, with one exception that is in the nature of mounts: when the mounts show
-// a host path at two places, it has two names. Both lead Locate to it, and ToContainer answers one of
+// a host path at two places, it has two names. Both lead Locate to it, and Parse answers one of
 // them, always the same: the one under the longest host mount, and where one host path is mounted
 // twice, under the container path that sorts first.
 type Map struct {
-	// byHost is ordered by preference of ToContainer, byContainer by that of Locate.
+	// byHost is ordered by preference of Parse, byContainer by that of Locate.
 	byHost, byContainer []Mount
 }
-
-// Error is an error about a host path. Its text does not hold the path, so it may go to the caller.
-type Error struct {
-	// Host is the host path as it was given, for logs only.
-	Host string
-	err  error
-}
-
-func (e *Error) Error() string { return e.err.Error() }
-
-// Unwrap returns the error's class.
-func (e *Error) Unwrap() error { return e.err }
 
 // New returns the Map of mounts, whose order does not matter. The error, of class
 // ErrInvalidArgument, names each zero path and each container path that has two mounts.
@@ -75,47 +63,20 @@ func New(mounts ...Mount) (Map, error) {
 	return Map{byHost: byHost, byContainer: byContainer}, nil
 }
 
-// ToContainer returns the name that the container has for a host path. The error is an *Error: of
-// class ErrNotFound when no mount shows the path, which includes a path that lies under a mount but is
-// covered by another one, and ErrInvalidArgument when p is zero or its name inside would be longer
-// than MaxLen.
-func (m Map) ToContainer(p HostPath) (ContainerPath, error) {
-	if p.IsZero() {
-		return ContainerPath{}, hostFault(p, "the path is empty", errdefs.ErrInvalidArgument)
-	}
-	name, covered, tooLong := m.inside(p)
-	switch {
-	case !name.IsZero():
-		return name, nil
-	case tooLong:
-		return ContainerPath{}, hostFault(p, fmt.Sprintf("its name would have more than %d bytes", MaxLen),
-			errdefs.ErrInvalidArgument)
-	case covered:
-		return ContainerPath{}, hostFault(p, "another mount covers it", errdefs.ErrNotFound)
-	}
-	return ContainerPath{}, hostFault(p, "no mount shows it", errdefs.ErrNotFound)
-}
-
-// inside returns the name that the container has for a host path, or zero and whether mounts that hold it are covered
-// by others, or give it a name that is too long.
-func (m Map) inside(p HostPath) (name ContainerPath, covered, tooLong bool) {
+// inside returns the name that the container has for a path of the host. It has none where no mount shows the path,
+// another one covers it, or its name would be longer than MaxLen.
+func (m Map) inside(host string) (ContainerPath, bool) {
 	for _, mount := range m.byHost {
-		rest, ok := CutDir(p.name, mount.Host.name)
+		rest, ok := CutDir(host, mount.Host.name)
 		if !ok {
 			continue
 		}
 		name := ContainerPath{join(mount.Container.name, rest)}
-		if at, _, ok := m.find(name); !ok || at != mount {
-			covered = true
-			continue
+		if at, _, ok := m.find(name); ok && at == mount && len(name.name) <= MaxLen {
+			return name, true
 		}
-		if len(name.name) > MaxLen {
-			tooLong = true
-			continue
-		}
-		return name, false, false
 	}
-	return ContainerPath{}, covered, tooLong
+	return ContainerPath{}, false
 }
 
 // Parse returns the path inside that a caller has written as an absolute path: inside, or on the host where a
@@ -125,7 +86,7 @@ func (m Map) Parse(written string) (ContainerPath, error) {
 	if err != nil {
 		return path, err // it is no host path either
 	}
-	if inside, _, _ := m.inside(HostPath(path)); !inside.IsZero() {
+	if inside, ok := m.inside(path.name); ok {
 		return inside, nil
 	}
 	return path, nil
@@ -158,11 +119,4 @@ func (m Map) find(p ContainerPath) (Mount, string, bool) {
 
 func unmapped(p ContainerPath) error {
 	return fmt.Errorf("cannot find path %s: no mount holds it: %w", shown(p.name), errdefs.ErrNotFound)
-}
-
-func hostFault(p HostPath, why string, class error) error {
-	return &Error{
-		Host: p.name,
-		err:  fmt.Errorf("cannot map a host path into the container: %s: %w", why, class),
-	}
 }

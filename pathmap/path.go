@@ -2,8 +2,7 @@
 // of mounts that the container has. It decides on names alone: it opens nothing, follows no symbolic
 // link and knows nothing of modes, so a path that maps is a path that has a name, never a permission.
 //
-// No error of this package has a host path in its text, because texts travel to the caller. An Error
-// carries the path beside the text, for logs.
+// No error of this package has a host path in its text, because texts travel to the caller.
 package pathmap
 
 import (
@@ -26,16 +25,13 @@ type HostPath struct{ name string }
 // UTF-8.
 type ContainerPath struct{ name string }
 
-// ParseHost returns name as a HostPath. The error is an *Error of class ErrInvalidArgument when name
+// ParseHost returns name as a HostPath. The error is of class ErrInvalidArgument when name
 // is empty, relative, not clean, longer than MaxLen, or holds a NUL or another control character
 // than tab and newline. A name that is not clean is refused, not cleaned: on the host, "a/../b" and
 // "b" differ when a is a symbolic link.
 func ParseHost(name string) (HostPath, error) {
 	if fault := check(name); fault != "" {
-		return HostPath{}, &Error{
-			Host: name,
-			err:  fmt.Errorf("cannot use host path: it %s: %w", fault, errdefs.ErrInvalidArgument),
-		}
+		return HostPath{}, fmt.Errorf("cannot use host path: it %s: %w", fault, errdefs.ErrInvalidArgument)
 	}
 	return HostPath{name}, nil
 }

@@ -1,7 +1,6 @@
 package pathmap_test
 
 import (
-	"errors"
 	"path"
 	"strings"
 	"testing"
@@ -72,9 +71,6 @@ func TestParseHostErrorHidesThePath(t *testing.T) {
 	_, err := pathmap.ParseHost(secret)
 	if strings.Contains(err.Error(), "alice") {
 		t.Errorf("the host path leaks: %v", err)
-	}
-	if fault, ok := errors.AsType[*pathmap.Error](err); !ok || fault.Host != secret {
-		t.Errorf("the error carries no path for logs: %#v", err)
 	}
 }
 
