@@ -1,7 +1,5 @@
 package dockerexec
 
-import "slices"
-
 // After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, a few are
 // taken over at a time, and one that a call waits for does not queue any more. One that was found paused sleeps until then:
 // nothing runs in it.
@@ -9,50 +7,35 @@ import "slices"
 // adoptionsAtOnce is how many containers are taken over at a time without a call that waits for them.
 const adoptionsAtOnce = 4
 
-// adopt queues containers that were found, each in the map of its kind already.
+// adopt has containers taken over that were found, each in the map of its kind already.
 func (e *Executor) adopt(found []*container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, c := range found {
-		if !c.sleeps() {
-			e.queue = append(e.queue, c)
-		}
-	}
-	e.adoptNext()
-}
-
-// adoptNext takes over as many as may be at a time; e.mu is held.
-func (e *Executor) adoptNext() {
-	for len(e.queue) > 0 && (e.adopting < adoptionsAtOnce || e.closed) {
-		c := e.queue[0]
-		e.queue = e.queue[1:]
-		if e.closed { // the next service's, then
-			c.err = errStopping
-			e.work.Go(func() { e.giveUp(c) })
-			continue
-		}
-		e.adopting++
-		e.work.Go(func() {
-			e.takeOver(c)
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.adopting--
-			e.adoptNext()
-		})
+		e.work.Go(func() { e.adoptInTurn(c) })
 	}
 }
 
-// adoptNow takes a container over now if it queues or sleeps; e.mu is held.
-func (e *Executor) adoptNow(c *container) {
+// adoptInTurn takes a container over in its turn, or when a call wants it. One that sleeps has no turn.
+func (e *Executor) adoptInTurn(c *container) {
+	e.mu.Lock()
+	turn := e.adopting
 	if c.sleeps() {
-		c.frozen = false
-		e.freezes.thawed++
-		e.work.Go(func() { e.takeOver(c) })
+		turn = nil
 	}
-	if i := slices.Index(e.queue, c); i >= 0 {
-		e.queue = slices.Delete(e.queue, i, i+1)
-		e.work.Go(func() { e.takeOver(c) })
+	e.mu.Unlock()
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-c.called:
+	case <-c.gone:
+		return
+	case <-e.ctx.Done():
 	}
+	if e.ctx.Err() != nil { // the next service's, then
+		c.err = errStopping
+		close(c.ready)
+		return
+	}
+	e.takeOver(c)
 }
 
 func (e *Executor) takeOver(c *container) {

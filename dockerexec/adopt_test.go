@@ -69,6 +69,64 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 	})
 }
 
+// Processes that queue behind them are the next service's, too.
+func TestShutdownWhileProcessesQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.execTakes = time.Second
+		for i := range 2 * adoptionsAtOnce {
+			engine.has(fmt.Sprintf("user-%02d", i))
+		}
+		for i := range 2 * adoptionsAtOnce {
+			spec := engine.spec("alice")
+			spec.Process.ID = fmt.Sprint(i)
+			engine.add(spec.labels(), "")
+		}
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		time.Sleep(500 * time.Millisecond)
+		e.Shutdown()
+		time.Sleep(time.Second) // the engine goes on
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		if left := len(engine.containers); left != 4*adoptionsAtOnce {
+			t.Errorf("%d are left", left)
+		}
+	})
+}
+
+// slowPreparer takes a second for each container.
+type slowPreparer struct{ mountPreparer }
+
+func (p slowPreparer) Prepare(spec Spec) (Prepared, error) {
+	time.Sleep(time.Second)
+	return p.mountPreparer.Prepare(spec)
+}
+
+// A call may come for one that was found paused before the host is prepared for it.
+func TestACallForWhatWasJustFoundPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.sleeps("alice")
+		e := engine.executor()
+		e.cfg.Mounts = slowPreparer{e.cfg.Mounts}
+		done := make(chan error)
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+			done <- err
+		}()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		if err := <-done; err != nil || engine.made != 1 {
+			t.Errorf("in %d containers: %v", engine.made, err)
+		}
+		if _, thawed := e.Freezes(); thawed != 1 {
+			t.Errorf("%d were thawed", thawed)
+		}
+	})
+}
+
 // In a container that was found, the agent of the service before may still be ending all that begins: a call that
 // meets that gets another one.
 func TestAFoundContainerThatTakesNoAgent(t *testing.T) {

@@ -136,8 +136,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 	}
 	c.users++
 	c.demand()
-	e.adoptNow(c)
-	got.thawed = c.frozen
+	got.thawed = c.frozen && !c.sleeps()
 	e.thaw(c)
 	e.mu.Unlock()
 	select {
@@ -207,7 +206,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
 	sleeps := c != nil && c.sleeps()
-	if c != nil {
+	if c != nil && !sleeps {
 		c.demand() // so that its turn comes: the next one to be expelled waits, too
 	}
 	e.mu.Unlock()

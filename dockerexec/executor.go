@@ -98,6 +98,7 @@ type Executor struct {
 	starts   starts
 	starting atomic.Int64 // that Docker is asked for
 
+	adopting   chan struct{}      // has one for each container that is being adopted, besides those that calls wait for
 	removals   singleflight.Group // of containers, by Docker's id
 	verifying  fileLocks          // of what is mounted, held while that is verified
 	networking sync.Mutex         // held while a network is looked at, made or removed
@@ -109,8 +110,6 @@ type Executor struct {
 	leaving    map[*container]bool   // taken out of containers, and not removed yet
 	processes  map[string]*container // those of durable processes, by Docker's id
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
-	queue      []*container          // those that are to be adopted
-	adopting   int                   // how many are, besides those that calls wait for
 	freezes    struct{ frozen, thawed uint64 }
 
 	warming      map[string]int // by user, the containers on their way that were asked for by Warm
@@ -123,7 +122,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{},
+		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)
@@ -179,7 +178,6 @@ func (e *Executor) Shutdown() {
 		e.work.Go(c.ports.close)
 		e.work.Go(c.asks.close)
 	}
-	e.adoptNext()
 	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()

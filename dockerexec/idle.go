@@ -169,8 +169,12 @@ func (e *Executor) thaw(c *container) {
 	if !c.frozen {
 		return
 	}
+	sleeps := c.sleeps()
 	c.frozen = false // the goroutine that is about to freeze it sees that it is used
 	e.freezes.thawed++
+	if sleeps {
+		return // it goes on when it is taken over
+	}
 	t := &thawing{done: make(chan struct{})}
 	c.thawing = t
 	e.publish(c, "idle")
