@@ -42,7 +42,7 @@ func (e *Executor) takeOver(c *container) {
 	if c.paused && !e.staysPaused(c) {
 		e.wake(c)
 	}
-	if c.spec.Process.ID != "" || c.spec.Lasting != "" {
+	if c.spec.isAlone() {
 		e.rebind(c)
 	} else {
 		e.prepare(c, &e.cfg.Log)

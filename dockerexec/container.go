@@ -28,35 +28,39 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 			err = errors.Join(err, e.dispose(c))
 		}
 	}()
-	if !c.isPrepared && c.prepareErr == nil {
-		c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
-		c.isPrepared = c.prepareErr == nil
+	if err := e.prepareMounts(c); err != nil {
+		return err
 	}
-	if c.prepareErr != nil {
-		return c.prepareErr
-	}
-	if c.id == "" {
+	if !adopted {
 		if err := e.start(ctx, c); err != nil {
 			return err
 		}
 	}
 	attending := e.watchEnd(ctx, c)
-	if c.spec.Lasting != "" { // in the pool
-		return e.launchWatched(attending, c)
-	}
 	done, err := e.pauses.use(attending, e.docker, c.id)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := e.connect(attending, c); err != nil {
-		// Of one that was found, the agent of the service before may not have ended yet, which ends all that begins.
-		if adopted || e.isLost(attending, c) {
-			return fmt.Errorf("%w (%v)", errLost, err)
-		}
-		return err
+	if c.spec.isAlone() {
+		err = e.launch(attending, c)
+	} else {
+		err = e.connect(attending, c)
 	}
-	return nil
+	// Of one that was found, the agent of the service before may not have ended yet, which ends all that begins.
+	if err != nil && (adopted || e.isLost(attending, c)) {
+		return fmt.Errorf("%w (%v)", errLost, err)
+	}
+	return err
+}
+
+// prepareMounts prepares the host for a container, once.
+func (e *Executor) prepareMounts(c *container) error {
+	if !c.isPrepared && c.prepareErr == nil {
+		c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
+		c.isPrepared = c.prepareErr == nil
+	}
+	return c.prepareErr
 }
 
 // connect opens the way and the session of a container that runs.
@@ -94,7 +98,7 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		if err != nil {
 			return err
 		}
-		if c.spec.mode() == "session" {
+		if !c.spec.isAlone() {
 			c.first, err = attach(ctx, e.docker, c.id)
 		}
 		if err == nil {
@@ -137,7 +141,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 		return nil, err
 	}
 	spool := ""
-	if c.spec.hasSpool() {
+	if !c.spec.isAlone() {
 		var err error
 		if spool, err = makeSpool(c.spec); err != nil {
 			return nil, err
@@ -194,6 +198,9 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 func (e *Executor) dispose(c *container) error {
 	e.mu.Lock()
 	e.stopWatching(c)
+	if e.processes[c.id] == c {
+		delete(e.processes, c.id)
+	}
 	e.mu.Unlock()
 	c.detach()
 	var faults []error

@@ -31,7 +31,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 		},
 		WorkingDir: "/",
 		// Docker closes stdin when the client that attached itself has gone: then the session ends.
-		OpenStdin: s.mode() == "session", StdinOnce: true,
+		OpenStdin: !s.isAlone(), StdinOnce: true,
 		Entrypoint:  []string{agentPath, s.mode()},
 		Cmd:         []string{},
 		StopSignal:  s.stopSignal(),
@@ -132,8 +132,9 @@ func (s Spec) exchange(spoolFile string) []mount.Mount {
 	return []mount.Mount{bind(Mount{Source: spoolFile, Target: wire.SpoolPath})}
 }
 
-// hasSpool reports whether large outputs pass through a file.
-func (s Spec) hasSpool() bool { return s.Process.ID == "" && s.Lasting == "" }
+// isAlone reports whether the Spec's container does not need the service: it is a process's, or lasts. Others have a session
+// with the service, and a file for large outputs.
+func (s Spec) isAlone() bool { return s.Process.ID != "" || s.Lasting != "" }
 
 // wiring is how a container is connected; empty for one without a network.
 type wiring struct{ network, gateway, resolvConf string }

@@ -36,12 +36,14 @@ type lostError struct{ error }
 func (lostError) Is(target error) bool { return target == errLost }
 
 // watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended. It is
-// followed by stopWatching or by dispose.
+// followed by stopWatching or by dispose, before which processEnded leaves it to its maker.
 func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c.lose = lose
+	if c.lose = lose; c.spec.isAlone() && !c.spec.IsPooled() {
+		e.processes[c.id] = c
+	}
 	e.preparing[c.id] = c
 	return ctx
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A container that is lost while it is adopted or made is replaced, and the call goes on at once. Docker keeps
@@ -175,6 +177,28 @@ func TestACommandBeginsOnce(t *testing.T) {
 		e.mu.Unlock()
 		if err := run(); !errors.Is(err, ErrSession) || engine.made != 2 {
 			t.Errorf("in %d containers: %v", engine.made, err)
+		}
+	})
+}
+
+// One that does not need the service may end while it is made ready, as one of a call may. What it had is given back once.
+func TestAContainerThatLastsIsLostBeforeItIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.attach, engine.unasked = func(id string, _ attachStream) { engine.lose(id, true) }, true
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait() // until it follows Docker's events
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		if _, err := e.StartLasting(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+			t.Error(err)
+		}
+		synctest.Wait()
+		log := e.cfg.Mounts.(*preparerLog)
+		if got := fmt.Sprint(log.calls); got != "[prepare alice release alice]" || len(e.processes)+len(e.preparing) != 0 {
+			t.Errorf("%s, and %d are known", got, len(e.processes)+len(e.preparing))
 		}
 	})
 }

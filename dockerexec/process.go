@@ -12,7 +12,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -38,81 +37,56 @@ func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContaine
 }
 
 // startAlone starts a container that does not need the service: that of a process, or one that lasts. noun is what it is called.
-func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (_ ProcessContainer, err error) {
+func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
 	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
 	}
 	defer done()
-	c := &container{spec: spec, fingerprint: spec.Fingerprint(), ready: make(chan struct{}), since: time.Now()}
-	defer func() {
-		if err != nil {
-			e.mu.Lock()
-			if e.processes[c.id] == c {
-				delete(e.processes, c.id)
-			}
-			e.mu.Unlock()
-			err = errors.Join(fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error())), e.dispose(c))
-		}
-	}()
+	c := &container{spec: spec, fingerprint: spec.Fingerprint(), since: time.Now()}
 	e.mu.Lock()
 	closed := e.closed
 	e.mu.Unlock()
 	if closed {
-		return ProcessContainer{}, fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)
+		err = fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)
+	} else {
+		err = e.establish(ctx, c)
 	}
-	if c.prepared, err = e.cfg.Mounts.Prepare(spec); err != nil {
-		return ProcessContainer{}, err
+	if err == nil {
+		if started, err = e.InspectProcess(ctx, c.id); err != nil {
+			err = errors.Join(err, e.dispose(c))
+		}
 	}
-	c.isPrepared = true
-	if err := e.start(ctx, c); err != nil {
-		return ProcessContainer{}, err
+	if err != nil {
+		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
 	}
 	e.mu.Lock()
-	e.processes[c.id] = c
+	e.stopWatching(c)
+	ended := c.lost
 	e.mu.Unlock()
-	if err := e.launch(ctx, c); err != nil {
-		return ProcessContainer{}, err
+	if ended {
+		e.processEnded(c.id)
 	}
-	return e.InspectProcess(ctx, c.id)
+	return started, nil
 }
 
 // launch lets the command of a process's container begin, or waits for one that lasts to take commands.
 func (e *Executor) launch(ctx context.Context, c *container) error {
-	ctx = e.watchEnd(ctx, c)
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.stopWatching(c)
-	}()
-	return e.launchWatched(ctx, c)
-}
-
-// launchWatched is launch with watchEnd's context.
-func (e *Executor) launchWatched(ctx context.Context, c *container) error {
-	done, err := e.pauses.use(ctx, e.docker, c.id)
-	if err != nil {
+	if err := e.bind(ctx, c); err != nil {
 		return err
 	}
-	defer done()
-	err = e.bind(ctx, c)
-	if err == nil {
-		err = e.verify(ctx, c, func(targets []string) ([]string, error) { return e.accessTimesByExec(ctx, c, targets) })
+	if err := e.verify(ctx, c, func(targets []string) ([]string, error) { return e.accessTimesByExec(ctx, c, targets) }); err != nil {
+		return err
 	}
-	switch {
-	case err != nil:
-	case c.spec.Lasting != "":
-		var mux *yamux.Session
-		if mux, err = e.agentOf(ctx, c, &c.asks, "bridge", ask.Version); err == nil && c.spec.IsPooled() && e.ahead.Load() {
+	if c.spec.Lasting != "" {
+		mux, err := e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+		if err == nil && c.spec.IsPooled() && e.ahead.Load() {
 			err = awaitShell(ctx, mux)
 		}
-	default:
-		// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
-		err = e.awaitLaunchRead(ctx, c)
+		return err
 	}
-	if err != nil && e.isLost(ctx, c) {
-		return fmt.Errorf("%w (%v)", errLost, err)
-	} else if err != nil || c.spec.Lasting != "" {
+	// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
+	if err := e.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
 	if err := e.docker.ContainerKill(ctx, c.id, "USR1"); err != nil {

@@ -142,15 +142,17 @@ func (e *Executor) rebind(c *container) {
 	}
 }
 
-// processEnded gives back what the container of a process, or one that lasts, had besides itself.
+// processEnded gives back what the container of a process, or one that lasts, had besides itself, unless it is being made
+// ready: its maker has heard of it, too.
 func (e *Executor) processEnded(id string) {
 	e.mu.Lock()
 	c := e.processes[id]
-	delete(e.processes, id)
-	e.mu.Unlock()
-	if c == nil {
+	if c == nil || c.lose != nil {
+		e.mu.Unlock()
 		return
 	}
+	delete(e.processes, id)
+	e.mu.Unlock()
 	e.leave(c)
 	if c.isPrepared {
 		e.cfg.Mounts.Release(c.spec)

@@ -137,10 +137,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	// needs no more, another may.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() {
-			c.prepared, c.prepareErr = e.cfg.Mounts.Prepare(c.spec)
-			c.isPrepared = c.prepareErr == nil
-		})
+		preparing.Go(func() { _ = e.prepareMounts(c) }) // establish says it, too
 	}
 	preparing.Wait()
 	e.readmit(ctx, adopted)

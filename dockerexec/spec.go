@@ -291,7 +291,7 @@ func (s Spec) Runtime() string {
 
 // isOffline reports whether the Spec's container has no network of Docker's.
 func (s Spec) isOffline() bool {
-	return s.Platform.Offline != "" && s.mode() == "session" && !s.Events && s.Egress.Profile == ""
+	return s.Platform.Offline != "" && !s.isAlone() && !s.Events && s.Egress.Profile == ""
 }
 
 // ContainerName is the name of the Spec's container.
