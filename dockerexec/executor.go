@@ -85,9 +85,7 @@ type Executor struct {
 	forsakenGone atomic.Bool // what was made under a lost id is
 	poolTidied   atomic.Bool // what earlier services have left of the pool is gone
 
-	idle        atomic.Pointer[Idle]
-	idleChanged chan struct{} // has one when idle was set
-
+	idle  atomic.Pointer[Idle]
 	ahead atomic.Bool // Config.Ahead
 
 	host        cgroup.Host
@@ -122,7 +120,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, bound: map[string]poolRecord{}, idleChanged: make(chan struct{}, 1), warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
+		preparing: map[string]*container{}, bound: map[string]poolRecord{}, warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)

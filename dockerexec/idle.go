@@ -29,16 +29,10 @@ type Idle struct {
 	MinFreeMemory int64
 }
 
-// SetIdle changes what becomes of idle containers, for those that there are, too.
-func (e *Executor) SetIdle(idle Idle) {
-	e.idle.Store(&idle)
-	select {
-	case e.idleChanged <- struct{}{}:
-	default: // tend has yet to see the last one
-	}
-}
+// SetIdle changes what becomes of idle containers, for those that there are, too, within seconds.
+func (e *Executor) SetIdle(idle Idle) { e.idle.Store(&idle) }
 
-// interval is how often idle containers are looked at.
+// interval is how often idle containers are looked at, at least every five seconds.
 func (i Idle) interval() time.Duration {
 	shortest := min(i.RemoveAfter, 20*time.Second)
 	if i.FreezeAfter > 0 {
@@ -49,26 +43,22 @@ func (i Idle) interval() time.Duration {
 
 // tendIdle freezes and removes idle containers, until Shutdown.
 func (e *Executor) tendIdle() {
-	ticker := time.NewTicker(e.idle.Load().interval())
-	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C:
-			idle, now := *e.idle.Load(), time.Now()
-			e.retire(func(c *container) bool {
-				return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter))
-			})
-			e.removeExcess(idle)
-			if idle.FreezeAfter > 0 {
-				e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
-			}
-			if idle.ReclaimAfter > 0 {
-				e.reclaimFrozen(now.Add(-idle.ReclaimAfter))
-			}
-		case <-e.idleChanged:
-			ticker.Reset(e.idle.Load().interval())
+		case <-time.After(e.idle.Load().interval()):
 		case <-e.ctx.Done():
 			return
+		}
+		idle, now := *e.idle.Load(), time.Now()
+		e.retire(func(c *container) bool {
+			return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter))
+		})
+		e.removeExcess(idle)
+		if idle.FreezeAfter > 0 {
+			e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
+		}
+		if idle.ReclaimAfter > 0 {
+			e.reclaimFrozen(now.Add(-idle.ReclaimAfter))
 		}
 	}
 }
