@@ -145,15 +145,6 @@ func removeOthers(program string) error {
 	return err
 }
 
-// gatewayEnded has a gateway that has gone replaced, if its network is in use.
-func (e *Executor) gatewayEnded() {
-	for profile, base := range e.networksInUse() {
-		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot make the network's gateway again")
-		}
-	}
-}
-
 // considerGateway removes one whose networks have another name now. The others are judged when they are used.
 func (e *Executor) considerGateway(found containertypes.Summary, platform Platform) {
 	for _, name := range found.Names {

@@ -246,13 +246,18 @@ func (e *Executor) watchNetworks() {
 	for {
 		select {
 		case <-ticker.C:
-			for profile, base := range e.networksInUse() {
-				if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
-					e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot look at the network")
-				}
-			}
+			e.mendNetworks()
 		case <-e.ctx.Done():
 			return
+		}
+	}
+}
+
+// mendNetworks looks at the networks that are in use now, with their gateways, and makes again what is gone or was changed.
+func (e *Executor) mendNetworks() {
+	for profile, base := range e.networksInUse() {
+		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
+			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot look at the network, or make it or its gateway again")
 		}
 	}
 }

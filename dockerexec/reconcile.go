@@ -56,7 +56,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
 				e.ended(m.Actor.ID)
 				if m.Actor.Attributes[labelGateway] != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance && m.Action == events.ActionDie {
-					e.work.Go(e.gatewayEnded)
+					e.work.Go(e.mendNetworks)
 				}
 				if process := m.Actor.Attributes[labelProcess]; process != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
 					e.processEnded(m.Actor.ID)

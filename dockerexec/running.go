@@ -35,7 +35,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 		return Result{}, s.failure(err)
 	}
 	begun := time.Now()
-	stop := context.AfterFunc(ctx, r.cancel)
+	stop := context.AfterFunc(ctx, r.terminate)
 	defer stop()
 	ended := make(chan struct{})
 	defer close(ended)
@@ -119,17 +119,11 @@ func (r *running) limit(ended <-chan struct{}) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		r.expire()
+		r.expired.Store(true)
+		r.terminate()
 	case <-ended:
 	}
 }
-
-func (r *running) expire() {
-	r.expired.Store(true)
-	r.terminate()
-}
-
-func (r *running) cancel() { r.terminate() }
 
 // terminate asks the agent to end the command and bounds how long read waits for that.
 func (r *running) terminate() {
