@@ -3,11 +3,13 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -45,15 +47,16 @@ type Pool struct {
 	wake     chan struct{} // has one when there may be something to do
 	review   atomic.Bool   // what classes stand for may have changed
 
-	mu      sync.Mutex
-	binding map[string]chan struct{} // by user; closed when that is done
-	last    time.Time                // when a first call came
-	short   time.Time                // since when something has been missing; zero for nothing
-	taken   map[share]time.Time      // when a token last had one of a class
-	stats   PoolStats
-	futile  int    // failures in a row for a reason of the file system
-	off     string // why there is no pool, since so many; until Use
-	said    string // the last failure to fill it that was logged
+	binding singleflight.Group // by user
+
+	mu     sync.Mutex
+	last   time.Time           // when a first call came
+	short  time.Time           // since when something has been missing; zero for nothing
+	taken  map[share]time.Time // when a token last had one of a class
+	stats  PoolStats
+	futile int    // failures in a row for a reason of the file system
+	off    string // why there is no pool, since so many; until Use
+	said   string // the last failure to fill it that was logged
 }
 
 // What the pool was for a user's first call. All but poolHit are reasons for the call to make a container of its own.
@@ -84,7 +87,7 @@ type PoolStats struct {
 func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor poolExecutor, log zerolog.Logger) *Pool {
 	p := &Pool{
 		resolver: resolver, executor: executor, classes: readClasses(file, log), log: log,
-		wake: make(chan struct{}, 1), binding: map[string]chan struct{}{}, taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
+		wake: make(chan struct{}, 1), taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
 	return p
@@ -150,10 +153,7 @@ func (p *Pool) Stats() PoolStats {
 	defer p.mu.Unlock()
 	s := p.stats
 	s.Off = p.off
-	s.Ready, s.Classes, s.Asked = ready, len(p.classes.list()), map[string]uint64{}
-	for outcome, n := range p.stats.Asked {
-		s.Asked[outcome] = n
-	}
+	s.Ready, s.Classes, s.Asked = ready, len(p.classes.list()), maps.Clone(p.stats.Asked)
 	return s
 }
 
@@ -163,18 +163,18 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 	if p == nil || p.size() == 0 || p.resolver.rootfs.HasFolder(c.User.String()) {
 		return false
 	}
-	done := p.enter(ctx, c.User.String())
-	if done == nil {
-		return false
-	}
-	defer done()
-	if p.resolver.rootfs.HasFolder(c.User.String()) { // by now
-		return false
-	}
-	class, key, egress, ok := p.resolver.class(c)
-	return p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
-		return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, egress)
+	// A call that comes meanwhile waits, and finds what this one has bound.
+	_, _, _ = p.binding.Do(c.User.String(), func() (any, error) {
+		if p.resolver.rootfs.HasFolder(c.User.String()) { // by now
+			return nil, nil
+		}
+		class, key, egress, ok := p.resolver.class(c)
+		hit = p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
+			return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, egress)
+		})
+		return nil, nil
 	})
+	return hit
 }
 
 // bindLasting is bind for a sandbox that lasts, before it has its container.
@@ -216,26 +216,4 @@ func (p *Pool) outcomeOf(c *call, err error) string {
 		return poolFailed
 	}
 	return poolHit
-}
-
-// enter waits for a call that binds for the same user, and is followed by done. It returns nil if there was one.
-func (p *Pool) enter(ctx context.Context, user string) (done func()) {
-	p.mu.Lock()
-	if under := p.binding[user]; under != nil {
-		p.mu.Unlock()
-		select {
-		case <-under:
-		case <-ctx.Done():
-		}
-		return nil
-	}
-	ended := make(chan struct{})
-	p.binding[user] = ended
-	p.mu.Unlock()
-	return func() {
-		p.mu.Lock()
-		delete(p.binding, user)
-		p.mu.Unlock()
-		close(ended)
-	}
 }
