@@ -52,9 +52,7 @@ func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortCo
 }
 
 func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
-	e.mu.Lock()
-	c := e.processes[id]
-	e.mu.Unlock()
+	c := e.alone(id)
 	if c == nil {
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}

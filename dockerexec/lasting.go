@@ -42,9 +42,7 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
-	e.mu.Lock()
-	c := e.processes[id]
-	e.mu.Unlock()
+	c := e.alone(id)
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
@@ -65,11 +63,7 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 }
 
 // LastingRuns reports whether a container that lasts is there, paused or not.
-func (e *Executor) LastingRuns(id string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.processes[id] != nil
-}
+func (e *Executor) LastingRuns(id string) bool { return e.alone(id) != nil }
 
 // lastingEgress is what a container that was found may reach: what its sandbox's record says, and without one nothing.
 func (e *Executor) lastingEgress(spec Spec) *Egress {
@@ -85,9 +79,7 @@ func (e *Executor) lastingEgress(spec Spec) *Egress {
 // is may change what passes there; the caller keeps a record of it, for Config.LastingEgress. The error is
 // errdefs.ErrFailedPrecondition where it has no network, or cannot have that.
 func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
-	e.mu.Lock()
-	c := e.processes[id]
-	e.mu.Unlock()
+	c := e.alone(id)
 	switch {
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)

@@ -20,9 +20,7 @@ func (e *Executor) FreezeIdle(user string) {
 // PauseProcess pauses the container of a process, or one that lasts, until ResumeProcess. Connections to its ports end.
 // One that has ended is none: the error is errdefs.ErrNotFound.
 func (e *Executor) PauseProcess(ctx context.Context, id string) error {
-	e.mu.Lock()
-	c := e.processes[id]
-	e.mu.Unlock()
+	c := e.alone(id)
 	if c == nil {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}

@@ -128,6 +128,13 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	return c
 }
 
+// alone returns the container of a process, or one that lasts, while it runs, paused or not; nil for none.
+func (e *Executor) alone(id string) *container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.processes[id]
+}
+
 // rebind opens the way of a process's container again. One whose interface leads nowhere is ended: recreated it has one.
 func (e *Executor) rebind(c *container) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
