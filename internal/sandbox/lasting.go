@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -215,13 +214,7 @@ func (s *Service) RemoveUser(trash *hostfs.Trash, user ids.User) error {
 }
 
 // Join is variables of which the later ones win, as a command has them.
-func Join(given ...map[string]string) []string {
-	all := map[string]string{}
-	for _, variables := range given {
-		maps.Copy(all, variables)
-	}
-	return environment(nil, all)
-}
+func Join(given ...map[string]string) []string { return environment(nil, given...) }
 
 // TakeCommand counts a command of a sandbox that lasts, until done is called. One that is there already is counted also
 // beyond the bound.
