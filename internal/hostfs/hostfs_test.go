@@ -108,7 +108,7 @@ func (l *lab) symlink(target, name string) {
 func (l *lab) read(name string) (string, error) { return read(l.root, name) }
 
 func read(root *hostfs.Root, name string) (string, error) {
-	f, err := root.OpenFile(name)
+	f, _, err := root.OpenFile(name)
 	if err != nil {
 		return "", err
 	}

@@ -25,17 +25,17 @@ func TestRead(t *testing.T) {
 			t.Errorf("%q: %q, %v", name, got, err)
 		}
 	}
-	f, err := l.root.OpenFile("a/b/c")
+	f, info, err := l.root.OpenFile("a/b/c")
 	must(t, err)
 	defer f.Close()
-	if f.Size() != int64(len("content of a/b/c")) || time.Since(f.ModTime()) > time.Minute {
-		t.Errorf("size %d, time %v", f.Size(), f.ModTime())
+	if info.Size != int64(len("content of a/b/c")) || time.Since(info.ModTime) > time.Minute {
+		t.Errorf("size %d, time %v", info.Size, info.ModTime)
 	}
 	part := make([]byte, 2)
 	if _, err := f.ReadAt(part, 8); err != nil || string(part) != "of" {
 		t.Errorf("ReadAt: %q, %v", part, err)
 	}
-	if at, err := f.Seek(-1, io.SeekEnd); err != nil || at != f.Size()-1 {
+	if at, err := f.Seek(-1, io.SeekEnd); err != nil || at != info.Size-1 {
 		t.Errorf("Seek: %d, %v", at, err)
 	}
 }
@@ -172,7 +172,7 @@ func BenchmarkOpenRead1K(b *testing.B) {
 	l.file("a/b/notes.txt", strings.Repeat("x", 1024))
 	buffer := make([]byte, 2048)
 	for b.Loop() {
-		f, err := l.root.OpenFile("a/b/notes.txt")
+		f, _, err := l.root.OpenFile("a/b/notes.txt")
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -60,11 +60,11 @@ func (s *Service) Download(ctx context.Context, id, written string) (Download, e
 		return Download{}, err
 	}
 	defer t.close() // an open file needs neither
-	file, err := t.root.OpenFile(t.name)
+	file, info, err := t.root.OpenFile(t.name)
 	if err != nil {
 		return Download{}, t.failed("read", err)
 	}
-	return Download{ReadSeekCloser: file, Name: path.Base(t.path.String()), Size: file.Size(), ModTime: file.ModTime()}, nil
+	return Download{ReadSeekCloser: file, Name: path.Base(t.path.String()), Size: info.Size, ModTime: info.ModTime}, nil
 }
 
 // maxEntries is how many names a listing has.

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -47,17 +46,18 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 		return ReadResult{}, err
 	}
 	defer t.close()
-	file, err := t.root.OpenFile(t.name)
+	file, info, err := t.root.OpenFile(t.name)
 	if err != nil {
 		return ReadResult{}, t.failed("read", err)
 	}
 	defer file.Close()
-	result := ReadResult{Bytes: file.Size(), ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
+	result := ReadResult{Bytes: info.Size, ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
 	return result, t.failed("read", result.fill(file, r))
 }
 
-func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
-	head := make([]byte, min(sniffed, file.Size()+1))
+// fill reads a file of out.Bytes.
+func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
+	head := make([]byte, min(sniffed, out.Bytes+1))
 	n, err := io.ReadFull(file, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return errs.WithoutPath(err)
@@ -66,7 +66,7 @@ func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
 	whole := io.MultiReader(bytes.NewReader(head), file)
 	mime := http.DetectContentType(head)
 	if r.Room != nil && (r.Raw || r.Binary || slices.Contains(pictures, mime)) {
-		if err := r.Room(int(min(file.Size(), maxWhole))); err != nil {
+		if err := r.Room(int(min(out.Bytes, maxWhole))); err != nil {
 			return err
 		}
 	}
@@ -88,8 +88,8 @@ func (out *ReadResult) fill(file *hostfs.File, r ReadRequest) error {
 		out.OutputLines = out.TotalLines
 		return nil
 	}
-	if file.Size() > maxCounted {
-		return errs.TooLarge("it has %d bytes, too many to count its lines; download it, or a part of it", file.Size())
+	if out.Bytes > maxCounted {
+		return errs.TooLarge("it has %d bytes, too many to count its lines; download it, or a part of it", out.Bytes)
 	}
 	return out.lines(bufio.NewReaderSize(whole, 64<<10), r)
 }
