@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -130,7 +129,10 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	case own != nil && own.Running:
 		m.adopt(p, *own)
 	case own != nil:
-		m.considerEnd(ctx, p, *own)
+		if err := m.concludeEnded(ctx, p, *own); err != nil && ctx.Err() == nil {
+			m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; it is tried again")
+			m.enqueueLater(only(p.id))
+		}
 	case r.BootID != m.cfg.BootID && p.moved:
 		m.conclude(ctx, p, Exit{}, left)
 	case r.BootID != m.cfg.BootID:
@@ -167,18 +169,4 @@ func (m *Manager) adopt(p *process, i Instance) {
 			m.enqueueLater(only(p.id))
 		}
 	})
-}
-
-// considerEnd records the end of a process whose container is still there; the turn is held.
-func (m *Manager) considerEnd(ctx context.Context, p *process, i Instance) {
-	exit, err := m.exit(ctx, i)
-	switch {
-	case err == nil:
-		m.conclude(ctx, p, exit, "")
-	case errdefs.IsNotFound(err):
-		m.conclude(ctx, p, Exit{}, vanished)
-	case ctx.Err() == nil:
-		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; it is tried again")
-		m.enqueueLater(only(p.id))
-	}
 }

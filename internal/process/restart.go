@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +40,23 @@ func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason st
 	} else {
 		m.retire(p)
 	}
+}
+
+// concludeEnded is conclude by what the Runner says of an instance that has ended; the turn is held. After an error nothing is
+// recorded.
+func (m *Manager) concludeEnded(ctx context.Context, p *process, i Instance) error {
+	asking, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	exit, err := m.cfg.Runner.Exit(asking, i)
+	switch {
+	case err == nil:
+		m.conclude(ctx, p, exit, "")
+	case errdefs.IsNotFound(err):
+		m.conclude(ctx, p, Exit{}, vanished)
+	default:
+		return err
+	}
+	return nil
 }
 
 func (r *Record) setExit(exit Exit, reason string, now time.Time) {

@@ -137,14 +137,8 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 	if err := m.signal(ctx, p.instance(), sig); err != nil {
 		return err
 	}
-	exit, err := m.exit(ctx, p.instance())
-	switch {
-	case errdefs.IsNotFound(err):
-		m.conclude(ctx, p, Exit{}, vanished)
-	case err != nil:
+	if err := m.concludeEnded(ctx, p, p.instance()); err != nil {
 		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v", err))
-	default:
-		m.conclude(ctx, p, exit, "")
 	}
 	return nil
 }
@@ -157,12 +151,6 @@ func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) er
 		return fmt.Errorf("cannot stop process %s: %w", i.Process, err)
 	}
 	return nil
-}
-
-func (m *Manager) exit(ctx context.Context, i Instance) (Exit, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	return m.cfg.Runner.Exit(ctx, i)
 }
 
 // retire makes a process final that neither runs nor is going to; the turn is held.
