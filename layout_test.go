@@ -27,7 +27,7 @@ var mayImport = map[string]string{
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",
-	"internal/cli/wrapper":      "api/types internal/policy internal/strictjson",
+	"internal/cli/wrapper":      "api/types internal/policy internal/strictjson pathmap",
 	"internal/cli/mcp":          "client api/types internal/policy pathmap",
 	"internal/attach":           "dockerexec internal/egress/decisions internal/errs internal/quota",
 	"internal/quota":            "",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Applied is the sandbox.json of a durable process: what its container was made of. It is read for what the
@@ -77,13 +78,12 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	e := &p.call.Exec
 	e.Cwd = cwd
 	for _, m := range a.Masks {
-		_, inHome := cut(m.Target, insideHome)
 		switch {
 		case m.Vacant:
 			e.DenyWrite = append(e.DenyWrite, m.Target)
 		case m.Listable && a.mountsIn(m.Target):
 			return Call{}, errors.New("the process is an app's, which no settings give: use sandbox exec --sandbox")
-		case m.Listable || !p.shown.shows(m.Target) || (inHome && isDenied(m.Target, denied)):
+		case m.Listable || !p.shown.shows(m.Target) || isDenied(m.Target, denied):
 		default:
 			e.DenyRead = append(e.DenyRead, m.Target)
 		}
@@ -105,7 +105,7 @@ func (a Applied) mounts(p *planner) {
 	sorted := slices.Clone(a.Mounts)
 	slices.SortFunc(sorted, func(x, y appliedMount) int { return len(x.Target) - len(y.Target) })
 	for _, m := range sorted {
-		_, inHome := cut(m.Target, insideHome)
+		inHome := pathmap.Within(m.Target, insideHome)
 		inside := p.shown.shows(m.Target)
 		switch {
 		case m.Target == insideEvents:
@@ -133,16 +133,16 @@ func (a Applied) mounts(p *planner) {
 
 // writes reports whether the call writes to a place.
 func (p *planner) writes(inside string) bool {
-	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { _, ok := cut(inside, dir); return ok })
+	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { return pathmap.Within(inside, dir) })
 }
 
 func (a Applied) mountsIn(dir string) bool {
-	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { _, ok := cut(m.Target, dir); return ok })
+	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { return pathmap.Within(m.Target, dir) })
 }
 
 // shows reports whether a path inside is one of the host.
 func (r roots) shows(inside string) bool {
-	return slices.ContainsFunc(r, func(one root) bool { _, ok := cut(inside, one.inside); return ok })
+	return slices.ContainsFunc(r, func(one root) bool { return pathmap.Within(inside, one.inside) })
 }
 
 func isDenied(inside string, denied []string) bool {

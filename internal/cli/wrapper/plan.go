@@ -8,6 +8,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, to
@@ -92,13 +93,12 @@ func (p *planner) allowWrite(entries []string) error {
 	for _, i := range order {
 		name := names[i]
 		places := p.shown.within(name)
-		_, inTmp := cut(name, insideTmp)
 		switch {
 		case len(places) > 0:
 			for _, inside := range places {
 				p.grant(policy.TagWrite, inside)
 			}
-		case inTmp:
+		case pathmap.Within(name, insideTmp):
 			p.call.Warnings = append(p.call.Warnings, fmt.Sprintf("%s[%d]: %q is not the host's: every sandbox has a /tmp of its own, which it may write to", field, i, entries[i]))
 		case !free(name):
 			return fmt.Errorf("%s[%d]: %q lies outside of the working directory, and its name is taken inside: run the command in a directory that holds it", field, i, entries[i])
@@ -127,11 +127,11 @@ func (p *planner) denyRead(entries, allowed []string) error {
 		inside, in := p.shown.inside(name)
 		if in {
 			for j, back := range again {
-				if rest, ok := cut(back, name); ok && rest != "" {
+				if back != name && pathmap.Within(back, name) {
 					return fmt.Errorf("filesystem.allowRead[%d]: %q lies in %q, which filesystem.denyRead hides: nothing in a hidden directory can be shown; deny what else is in it instead", j, allowed[j], entries[i])
 				}
 			}
-			if _, holdsCwd := cut(p.where.Cwd, name); holdsCwd {
+			if pathmap.Within(p.where.Cwd, name) {
 				return fmt.Errorf("%s[%d]: %q holds the working directory, without which the command cannot run", field, i, entries[i])
 			}
 			if !p.isAllowed(name, again) {
@@ -140,7 +140,7 @@ func (p *planner) denyRead(entries, allowed []string) error {
 			continue
 		}
 		for _, shown := range p.shown {
-			if _, holds := cut(shown.host, name); holds && !p.isAllowed(shown.host, again) {
+			if pathmap.Within(shown.host, name) && !p.isAllowed(shown.host, again) {
 				return fmt.Errorf("%s[%d]: %q holds %q, which the command is to see: name that in filesystem.allowRead, or deny less", field, i, entries[i], shown.host)
 			}
 		}
@@ -150,7 +150,7 @@ func (p *planner) denyRead(entries, allowed []string) error {
 
 // isAllowed says that allowRead gives a path back, with all that is in it.
 func (p *planner) isAllowed(name string, allowed []string) bool {
-	return slices.ContainsFunc(allowed, func(dir string) bool { _, ok := cut(name, dir); return ok })
+	return slices.ContainsFunc(allowed, func(dir string) bool { return pathmap.Within(name, dir) })
 }
 
 func (p *planner) denyWrite(entries []string) error {

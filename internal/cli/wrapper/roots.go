@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Where is where a command is run: everything about the host that its settings are read by. Paths are
@@ -45,7 +47,7 @@ type roots []root
 // find is the user, and the directory that has the working directory in it: the user's home, or else the
 // working directory itself, which is mounted.
 func (w Where) find() (user string, base root, mounted bool, err error) {
-	if rest, ok := cut(w.Cwd, w.UsersDir); ok {
+	if rest, ok := pathmap.CutDir(w.Cwd, w.UsersDir); ok {
 		owner, below, _ := strings.Cut(rest, "/")
 		if name, _, _ := strings.Cut(below, "/"); owner != "" && name == "home" {
 			if w.User != "" && w.User != owner {
@@ -73,7 +75,7 @@ func free(name string) bool {
 // inside is where the command sees a path of the host, if it does.
 func (r roots) inside(host string) (string, bool) {
 	for _, one := range r {
-		if rest, ok := cut(host, one.host); ok {
+		if rest, ok := pathmap.CutDir(host, one.host); ok {
 			return path.Join(one.inside, rest), true
 		}
 	}
@@ -87,7 +89,7 @@ func (r roots) within(host string) []string {
 	}
 	var all []string
 	for _, one := range r {
-		if _, ok := cut(one.host, host); ok {
+		if pathmap.Within(one.host, host) {
 			all = append(all, one.inside)
 		}
 	}
@@ -127,17 +129,4 @@ func (w Where) resolveAll(field string, entries []string) ([]string, error) {
 		all = append(all, name)
 	}
 	return all, nil
-}
-
-// cut is the rest of a clean path below dir; "" is dir itself.
-func cut(name, dir string) (rest string, ok bool) {
-	switch {
-	case dir == "":
-		return "", false
-	case name == dir:
-		return "", true
-	case dir == "/":
-		return name[1:], true
-	}
-	return strings.CutPrefix(name, dir+"/")
 }
