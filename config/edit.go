@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -17,47 +18,71 @@ import (
 // AddE2BTemplate returns the text of a settings file with one template more. All else in it stays as it is, comments and
 // order too. An empty text is that of no file.
 func AddE2BTemplate(text []byte, name string, t E2BTemplate) ([]byte, error) {
-	value, err := json.Marshal(t, json.OmitZeroStructFields(true))
-	if err != nil {
-		return nil, err
-	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		text = []byte("{}\n")
-	}
-	path := []string{"e2b", "templates", name}
-	for i := range path {
-		object, found, err := findObject(text, path[:i])
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			continue // the last one that is there gets what is missing
-		}
-		if object.member(path[i]) != nil {
-			if i == len(path)-1 {
-				return nil, fmt.Errorf("there is a template %s already: remove it first", strictjson.Quote(name))
-			}
-			continue
-		}
-		for j := len(path) - 1; j > i; j-- {
-			value = fmt.Appendf(nil, "{%s: %s}", strictjson.Quote(path[j]), value)
-		}
-		return checked(object.insert(text, path[i], value, 2*(i+1)))
-	}
-	return nil, errors.New("e2b.templates is no object")
+	return add(text, t, "e2b", "templates", name)
 }
 
 // RemoveE2BTemplate returns the text of a settings file without a template.
 func RemoveE2BTemplate(text []byte, name string) ([]byte, error) {
-	object, found, err := findObject(text, []string{"e2b", "templates"})
+	object, missing, err := findObject(text, []string{"e2b", "templates"})
 	if err != nil {
 		return nil, err
 	}
 	m := object.member(name)
-	if !found || m == nil {
+	if len(missing) > 0 || m == nil {
 		return nil, fmt.Errorf("the file has no template %s", strictjson.Quote(name))
 	}
 	return checked(object.remove(text, *m))
+}
+
+// SetCluster returns the text of a settings file with cluster, which has nothing set there yet. All else in it stays as it is.
+// An empty text is that of no file.
+func SetCluster(text []byte, c Cluster) ([]byte, error) {
+	text = begun(text)
+	before, wrong := load(text, nil)
+	if len(wrong) > 0 {
+		return nil, wrong
+	}
+	if !reflect.DeepEqual(before.Cluster, Default().Cluster) {
+		return nil, errors.New("cluster is set there already: take it out first")
+	}
+	object, _, err := findObject(text, nil)
+	if err != nil {
+		return nil, err
+	}
+	if m := object.member("cluster"); m != nil { // it says the defaults
+		text = object.remove(text, *m)
+	}
+	return add(text, c, "cluster")
+}
+
+// begun is a text to which something can be added.
+func begun(text []byte) []byte {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return []byte("{}\n")
+	}
+	return text
+}
+
+// add returns a text with one value more, where the keys lead to, and with the objects on the way that are missing.
+func add(text []byte, value any, keys ...string) ([]byte, error) {
+	said, err := json.Marshal(value, json.OmitZeroStructFields(true))
+	if err != nil {
+		return nil, err
+	}
+	text = begun(text)
+	last := len(keys) - 1
+	object, missing, err := findObject(text, keys[:last])
+	if err != nil {
+		return nil, err
+	}
+	at := last - len(missing) // of the key that the object gets
+	if at == last && object.member(keys[last]) != nil {
+		return nil, fmt.Errorf("%s is there already: remove it first", strictjson.Quote(keys[last]))
+	}
+	for i := last; i > at; i-- {
+		said = fmt.Appendf(nil, "{%s: %s}", strictjson.Quote(keys[i]), said)
+	}
+	return checked(object.insert(text, keys[at], said, 2*(at+1)))
 }
 
 // checked refuses a text that the service would not take.
@@ -88,20 +113,19 @@ func (o objectText) member(name string) *member {
 	return nil
 }
 
-// findObject finds the object that the keys lead to.
-func findObject(text []byte, keys []string) (o objectText, found bool, err error) {
+// findObject finds the object that the keys lead to, or the last one on the way, and the keys that are missing in it.
+func findObject(text []byte, keys []string) (o objectText, missing []string, err error) {
 	plain := jsonc.ToJSON(text) // of the same length, so places are the same
-	at := 0
-	for i := 0; ; i++ {
+	for at := 0; ; keys = keys[1:] {
 		if o, err = readObject(plain, at); err != nil {
-			return objectText{}, false, fmt.Errorf("cannot read the settings: %w", err)
+			return objectText{}, nil, fmt.Errorf("cannot read the settings: %w", err)
 		}
-		if i == len(keys) {
-			return o, true, nil
+		if len(keys) == 0 {
+			return o, nil, nil
 		}
-		m := o.member(keys[i])
+		m := o.member(keys[0])
 		if m == nil {
-			return objectText{}, false, nil
+			return o, keys, nil
 		}
 		at = m.from
 	}
