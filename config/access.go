@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,15 +113,9 @@ func (t TCP) check(f *faults, shared bool) {
 
 // checkUnused finds what is set for nothing: whoever wrote it thinks that the service listens.
 func (t TCP) checkUnused(f *faults) {
-	for _, set := range []struct {
-		key string
-		is  bool
-	}{
-		{"tokensFile", t.TokensFile != ""}, {"certFile", t.CertFile != ""}, {"keyFile", t.KeyFile != ""},
-		{"clientCaFile", t.ClientCAFile != ""}, {"allowedHosts", len(t.AllowedHosts) > 0}, {"allowedOrigins", len(t.AllowedOrigins) > 0}, {"console", t.Console},
-	} {
-		if set.is {
-			f.Add("tcp."+set.key, "is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")
+	for _, s := range fields(reflect.ValueOf(&t).Elem(), "tcp", "") {
+		if isEmpty := s.value.Kind() == reflect.Slice && s.value.Len() == 0; !isEmpty && !s.value.IsZero() {
+			f.Add(s.key, "is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")
 		}
 	}
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"net"
 	"net/url"
-	"regexp"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
@@ -56,8 +55,6 @@ type Cluster struct {
 // On reports whether there are several hosts.
 func (c Cluster) On() bool { return c.Name != "" }
 
-var hostPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 func (c Cluster) check(f *faults) {
 	if !c.On() {
 		if c.Listen != "" || len(c.Etcd) > 0 || c.CAFile != "" || c.CertFile != "" || c.KeyFile != "" || c.SealingKeyFile != "" {
@@ -65,7 +62,7 @@ func (c Cluster) check(f *faults) {
 		}
 		return
 	}
-	if !hostPattern.MatchString(c.Name) {
+	if !labelPattern.MatchString(c.Name) {
 		f.Add("cluster.name", "%s is no name of a host: want 1 to 63 of a-z, 0-9 and -, a letter or digit first and last", strictjson.Quote(c.Name))
 	}
 	if len(c.Etcd) == 0 {

@@ -86,39 +86,31 @@ func (c Config) checkPaths(f *faults) {
 		f.Add("usersDir", "%q is the whole host", c.UsersDir)
 		users = false
 	}
-	own := []struct {
+	host := c.Cluster
+	if !host.On() {
+		host = Cluster{}
+	}
+	for _, own := range []struct {
 		key, path string
-		good      bool
+		isNeeded  bool
+		isGood    func(key, path string) bool
 	}{
-		{"dataDir", c.DataDir, f.path("dataDir", c.DataDir)},
-		{"listen", c.Listen, f.socket("listen", c.Listen)},
-		{"agentPath", c.AgentPath, c.AgentPath != "" && f.path("agentPath", c.AgentPath)},
-		{"eventsSocket", c.EventsSocket, c.EventsSocket != "" && f.socket("eventsSocket", c.EventsSocket)},
-		{"docker.socketPath", c.Docker.SocketPath, f.socket("docker.socketPath", c.Docker.SocketPath)},
-		{"egress.caFile", c.Egress.CAFile, c.Egress.CAFile != "" && f.path("egress.caFile", c.Egress.CAFile)},
-		{"tcp.tokensFile", c.TCP.TokensFile, c.TCP.TokensFile != "" && f.path("tcp.tokensFile", c.TCP.TokensFile)},
-		{"tcp.certFile", c.TCP.CertFile, c.TCP.CertFile != "" && f.path("tcp.certFile", c.TCP.CertFile)},
-		{"tcp.keyFile", c.TCP.KeyFile, c.TCP.KeyFile != "" && f.path("tcp.keyFile", c.TCP.KeyFile)},
-		{"tcp.clientCaFile", c.TCP.ClientCAFile, c.TCP.ClientCAFile != "" && f.path("tcp.clientCaFile", c.TCP.ClientCAFile)},
+		{"dataDir", c.DataDir, true, f.path}, {"listen", c.Listen, true, f.socket}, {"docker.socketPath", c.Docker.SocketPath, true, f.socket},
+		{"agentPath", c.AgentPath, false, f.path}, {"eventsSocket", c.EventsSocket, false, f.socket}, {"egress.caFile", c.Egress.CAFile, false, f.path},
+		{"tcp.tokensFile", c.TCP.TokensFile, false, f.path}, {"tcp.certFile", c.TCP.CertFile, false, f.path},
+		{"tcp.keyFile", c.TCP.KeyFile, false, f.path}, {"tcp.clientCaFile", c.TCP.ClientCAFile, false, f.path},
+		{"cluster.caFile", host.CAFile, host.On(), f.path}, {"cluster.certFile", host.CertFile, host.On(), f.path},
+		{"cluster.keyFile", host.KeyFile, host.On(), f.path}, {"cluster.sealingKeyFile", host.SealingKeyFile, host.On(), f.path},
+	} {
+		if own.path == "" && !own.isNeeded || !own.isGood(own.key, own.path) {
+			continue
+		}
+		if users && (own.path == c.UsersDir || strings.HasPrefix(own.path, c.UsersDir+"/")) {
+			f.Add(own.key, "%s is in usersDir, where users write", strictjson.Quote(own.path))
+		}
 	}
 	if c.Cluster.Watchdog != "" {
 		f.path("cluster.watchdog", c.Cluster.Watchdog)
-	}
-	if c.Cluster.On() {
-		for key, file := range map[string]string{
-			"caFile": c.Cluster.CAFile, "certFile": c.Cluster.CertFile, "keyFile": c.Cluster.KeyFile, "sealingKeyFile": c.Cluster.SealingKeyFile,
-		} {
-			key = "cluster." + key
-			own = append(own, struct {
-				key, path string
-				good      bool
-			}{key, file, f.path(key, file)})
-		}
-	}
-	for _, o := range own {
-		if users && o.good && (o.path == c.UsersDir || strings.HasPrefix(o.path, c.UsersDir+"/")) {
-			f.Add(o.key, "%s is in usersDir, where users write", strictjson.Quote(o.path))
-		}
 	}
 	for i, root := range c.AllowedMountRoots {
 		f.path(fmt.Sprintf("allowedMountRoots[%d]", i), root)
