@@ -25,13 +25,6 @@ type Bounds struct {
 	WorkingDir, Home string
 }
 
-const (
-	tagNetwork   = policy.TagNetwork
-	tagWorkspace = policy.TagWorkspace
-	tagWrite     = policy.TagWrite
-	tagRead      = policy.TagRead
-)
-
 func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
 
 // free says that calls may name any domain.
@@ -44,7 +37,7 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 	var all []string
 	for _, tag := range tags {
 		kind, name := policy.SplitTag(tag)
-		if kind != tagWrite && kind != tagRead {
+		if kind != policy.TagWrite && kind != policy.TagRead {
 			if all = append(all, tag); !b.has(tag) {
 				faults = append(faults, b.notGranted(tag))
 			}
@@ -55,7 +48,7 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 			continue
 		}
 		inside := b.inside(name)
-		if all = append(all, kind+inside); !b.writes(inside) && (kind == tagWrite || !b.reads(inside)) {
+		if all = append(all, kind+inside); !b.writes(inside) && (kind == policy.TagWrite || !b.reads(inside)) {
 			faults = append(faults, b.notGranted(tag))
 		}
 	}
@@ -114,11 +107,11 @@ func (b Bounds) inside(name string) string {
 // writes and reads say whether a file call may: the service goes by what the sandbox holds, which is its
 // working directory in any case.
 func (b Bounds) writes(inside string) bool {
-	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(tagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(tagWrite, inside)
+	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(policy.TagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(policy.TagWrite, inside)
 }
 
 func (b Bounds) reads(inside string) bool {
-	return pathmap.Within(inside, policy.Home.String()) || pathmap.Within(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(tagRead, inside)
+	return pathmap.Within(inside, policy.Home.String()) || pathmap.Within(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(policy.TagRead, inside)
 }
 
 func (b Bounds) inTag(kind, inside string) bool {

@@ -23,11 +23,11 @@ type CommandInput struct {
 
 // exec is a call of the service's, if what it asks for is within the bounds.
 func (s *Server) exec(r CommandInput) (types.Exec, error) {
-	tags, err := s.bounds.tags(r.Permissions)
+	tags, err := s.cfg.Bounds.tags(r.Permissions)
 	if err != nil {
 		return types.Exec{}, err
 	}
-	if err := s.bounds.names(r.AllowedDomains, r.PackageManagers); err != nil {
+	if err := s.cfg.Bounds.names(r.AllowedDomains, r.PackageManagers); err != nil {
 		return types.Exec{}, err
 	}
 	return types.Exec{

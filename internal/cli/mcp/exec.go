@@ -33,13 +33,6 @@ type ExecOutput struct {
 
 const execText = `Run a command line in the sandbox and return what it prints and how it ends. Everything that it leaves running ends with it; use process_start for what has to go on. `
 
-func (s *Server) addExec() {
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "exec", Title: "Run a command", Description: execText + s.what(),
-		Annotations: &mcp.ToolAnnotations{Title: "Run a command"},
-	}, s.runExec)
-}
-
 // runExec runs a command. When ctx ends, because the client has cancelled the request, so does the command.
 func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, ExecOutput, error) {
 	e, err := s.exec(in.CommandInput)

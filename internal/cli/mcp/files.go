@@ -58,28 +58,20 @@ type ListOutput struct {
 }
 
 func (s *Server) addFiles() {
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "read", Title: "Read a file", Annotations: &mcp.ToolAnnotations{Title: "Read a file", ReadOnlyHint: true},
-		Description: "Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. What belongs to the system is read with exec.",
-	}, s.read)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "write", Title: "Write a file", Annotations: &mcp.ToolAnnotations{Title: "Write a file"},
-		Description: "Write a text file as a whole. It can be written in " + s.writable() + ".",
-	}, s.write)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "list", Title: "List a directory", Annotations: &mcp.ToolAnnotations{Title: "List a directory", ReadOnlyHint: true},
-		Description: "List what is in a directory of the sandbox's home, /tmp or mounts.",
-	}, s.list)
+	addTool(s, "read", "Read a file", onlyReads, s.read,
+		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. What belongs to the system is read with exec.")
+	addTool(s, "write", "Write a file", changes, s.write, "Write a text file as a whole. It can be written in "+s.writable()+".")
+	addTool(s, "list", "List a directory", onlyReads, s.list, "List what is in a directory of the sandbox's home, /tmp or mounts.")
 }
 
 // writable are the places of the write tool.
 func (s *Server) writable() string {
 	places := []string{"/tmp"}
-	if s.bounds.has(tagWorkspace) {
-		places = append(places, s.bounds.WorkingDir)
+	if s.cfg.Bounds.has(policy.TagWorkspace) {
+		places = append(places, s.cfg.Bounds.WorkingDir)
 	}
-	for _, tag := range s.bounds.Grants {
-		if dir, ok := strings.CutPrefix(tag, tagWrite); ok {
+	for _, tag := range s.cfg.Bounds.Grants {
+		if dir, ok := strings.CutPrefix(tag, policy.TagWrite); ok {
 			places = append(places, dir)
 		}
 	}
@@ -92,7 +84,7 @@ func (s *Server) target(doing, name string, allowed func(string) bool) (types.Ta
 	if name == "" {
 		return types.Target{}, errors.New("path is empty")
 	}
-	inside := s.bounds.inside(name)
+	inside := s.cfg.Bounds.inside(name)
 	if !allowed(inside) {
 		return types.Target{}, fmt.Errorf("cannot %s %q: it is in no place that this sandbox grants; those to write to are %s", doing, name, s.writable())
 	}
@@ -103,7 +95,7 @@ func (s *Server) target(doing, name string, allowed func(string) bool) (types.Ta
 }
 
 func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput) (*mcp.CallToolResult, ReadOutput, error) {
-	target, err := s.target("read", in.Path, s.bounds.reads)
+	target, err := s.target("read", in.Path, s.cfg.Bounds.reads)
 	if err != nil {
 		return nil, ReadOutput{}, err
 	}
@@ -127,7 +119,7 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 }
 
 func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInput) (*mcp.CallToolResult, WriteOutput, error) {
-	target, err := s.target("write", in.Path, s.bounds.writes)
+	target, err := s.target("write", in.Path, s.cfg.Bounds.writes)
 	if err != nil {
 		return nil, WriteOutput{}, err
 	}
@@ -142,7 +134,7 @@ func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput)
 	if in.Path == "" {
 		in.Path = "."
 	}
-	target, err := s.target("list", in.Path, s.bounds.reads)
+	target, err := s.target("list", in.Path, s.cfg.Bounds.reads)
 	if err != nil {
 		return nil, ListOutput{}, err
 	}

@@ -74,31 +74,20 @@ type ProcessesOutput struct {
 }
 
 func (s *Server) addProcesses() {
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "process_start", Title: "Start a process", Annotations: &mcp.ToolAnnotations{Title: "Start a process"},
-		Description: "Start a command that goes on by itself, such as a server or a watcher, and return its id. What it prints is in its log, which process_get returns. " + s.what(),
-	}, s.processStart)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "process_list", Title: "List processes", Annotations: &mcp.ToolAnnotations{Title: "List processes", ReadOnlyHint: true},
-		Description: "List the processes that were started with process_start, those that have ended included.",
-	}, s.processList)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "process_get", Title: "Look at a process", Annotations: &mcp.ToolAnnotations{Title: "Look at a process", ReadOnlyHint: true},
-		Description: "Tell how a process is, with the last lines of its log.",
-	}, s.processGet)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "process_stop", Title: "Stop a process", Annotations: &mcp.ToolAnnotations{Title: "Stop a process", IdempotentHint: true},
-		Description: "Stop a process for good: a signal, and SIGKILL some seconds later to what is left. Its log stays.",
-	}, s.processStop)
-	mcp.AddTool(s.server, &mcp.Tool{
-		Name: "process_stop_all", Title: "Stop all processes", Annotations: &mcp.ToolAnnotations{Title: "Stop all processes", IdempotentHint: true},
-		Description: "Stop all processes of this sandbox's user for good, and list those that were stopped.",
-	}, s.processStopAll)
+	addTool(s, "process_start", "Start a process", changes, s.processStart,
+		"Start a command that goes on by itself, such as a server or a watcher, and return its id. What it prints is in its log, which process_get returns. "+s.what())
+	addTool(s, "process_list", "List processes", onlyReads, s.processList,
+		"List the processes that were started with process_start, those that have ended included.")
+	addTool(s, "process_get", "Look at a process", onlyReads, s.processGet, "Tell how a process is, with the last lines of its log.")
+	addTool(s, "process_stop", "Stop a process", onlyEnds, s.processStop,
+		"Stop a process for good: a signal, and SIGKILL some seconds later to what is left. Its log stays.")
+	addTool(s, "process_stop_all", "Stop all processes", onlyEnds, s.processStopAll,
+		"Stop all processes of this sandbox's user for good, and list those that were stopped.")
 }
 
 func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in ProcessStartInput) (*mcp.CallToolResult, ProcessOutput, error) {
 	e, err := s.exec(in.CommandInput)
-	if err = errors.Join(err, s.bounds.ports(in.Expose)); err != nil {
+	if err = errors.Join(err, s.cfg.Bounds.ports(in.Expose)); err != nil {
 		return nil, ProcessOutput{}, err
 	}
 	p := types.StartProcess{

@@ -1,7 +1,7 @@
 // Package mcp serves one sandbox to an agent over the Model Context Protocol: tools that run commands, read and
 // write files, and keep processes, as calls of the service.
 //
-// server.go has what a server is made of, bounds.go what its calls may ask for, asks.go what they say about it;
+// server.go has what a server is made of, bounds.go what its calls may ask for, command.go what they say about it;
 // exec.go, files.go and processes.go have the tools, text.go what they tell.
 package mcp
 
@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Config is what a Server needs; Client, Sandbox and Bounds must be set.
@@ -30,21 +31,33 @@ type Config struct {
 // Server has the tools. It is safe for concurrent use.
 type Server struct {
 	cfg    Config
-	bounds Bounds
 	server *mcp.Server
 }
 
 // New makes a server. It calls nobody yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, bounds: cfg.Bounds}
+	s := &Server{cfg: cfg}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox", Version: cfg.Version}, &mcp.ServerOptions{
 		Instructions: s.instructions(),
 		Capabilities: &mcp.ServerCapabilities{},
 	})
-	s.addExec()
+	addTool(s, "exec", "Run a command", changes, s.runExec, execText+s.what())
 	s.addFiles()
 	s.addProcesses()
 	return s
+}
+
+// What a tool does to the sandbox, for clients.
+var (
+	changes   = mcp.ToolAnnotations{}
+	onlyReads = mcp.ToolAnnotations{ReadOnlyHint: true}
+	onlyEnds  = mcp.ToolAnnotations{IdempotentHint: true}
+)
+
+// addTool adds a tool, with its title where clients of each version of the protocol look for it.
+func addTool[In, Out any](s *Server, name, title string, hints mcp.ToolAnnotations, handler mcp.ToolHandlerFor[In, Out], description string) {
+	hints.Title = title
+	mcp.AddTool(s.server, &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}, handler)
 }
 
 // Run answers one client on a transport, until it leaves or ctx ends. Commands that run then are ended.
@@ -63,7 +76,7 @@ func (s *Server) instructions() string {
 
 // what is what calls may ask for.
 func (s *Server) what() string {
-	b := s.bounds
+	b := s.cfg.Bounds
 	var text strings.Builder
 	fmt.Fprintf(&text, "The working directory is %s. A call has nothing that it does not ask for: without permissions it reads the home, writes to /tmp alone, and has no network. ", b.WorkingDir)
 	if len(b.Grants) == 0 {
@@ -72,7 +85,7 @@ func (s *Server) what() string {
 		fmt.Fprintf(&text, "It may ask for %s, in permissions; ask for no more than it needs. ", strings.Join(b.Grants, ", "))
 	}
 	switch {
-	case !b.has(tagNetwork):
+	case !b.has(policy.TagNetwork):
 	case b.free():
 		text.WriteString(`To reach the network, ask for @network and name what to reach: names in allowedDomains ("example.org", "*.example.org" for all below it), registries of package managers in packageManagers (node, python, go, rust, java, ruby, php, dotnet, dart). `)
 	default:

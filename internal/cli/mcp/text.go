@@ -72,7 +72,7 @@ func text(what string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: what}}}
 }
 
-// execText is a command's end for an agent: what it printed, then what is to be known about it.
+// resultText is a command's end for an agent: what it printed, then what is to be known about it.
 func resultText(out ExecOutput, r types.Result, denied []string) string {
 	var all strings.Builder
 	all.WriteString(out.Stdout)
