@@ -51,17 +51,6 @@ type Seat struct {
 	Lease int64
 }
 
-// Seats says which host holds a user. One host alone has none: it is always that one.
-type Seats interface {
-	// Hold returns who holds the user, and claims a seat for the host with the least load when nobody does.
-	Hold(ctx context.Context, user string) (Seat, error)
-	// Watch calls back with each seat that comes or goes, in order, until ctx ends; first with those there are. A Host
-	// that is empty says that it has gone. The callback must not block.
-	Watch(ctx context.Context, told func(Seat))
-	// Give gives up this host's seat of a user; to is who gets it, or empty for whom Hold chooses.
-	Give(ctx context.Context, user, to string) error
-}
-
 // Config is what a Cluster needs; all fields must be set but Instance, Fences, LocalHomes and Events.
 type Config struct {
 	// Host is this host's name, Address where the others reach it.

@@ -196,7 +196,7 @@ func TestADrainingHostTakesNobody(t *testing.T) {
 	if err := hosts[2].SetDraining(t.Context(), "h1", false); err != nil {
 		t.Fatal(err)
 	}
-	if err := hosts[2].Give(t.Context(), "u0", ""); err != nil {
+	if err := hosts[2].Give(t.Context(), "u0", false); err != nil {
 		t.Fatal(err)
 	}
 	if s := hosts[2].hold(t, "u0"); s.Host != "h1" {

@@ -25,7 +25,7 @@ func TestAUserIsDropped(t *testing.T) {
 			t.Errorf("%s: %v, %v", h.Host(), names, err)
 		}
 		if h != holder {
-			if err := h.Drop(t.Context(), "gone"); err != nil {
+			if err := h.Give(t.Context(), "gone", true); err != nil {
 				t.Error(err)
 			}
 		}
@@ -36,7 +36,7 @@ func TestAUserIsDropped(t *testing.T) {
 	if _, err := holder.Write(t.Context(), "gone", Change{Kind: "lasting", Name: "gone"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := holder.Drop(t.Context(), "gone"); err != nil {
+	if err := holder.Give(t.Context(), "gone", true); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []string{"seats", "held", "lasting"} {

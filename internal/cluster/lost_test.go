@@ -120,7 +120,7 @@ func TestAHostThatRunsNothingIsNotFencedOff(t *testing.T) {
 		s = hosts[2].hold(t, fmt.Sprint("carol", i))
 	}
 	for _, s := range hosts[2].Seated() {
-		if err := hosts[2].Give(t.Context(), s.User, ""); err != nil {
+		if err := hosts[2].Give(t.Context(), s.User, false); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,8 +19,6 @@ import (
 // askLimit bounds what etcd is asked while somebody waits.
 const askLimit = 5 * time.Second
 
-var _ Seats = (*Cluster)(nil)
-
 // Join makes this host one of the cluster's for as long as a lease lives. Nothing may run when it is a new one. Seats of
 // this host that are on another are given up: they would end with that, and unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
@@ -78,7 +76,7 @@ func (c *Cluster) noneTakes() error {
 	return fmt.Errorf("no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w", cerrdefs.ErrUnavailable)
 }
 
-// Hold implements Seats.
+// Hold returns who holds a user, and claims a seat for the host with the least load when nobody does.
 func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 	if s, ok := c.Seat(user); ok {
 		return s, nil
@@ -176,8 +174,9 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	return c.Reached(ctx, revision)
 }
 
-// Give implements Seats.
-func (c *Cluster) Give(ctx context.Context, user, to string) error {
+// Give gives up this host's seat of a user; Hold chooses who is next. Of a user who is no more it is forgotten, also where
+// homes are local, who held that one.
+func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
 		return nil
@@ -186,34 +185,15 @@ func (c *Cluster) Give(ctx context.Context, user, to string) error {
 	defer cancel()
 	seat := c.key("seats", user)
 	then := []clientv3.Op{clientv3.OpDelete(seat)}
-	if !c.cfg.LocalHomes {
+	if isNoMore || !c.cfg.LocalHomes {
 		then = append(then, clientv3.OpDelete(c.key("held", user)))
 	}
 	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit()
 	if err != nil {
 		return unanswered(ctx, err)
 	}
-	if err := c.Reached(ctx, answer.Header.Revision); err != nil && answer.Succeeded {
+	if err := c.Reached(ctx, answer.Header.Revision); answer.Succeeded {
 		return err
-	}
-	if target, ok := c.Node(to); ok {
-		return c.claim(ctx, user, target)
-	}
-	return nil
-}
-
-// Drop gives up this host's seat of a user who is no more, and forgets who held that one.
-func (c *Cluster) Drop(ctx context.Context, user string) error {
-	s, ok := c.Seat(user)
-	if !ok || s.Host != c.cfg.Host {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	seat := c.key("seats", user)
-	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).
-		Then(clientv3.OpDelete(seat), clientv3.OpDelete(c.key("held", user))).Commit(); err != nil {
-		return unanswered(ctx, err)
 	}
 	return nil
 }

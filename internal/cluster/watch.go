@@ -48,10 +48,7 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 		}
 		if ctx.Err() == nil {
 			c.cfg.Log.Warn().Err(err).Msg("etcd does not answer; asking again")
-			select {
-			case <-time.After(retryAfter):
-			case <-ctx.Done():
-			}
+			pause(ctx, retryAfter)
 		}
 	}
 }
@@ -202,7 +199,8 @@ func (w *watcher) add(s Seat) {
 	}
 }
 
-// Watch implements Seats.
+// Watch calls back with each seat that comes or goes, in order, until ctx ends; first with those there are. A Host
+// that is empty says that it has gone. The callback must not block.
 func (c *Cluster) Watch(ctx context.Context, told func(Seat)) {
 	w := &watcher{wake: make(chan struct{}, 1)}
 	c.mu.Lock()

@@ -206,15 +206,15 @@ func (r *Router) idle(ctx context.Context, name string) bool {
 // HandOver gives a user to another host, once the calls that are answered have ended, or are ended when ctx ends. Calls that
 // come meanwhile wait, and are answered there.
 func (r *Router) HandOver(ctx context.Context, name string) error {
-	return r.giveUp(ctx, name, func(ctx context.Context) error { return r.cfg.Cluster.Give(ctx, name, "") })
+	return r.giveUp(ctx, name, false)
 }
 
 // Drop gives up a user who is no more likewise.
 func (r *Router) Drop(ctx context.Context, name string) error {
-	return r.giveUp(ctx, name, func(ctx context.Context) error { return r.cfg.Cluster.Drop(ctx, name) })
+	return r.giveUp(ctx, name, true)
 }
 
-func (r *Router) giveUp(ctx context.Context, name string, give func(context.Context) error) (err error) {
+func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err error) {
 	u := r.user(name)
 	r.mu.Lock()
 	if u.leaving != nil {
@@ -248,5 +248,5 @@ func (r *Router) giveUp(ctx context.Context, name string, give func(context.Cont
 		return err
 	}
 	u.epoch = 0
-	return give(ctx)
+	return r.cfg.Cluster.Give(ctx, name, isNoMore)
 }

@@ -50,8 +50,8 @@ type Router struct {
 
 // Counts are of calls since the start.
 type Counts struct {
-	Forwarded, Moved, Lost, Taken uint64
-	Took                          time.Duration // of those forwarded, until they were answered
+	Forwarded, Lost, Taken uint64
+	Took                   time.Duration // of those forwarded, until they were answered
 }
 
 // New makes a Router. Run keeps it true.
@@ -106,7 +106,6 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 		case errors.Is(err, errMoved) && moved == 0:
 			moved++
 			e.changed(ctx, seat) // it is not known here yet
-			e.counted(func(c *Counts) { c.Moved++ })
 		case errors.Is(err, errMoved):
 			return nil, nil, fmt.Errorf("user %q moves from host to host: ask again: %w", name, cerrdefs.ErrUnavailable)
 		case errors.Is(err, errNotReached): // nothing was sent

@@ -20,7 +20,6 @@ const header = "X-Daycare-Call"
 
 // about is what a host says about a call.
 type about struct {
-	From     string      `json:"from"` // the host
 	Caller   string      `json:"caller"`
 	Everyone bool        `json:"everyone"` // it acts for all
 	Users    []string    `json:"users"`    // or for these; none is nobody

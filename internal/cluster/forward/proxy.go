@@ -200,9 +200,7 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 
 // about says who a caller is, to another host.
 func (r *Router) about(caller access.Caller) about {
-	return about{
-		From: r.cfg.Cluster.Host(), Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(), Users: caller.Users.IDs(),
-	}
+	return about{Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(), Users: caller.Users.IDs()}
 }
 
 func lostError(host string) error {
