@@ -3,8 +3,6 @@ package main
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
@@ -23,41 +21,15 @@ func (m *member) state() clusterState {
 	}
 }
 
-// clusterMetrics are what is told of it, each after "sandboxd_cluster_".
-var clusterMetrics = []struct {
-	name  string
-	kind  prometheus.ValueType
-	help  string
-	value func(clusterState) float64
-}{
-	{"seats", prometheus.GaugeValue, "Users whom this host of a cluster holds.", func(s clusterState) float64 { return float64(s.seats) }},
-	{"hosts", prometheus.GaugeValue, "Hosts that have a lease, as far as this one knows.", func(s clusterState) float64 { return float64(s.hosts) }},
-	{"lease_left_seconds", prometheus.GaugeValue, "For how long this host may go on without hearing of etcd; 0 while it runs nothing.",
-		func(s clusterState) float64 { return s.left.Seconds() }},
-	{"forwarded_calls_total", prometheus.CounterValue, "Calls that another host answered for this one.",
-		func(s clusterState) float64 { return float64(s.calls.Forwarded) }},
-	{"forwarded_seconds_total", prometheus.CounterValue, "Time until those answers began.", func(s clusterState) float64 { return s.calls.Took.Seconds() }},
-	{"lost_calls_total", prometheus.CounterValue, "Calls that another host was to answer and was lost meanwhile.",
-		func(s clusterState) float64 { return float64(s.calls.Lost) }},
-	{"takeovers_total", prometheus.CounterValue, "Times that this host has taken a user over.", func(s clusterState) float64 { return float64(s.calls.Taken) }},
-	{"fences_total", prometheus.CounterValue, "Times that this host has lost its lease and killed all that it ran, since it was switched on.",
-		func(s clusterState) float64 { return float64(s.fences) }},
-	{"unheld_users", prometheus.GaugeValue, "Users whose processes are to run and whom no host holds now.",
-		func(s clusterState) float64 { return float64(s.unheld) }},
-	{"lost_hosts", prometheus.GaugeValue, "Hosts that are gone and of which it is not known that nothing runs; with cluster.fenceCommand their users wait.",
-		func(s clusterState) float64 { return float64(s.lost) }},
-}
-
-// clusterCollector reads it at the time of the scrape.
-type clusterCollector func() clusterState
-
-// Describe implements prometheus.Collector.
-func (c clusterCollector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }
-
-// Collect implements prometheus.Collector.
-func (c clusterCollector) Collect(to chan<- prometheus.Metric) {
-	s := c()
-	for _, m := range clusterMetrics {
-		to <- prometheus.MustNewConstMetric(prometheus.NewDesc("sandboxd_cluster_"+m.name, m.help, nil, nil), m.kind, m.value(s))
-	}
+func (s clusterState) collect(to scrape) {
+	gauge(to, "sandboxd_cluster_seats", "Users whom this host of a cluster holds.", s.seats)
+	gauge(to, "sandboxd_cluster_hosts", "Hosts that have a lease, as far as this one knows.", s.hosts)
+	gauge(to, "sandboxd_cluster_lease_left_seconds", "For how long this host may go on without hearing of etcd; 0 while it runs nothing.", s.left.Seconds())
+	counter(to, "sandboxd_cluster_forwarded_calls_total", "Calls that another host answered for this one.", s.calls.Forwarded)
+	counter(to, "sandboxd_cluster_forwarded_seconds_total", "Time until those answers began.", s.calls.Took.Seconds())
+	counter(to, "sandboxd_cluster_lost_calls_total", "Calls that another host was to answer and was lost meanwhile.", s.calls.Lost)
+	counter(to, "sandboxd_cluster_takeovers_total", "Times that this host has taken a user over.", s.calls.Taken)
+	counter(to, "sandboxd_cluster_fences_total", "Times that this host has lost its lease and killed all that it ran, since it was switched on.", s.fences)
+	gauge(to, "sandboxd_cluster_unheld_users", "Users whose processes are to run and whom no host holds now.", s.unheld)
+	gauge(to, "sandboxd_cluster_lost_hosts", "Hosts that are gone and of which it is not known that nothing runs; with cluster.fenceCommand their users wait.", s.lost)
 }

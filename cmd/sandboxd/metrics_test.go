@@ -58,6 +58,9 @@ func busy() (*metrics, *prometheus.Registry) {
 		pool: func() sandbox.PoolStats {
 			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[string]uint64{"hit": 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
 		},
+		cluster: func() clusterState {
+			return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+		},
 	}
 	for range 3 {
 		c.observe(&events.Event{Detail: calls.Event{What: calls.Began}})
@@ -73,11 +76,7 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})
-	all := registry(c, state)
-	all.MustRegister(clusterCollector(func() clusterState {
-		return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
-	}))
-	return c, all
+	return c, registry(c, state)
 }
 
 func TestMetrics(t *testing.T) {
