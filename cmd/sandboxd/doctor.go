@@ -150,7 +150,7 @@ func newFindingTable(out io.Writer, checks []doctor.Check) findingTable {
 }
 
 // levels are how each is written, and in which colour of a terminal.
-var levels = map[doctor.Level]struct{ text, colour string }{
+var levels = map[string]struct{ text, colour string }{
 	doctor.OK: {"ok", "32"}, doctor.Warning: {"warning", "33"}, doctor.Fault: {"FAULT", "31;1"}, doctor.Skipped: {"skipped", "2"},
 }
 

@@ -33,10 +33,7 @@ func doctorOf(d *daemon) look {
 		cfg := *d.cfg.Load()
 		checks, closeHost := hostChecks(&doctorSettings{Config: cfg, from: "those of the service"}, probeName())
 		defer closeHost()
-		report := types.DoctorReport{Findings: []types.DoctorFinding{}, Settings: []types.Setting{}}
-		doctor.Run(ctx, checks, func(f doctor.Finding) {
-			report.Findings = append(report.Findings, types.DoctorFinding{Check: f.Check, Level: string(f.Level), Found: f.Found, Remedy: f.Remedy})
-		})
+		report := types.DoctorReport{Findings: doctor.Run(ctx, checks, func(doctor.Finding) {}).Findings, Settings: []types.Setting{}}
 		pending := d.service.Pending()
 		for _, s := range cfg.Values() {
 			report.Settings = append(report.Settings, types.Setting{Key: s.Key, Value: s.Text, Live: s.Live, Pending: slices.Contains(pending, s.Key)})

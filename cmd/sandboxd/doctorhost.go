@@ -41,6 +41,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
 	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
+	each, user := int(s.Limits.PIDs), s.Quotas.PerUser
 	checks = append(checks,
 		doctor.Folder("usersDir", s.UsersDir, lookAt),
 		doctor.Folder("dataDir", s.DataDir, lookAt),
@@ -48,7 +49,7 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		doctor.Disk("dataDir", s.DataDir, spaceAt),
 		doctor.Disk("engine", "Docker's root", host.space),
 		doctor.IdleMemory(idleMemory(s)),
-		kernelLimits(sharedBy(s), sysctl),
+		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles), sysctl),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.askDocker)), host.close
@@ -141,10 +142,7 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Check {
 	checks := []doctor.Check{
 		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error { return egress.Probe(s.Egress.Name) }),
-		doctor.Forwarding(func(name string) (string, error) {
-			text, err := os.ReadFile(filepath.Join("/proc/sys", name))
-			return string(text), err
-		}),
+		doctor.Forwarding(sysctl),
 		ownAddresses(s),
 	}
 	for _, u := range resolvers(s) {

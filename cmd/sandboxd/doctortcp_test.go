@@ -62,7 +62,7 @@ func TestTheAddressForE2BIsLookedAt(t *testing.T) {
 	defer taken.Close()
 	s := &doctorSettings{}
 	s.E2B.Listen = taken.Addr().String()
-	levels := map[string]doctor.Level{}
+	levels := map[string]string{}
 	for _, check := range tcpChecks(s, os.Getpid()+1) {
 		levels[check.Name] = check.Look(t.Context()).Level
 	}

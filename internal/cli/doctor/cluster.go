@@ -33,9 +33,8 @@ type Cluster struct {
 	// Hosts are all that have a lease.
 	Hosts func(context.Context) ([]Host, error)
 	// Homes finds what the filesystem of usersDir cannot do that it has to; nil for nothing.
-	Homes func() []error
-	// Sysctl is a number of the kernel's, as fs.inotify.max_user_watches.
-	Sysctl func(name string) (int, error)
+	Homes  func() []error
+	Sysctl Sysctl
 	// Unseen says which hosts do not see a change in usersDir within a second, and why; nil where homes are each host's own.
 	Unseen func(context.Context) (map[string]error, error)
 }
@@ -238,25 +237,14 @@ func (c *Cluster) homes(context.Context) Finding {
 	return ok("renames, locks and times work")
 }
 
-// inotifyLimits are what users' programs that watch files need together, under one uid of the host.
-var inotifyLimits = []struct {
-	name  string
-	least int
-}{{"fs.inotify.max_user_instances", 128}, {"fs.inotify.max_user_watches", 65536}}
-
+// inotify looks at what users' programs that watch files need together, under one uid of the host.
 func (c *Cluster) inotify(context.Context) Finding {
-	var low []string
-	for _, l := range inotifyLimits {
-		n, err := c.Sysctl(l.name)
-		if err != nil {
-			return skipped("%v", err)
-		}
-		if n < l.least {
-			low = append(low, fmt.Sprintf("%s=%d", l.name, l.least))
-		}
-	}
-	if len(low) > 0 {
-		return warning("sysctl -w "+strings.Join(low, " "), "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network's filesystem")
+	low, remedy, err := c.Sysctl.low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
+	switch {
+	case err != nil:
+		return skipped("%v", err)
+	case len(low) > 0:
+		return warning(remedy, "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network's filesystem")
 	}
 	return ok("enough watches; what another host changes is not told by them")
 }

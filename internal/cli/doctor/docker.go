@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -58,8 +59,8 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 			return skipped("%s, and Docker does not know it", unused)
 		}
 		if !known {
-			return wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
-				"Docker does not know the runtime %s; it knows %s", name, strings.Join(names(e.Programs), ", ")).accepted(weaker)
+			return accepted(weaker, wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
+				"Docker does not know the runtime %s; it knows %s", name, strings.Join(slices.Sorted(maps.Keys(e.Programs)), ", ")))
 		}
 		if program == "" {
 			return ok("known to Docker")
@@ -90,14 +91,6 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 		}
 		return skipped("%s is neither gVisor nor runc", name)
 	}}
-}
-
-func names(runtimes map[string]string) (list []string) {
-	for name := range runtimes {
-		list = append(list, name)
-	}
-	slices.Sort(list)
-	return list
 }
 
 // ImageThere reports whether the sandbox image is there, and whether it is the one that this build goes with.

@@ -2,7 +2,7 @@
 // to be, and if not, what to do. It only looks: what it asks, it is given.
 //
 // doctor.go runs checks; docker.go has those of Docker, network.go those of what calls reach, host.go
-// those of files, disk and clock, tcp.go those of the way in by TCP, service.go that of the service, and
+// those of files, disk and clock, kernel.go those of the kernel's limits, cluster.go those of several hosts, tcp.go those of the way in by TCP, service.go that of the service, and
 // leftovers.go what services have left that are gone, and probe.go has it run a command.
 package doctor
 
@@ -10,28 +10,20 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Level says how bad a finding is.
-type Level string
-
-// The levels. A host with warnings works; one with a fault does not, or not as it is meant to.
+// The levels of findings. A host with warnings works; one with a fault does not, or not as it is meant to.
 const (
-	OK      Level = "ok"
-	Warning Level = "warning"
-	Fault   Level = "fault"
-	Skipped Level = "skipped" // it cannot be known, and Found says why
+	OK      = "ok"
+	Warning = "warning"
+	Fault   = "fault"
+	Skipped = "skipped" // it cannot be known, and Found says why
 )
 
-// Finding is what one check has found.
-type Finding struct {
-	Check string `json:"check"`
-	Level Level  `json:"level"`
-	// Found says how it is, in a line.
-	Found string `json:"found"`
-	// Remedy says what to do about a warning or a fault.
-	Remedy string `json:"remedy,omitempty"`
-}
+// Finding is what one check has found: in Found how it is, in a line, and in Remedy what to do about a warning or a fault.
+type Finding = types.DoctorFinding
 
 // Check is one thing to look at.
 type Check struct {
@@ -106,7 +98,7 @@ func wrong(remedy, format string, args ...any) Finding {
 }
 
 // accepted makes a fault a warning where the operator has accepted what it is about.
-func (f Finding) accepted(weaker bool) Finding {
+func accepted(weaker bool, f Finding) Finding {
 	if weaker && f.Level == Fault {
 		f.Level = Warning
 		f.Found += " (accepted by docker.enableWeakerNestedSandbox)"

@@ -112,14 +112,14 @@ func memory(m Memory) func() (Memory, error) { return func() (Memory, error) { r
 
 func TestEachCheck(t *testing.T) {
 	port := func(err error) Check { return NameserverPort(fails(err)) }
-	kernel := func(text string, err error) Check {
-		return Forwarding(func(string) (string, error) { return text, err })
+	kernel := func(n int, err error) Check {
+		return Forwarding(func(string) (int, error) { return n, err })
 	}
 	inodes := Space{Bytes: 100 << 30, FreeBytes: 50 << 30, Files: 1000, FreeFiles: 500}
 	for _, tt := range []struct {
 		name  string
 		check Check
-		level Level
+		level string
 		found string // part of it
 	}{
 		{"settings", Settings("/etc/s.json", nil), OK, "/etc/s.json"},
@@ -163,9 +163,9 @@ func TestEachCheck(t *testing.T) {
 		{"leftovers that are many", Leftovers(true, finds(12, nil)), Warning, "thing 9; and 2 more"},
 		{"leftovers unseen", Leftovers(true, finds(0, errDown)), Skipped, "it is down"},
 		{"leftovers for others", Leftovers(false, finds(0, errDown)), Skipped, "only root"},
-		{"forwarding", kernel("1\n", nil), OK, ""},
-		{"no forwarding", kernel("0\n", nil), Warning, "forwards nothing"},
-		{"forwarding unknown", kernel("", errDown), Skipped, "it is down"},
+		{"forwarding", kernel(1, nil), OK, ""},
+		{"no forwarding", kernel(0, nil), Warning, "forwards nothing"},
+		{"forwarding unknown", kernel(0, errDown), Skipped, "it is down"},
 
 		{"port", port(nil), OK, ""},
 		{"port taken", port(syscall.EADDRINUSE), Fault, "another program has port 53"},
@@ -289,7 +289,7 @@ func TestResolvers(t *testing.T) {
 	} {
 		var levels []string
 		for _, check := range (Upstreams{Key: "k", Servers: tt.servers}).Resolvers("example.org", ask) {
-			levels = append(levels, string(check.Look(t.Context()).Level))
+			levels = append(levels, check.Look(t.Context()).Level)
 		}
 		if got := strings.Join(levels, " "); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.servers, got, tt.want)
@@ -317,8 +317,8 @@ func TestResolverThatIsSilent(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	check := func(level Level) Check {
-		return Check{"is " + string(level), func(ctx context.Context) Finding {
+	check := func(level string) Check {
+		return Check{"is " + level, func(ctx context.Context) Finding {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("a check is not bounded")
 			}

@@ -20,8 +20,8 @@ func RulesUsable(root, weaker bool, probe func() error) Check {
 			return skipped("only root may ask the kernel for its rules")
 		}
 		if err := probe(); err != nil {
-			return wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
-				"%v", err).accepted(weaker)
+			return accepted(weaker, wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
+				"%v", err))
 		}
 		return ok("rules can be made")
 	}}
@@ -46,15 +46,14 @@ func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 	}}
 }
 
-// Forwarding reports whether the kernel passes packets on, which calls with "*" need. read reads
-// a name below /proc/sys.
-func Forwarding(read func(name string) (string, error)) Check {
+// Forwarding reports whether the kernel passes packets on, which calls with "*" need.
+func Forwarding(sysctl Sysctl) Check {
 	return Check{"forwarding", func(context.Context) Finding {
-		on, err := read("net/ipv4/ip_forward")
+		on, err := sysctl("net.ipv4.ip_forward")
 		switch {
 		case err != nil:
 			return skipped("%v", err)
-		case strings.TrimSpace(on) != "1":
+		case on != 1:
 			return warning("sysctl -w net.ipv4.ip_forward=1; Docker does so when it starts, unless its daemon.json says \"ip-forward\": false",
 				"the kernel forwards nothing: calls with \"*\" reach nothing")
 		default:
