@@ -141,3 +141,21 @@ func openInstance(dir string, log zerolog.Logger) (string, error) {
 }
 
 func (d *data) close() { _ = d.lock.Close() }
+
+// secretSize is what keys of the service's own have, in bytes.
+const secretSize = 32
+
+// keptSecret reads a key that outlives the service, or makes it. One that is damaged is an error, unless it may be replaced.
+func keptSecret(file string, mayReplace bool) ([]byte, error) {
+	secret, err := os.ReadFile(file)
+	isDamaged := err == nil && len(secret) != secretSize
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || isDamaged && mayReplace:
+		secret = make([]byte, secretSize)
+		_, _ = rand.Read(secret) // it never fails
+		err = durable.WriteFile(file, secret, 0o600)
+	case isDamaged:
+		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right one back, or remove it to have another made", file, len(secret), secretSize)
+	}
+	return secret, err
+}

@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
@@ -28,16 +22,12 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 	if err != nil {
 		return nil, nil, err
 	}
-	listener, warnings, err := listenTCP("e2b.listen", cfg.E2B.Listen, cfg.TCP)
+	listener, _, err := listenTCP("e2b.listen", cfg.E2B.Listen, cfg.TCP, d.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, warning := range warnings {
-		d.log.Warn().Msg(warning)
-	}
-	callers := access.TCP{Listen: cfg.E2B.Listen, Hosts: cfg.TCP.AllowedHosts, Origins: cfg.TCP.AllowedOrigins}
 	surface := e2b.New(e2b.Config{
-		Sandboxes: e2b.Lasting(d.lasting), Cluster: hosts, Service: d.service, Admit: callers.Admit, Tokens: d.tokens, Secret: secret,
+		Sandboxes: e2b.Lasting(d.lasting), Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
 		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})
@@ -56,7 +46,10 @@ func noE2B(w http.ResponseWriter, _ *http.Request) {
 // e2bHosts is what the surface has of the other hosts, nil for none, and what the tokens of sandboxes are made with.
 func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster, err error) {
 	if d.member == nil {
-		secret, err = e2bSecret(filepath.Join(cfg.DataDir, "e2b.key"))
+		// It has to outlive the service: clients keep the tokens. To replace a damaged one would shut all of them out.
+		if secret, err = keptSecret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
+			err = fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w", err)
+		}
 		return secret, nil, err
 	}
 	if secret, err = d.member.derive("tokens of E2B's sandboxes"); err != nil {
@@ -73,24 +66,4 @@ func templates(cfg config.E2B) map[string]lasting.Template {
 			Start: t.Start, Ready: t.Ready, ReadyTimeout: t.ReadyTimeout.Duration()}
 	}
 	return list
-}
-
-const secretSize = 32
-
-// e2bSecret reads what the tokens of sandboxes are made with, or makes it. It has to outlive the service: clients keep
-// the tokens. One that is damaged is not replaced, because that would shut all of them out.
-func e2bSecret(file string) ([]byte, error) {
-	secret, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		secret = make([]byte, secretSize)
-		_, _ = rand.Read(secret) // it never fails
-		err = durable.WriteFile(file, secret, 0o600)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes: %w", err)
-	}
-	if len(secret) != secretSize {
-		return nil, fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right one back, or remove it, which gives all sandboxes of E2B other tokens", file, len(secret), secretSize)
-	}
-	return secret, nil
 }

@@ -28,29 +28,35 @@ type endpoint struct {
 	server   *http.Server
 }
 
-// answer serves HTTP on the socket, and on TCP and for clients of E2B if the settings say so, until ctx ends, and then
-// as stop says. handler makes the handler of requests that an authenticator admits; the warnings are for health.
-func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, l *daemon, log zerolog.Logger) error {
-	running := &callCounter{}
-	foreign, sent, err := l.openE2B(ctx, cfg, running)
+// answer serves HTTP on the socket, and on TCP, to other hosts and for clients of E2B if the settings say so, until ctx ends, and then
+// as stop says.
+func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
+	running, metrics := &callCounter{}, metricsHandler(d)
+	foreign, sent, err := d.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err
 	}
-	counting := func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
-		return running.counting(handler(authenticate, warnings, router))
-	}
 	var entry api.Router
-	if l.member != nil {
-		entry = forward.Entry{Router: l.member.router}
-		nodes, err := l.member.openNodes(cfg, counting, sent)
+	var nodes api.Nodes
+	handler := func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
+		return running.counting(api.New(d.service, api.Config{
+			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
+			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
+			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d),
+			Log: d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
+		}))
+	}
+	if d.member != nil {
+		entry, nodes = forward.Entry{Router: d.member.router}, d.member
+		hosts, err := d.member.openNodes(cfg, handler, sent)
 		if err != nil {
 			return err
 		}
-		foreign = append(foreign, nodes)
+		foreign = append(foreign, hosts)
 	}
-	endpoints, err := listenAll(ctx, cfg, l.tokens, l.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
-		return counting(authenticate, warnings, entry)
-	}, log)
+	endpoints, err := listenAll(ctx, cfg, d.tokens, d.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
+		return handler(authenticate, warnings, entry)
+	}, d.log)
 	if err != nil {
 		for _, e := range foreign {
 			err = errors.Join(err, e.listener.Close())
@@ -58,9 +64,9 @@ func answer(ctx context.Context, cfg config.Config, handler func(api.Authenticat
 		return err
 	}
 	endpoints = append(endpoints, foreign...)
-	log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
-	tellReady(log)
-	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return l.stop(ctx, running, servers...) })
+	d.log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
+	tellReady(d.log)
+	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return d.stop(ctx, running, servers...) })
 }
 
 // serveAll serves until ctx ends, and then stops; or until one of them cannot go on listening.
@@ -84,12 +90,9 @@ func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Serv
 
 // listenAll listens; both share the connections. Where one cannot be opened, none is.
 func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, shared *api.Connections, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
-	tcp, warnings, err := openTCP(cfg.TCP, tokens)
+	tcp, warnings, err := listenTCP("tcp.listen", cfg.TCP.Listen, cfg.TCP, log)
 	if err != nil {
 		return nil, err
-	}
-	for _, warning := range warnings {
-		log.Warn().Msg(warning)
 	}
 	peers := cfg.Access.PeerUIDs(os.Getuid())
 	socket, err := listen(ctx, cfg.Listen, modeFor(peers), log)
@@ -107,14 +110,15 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 		return who
 	}), unix}}
 	if tcp != nil {
-		served := handler(tcp.authenticate, warnings)
+		callers := tcpCallers(cfg.TCP, cfg.TCP.Listen, tokens)
+		served := handler(callers.Caller, warnings)
 		if cfg.TCP.Console {
-			if served, err = openConsole(cfg.DataDir, tcp, served); err != nil {
+			if served, err = openConsole(cfg.DataDir, callers, served); err != nil {
 				return nil, errors.Join(err, tcp.Close(), socket.Close())
 			}
 		}
 		server := newServer(served, log)
-		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp.Listener, shared, nil), server})
+		endpoints = append(endpoints, endpoint{api.Prepare(server, tcp, shared, nil), server})
 	}
 	return endpoints, nil
 }
@@ -132,34 +136,17 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	}
 }
 
-// tcpListener listens on TCP. Its requests are authenticated by token.
-type tcpListener struct {
-	net.Listener
-	authenticate api.Authenticator
-	admit        func(*http.Request) error
-	// signIn is for the console: a session is as good as the token that it was begun with, and no better.
-	signIn func(token string) (authorization string, ok bool)
+// tcpCallers are those who come to the address of a setting, with one of the tokens.
+func tcpCallers(cfg config.TCP, address string, tokens *access.Tokens) access.TCP {
+	return access.TCP{Tokens: tokens, Listen: address, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 }
 
-// openTCP listens as the settings say; nil if they do not. The warnings are for the operator.
-func openTCP(cfg config.TCP, tokens *access.Tokens) (_ *tcpListener, warnings []string, _ error) {
-	if cfg.Listen == "" {
+// listenTCP listens at the address that a setting names, with TLS if the settings say so; nil if it names none. The warnings, which
+// are logged, are for the operator.
+func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.Listener, warnings []string, _ error) {
+	if address == "" {
 		return nil, nil, nil
 	}
-	listener, warnings, err := listenTCP("tcp.listen", cfg.Listen, cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	tcp := access.TCP{Tokens: tokens, Listen: cfg.Listen, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
-	signIn := func(token string) (string, bool) {
-		_, known := tokens.Find(token)
-		return "Bearer " + token, known
-	}
-	return &tcpListener{listener, tcp.Caller, tcp.Admit, signIn}, warnings, nil
-}
-
-// listenTCP listens at the address that a setting names, with TLS if the settings say so.
-func listenTCP(key, address string, cfg config.TCP) (_ net.Listener, warnings []string, _ error) {
 	encryption, err := access.Encryption(cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile)
 	if err != nil {
 		return nil, nil, err
@@ -172,6 +159,7 @@ func listenTCP(key, address string, cfg config.TCP) (_ net.Listener, warnings []
 		listener = tls.NewListener(listener, encryption)
 	} else if access.Exposed(address) {
 		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s", key, address))
+		log.Warn().Msg(warnings[0])
 	}
 	return listener, warnings, nil
 }

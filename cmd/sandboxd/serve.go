@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"io"
-	"net/http"
 	"sync"
 
-	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/httplog"
-	"github.com/daycare-run/sandbox/internal/version"
 )
 
 // serve answers until ctx ends. read reads the settings again.
@@ -31,19 +28,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)() // also while the service waits for commands to end
 	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()
-	metrics := metricsHandler(d)
-	var nodes api.Nodes
-	if d.member != nil {
-		nodes = d.member
-	}
-	return answer(ctx, cfg, func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
-		return api.New(d.service, api.Config{
-			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
-			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d),
-			Log: log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
-		})
-	}, d, log)
+	return d.answer(ctx, cfg)
 }
 
 // watchMounts expels containers in which something hidden would be seen, until ctx ends.
