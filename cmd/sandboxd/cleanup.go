@@ -243,12 +243,11 @@ func (c *cleanup) files() {
 	for _, tree := range trees {
 		c.remove(tree, func() error { return hostfs.RemoveTree(context.Background(), tree) })
 	}
-	if c.data { // last, since it keeps services away; what is not the service's keeps the folder
-		if _, err := os.Stat(c.cfg.DataDir); err == nil && !c.dryRun {
-			c.faults = append(c.faults, removeIfThere(filepath.Join(c.cfg.DataDir, "lock")))
-			_ = os.Remove(c.cfg.DataDir)
+	if c.data && !c.dryRun { // last, since it keeps services away; what is not the service's keeps the folder
+		if err := os.Remove(filepath.Join(c.cfg.DataDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.faults = append(c.faults, err)
 		}
-		c.faults = slices.DeleteFunc(c.faults, func(err error) bool { return err == nil })
+		_ = os.Remove(c.cfg.DataDir)
 	}
 }
 
@@ -287,11 +286,4 @@ func (c *cleanup) unmount() {
 			c.remove("the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })
 		}
 	}
-}
-
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }

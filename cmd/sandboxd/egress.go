@@ -37,8 +37,8 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 			"isolated": {Upstreams: upstreams(cfg)["isolated"]},
 			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},
 		},
-		Subnets: prefixes(e.Subnets), AlsoPublic: prefixes(e.AlsoPublic), ExtraPorts: ports,
-		Own: addresses(e.OwnAddresses), AskMetadata: e.AskMetadata,
+		Subnets: parsed(e.Subnets, netip.MustParsePrefix), AlsoPublic: parsed(e.AlsoPublic, netip.MustParsePrefix), ExtraPorts: ports,
+		Own: parsed(e.OwnAddresses, netip.MustParseAddr), AskMetadata: e.AskMetadata,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
 		MaxUserConnections: e.MaxUserConnections,
 		AcceptWeaker:       cfg.Docker.EnableWeakerNestedSandbox,
@@ -51,20 +51,11 @@ func upstreams(cfg config.Config) map[string][]string {
 	return map[string][]string{"isolated": cfg.Docker.IsolatedDNSServers, "local": cfg.Docker.LocalDNSServers}
 }
 
-// prefixes reads what config has checked.
-func prefixes(texts []string) []netip.Prefix {
-	list := make([]netip.Prefix, len(texts))
+// parsed reads what config has checked.
+func parsed[T any](texts []string, parse func(string) T) []T {
+	list := make([]T, len(texts))
 	for i, text := range texts {
-		list[i] = netip.MustParsePrefix(text)
-	}
-	return list
-}
-
-// addresses does the same with single ones.
-func addresses(texts []string) []netip.Addr {
-	list := make([]netip.Addr, len(texts))
-	for i, text := range texts {
-		list[i] = netip.MustParseAddr(text)
+		list[i] = parse(text)
 	}
 	return list
 }

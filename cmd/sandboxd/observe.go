@@ -20,25 +20,14 @@ import (
 // execBuckets go from a warm container's lookup to the longest exec, in seconds.
 var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// phase is a part of an exec's time. The last one is all of it.
-type phase int
-
-const (
-	phaseDecide phase = iota
-	phaseContainer
-	phaseStart
-	phaseRun
-	phaseTotal
-	phases
-)
-
-var phaseNames = [phases]string{"decide", "container", "start", "run", "total"}
+// phases are the parts of an exec's time. The last one is all of it.
+var phases = [...]string{"decide", "container", "start", "run", "total"}
 
 // metrics count what happens. Its label children are looked up beforehand: an exec costs less
 // than a microsecond here.
 type metrics struct {
 	execs     *prometheus.HistogramVec
-	byOutcome map[string]*[phases]prometheus.Observer
+	byOutcome map[string]*[len(phases)]prometheus.Observer
 	inFlight  prometheus.Gauge
 	acquired  *prometheus.CounterVec
 	warm      prometheus.Counter
@@ -63,7 +52,7 @@ func newMetrics() *metrics {
 			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
 			Help: "Time of execs by phase (decide, container, start, run; total is all of it) and outcome (ok, failed, timedOut, refused, lost, canceled, error).",
 		}, []string{"phase", "outcome"}),
-		byOutcome: map[string]*[phases]prometheus.Observer{},
+		byOutcome: map[string]*[len(phases)]prometheus.Observer{},
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sandboxd_execs_in_flight", Help: "Execs that are being answered.",
 		}),
@@ -99,8 +88,8 @@ func newMetrics() *metrics {
 		}),
 	}
 	for _, outcome := range calls.Outcomes {
-		children := new([phases]prometheus.Observer)
-		for p, name := range phaseNames {
+		children := new([len(phases)]prometheus.Observer)
+		for p, name := range phases {
 			children[p] = c.execs.WithLabelValues(name, string(outcome))
 		}
 		c.byOutcome[outcome] = children
@@ -154,9 +143,9 @@ func (c *metrics) observe(e *events.Event) {
 // execEnded counts an exec. A phase that it did not come to is not counted.
 func (c *metrics) execEnded(e calls.Exec) {
 	c.inFlight.Dec()
-	times := [phases]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
+	times := [len(phases)]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
 	for p, child := range c.byOutcome[e.Outcome] {
-		if times[p] > 0 || phase(p) == phaseTotal {
+		if times[p] > 0 || p == len(phases)-1 {
 			child.Observe(times[p].Seconds())
 		}
 	}
