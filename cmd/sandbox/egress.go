@@ -81,7 +81,7 @@ everything, when following with one object on each line.`,
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
-	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	a.completeUsers(cmd)
 	for _, flag := range []string{"container", "name", "since", "limit"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -109,25 +109,25 @@ func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, 
 }
 
 func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery, asJSON bool) error {
-	table, lines := newDecisionTable(cmd.OutOrStdout()), json.NewEncoder(cmd.OutOrStdout())
+	table := newDecisionTable(cmd.OutOrStdout())
 	events := func(ctx context.Context) iter.Seq2[types.DecisionEvent, error] { return c.FollowDecisions(ctx, q) }
-	return untilInterrupted(cmd.Context(), events, func(event types.DecisionEvent) error {
-		switch {
-		case asJSON:
-			return lines.Encode(event)
-		case event.Decision == nil:
+	return follow(cmd, asJSON, events, func(event types.DecisionEvent) error {
+		if event.Decision == nil {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d decisions are left out here: they came faster than they could be printed\n", event.Lost)
 			return err
-		default:
-			return table.print(*event.Decision)
 		}
+		return table.print(*event.Decision)
 	})
 }
 
-// untilInterrupted prints events to their end; an interrupt is exit code 130.
-func untilInterrupted[Event any](ctx context.Context, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+// follow prints events to their end, each as print does or in a line of JSON; an interrupt is exit code 130.
+func follow[Event any](cmd *cobra.Command, asJSON bool, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
+	if asJSON {
+		lines := json.NewEncoder(cmd.OutOrStdout())
+		print = func(event Event) error { return lines.Encode(event) }
+	}
 	for event, err := range events(ctx) {
 		if err != nil && ctx.Err() != nil {
 			return exitCode(128 + int(unix.SIGINT))

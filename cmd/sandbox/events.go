@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"strings"
@@ -38,15 +37,12 @@ an event of --json, after that one.`,
 			}
 			c := a.client()
 			defer c.Close()
-			lines := json.NewEncoder(cmd.OutOrStdout())
 			events := func(ctx context.Context) iter.Seq2[types.ServiceEvent, error] { return c.Events(ctx, q) }
-			return untilInterrupted(cmd.Context(), events, func(e types.ServiceEvent) error {
-				switch {
-				case asJSON:
-					return lines.Encode(e)
-				case e.Kind == types.ServiceOpen:
+			return follow(cmd, asJSON, events, func(e types.ServiceEvent) error {
+				switch e.Kind {
+				case types.ServiceOpen:
 					return nil
-				case e.Kind == types.ServiceGap:
+				case types.ServiceGap:
 					_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: events may be missing here: they are not kept any more, or the service was restarted")
 					return err
 				}
@@ -61,7 +57,7 @@ an event of --json, after that one.`,
 	flags.BoolVar(&q.Replay, "replay", false, "begin with what is kept")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id")
 	jsonFlag(cmd, &asJSON)
-	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	a.completeUsers(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{"call", "container", "process", "decision", "node", "seat"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	return cmd

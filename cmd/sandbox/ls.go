@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -13,8 +14,7 @@ import (
 )
 
 func lsCommand(a *app) *cobra.Command {
-	var t target
-	var long, asJSON bool
+	var long bool
 	cmd := &cobra.Command{
 		Use:   "ls --user USER [flags] [PATH]",
 		Short: "List a directory of a sandbox",
@@ -26,23 +26,14 @@ are.`,
 		Example: `  sandbox ls --user alice
   sandbox ls --user alice -l /tmp`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "."
-			if len(args) == 1 {
-				path = args[0]
-			}
-			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				list, err := c.ListDir(cmd.Context(), id, path)
-				return show(cmd, asJSON, list, err, func(out io.Writer, list types.Listing) error {
-					return printListing(out, cmd.ErrOrStderr(), list, long)
-				})
-			})
-		},
 	}
-	t.flags(a, cmd)
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "print type, mode, size and time too")
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.Listing, error) {
+		if len(args) == 0 {
+			args = []string{"."}
+		}
+		return c.ListDir(ctx, id, args[0])
+	}, func(out io.Writer, list types.Listing) error { return printListing(out, cmd.ErrOrStderr(), list, long) })
 }
 
 func printListing(out, notices io.Writer, list types.Listing, long bool) error {

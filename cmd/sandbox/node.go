@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 )
 
 func nodeCommand(a *app) *cobra.Command {
@@ -29,60 +31,53 @@ func nodeCommand(a *app) *cobra.Command {
 		},
 	}
 	jsonFlag(list, &asJSON)
-	drain := &cobra.Command{
+	drain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, true) }, &cobra.Command{
 		Use:   "drain HOST",
 		Short: "Move a host's users to other hosts",
 		Long: `drain has a host take no new users and give those that it has to others: who is idle at once, who is busy when that is
 over, or after ten minutes. When "sandbox node list" shows no users, it can be stopped, upgraded or switched off.`,
-		Example:           `  sandbox node drain host-2`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeHosts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.client().SetDraining(cmd.Context(), args[0], true)
-		},
-	}
-	undrain := &cobra.Command{
-		Use:               "undrain HOST",
-		Short:             "Let a drained host take users again",
-		Long:              "undrain ends what drain began. Users who have gone to other hosts stay there.",
-		Example:           `  sandbox node undrain host-2`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeHosts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.client().SetDraining(cmd.Context(), args[0], false)
-		},
-	}
-	remove := &cobra.Command{
+		Example: `  sandbox node drain host-2`,
+	})
+	undrain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, false) }, &cobra.Command{
+		Use:     "undrain HOST",
+		Short:   "Let a drained host take users again",
+		Long:    "undrain ends what drain began. Users who have gone to other hosts stay there.",
+		Example: `  sandbox node undrain host-2`,
+	})
+	remove := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.RemoveNode(ctx, host) }, &cobra.Command{
 		Use:   "remove HOST",
 		Short: "Forget a host that is lost",
 		Long: `remove has a host that is lost, and that does not come back, be forgotten. Make sure that nothing of it runs. It is refused while
 the host has a lease (drain it, and stop its sandboxd and then its fence), while its users wait for cluster.fenceCommand, and
 while it has homes that no other has.`,
-		Example:           `  sandbox node remove host-2`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeHosts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.client().RemoveNode(cmd.Context(), args[0])
-		},
-	}
+		Example: `  sandbox node remove host-2`,
+	})
 	node.AddCommand(list, drain, undrain, remove)
 	return node
 }
 
-// completeHosts knows the hosts of the cluster, for commands of one.
-func (a *app) completeHosts(cmd *cobra.Command, args []string, _ string) (hosts []cobra.Completion, _ cobra.ShellCompDirective) {
-	c := a.client()
-	defer c.Close()
-	list, err := c.Nodes(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
+// hostCommand completes a command that does something with a host, which it is named.
+func hostCommand(a *app, do func(ctx context.Context, c *client.Client, host string) error, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c := a.client()
+		defer c.Close()
+		return do(cmd.Context(), c, args[0])
 	}
-	for _, n := range list.Nodes {
-		if len(args) == 0 {
-			hosts = append(hosts, n.Name)
+	hosts := a.complete(func(ctx context.Context, c *client.Client) (names []string, _ error) {
+		list, err := c.Nodes(ctx)
+		for _, n := range list.Nodes {
+			names = append(names, n.Name)
 		}
+		return names, err
+	})
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return hosts(cmd, args, word)
 	}
-	return hosts, cobra.ShellCompDirectiveNoFileComp
+	return cmd
 }
 
 func printNodes(out io.Writer, nodes []types.Node) error {

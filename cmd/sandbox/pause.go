@@ -36,23 +36,15 @@ func resumeCommand(a *app) *cobra.Command {
 
 // changeCommand completes a command that changes how a sandbox is.
 func changeCommand(a *app, change func(*client.Client, context.Context, string) (types.Sandbox, error), cmd *cobra.Command) *cobra.Command {
-	var t target
-	var asJSON bool
 	cmd.Args = cobra.NoArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-			box, err := change(c, cmd.Context(), id)
-			return show(cmd, asJSON, box, err, func(out io.Writer, box types.Sandbox) error {
-				state := "is resumed"
-				if box.Paused {
-					state = "is paused"
-				}
-				_, err := fmt.Fprintf(out, "sandbox %s %s\n", box.ID, state)
-				return err
-			})
-		})
-	}
-	t.flags(a, cmd)
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, _ []string) (types.Sandbox, error) {
+		return change(c, ctx, id)
+	}, func(out io.Writer, box types.Sandbox) error {
+		state := "is resumed"
+		if box.Paused {
+			state = "is paused"
+		}
+		_, err := fmt.Fprintf(out, "sandbox %s %s\n", box.ID, state)
+		return err
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"time"
 
@@ -27,9 +28,7 @@ its ID, or by its name if no other of the user's has that.`,
 }
 
 func processListCommand(a *app) *cobra.Command {
-	var t target
-	var asJSON bool
-	cmd := &cobra.Command{
+	return asks(a, &target{}, &cobra.Command{
 		Use:     "list --user USER",
 		Aliases: []string{"ls"},
 		Short:   "List a user's processes",
@@ -40,24 +39,16 @@ a signal's name, or OOM when it had used up its memory. A long name or command i
 		Example: `  sandbox process list --user alice
   sandbox process list --sandbox agent-7 --json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				list, err := c.Processes(cmd.Context(), id)
-				return show(cmd, asJSON, list, err, func(out io.Writer, list []types.Process) error {
-					return printProcesses(out, list, width(out), time.Now())
-				})
-			})
-		},
-	}
-	t.flags(a, cmd)
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	}, func(ctx context.Context, c *client.Client, id string, _ []string) ([]types.Process, error) {
+		return c.Processes(ctx, id)
+	}, func(out io.Writer, list []types.Process) error {
+		return printProcesses(out, list, width(out), time.Now())
+	})
 }
 
 func processGetCommand(a *app) *cobra.Command {
 	var t target
-	var asJSON bool
-	cmd := &cobra.Command{
+	return asks(a, &t, &cobra.Command{
 		Use:     "get --user USER PROCESS",
 		Aliases: []string{"show"},
 		Short:   "Show all of a process",
@@ -67,18 +58,13 @@ and where its log is on the service's host.`,
   sandbox process get --user alice p-k3v7q2m5x4ta --json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
-				p, err := c.Process(cmd.Context(), id, processID)
-				return show(cmd, asJSON, p, err, func(out io.Writer, p types.Process) error {
-					return printProcess(out, p, time.Now())
-				})
-			})
-		},
-	}
-	t.flags(a, cmd)
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	}, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
+		processID, err := findProcess(ctx, c, id, args[0])
+		if err != nil {
+			return p, err
+		}
+		return c.Process(ctx, id, processID)
+	}, func(out io.Writer, p types.Process) error { return printProcess(out, p, time.Now()) })
 }
 
 // with calls do with the id of a sandbox that there is: do only looks at it, or ends something.
@@ -90,15 +76,4 @@ func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *cli
 		return err
 	}
 	return do(c, id)
-}
-
-// withProcess calls do with the sandbox's id and that of the process that word means.
-func (t target) withProcess(cmd *cobra.Command, a *app, word string, do func(c *client.Client, id, processID string) error) error {
-	return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-		processID, err := findProcess(cmd.Context(), c, id, word)
-		if err != nil {
-			return err
-		}
-		return do(c, id, processID)
-	})
 }

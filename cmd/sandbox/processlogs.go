@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +16,7 @@ import (
 func processLogsCommand(a *app) *cobra.Command {
 	var t target
 	var q client.LogQuery
-	var follow, asJSON bool
+	var follows, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "logs --user USER [-f] [-n LINES] PROCESS",
 		Aliases: []string{"log"},
@@ -36,8 +35,12 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 			if q.Lines == 0 && cmd.Flags().Changed("lines") { // which is the default to the client
 				return errors.New("--lines 0: it has to be at least 1")
 			}
-			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
-				if follow {
+			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+				processID, err := findProcess(cmd.Context(), c, id, args[0])
+				if err != nil {
+					return err
+				}
+				if follows {
 					return followLog(cmd, c, id, processID, q, asJSON)
 				}
 				log, err := c.ProcessLog(cmd.Context(), id, processID, q)
@@ -49,7 +52,7 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 	}
 	t.flags(a, cmd)
 	flags := cmd.Flags()
-	flags.BoolVarP(&follow, "follow", "f", false, "go on with what comes")
+	flags.BoolVarP(&follows, "follow", "f", false, "go on with what comes")
 	flags.IntVarP(&q.Lines, "lines", "n", 0, "how many lines at most, the last of them, up to 10000; with --follow, of those that there are already (default 100)")
 	_ = cmd.RegisterFlagCompletionFunc("lines", cobra.NoFileCompletions)
 	jsonFlag(cmd, &asJSON)
@@ -76,14 +79,11 @@ func printData(out io.Writer, text string, encoding types.Encoding) error {
 }
 
 func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q client.LogQuery, asJSON bool) error {
-	lines := json.NewEncoder(cmd.OutOrStdout())
 	events := func(ctx context.Context) iter.Seq2[types.ProcessLogEvent, error] {
 		return c.FollowProcessLog(ctx, id, processID, q)
 	}
-	return untilInterrupted(cmd.Context(), events, func(event types.ProcessLogEvent) (err error) {
+	return follow(cmd, asJSON, events, func(event types.ProcessLogEvent) (err error) {
 		switch {
-		case asJSON:
-			return lines.Encode(event)
 		case event.ProcessLogEnd != nil:
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: the process %s\n", lastText(*event.ProcessLogEnd))
 		case event.Notice != "":

@@ -16,7 +16,6 @@ import (
 func processStopCommand(a *app) *cobra.Command {
 	var t target
 	var signal string
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stop --user USER [--signal NAME] PROCESS",
 		Short: "Stop a process for good",
@@ -26,23 +25,19 @@ seconds later. It waits until all has ended. The process does not come back, but
   sandbox process stop --user alice --signal INT p-k3v7q2m5x4ta`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.withProcess(cmd, a, args[0], func(c *client.Client, id, processID string) error {
-				p, err := c.StopProcess(cmd.Context(), id, processID, strings.TrimPrefix(strings.ToUpper(signal), "SIG"))
-				return show(cmd, asJSON, p, err, func(out io.Writer, p types.Process) error { return printEnds(out, p) })
-			})
-		},
 	}
-	t.flags(a, cmd)
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "TERM, INT, HUP or KILL")
 	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions([]string{"TERM", "INT", "HUP", "KILL"}, cobra.ShellCompDirectiveNoFileComp))
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	return asks(a, &t, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
+		processID, err := findProcess(ctx, c, id, args[0])
+		if err != nil {
+			return p, err
+		}
+		return c.StopProcess(ctx, id, processID, strings.TrimPrefix(strings.ToUpper(signal), "SIG"))
+	}, func(out io.Writer, p types.Process) error { return printEnds(out, p) })
 }
 
 func processStopAllCommand(a *app) *cobra.Command {
-	var t target
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "stop-all --user USER",
 		Short: "Stop all of a user's processes for good",
@@ -50,22 +45,16 @@ func processStopAllCommand(a *app) *cobra.Command {
 lists them.`,
 		Example: `  sandbox process stop-all --user alice`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				list, err := c.StopProcesses(cmd.Context(), id)
-				return show(cmd, asJSON, list, err, func(out io.Writer, list []types.Process) error {
-					if len(list) == 0 {
-						_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
-						return err
-					}
-					return printEnds(out, list...)
-				})
-			})
-		},
 	}
-	t.flags(a, cmd)
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, _ []string) ([]types.Process, error) {
+		return c.StopProcesses(ctx, id)
+	}, func(out io.Writer, list []types.Process) error {
+		if len(list) == 0 {
+			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
+			return err
+		}
+		return printEnds(out, list...)
+	})
 }
 
 func processRmCommand(a *app) *cobra.Command {

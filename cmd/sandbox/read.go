@@ -15,10 +15,8 @@ import (
 )
 
 func readCommand(a *app) *cobra.Command {
-	var t target
 	var r types.Read
 	var offset, limit int
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "read --user USER [flags] PATH",
 		Short: "Print a file of a sandbox",
@@ -31,30 +29,24 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
   sandbox read --user alice --offset 2001 --limit 500 '~/logs/build.log'
   sandbox read --user alice --binary model.bin | sha256sum`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("offset") {
-				r.Offset = &offset
-			}
-			if cmd.Flags().Changed("limit") {
-				r.Limit = &limit
-			}
-			r.Target = client.Target(args[0])
-			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				result, err := c.Read(cmd.Context(), id, r)
-				return show(cmd, asJSON, result, err, func(out io.Writer, result types.ReadResult) error {
-					return printContent(out, cmd.ErrOrStderr(), result)
-				})
-			})
-		},
 	}
-	t.flags(a, cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&offset, "offset", 1, "first line to print, from 1")
 	flags.IntVar(&limit, "limit", 0, "how many lines to print (default: as many as fit)")
 	flags.BoolVar(&r.Raw, "raw", false, "print a text whole, without a cut")
 	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
-	jsonFlag(cmd, &asJSON)
-	return cmd
+	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult, error) {
+		if flags.Changed("offset") {
+			r.Offset = &offset
+		}
+		if flags.Changed("limit") {
+			r.Limit = &limit
+		}
+		r.Target = client.Target(args[0])
+		return c.Read(ctx, id, r)
+	}, func(out io.Writer, result types.ReadResult) error {
+		return printContent(out, cmd.ErrOrStderr(), result)
+	})
 }
 
 func printContent(out, notices io.Writer, r types.ReadResult) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/internal/cli/man"
 	"github.com/daycare-run/sandbox/internal/cli/usage"
 	"github.com/daycare-run/sandbox/internal/version"
@@ -89,34 +91,34 @@ without them).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().AllContainers(cmd.Context())
-			if err != nil {
-				return err
-			}
 			tellUnanswered(cmd, list.Unanswered, "containers")
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), list.Containers)
-			}
-			several := slices.ContainsFunc(list.Containers, func(c types.Container) bool { return c.Node != "" })
-			table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			row := func(host, rest string) {
-				if several {
-					rest = host + "\t" + rest
-				}
-				fmt.Fprintln(table, rest)
-			}
-			row("HOST", "USER\tSTATE\tCOMMANDS\tRUNTIME\tUP\tLAST USED\tCONTAINER")
-			for _, c := range list.Containers {
-				row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands, c.Runtime,
-					age(c.CreatedAt), age(c.LastUsedAt), c.Name))
-			}
-			for _, c := range list.Pooled {
-				row(c.Node, fmt.Sprintf("-\t%s\t0\t%s\t%s\t-\t%s", c.State, c.Runtime, age(c.CreatedAt), c.Name))
-			}
-			return table.Flush()
+			return show(cmd, asJSON, list.Containers, err, func(out io.Writer, warm []types.Container) error {
+				return printContainers(out, warm, list.Pooled)
+			})
 		},
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+func printContainers(out io.Writer, warm []types.Container, pooled []types.PooledContainer) error {
+	several := slices.ContainsFunc(warm, func(c types.Container) bool { return c.Node != "" })
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(host, rest string) {
+		if several {
+			rest = host + "\t" + rest
+		}
+		fmt.Fprintln(table, rest)
+	}
+	row("HOST", "USER\tSTATE\tCOMMANDS\tRUNTIME\tUP\tLAST USED\tCONTAINER")
+	for _, c := range warm {
+		row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands, c.Runtime,
+			age(c.CreatedAt), age(c.LastUsedAt), c.Name))
+	}
+	for _, c := range pooled {
+		row(c.Node, fmt.Sprintf("-\t%s\t0\t%s\t%s\t-\t%s", c.State, c.Runtime, age(c.CreatedAt), c.Name))
+	}
+	return table.Flush()
 }
 
 // tellUnanswered names the hosts of which a list has nothing.
@@ -140,27 +142,7 @@ when they cannot. "sandbox doctor" looks for what is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, err := a.client().Health(cmd.Context())
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			switch {
-			case asJSON:
-				err = printJSON(out, h)
-			case h.Problem != "":
-				_, err = fmt.Fprintf(out, "status:  %s\nproblem: %s\n", h.Status, h.Problem)
-			default:
-				_, err = fmt.Fprintf(out, "status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n", h.Status, h.Version, h.Engine, h.Runtime, h.Image)
-			}
-			if err == nil && !asJSON && len(h.Settings.Pending) > 0 {
-				_, err = fmt.Fprintf(out, "pending: %s (these settings need a restart)\n", strings.Join(h.Settings.Pending, ", "))
-			}
-			for _, warning := range h.Warnings {
-				if err == nil && !asJSON {
-					_, err = fmt.Fprintf(out, "warning: %s\n", printable(warning))
-				}
-			}
-			if err == nil && h.Problem != "" {
+			if err = show(cmd, asJSON, h, err, printHealth); err == nil && h.Problem != "" {
 				return exitCode(1)
 			}
 			return err
@@ -168,6 +150,21 @@ when they cannot. "sandbox doctor" looks for what is wrong.`,
 	}
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+func printHealth(out io.Writer, h types.Health) error {
+	text := fmt.Sprintf("status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n", h.Status, h.Version, h.Engine, h.Runtime, h.Image)
+	if h.Problem != "" {
+		text = fmt.Sprintf("status:  %s\nproblem: %s\n", h.Status, h.Problem)
+	}
+	if len(h.Settings.Pending) > 0 {
+		text += fmt.Sprintf("pending: %s (these settings need a restart)\n", strings.Join(h.Settings.Pending, ", "))
+	}
+	for _, warning := range h.Warnings {
+		text += fmt.Sprintf("warning: %s\n", printable(warning))
+	}
+	_, err := io.WriteString(out, text)
+	return err
 }
 
 func jsonFlag(cmd *cobra.Command, asJSON *bool) {
@@ -184,6 +181,22 @@ func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func
 	default:
 		return text(cmd.OutOrStdout(), answer)
 	}
+}
+
+// asks completes a command that asks the service about a sandbox that there is, and shows the answer.
+func asks[T any](a *app, t *target, cmd *cobra.Command, ask func(ctx context.Context, c *client.Client, id string, args []string) (T, error),
+	text func(out io.Writer, answer T) error,
+) *cobra.Command {
+	var asJSON bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return t.with(cmd, a, nil, func(c *client.Client, id string) error {
+			answer, err := ask(cmd.Context(), c, id, args)
+			return show(cmd, asJSON, answer, err, text)
+		})
+	}
+	t.flags(a, cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
 func printJSON(out io.Writer, value any) error {

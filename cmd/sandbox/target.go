@@ -41,35 +41,39 @@ func (t *target) flags(a *app, cmd *cobra.Command) {
 		}
 		return nil
 	}
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		boxes, err := a.client().List(cmd.Context())
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.complete(ofSandboxes(func(box types.Sandbox) string { return box.ID })))
+	a.completeUsers(cmd)
+}
+
+// completeUsers has the flag for a user know those who have a sandbox.
+func (a *app) completeUsers(cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("user", a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })))
+}
+
+// complete completes a word by what the service knows.
+func (a *app) complete(known func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		c := a.client()
+		defer c.Close()
+		words, err := known(cmd.Context(), c)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var ids []string
-		for _, box := range boxes {
-			ids = append(ids, box.ID)
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	})
-	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
-// completeUsers knows the users who have a sandbox.
-func (a *app) completeUsers(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	c := a.client()
-	defer c.Close()
-	boxes, err := c.List(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var users []cobra.Completion
-	for _, box := range boxes {
-		if !slices.Contains(users, box.UserID) {
-			users = append(users, box.UserID)
+// ofSandboxes returns what is known of all sandboxes, each word once.
+func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.Client) ([]string, error) {
+	return func(ctx context.Context, c *client.Client) (words []string, _ error) {
+		boxes, err := c.List(ctx)
+		for _, box := range boxes {
+			if !slices.Contains(words, word(box)) {
+				words = append(words, word(box))
+			}
 		}
+		return words, err
 	}
-	return users, cobra.ShellCompDirectiveNoFileComp
 }
 
 // register finds the sandbox's id. That of a user is registered with what the grants need.

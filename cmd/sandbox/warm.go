@@ -32,6 +32,6 @@ the command alone, because it belongs to the names that this may reach. "sandbox
 	cmd.Flags().StringVarP(&user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
 	cmd.Flags().StringArrayVar(&grants, "grant", nil, "what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
 	_ = cmd.MarkFlagRequired("user")
-	_ = cmd.RegisterFlagCompletionFunc("user", a.completeUsers)
+	a.completeUsers(cmd)
 	return cmd
 }
