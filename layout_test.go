@@ -84,7 +84,7 @@ var mayImport = map[string]string{
 
 // onlyIn lists libraries that have one place.
 var onlyIn = map[string]string{
-	"github.com/docker/docker/client":            "dockerexec images internal/dockerd",
+	"github.com/docker/docker/client":            "dockerexec internal/dockerd",
 	"github.com/libp2p/go-yamux/v5":              "internal/agent internal/agent/mux dockerexec",
 	"github.com/google/renameio/v2":              "internal/durable",
 	"github.com/coder/websocket":                 "api client",

@@ -13,16 +13,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/build"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/jsonmessage"
 	"github.com/moby/go-archive"
 	"github.com/moby/term"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
-
-// Docker is the Engine API's client.
-type Docker = *client.Client
 
 // VersionLabel is the label of our own image's version.
 const VersionLabel = "run.daycare.sandbox.image.version"
@@ -43,7 +39,7 @@ type Image struct {
 // Finder resolves one reference and remembers what it found until Forget. It is safe for
 // concurrent use.
 type Finder struct {
-	docker Docker
+	docker *dockerd.Client
 	ref    string
 
 	stale atomic.Bool // Forget was called since found was found
@@ -53,7 +49,7 @@ type Finder struct {
 }
 
 // NewFinder makes a Finder for a reference such as "daycare-sandbox:latest".
-func NewFinder(docker Docker, ref string) *Finder {
+func NewFinder(docker *dockerd.Client, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
@@ -88,7 +84,7 @@ func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
 // tags the result. Progress goes to out as it comes. A failed step is the error.
-func Build(ctx context.Context, docker Docker, dir, base, tag string, out io.Writer) error {
+func Build(ctx context.Context, docker *dockerd.Client, dir, base, tag string, out io.Writer) error {
 	if _, err := os.Stat(filepath.Join(dir, "Dockerfile")); err != nil {
 		return fmt.Errorf("cannot build %s: %w", tag, err)
 	}
@@ -118,7 +114,7 @@ func Build(ctx context.Context, docker Docker, dir, base, tag string, out io.Wri
 }
 
 // Pull gets an image from its registry. Progress goes to out as it comes.
-func Pull(ctx context.Context, docker Docker, ref string, out io.Writer) error {
+func Pull(ctx context.Context, docker *dockerd.Client, ref string, out io.Writer) error {
 	progress, err := docker.ImagePull(ctx, ref, image.PullOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", ref, err)

@@ -51,14 +51,14 @@ const (
 
 // Originals reads images. It is safe for concurrent use.
 type Originals struct {
-	docker Docker
+	docker *dockerd.Client
 	dir    string
 	labels map[string]string
 }
 
 // NewOriginals makes one that remembers in dir what it has read. labels are those of the container that it takes
 // for reading, by which one is found that was left when the service was killed.
-func NewOriginals(docker Docker, dir string, labels map[string]string) *Originals {
+func NewOriginals(docker *dockerd.Client, dir string, labels map[string]string) *Originals {
 	_ = durable.Sweep(dir) // of writes that a crash cut short; dir need not be there
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }

@@ -103,15 +103,10 @@ func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 	}
 	var err error
 	if _, named := account(o.original.Passwd, uid); !named {
-		shell := "/bin/sh"
-		if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
-			shell = root[6]
-		}
-		line := fmt.Sprintf("%s:x:%d:%d::/home:%s\n", AccountName, uid, gid, shell)
-		made.Passwd, err = o.store("passwd", append([]byte(line), o.original.Passwd...))
+		made.Passwd, err = o.passwd(uid, gid, "/home")
 	}
 	if _, named := account(o.original.Group, gid); !named && err == nil {
-		made.Group, err = o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+		made.Group, err = o.group(gid)
 	}
 	if err == nil {
 		o.accounts[[2]uint32{uid, gid}] = made
@@ -121,17 +116,24 @@ func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 
 // AccountsAt gives a user and a group the name AccountName, whatever the image calls them, and the user a home.
 func (o *Overrides) AccountsAt(uid, gid uint32, home string) (made Accounts, err error) {
+	if made.Passwd, err = o.passwd(uid, gid, home); err == nil {
+		made.Group, err = o.group(gid)
+	}
+	return made, err
+}
+
+// passwd and group are files in which an id has the name AccountName: who looks for an id, or a name, takes the first line that has it.
+func (o *Overrides) passwd(uid, gid uint32, home string) (string, error) {
 	shell := "/bin/sh"
 	if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
 		shell = root[6]
 	}
-	// Who looks for an id, or a name, takes the first line that has it.
 	line := fmt.Appendf(nil, "%s:x:%d:%d::%s:%s\n", AccountName, uid, gid, home, shell)
-	if made.Passwd, err = o.store("passwd", append(line, o.original.Passwd...)); err != nil {
-		return Accounts{}, err
-	}
-	made.Group, err = o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
-	return made, err
+	return o.store("passwd", append(line, o.original.Passwd...))
+}
+
+func (o *Overrides) group(gid uint32) (string, error) {
+	return o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
 }
 
 // account finds the line of an id, which is the third field in both files.

@@ -149,7 +149,7 @@ are replaced when nobody uses them.`,
 
 // target is the image that settings name, and the daemon that has it.
 type target struct {
-	docker images.Docker
+	docker *dockerd.Client
 	ref    string
 }
 

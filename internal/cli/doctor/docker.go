@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 		}
 		if !known {
 			return accepted(weaker, wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
-				"Docker does not know the runtime %s; it knows %s", name, strings.Join(slices.Sorted(maps.Keys(e.Programs)), ", ")))
+				"Docker does not know the runtime %s; it knows %s", name, strings.Join(e.Runtimes, ", ")))
 		}
 		if program == "" {
 			return ok("known to Docker")

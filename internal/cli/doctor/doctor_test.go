@@ -26,7 +26,7 @@ func answers(e dockerd.Info) AskDocker {
 
 func silent(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errDown }
 
-var known = dockerd.Info{Version: "20.10.24+dfsg1", API: "1.41", Programs: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}, Offline: map[string]string{"runc": "runc"}}
+var known = dockerd.Info{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: []string{"runc", "runsc", "shim"}, Programs: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}, Offline: map[string]string{"runc": "runc"}}
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
