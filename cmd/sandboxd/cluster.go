@@ -39,9 +39,6 @@ type member struct {
 	wanted map[string]map[string]bool // processes that some host has to run, by user
 }
 
-// clusterPrefix is what the keys in etcd begin with.
-const clusterPrefix = "/daycare/"
-
 // dialEtcd connects as the settings say.
 func dialEtcd(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
 	certs, err := forward.ReadCertificates(cfg.CAFile, cfg.CertFile, cfg.KeyFile)
@@ -75,7 +72,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")
 	}
 	m := &member{d: d, certs: certs, cfg: cfg.Cluster, sealing: sealing, wanted: map[string]map[string]bool{}}
-	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(), Prefix: clusterPrefix,
+	m.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Address: cfg.Cluster.Listen, Version: version.String(),
 		Instance: d.host.instance, Fences: len(cfg.Cluster.FenceCommand) > 0, LocalHomes: cfg.Cluster.Homes == "local", Events: d.events, Log: d.log})
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
@@ -116,14 +113,6 @@ func (m *member) release(ctx context.Context, user string) error {
 		return err
 	}
 	return m.d.executor.Leave(ctx, user)
-}
-
-// mayStart is what the executor asks; nil for always.
-func (d *daemon) mayStart() func(user string) error {
-	if d.member == nil {
-		return nil
-	}
-	return d.member.mayStart
 }
 
 // mayStart is nil while this host has a lease, and the user's seat is on it. What is in the pool is no user's yet.

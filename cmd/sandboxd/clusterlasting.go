@@ -26,8 +26,6 @@ type lastingRecords struct{ *member }
 
 var _ lasting.Shared = lastingRecords{}
 
-func (m *member) lastingRecords() lasting.Shared { return lastingRecords{m} }
-
 func (m *member) lastingBox() (cipher.AEAD, error) {
 	key, err := m.derive("records of sandboxes that last")
 	if err != nil {

@@ -177,8 +177,9 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	networks := egressSettings(cfg, d.decisions, d.log)
+	var mayStart func(user string) error // always
 	if d.member != nil {
-		networks.MayPass = d.member.fence.MayStart
+		networks.MayPass, mayStart = d.member.fence.MayStart, d.member.mayStart
 	}
 	if d.networks, err = egress.New(networks); err != nil {
 		return err
@@ -190,7 +191,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		DataDir:       cfg.DataDir,
 		Idle:          idle(cfg),
 		Ahead:         cfg.Exec.Ahead > 0,
-		MayStart:      d.mayStart(),
+		MayStart:      mayStart,
 		CgroupParent:  d.cgroupParent,
 		Platform:      d.platforms.Current,
 		Mounts:        d.mounts,
@@ -249,7 +250,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	}
 	if d.member != nil {
-		settings.Shared = d.member.lastingRecords()
+		settings.Shared = lastingRecords{d.member}
 	}
 	if d.lasting, err = lasting.Open(settings); err == nil {
 		d.onClose(d.lasting.Shutdown)

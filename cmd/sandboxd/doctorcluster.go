@@ -49,7 +49,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 		return c.Checks()[1:2], func() {}, nil
 	}
 	d.certs = certs
-	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Prefix: clusterPrefix, Log: zerolog.Nop()})
+	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Log: zerolog.Nop()})
 	return c.Checks(), func() { _ = etcd.Close() }, nil
 }
 

@@ -54,7 +54,7 @@ func (r *clusterRig) host(t *testing.T, name, usersDir, version, instance string
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.etcd.Put(t.Context(), clusterPrefix+"nodes/"+name, string(text)); err != nil {
+	if _, err := r.etcd.Put(t.Context(), cluster.Prefix+"nodes/"+name, string(text)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -138,7 +138,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	r.expect(t, found, "cluster hosts", doctor.Fault, "does not say which hosts there are")
 	gone := cluster.Node{Address: "127.0.0.1:1"}
 	text, _ := json.Marshal(gone)
-	if _, err := r.etcd.Put(t.Context(), clusterPrefix+"nodes/h4", string(text)); err != nil {
+	if _, err := r.etcd.Put(t.Context(), cluster.Prefix+"nodes/h4", string(text)); err != nil {
 		t.Fatal(err)
 	}
 	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Fault, "h4: dial")

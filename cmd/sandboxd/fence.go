@@ -61,7 +61,7 @@ fence --guard runs in one of its own.`,
 			return fence.New(etcd, fence.Config{
 				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
 				Killed: func(ctx context.Context, lease int64) error {
-					return cluster.Left(ctx, etcd, clusterPrefix, cfg.Cluster.Name, lease)
+					return cluster.Left(ctx, etcd, cfg.Cluster.Name, lease)
 				},
 				Guard: guardArgs(*settings),
 			}).Run(cmd.Context())

@@ -57,7 +57,6 @@ type Config struct {
 	Host, Address, Version string
 	// Instance is the id of this host's dataDir.
 	Instance string
-	Prefix   string // of all keys, such as /daycare/
 	// Fences says that a lost host's users may be taken over only when FenceLost has fenced it off, on some host.
 	Fences bool
 	// LocalHomes says that a user is only ever held by the host that held it first.
@@ -174,7 +173,7 @@ func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 func (c *Cluster) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	if _, err := c.etcd.Get(ctx, c.key("nodes", c.cfg.Host), clientv3.WithCountOnly()); err != nil {
+	if _, err := c.etcd.Get(ctx, keyOf("nodes", c.cfg.Host), clientv3.WithCountOnly()); err != nil {
 		return unanswered(ctx, err)
 	}
 	return nil
@@ -219,6 +218,7 @@ func (c *Cluster) place() (Node, bool) {
 	return best, true
 }
 
-func (c *Cluster) key(kind string, name ...string) string {
-	return c.cfg.Prefix + kind + "/" + strings.Join(name, "/")
-}
+// Prefix is what all keys in etcd begin with.
+const Prefix = "/daycare/"
+
+func keyOf(kind, name string) string { return Prefix + kind + "/" + name }

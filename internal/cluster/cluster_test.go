@@ -27,7 +27,7 @@ type host struct {
 func join(t testing.TB, etcd *clientv3.Client, name string) *host {
 	t.Helper()
 	told := &told{}
-	c := New(etcd, Config{Host: name, Address: name + ":1", Version: "test", Prefix: "/daycare/", Events: events.New(told.add), Log: zerolog.Nop()})
+	c := New(etcd, Config{Host: name, Address: name + ":1", Version: "test", Events: events.New(told.add), Log: zerolog.Nop()})
 	first := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -217,7 +217,7 @@ func TestRecordsAreToldInOrder(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var seen string
-	late := New(etcd, Config{Host: "late", Prefix: "/daycare/", Log: zerolog.Nop()})
+	late := New(etcd, Config{Host: "late", Log: zerolog.Nop()})
 	late.Keep("sandboxes", func(name string, value []byte, _ int64) {
 		mu.Lock()
 		defer mu.Unlock()

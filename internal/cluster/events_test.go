@@ -70,7 +70,7 @@ func TestWhatBecomesOfHostsAndSeats(t *testing.T) {
 		}
 	}
 	lost.Fenced()
-	if err := Left(ctx, etcd, "/daycare/", "h1", int64(lease.ID)); err != nil {
+	if err := Left(ctx, etcd, "h1", int64(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := etcd.Revoke(ctx, lease.ID); err != nil {

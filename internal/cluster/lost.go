@@ -49,16 +49,16 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 	if err := json.Unmarshal(kvs[0].Value, &before); err != nil {
 		return nil, fmt.Errorf("cannot read who held user %q: %w", user, err)
 	}
-	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("held", user)), "=", kvs[0].ModRevision))
+	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(keyOf("held", user)), "=", kvs[0].ModRevision))
 	if before.Host != target.Name && c.cfg.LocalHomes {
 		return nil, atHostError{before.Host}
 	}
 	waits := before.Host != target.Name && c.cfg.Fences
 	if waits {
-		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(c.key("members", before.Host)), "!=", before.Epoch))
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(keyOf("members", before.Host)), "!=", before.Epoch))
 	}
 	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(then...).
-		Else(clientv3.OpGet(c.key("seats", user)), clientv3.OpGet(c.key("members", before.Host))).Commit()
+		Else(clientv3.OpGet(keyOf("seats", user)), clientv3.OpGet(keyOf("members", before.Host))).Commit()
 	if err != nil || answer.Succeeded {
 		return answer, err
 	}
@@ -69,8 +69,8 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 }
 
 // Left says that nothing runs of what a host ran on a lease. Whoever has killed it knows.
-func Left(ctx context.Context, etcd *Etcd, prefix, host string, lease int64) error {
-	key := prefix + "members/" + host
+func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
+	key := Prefix + "members/" + host
 	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).Then(clientv3.OpDelete(key)).Commit()
 	return err
 }
@@ -147,19 +147,19 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 		return nil
 	}
 	there := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", epoch),
-		clientv3.Compare(clientv3.CreateRevision(c.key("nodes", host)), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(keyOf("members", host)), "=", epoch),
+		clientv3.Compare(clientv3.CreateRevision(keyOf("nodes", host)), "=", 0),
 	}
 	if some, err := c.anyHeld(ctx, func(by held) bool { return by == held{host, epoch} }); err != nil || !some { // with the host's key gone there can be none more
 		if err == nil {
-			_, err = c.commit(ctx, there, clientv3.OpDelete(c.key("members", host)))
+			_, err = c.commit(ctx, there, clientv3.OpDelete(keyOf("members", host)))
 		}
 		return err
 	}
-	key := c.key("fencing", host)
+	key := keyOf("fencing", host)
 	elected, err := c.commit(ctx, append(there,
 		clientv3.Compare(clientv3.CreateRevision(key), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(c.key("nodes", own.Name)), "=", own.revision),
+		clientv3.Compare(clientv3.ModRevision(keyOf("nodes", own.Name)), "=", own.revision),
 	), clientv3.OpPut(key, own.Name, clientv3.WithLease(clientv3.LeaseID(own.Lease))))
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	}
 	then := []clientv3.Op{clientv3.OpDelete(key)}
 	if err == nil {
-		then = append(then, clientv3.OpDelete(c.key("members", host)))
+		then = append(then, clientv3.OpDelete(keyOf("members", host)))
 	}
 	done, failed := c.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", mine)}, then...)
 	if err = errors.Join(err, failed); err == nil && !done.Succeeded {
@@ -201,7 +201,7 @@ func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ..
 func (c *Cluster) anyHeld(ctx context.Context, is func(held) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	all, err := c.etcd.Get(ctx, c.key("held", ""), clientv3.WithPrefix())
+	all, err := c.etcd.Get(ctx, keyOf("held", ""), clientv3.WithPrefix())
 	if err != nil {
 		return false, err
 	}
@@ -235,10 +235,10 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it: it is forgotten then. If that cannot succeed any more, make sure that the host is off for good, and have the program exit with 0 for it", host)
 	}
 	done, err := c.commit(ctx, []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(c.key("members", host)), "=", n.epoch),
-		clientv3.Compare(clientv3.CreateRevision(c.key("nodes", host)), "=", 0),
-		clientv3.Compare(clientv3.CreateRevision(c.key("fencing", host)), "=", 0),
-	}, clientv3.OpDelete(c.key("members", host)), clientv3.OpDelete(c.key("drains", host)))
+		clientv3.Compare(clientv3.ModRevision(keyOf("members", host)), "=", n.epoch),
+		clientv3.Compare(clientv3.CreateRevision(keyOf("nodes", host)), "=", 0),
+		clientv3.Compare(clientv3.CreateRevision(keyOf("fencing", host)), "=", 0),
+	}, clientv3.OpDelete(keyOf("members", host)), clientv3.OpDelete(keyOf("drains", host)))
 	switch {
 	case err != nil:
 		return unanswered(ctx, err)

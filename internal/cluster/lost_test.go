@@ -110,7 +110,7 @@ func TestAHostThatRunsNothingIsNotFencedOff(t *testing.T) {
 	}
 	// Its fence has killed all.
 	hosts[0].hold(t, "alice")
-	if err := Left(t.Context(), etcd, "/daycare/", "h1", int64(hosts[0].lease)); err != nil {
+	if err := Left(t.Context(), etcd, "h1", int64(hosts[0].lease)); err != nil {
 		t.Fatal(err)
 	}
 	gone(hosts[0])

@@ -30,10 +30,10 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(c.key("seats", user)), "=", s.Epoch)}
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keyOf("seats", user)), "=", s.Epoch)}
 	var ops []clientv3.Op
 	for _, change := range changes {
-		key := c.key(change.Kind, change.Name)
+		key := keyOf(change.Kind, change.Name)
 		if change.If != nil {
 			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", *change.If))
 		}
@@ -57,7 +57,7 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	answer, err := c.etcd.Get(ctx, c.key(kind, name))
+	answer, err := c.etcd.Get(ctx, keyOf(kind, name))
 	if err != nil {
 		return nil, unanswered(ctx, err)
 	}
@@ -71,13 +71,13 @@ func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
 func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	answer, err := c.etcd.Get(ctx, c.key(kind, prefix), clientv3.WithPrefix())
+	answer, err := c.etcd.Get(ctx, keyOf(kind, prefix), clientv3.WithPrefix())
 	if err != nil {
 		return nil, unanswered(ctx, err)
 	}
 	all := map[string][]byte{}
 	for _, kv := range answer.Kvs {
-		all[string(kv.Key)[len(c.key(kind, "")):]] = kv.Value
+		all[string(kv.Key)[len(keyOf(kind, "")):]] = kv.Value
 	}
 	return all, nil
 }
@@ -86,13 +86,13 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	answer, err := c.etcd.Get(ctx, c.key(kind, ""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	answer, err := c.etcd.Get(ctx, keyOf(kind, ""), clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return nil, unanswered(ctx, err)
 	}
 	names, latest := map[string]bool{}, int64(0)
 	for _, kv := range answer.Kvs {
-		names[string(kv.Key)[len(c.key(kind, "")):]] = true
+		names[string(kv.Key)[len(keyOf(kind, "")):]] = true
 		latest = max(latest, kv.ModRevision)
 	}
 	return names, c.Reached(ctx, latest)
@@ -102,7 +102,7 @@ func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, erro
 func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	key := c.key("owners", fmt.Sprint(id))
+	key := keyOf("owners", fmt.Sprint(id))
 	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, user)).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false, unanswered(ctx, err)

@@ -35,9 +35,9 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	if err != nil {
 		return err
 	}
-	member, on := c.key("members", c.cfg.Host), strconv.FormatInt(lease, 10)
-	node := clientv3.OpPut(c.key("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
-	put, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(c.key("fencing", c.cfg.Host)), "=", 0)).Then(
+	member, on := keyOf("members", c.cfg.Host), strconv.FormatInt(lease, 10)
+	node := clientv3.OpPut(keyOf("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
+	put, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(keyOf("fencing", c.cfg.Host)), "=", 0)).Then(
 		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(member), "=", on)}, // the service was started again
 			[]clientv3.Op{node}, []clientv3.Op{node, clientv3.OpPut(member, on)}),
 	).Commit()
@@ -52,7 +52,7 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 
 // giveUpOthers removes this host's seats that are not on a lease.
 func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
-	all, err := c.etcd.Get(ctx, c.key("seats", ""), clientv3.WithPrefix())
+	all, err := c.etcd.Get(ctx, keyOf("seats", ""), clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
@@ -143,11 +143,11 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	if target.epoch == 0 { // it has said that nothing of it runs any more
 		return errHostGone
 	}
-	seat, last := c.key("seats", user), c.key("held", user)
+	seat, last := keyOf("seats", user), keyOf("held", user)
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(seat), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(c.key("nodes", target.Name)), "=", target.revision), // it is on the lease that is known here
-		clientv3.Compare(clientv3.ModRevision(c.key("members", target.Name)), "=", target.epoch),
+		clientv3.Compare(clientv3.ModRevision(keyOf("nodes", target.Name)), "=", target.revision), // it is on the lease that is known here
+		clientv3.Compare(clientv3.ModRevision(keyOf("members", target.Name)), "=", target.epoch),
 	}
 	by, err := json.Marshal(held{target.Name, target.epoch})
 	if err != nil {
@@ -183,10 +183,10 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	seat := c.key("seats", user)
+	seat := keyOf("seats", user)
 	then := []clientv3.Op{clientv3.OpDelete(seat)}
 	if isNoMore || !c.cfg.LocalHomes {
-		then = append(then, clientv3.OpDelete(c.key("held", user)))
+		then = append(then, clientv3.OpDelete(keyOf("held", user)))
 	}
 	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit()
 	if err != nil {
@@ -205,9 +205,9 @@ func (c *Cluster) SetDraining(ctx context.Context, host string, draining bool) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	op := clientv3.OpDelete(c.key("drains", host))
+	op := clientv3.OpDelete(keyOf("drains", host))
 	if draining {
-		op = clientv3.OpPut(c.key("drains", host), "draining")
+		op = clientv3.OpPut(keyOf("drains", host), "draining")
 	}
 	answer, err := c.etcd.Do(ctx, op)
 	switch {

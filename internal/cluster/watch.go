@@ -64,7 +64,7 @@ func (c *Cluster) Known() bool {
 func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	all, err := c.etcd.Get(ctx, c.cfg.Prefix, clientv3.WithPrefix())
+	all, err := c.etcd.Get(ctx, Prefix, clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	c.mu.Lock()
 	from := c.revision + 1
 	c.mu.Unlock()
-	for answer := range c.etcd.Watch(clientv3.WithRequireLeader(ctx), c.cfg.Prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+	for answer := range c.etcd.Watch(clientv3.WithRequireLeader(ctx), Prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
 		if err := answer.Err(); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 	var news []func()
 	for _, change := range changes {
 		key := string(change.Kv.Key)
-		kind, name, _ := strings.Cut(strings.TrimPrefix(key, c.cfg.Prefix), "/")
+		kind, name, _ := strings.Cut(strings.TrimPrefix(key, Prefix), "/")
 		value := change.Kv.Value
 		if change.Type == mvccpb.DELETE {
 			value = nil

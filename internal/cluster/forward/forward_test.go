@@ -59,7 +59,7 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := cluster.New(etcd, cluster.Config{Host: name, Address: listener.Addr().String(), Version: "test", Prefix: "/daycare/", Log: zerolog.Nop()})
+	c := cluster.New(etcd, cluster.Config{Host: name, Address: listener.Addr().String(), Version: "test", Log: zerolog.Nop()})
 	h := &host{t: t, name: name, caller: access.Caller{Name: "uid:0", Users: ids.Everyone()}}
 	h.answer = func(w http.ResponseWriter, req *http.Request, who access.Caller) {
 		text, _ := io.ReadAll(req.Body)
