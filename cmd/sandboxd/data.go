@@ -49,7 +49,7 @@ func openData(dir string, log zerolog.Logger) (*data, error) {
 	return d, nil
 }
 
-// lockData takes a dataDir, which is there. A heldError says who has it.
+// lockData takes a dataDir, which is there. An inUseError says who has it.
 func lockData(dir string) (*os.File, error) {
 	name := filepath.Join(dir, "lock")
 	for {

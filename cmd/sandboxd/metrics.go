@@ -26,16 +26,9 @@ func metricsHandler(d *daemon) http.Handler {
 	if d.member != nil {
 		state.cluster = d.member.state
 	}
-	return promhttp.HandlerFor(registry(d.metrics, state), promhttp.HandlerOpts{})
-}
-
-func registry(c *metrics, state *stateCollector) *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state,
-	)
-	registry.MustRegister(c.collectors()...)
-	return registry
+	all := d.metrics.registry
+	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state)
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
 }
 
 // stateCollector reads what is known anyway.

@@ -76,7 +76,8 @@ func busy() (*metrics, *prometheus.Registry) {
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
 	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
 	c.reloaded(sandbox.Loaded{Refused: true})
-	return c, registry(c, state)
+	c.registry.MustRegister(state)
+	return c, c.registry
 }
 
 func TestMetrics(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
@@ -26,6 +27,8 @@ var phases = [...]string{"decide", "container", "start", "run", "total"}
 // metrics count what happens. Its label children are looked up beforehand: an exec costs less
 // than a microsecond here.
 type metrics struct {
+	registry *prometheus.Registry // has them all
+
 	execs     *prometheus.HistogramVec
 	byOutcome map[string]*[len(phases)]prometheus.Observer
 	inFlight  prometheus.Gauge
@@ -47,45 +50,34 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
+	registry := prometheus.NewRegistry()
+	with := promauto.With(registry)
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return with.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
 	c := &metrics{
-		execs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		registry: registry,
+		execs: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
 			Help: "Time of execs by phase (decide, container, start, run; total is all of it) and outcome (ok, failed, timedOut, refused, lost, canceled, error).",
 		}, []string{"phase", "outcome"}),
 		byOutcome: map[string]*[len(phases)]prometheus.Observer{},
-		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sandboxd_execs_in_flight", Help: "Execs that are being answered.",
-		}),
-		acquired: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_exec_containers_total", Help: "Execs that got a container: one that was warm, or cold, which had to be made.",
-		}, []string{"start"}),
-		ahead: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "sandboxd_execs_ahead_total", Help: "Execs whose shell had started before they came.",
-		}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_http_requests_total", Help: "Requests by route and status; all statuses of success are 2xx.",
-		}, []string{"route", "code"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		inFlight:  gauge("sandboxd_execs_in_flight", "Execs that are being answered."),
+		acquired:  counters("sandboxd_exec_containers_total", "Execs that got a container: one that was warm, or cold, which had to be made.", "start"),
+		ahead:     with.NewCounter(prometheus.CounterOpts{Name: "sandboxd_execs_ahead_total", Help: "Execs whose shell had started before they came."}),
+		requests:  counters("sandboxd_http_requests_total", "Requests by route and status; all statuses of success are 2xx.", "route", "code"),
+		took: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandboxd_http_request_duration_seconds", Buckets: execBuckets, Help: "Time to answer a request, to the end of the answer.",
 		}, []string{"route"}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_errors_total", Help: "Errors answered to callers, by kind, also those at the end of a stream.",
-		}, []string{"kind"}),
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_quota_refusals_total", Help: "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).",
-		}, []string{"resource", "scope"}),
-		fenceCommands: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_cluster_fence_commands_total", Help: "Runs of cluster.fenceCommand by this host.",
-		}, []string{"outcome"}),
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sandboxd_settings_reloads_total", Help: "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.",
-		}, []string{"outcome"}),
-		loadedAt: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sandboxd_settings_loaded_timestamp_seconds", Help: "When the settings in force were read.",
-		}),
-		pending: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sandboxd_settings_pending", Help: "Settings that were read but need a restart to take effect.",
-		}),
+		errors:        counters("sandboxd_errors_total", "Errors answered to callers, by kind, also those at the end of a stream.", "kind"),
+		refused:       counters("sandboxd_quota_refusals_total", "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).", "resource", "scope"),
+		fenceCommands: counters("sandboxd_cluster_fence_commands_total", "Runs of cluster.fenceCommand by this host.", "outcome"),
+		reloads:       counters("sandboxd_settings_reloads_total", "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.", "outcome"),
+		loadedAt:      gauge("sandboxd_settings_loaded_timestamp_seconds", "When the settings in force were read."),
+		pending:       gauge("sandboxd_settings_pending", "Settings that were read but need a restart to take effect."),
 	}
 	for _, outcome := range calls.Outcomes {
 		children := new([len(phases)]prometheus.Observer)
@@ -111,10 +103,6 @@ func newMetrics() *metrics {
 	}
 	c.loadedAt.SetToCurrentTime()
 	return c
-}
-
-func (c *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.execs, c.inFlight, c.acquired, c.ahead, c.requests, c.took, c.errors, c.refused, c.fenceCommands, c.reloads, c.loadedAt, c.pending}
 }
 
 // observe counts what happens.
