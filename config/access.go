@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -121,26 +122,20 @@ func (t TCP) checkUnused(f *faults) {
 }
 
 func checkListen(listen string) error {
-	colon := strings.LastIndexByte(listen, ':')
-	if colon < 0 {
+	if !strings.Contains(listen, ":") {
 		return errors.New("has no port: want one such as 127.0.0.1:7480")
 	}
-	host, port := listen[:colon], listen[colon+1:]
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || net.JoinHostPort(host, port) != listen { // brackets are for IPv6 alone
+		return errListen
+	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return errPort
 	}
-	if bare, ok := strings.CutPrefix(host, "["); ok {
-		addr, err := netip.ParseAddr(strings.TrimSuffix(bare, "]"))
-		if err != nil || !addr.Is6() || !strings.HasSuffix(bare, "]") {
-			return errListen
-		}
-		return nil
+	if _, err := netip.ParseAddr(host); err != nil && host != "" && host != "localhost" {
+		return errListen
 	}
-	addr, err := netip.ParseAddr(host)
-	if host == "" || host == "localhost" || err == nil && addr.Is4() {
-		return nil
-	}
-	return errListen
+	return nil
 }
 
 var errListen = errors.New("is no address to listen on: want one such as 127.0.0.1:7480, [::1]:7480, localhost:7480 or :7480")

@@ -60,7 +60,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 		return err
 	}
 	if len(args) == 0 {
-		return listExecs(cmd.OutOrStdout(), execs, f.asJSON)
+		return show(cmd, f.asJSON, execs, nil, listExecs)
 	}
 	if f.kill {
 		_, err := c.KillExec(ctx, id, args[0])
@@ -92,10 +92,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(nil), false)
 }
 
-func listExecs(out io.Writer, execs []types.DetachedExec, asJSON bool) error {
-	if asJSON {
-		return printJSON(out, execs)
-	}
+func listExecs(out io.Writer, execs []types.DetachedExec) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "EXEC ID\tSTATE\tATTACHED\tBEGUN\tOUTPUT\tCOMMAND")
 	columns := width(out)
