@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -11,87 +10,48 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// decisionTable prints decisions as they come, in columns that widen with what is in them.
+// decisionTable prints decisions as they come.
 type decisionTable struct {
-	out     io.Writer
-	columns int // of the terminal; 0 for what is none
-	now     func() time.Time
-	widths  []int // of all columns but the last; nil before the heading
+	out   io.Writer
+	now   func() time.Time
+	table table
+	begun bool // the heading is printed
 }
 
-// decisionRow is the cells of a line.
-type decisionRow [7]string
+func newDecisionTable(out io.Writer) *decisionTable { return decisionsIn(out, width(out), time.Now) }
 
-var decisionHeading = decisionRow{"TIME", "USER", "VERDICT", "VIA", "NAME", "COUNT", "REASON"}
-
-// The columns that give way on a terminal.
-const (
-	userColumn   = 1
-	nameColumn   = 4
-	reasonColumn = 6
-)
-
-func newDecisionTable(out io.Writer) *decisionTable {
-	return &decisionTable{out: out, columns: width(out), now: time.Now}
+// decisionsIn prints for so many columns where users, names and reasons have to give way; 0 is for no limit.
+func decisionsIn(out io.Writer, columns int, now func() time.Time) *decisionTable {
+	return &decisionTable{out: out, now: now, table: table{
+		columns: columns, widths: []int{len(time.TimeOnly), 0, 0, 0, 24, 0}, gives: 4, cut: fitEnd,
+		share: func(rest int) int { return max(rest/2, rest-len(types.ReasonNotAllowed), 10) },
+	}}
 }
 
 // print prints decisions, and before the first of all the heading.
 func (t *decisionTable) print(list ...types.Decision) error {
-	var rows []decisionRow
-	if t.widths == nil {
-		t.widths = []int{len(time.TimeOnly), 0, 0, 0, 24, 0}
-		rows = append(rows, decisionHeading)
+	var rows [][]string
+	if !t.begun {
+		rows = append(rows, []string{"TIME", "USER", "VERDICT", "VIA", "NAME", "COUNT", "REASON"})
 	}
+	t.begun = true
 	for _, d := range list {
 		rows = append(rows, t.row(d))
 	}
-	for _, row := range rows {
-		for i := range t.widths {
-			t.widths[i] = max(t.widths[i], len([]rune(row[i])))
-		}
-	}
-	user, name, reason := t.room()
-	var text strings.Builder
-	for _, row := range rows {
-		row[userColumn], row[nameColumn] = fit(row[userColumn], user), fitEnd(row[nameColumn], name)
-		for i, widest := range t.widths {
-			switch i {
-			case userColumn:
-				widest = min(widest, user)
-			case nameColumn:
-				widest = min(widest, name)
-			}
-			fmt.Fprintf(&text, "%-*s  ", widest, row[i])
-		}
-		text.WriteString(fit(row[reasonColumn], reason) + "\n")
-	}
-	_, err := io.WriteString(t.out, text.String())
+	_, err := io.WriteString(t.out, t.table.lines(rows...))
 	return err
 }
 
-// room is how much of a user, a name and a reason there is room for.
-func (t *decisionTable) room() (user, name, reason int) {
-	if t.columns == 0 {
-		return math.MaxInt, math.MaxInt, 0
+func (t *decisionTable) row(d types.Decision) []string {
+	name, user := orDash(d.Name), orDash(d.UserID)
+	if t.table.columns > 0 {
+		user = fit(user, 12)
 	}
-	user = min(t.widths[userColumn], 12)
-	rest := t.columns - user - 2*len(t.widths)
-	for i, widest := range t.widths {
-		if i != userColumn && i != nameColumn {
-			rest -= widest
-		}
-	}
-	name = min(t.widths[nameColumn], max(rest/2, rest-len(types.ReasonNotAllowed), 10))
-	return user, name, max(rest-name, 10)
-}
-
-func (t *decisionTable) row(d types.Decision) decisionRow {
-	name := orDash(d.Name)
 	if d.Port != 0 {
 		name = fmt.Sprintf("%s:%d", name, d.Port)
 	}
-	return decisionRow{
-		t.clock(d.Time), orDash(d.UserID), printable(string(d.Verdict)), printable(string(d.Via)), name, fmt.Sprint(d.Count), printable(d.Reason),
+	return []string{
+		t.clock(d.Time), user, printable(string(d.Verdict)), printable(string(d.Via)), name, fmt.Sprint(d.Count), printable(d.Reason),
 	}
 }
 

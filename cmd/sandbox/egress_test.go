@@ -269,7 +269,7 @@ Jan  1 15:04  -                            denied     dns   "a\x1b[31m"         
 `,
 	} {
 		var out bytes.Buffer
-		table := &decisionTable{out: &out, columns: columns, now: func() time.Time { return at.Add(time.Hour) }}
+		table := decisionsIn(&out, columns, func() time.Time { return at.Add(time.Hour) })
 		if err := table.print(long, odd); err != nil {
 			t.Fatal(err)
 		}

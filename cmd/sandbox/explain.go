@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -47,21 +48,12 @@ and "empty" is an empty directory.`,
 // printExplanation prints lines of at most so many columns where only the reason has to give way; 0 is
 // for no limit.
 func printExplanation(out io.Writer, e types.Explanation, columns int) error {
-	paths, modes := len("PLACE"), len("MODE")
+	rows := [][]string{{"PLACE", "MODE", "WHY"}}
 	for _, place := range e.Places {
-		paths, modes = max(paths, len([]rune(printable(place.Path)))), max(modes, len(place.Mode))
+		rows = append(rows, []string{printable(place.Path), place.Mode, printable(place.Why)})
 	}
-	line := func(left int, path, mode, why string) string {
-		room := 0
-		if columns > 0 {
-			room = max(columns-left, 10)
-		}
-		return fmt.Sprintf("%-*s  %-*s  %s\n", paths, path, modes, mode, fit(why, room))
-	}
-	text := line(paths+modes+4, "PLACE", "MODE", "WHY")
-	for _, place := range e.Places {
-		text += line(paths+modes+4, printable(place.Path), place.Mode, printable(place.Why))
-	}
+	t := table{columns: columns, widths: make([]int, 2), cut: fit, share: func(int) int { return math.MaxInt }}
+	text := t.lines(rows...)
 	container := "would be made"
 	if e.Warm {
 		container = "warm"

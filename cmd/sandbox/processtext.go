@@ -10,46 +10,17 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// processRow is the cells of a line of a list.
-type processRow [7]string
-
-var processHeading = processRow{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}
-
-// nameCell is the column that gives way on a terminal, as the last does.
-const nameCell = 1
-
 // printProcesses prints lines of at most so many columns where the names and the commands have to give way;
 // 0 is for no limit.
 func printProcesses(out io.Writer, list []types.Process, columns int, now time.Time) error {
-	rows := []processRow{processHeading}
+	rows := [][]string{{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}}
 	for _, p := range list {
-		rows = append(rows, processRow{
+		rows = append(rows, []string{
 			printable(p.ID), orDash(p.Name), listedStatus(p), since(p, now), strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
 		})
 	}
-	var widths [len(processHeading) - 1]int
-	used := 2 * len(widths)
-	for i := range widths {
-		for _, row := range rows {
-			widths[i] = max(widths[i], len([]rune(row[i])))
-		}
-		used += widths[i]
-	}
-	room := 0
-	if columns > 0 {
-		rest := columns - used + widths[nameCell]
-		widths[nameCell] = min(widths[nameCell], max(rest/3, 8))
-		room = max(rest-widths[nameCell], 10)
-	}
-	var text strings.Builder
-	for _, row := range rows {
-		row[nameCell] = fit(row[nameCell], widths[nameCell])
-		for i, widest := range widths {
-			fmt.Fprintf(&text, "%-*s  ", widest, row[i])
-		}
-		text.WriteString(fit(row[len(widths)], room) + "\n")
-	}
-	_, err := io.WriteString(out, text.String())
+	t := table{columns: columns, widths: make([]int, 6), gives: 1, cut: fit, share: func(rest int) int { return max(rest/3, 8) }}
+	_, err := io.WriteString(out, t.lines(rows...))
 	return err
 }
 

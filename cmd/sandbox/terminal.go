@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -49,4 +51,44 @@ func fitEnd(text string, columns int) string {
 		return text
 	}
 	return "…" + string(runes[len(runes)-columns+1:])
+}
+
+// table has lines whose columns widen with what is in them. On a terminal one column gives way, and the last one has what is left.
+type table struct {
+	columns int   // of the terminal; 0 for what is none
+	widths  []int // of all columns but the last
+	gives   int   // the column that gives way
+	// share is how wide that may be at most, of what the others leave to it and the last one.
+	share func(rest int) int
+	cut   func(text string, columns int) string
+}
+
+// lines are further rows.
+func (t *table) lines(rows ...[]string) string {
+	for _, row := range rows {
+		for i := range t.widths {
+			t.widths[i] = max(t.widths[i], len([]rune(row[i])))
+		}
+	}
+	widths, room := slices.Clone(t.widths), 0
+	if t.columns > 0 {
+		rest := t.columns - 2*len(widths) + widths[t.gives]
+		for _, widest := range widths {
+			rest -= widest
+		}
+		widths[t.gives] = min(widths[t.gives], t.share(rest))
+		room = max(rest-widths[t.gives], 10)
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		for i, widest := range widths {
+			cell := row[i]
+			if i == t.gives {
+				cell = t.cut(cell, widest)
+			}
+			fmt.Fprintf(&text, "%-*s  ", widest, cell)
+		}
+		text.WriteString(fit(row[len(widths)], room) + "\n")
+	}
+	return text.String()
 }
