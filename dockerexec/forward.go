@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/relay"
@@ -23,16 +24,17 @@ import (
 // its direction, and another error when the connection has broken.
 type PortConn struct {
 	relay.Conn
-	stream *yamux.Stream
+	// Stream is what carries it.
+	Stream ask.Stream
 }
 
 // Close gives the connection up when both directions have ended.
-func (c PortConn) Close() error { return c.stream.Close() }
+func (c PortConn) Close() error { return c.Stream.Close() }
 
 // Abort breaks the connection, so that the program does not take what has come for the whole. It does not block.
 func (c PortConn) Abort() {
-	_ = c.stream.SetDeadline(time.Unix(1, 0)) // what waits ends
-	go func() { _ = c.stream.Reset() }()      // which waits for an agent that reads slowly, and has a limit
+	_ = c.Stream.SetDeadline(time.Unix(1, 0)) // what waits ends
+	go func() { _ = c.Stream.Reset() }()      // which waits for an agent that reads slowly, and has a limit
 }
 
 // dialLimit is how long an agent that is there may take to connect; its own limit is shorter.
@@ -99,7 +101,7 @@ func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, e
 			_ = mux.Close()
 		}
 		if err != nil {
-			PortConn{stream: stream}.Abort()
+			PortConn{Stream: stream}.Abort()
 		}
 	}()
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()

@@ -27,7 +27,7 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 		return nil, nil, err
 	}
 	surface := e2b.New(e2b.Config{
-		Sandboxes: e2b.Lasting(d.lasting), Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
+		Sandboxes: d.lasting, Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
 		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})

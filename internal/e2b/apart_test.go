@@ -88,7 +88,7 @@ func TestNobodyReachesAnothersSandbox(t *testing.T) {
 	if status, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, ""); status != http.StatusOK {
 		t.Errorf("and it is there no more: %d %s", status, text)
 	}
-	bens := l.memory.lab.Scoped(ids.OnlyUsers(), quota.Token{Name: "ben", Some: true})
+	bens := l.facade.Scoped(ids.OnlyUsers(), quota.Token{Name: "ben", Some: true})
 	if _, err := bens.Get(b.ID); err == nil || len(bens.List()) > 0 {
 		t.Errorf("a token for some users finds it at the service's own API: %v", err)
 	}
@@ -162,7 +162,6 @@ func TestATokenThatIsGone(t *testing.T) {
 	if err != nil || !stream.Receive() {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.memory.boxes[0].Kill(t.Context()) })
 	signed := url.Values{"path": {"s"}, "signature": {signature("s:read::"+b.Token, "")}}.Encode()
 	opens := func() (list []int) {
 		for _, c := range []struct {

@@ -24,8 +24,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // TestWatchersThatNobodyAsks gives their places back.
@@ -124,17 +122,6 @@ func TestWhoTakesNothing(t *testing.T) {
 	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 })
 }
 
-// newLabWith is a lab whose facade counts.
-func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *lab {
-	t.Helper()
-	counts := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
-		o.Config = func(c *sandbox.Config) { c.Quotas = quotas }
-	})
-	l := newLab(t, append(change, func(cfg *Config) { cfg.Service = counts.Service })...)
-	l.memory.lab = counts
-	return l
-}
-
 // TestTenThousandStreams opens them: those beyond the bound are refused in order, and nothing is left of any.
 func TestTenThousandStreams(t *testing.T) {
 	const all, most, workers = 10_000, 100, 32
@@ -160,7 +147,6 @@ func TestTenThousandStreams(t *testing.T) {
 	if err != nil || !first.Receive() {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.memory.boxes[0].Kill(t.Context()) })
 	var mu sync.Mutex
 	var opened []*connect.ServerStreamForClient[processpb.ConnectResponse]
 	refused := 0
@@ -294,7 +280,7 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 // A list of little that says much, as of symbolic links, takes no more memory than messages may, and gives it back.
 func TestListsHaveRoom(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	home := filepath.Join(sandboxtest.Home(b.memory.lab.Dir, b.ID), "user")
+	home := b.home()
 	link, last := strings.Repeat("x", 4000), ""
 	for dir := range 5 {
 		last = filepath.Join(home, fmt.Sprint("links", dir))
@@ -330,7 +316,7 @@ func TestFormsHaveRoom(t *testing.T) {
 		text, kind := form(t, 1, "name")
 		_, parameters, _ := mime.ParseMediaType(kind)
 		k := &kept{of: newShare(total, total), owner: "anne", id: b.ID}
-		_, err := called{Sandbox: b.memory.boxes[0]}.writeForm(t.Context(), k, "", multipart.NewReader(strings.NewReader(text), parameters["boundary"]), 1<<20)
+		_, err := called{Sandbox: b.lasting()}.writeForm(t.Context(), k, "", multipart.NewReader(strings.NewReader(text), parameters["boundary"]), 1<<20)
 		if k.release(); (err == nil) != enough || err != nil && !cerrdefs.IsResourceExhausted(err) || k.of.byOwner.Stats().Used != 0 {
 			t.Errorf("of %d: %v, %+v", total, err, k.of.byOwner.Stats())
 		}

@@ -103,7 +103,7 @@ const sandboxHeader = "E2b-Sandbox-Id"
 
 // called is a call into a sandbox.
 type called struct {
-	Sandbox
+	*lasting.Sandbox
 	// user is whom the client names: empty for the sandbox's own.
 	user string
 	// keepalive is how often the client wants to hear something on a stream.
@@ -115,7 +115,7 @@ type calledKey struct{}
 func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
 
 // credentials find the sandbox that a request is to, and the user whom the client names, by what the request proves.
-type credentials func(*http.Request) (b Sandbox, user string, err error)
+type credentials func(*http.Request) (b *lasting.Sandbox, user string, err error)
 
 // within answers calls into a sandbox for whoever has the credentials that the route takes.
 func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
@@ -149,7 +149,7 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 }
 
 // called has a call into a sandbox answered by the host that holds it. Where that is this one, the sandbox is awake.
-func (s *server) called(w http.ResponseWriter, req *http.Request, b Sandbox) (_ *http.Request, done func(), err error) {
+func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.Sandbox) (_ *http.Request, done func(), err error) {
 	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
 	if err != nil || done == nil {
 		return req, nil, err
@@ -171,7 +171,7 @@ func (s *server) called(w http.ResponseWriter, req *http.Request, b Sandbox) (_ 
 func errEnded(id string) error { return ended{id, "the sandbox was not found: it has ended"} }
 
 // byToken takes a sandbox's own token.
-func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
+func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
 	b, err := s.find(req)
 	user, _, _ := req.BasicAuth()
 	if name := req.URL.Query().Get("username"); name != "" {
@@ -181,7 +181,7 @@ func (s *server) byToken(req *http.Request) (Sandbox, string, error) {
 }
 
 // find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
-func (s *server) find(req *http.Request) (Sandbox, error) {
+func (s *server) find(req *http.Request) (*lasting.Sandbox, error) {
 	if said, is := sentBy(req.Context()); is {
 		return s.sentTo(said)
 	}
@@ -213,7 +213,7 @@ func (s *server) find(req *http.Request) (Sandbox, error) {
 }
 
 // sentTo is the sandbox that another host has sent a call to, if it is that caller's.
-func (s *server) sentTo(said sent) (Sandbox, error) {
+func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
 	b, err := s.cfg.Sandboxes.Any(said.id)
 	if err == nil && b.Info().Owner != said.Name || cerrdefs.IsNotFound(err) {
 		return nil, errEnded(said.id)
@@ -222,7 +222,7 @@ func (s *server) sentTo(said sent) (Sandbox, error) {
 }
 
 // awake resumes a sandbox that sleeps, if it may.
-func awake(ctx context.Context, b Sandbox) error {
+func awake(ctx context.Context, b *lasting.Sandbox) error {
 	if b.Info().State == lasting.StateEnded {
 		return ended{b.ID(), "the sandbox has ended: its container was lost"}
 	}
@@ -235,7 +235,7 @@ func awake(ctx context.Context, b Sandbox) error {
 
 // byTokenOrSignature takes also a signature that was made with a sandbox's token, for one operation on one path as one user.
 // The routes of /files alone take it, and read path and user where this does.
-func (s *server) byTokenOrSignature(req *http.Request) (Sandbox, string, error) {
+func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string, error) {
 	query := req.URL.Query()
 	if !query.Has("signature") {
 		return s.byToken(req)
@@ -249,7 +249,7 @@ func (s *server) byTokenOrSignature(req *http.Request) (Sandbox, string, error) 
 }
 
 // signed finds the sandbox with whose token a request for /files was signed. No header says which it is.
-func (s *server) signed(req *http.Request) (Sandbox, error) {
+func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 	query := req.URL.Query()
 	operation := "read"
 	if req.Method == http.MethodPost {

@@ -79,7 +79,7 @@ func moved(req *http.Request) (time.Time, error) {
 }
 
 // owned makes a handler of one that is about a sandbox of the caller's, and says with which status and body, if any, to answer.
-func (s *server) owned(do func(controlCall, Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
+func (s *server) owned(do func(controlCall, *lasting.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
 		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
 		if err != nil {
@@ -98,15 +98,15 @@ func (s *server) owned(do func(controlCall, Sandbox, *http.Request) (status int,
 	}
 }
 
-func (s *server) get(c controlCall, b Sandbox, _ *http.Request) (int, any, error) {
+func (s *server) get(c controlCall, b *lasting.Sandbox, _ *http.Request) (int, any, error) {
 	return http.StatusOK, s.detail(c, b.Info()), nil
 }
 
-func (s *server) kill(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) kill(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	return http.StatusNoContent, nil, b.Kill(req.Context())
 }
 
-func (s *server) connect(c controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	at, err := moved(req)
 	if err != nil {
 		return 0, nil, err
@@ -122,7 +122,7 @@ func (s *server) connect(c controlCall, b Sandbox, req *http.Request) (int, any,
 	return status, s.made(c, b.Info()), err
 }
 
-func (s *server) timeout(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) timeout(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	at, err := moved(req)
 	if err == nil {
 		err = b.SetDeadline(at)
@@ -130,7 +130,7 @@ func (s *server) timeout(_ controlCall, b Sandbox, req *http.Request) (int, any,
 	return http.StatusNoContent, nil, err
 }
 
-func (s *server) pause(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) pause(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
@@ -149,7 +149,9 @@ func later(what string) handlerOfControl {
 }
 
 func (s *server) laterOwned(what string) handlerOfControl {
-	return s.owned(func(controlCall, Sandbox, *http.Request) (int, any, error) { return 0, nil, unimplemented{what} })
+	return s.owned(func(controlCall, *lasting.Sandbox, *http.Request) (int, any, error) {
+		return 0, nil, unimplemented{what}
+	})
 }
 
 func (s *server) laterCall(what string) http.Handler {

@@ -27,9 +27,12 @@ func TestKeys(t *testing.T) {
 func TestWhatIsMade(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"templateID":"base","timeout":300,"metadata":{"a":"1"},"envVars":{"X":"y"},"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
-	made := l.memory.boxes[0].created
-	if made.Env["X"] != "y" || made.OnDeadline != lasting.Pause || !made.AutoResume || !slices.Equal(made.Network.Allow, []string{"*"}) || time.Until(made.Deadline) < 290*time.Second {
+	made := b.lasting().Info()
+	if made.OnDeadline != lasting.Pause || !made.AutoResume || !slices.Equal(made.Network.Allow, []string{"*"}) || time.Until(made.Deadline) < 290*time.Second {
 		t.Errorf("%+v", made)
+	}
+	if got := run(b, command("echo $X")); got.stdout != "y\n" {
+		t.Errorf("the environment: %+v", got)
 	}
 	status, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, "")
 	var told map[string]any
@@ -81,7 +84,7 @@ func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 	if status, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", `{"templateID":"unheard-of"}`); status != http.StatusNotFound || strings.Contains(text, "node") {
 		t.Errorf("%d %s", status, text)
 	}
-	if n := len(l.memory.boxes); n != 0 {
+	if n := len(l.engine.made); n != 0 {
 		t.Errorf("%d sandboxes were made", n)
 	}
 }
@@ -111,8 +114,7 @@ func TestNetworks(t *testing.T) {
 		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
 	} {
 		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })
-		l.create(tt.body)
-		if got := l.memory.boxes[0].created.Network; !reflect.DeepEqual(got, tt.want) {
+		if got := l.create(tt.body).lasting().Info().Network; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v", tt.body, got)
 		}
 	}
@@ -126,7 +128,7 @@ func TestNetworkOfOneThatRuns(t *testing.T) {
 		`{"allow_internet_access":false}`:                        nil, `{}`: {"*"},
 	} {
 		status, text, _ := l.call(annesKey, "PUT", "/sandboxes/"+b.ID+"/network", body)
-		if got := l.memory.boxes[0].Info().Network; status != http.StatusNoContent || got.None || !slices.Equal(got.Allow, want) {
+		if got := b.lasting().Info().Network; status != http.StatusNoContent || got.None || !slices.Equal(got.Allow, want) {
 			t.Errorf("%s: %d %s %+v", body, status, text, got)
 		}
 	}
@@ -136,7 +138,8 @@ func TestLives(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"timeout":60}`)
 	path := "/sandboxes/" + b.ID
-	at := func() time.Duration { return time.Until(l.memory.boxes[0].Info().Deadline).Round(10 * time.Second) }
+	made := b.lasting() // also when it is gone
+	at := func() time.Duration { return time.Until(made.Info().Deadline).Round(10 * time.Second) }
 	for _, step := range []struct {
 		call, body string
 		status     int
@@ -247,8 +250,18 @@ func TestWhatIsNotHere(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	const want = `[{"timestamp":"2023-11-14T22:13:20Z","timestampUnix":1700000000,"cpuUsedPct":3,"cpuCount":2,"memUsed":5,"memTotal":7,"memCache":0,"diskUsed":9,"diskTotal":11}]`
-	if status, text, _ := b.call(annesKey, "GET", "/sandboxes/"+b.ID+"/metrics", ""); status != http.StatusOK || text != want {
-		t.Errorf("%d %s", status, text)
+	status, text, _ := b.call(annesKey, "GET", "/sandboxes/"+b.ID+"/metrics", "")
+	var samples []metricBody
+	if err := json.Unmarshal([]byte(text), &samples); err != nil || status != http.StatusOK || len(samples) != 1 {
+		t.Fatalf("%d %s", status, text)
+	}
+	// At most the memory that it was made with is its own, whatever the container says.
+	if m := samples[0]; time.Since(m.Timestamp) > time.Minute || m.CPUCount != 2 || m.CPUUsedPct <= 100 || m.MemUsed != 5 || m.MemTotal != 1<<30 || m.MemCache != 3 || m.DiskUsed < 9 || m.DiskTotal < m.DiskUsed {
+		t.Errorf("%s", text)
+	}
+	const want = `{"timestamp":"2023-11-14T22:13:20Z","timestampUnix":1700000000,"cpuUsedPct":3,"cpuCount":2,"memUsed":5,"memTotal":7,"memCache":0,"diskUsed":9,"diskTotal":11}`
+	got, err := json.Marshal(metric(lasting.Metrics{At: time.Unix(1700000000, 0), CPUs: 1.5, CPUPercent: 3, Memory: 5, MemoryLimit: 7, Disk: 9, DiskTotal: 11}))
+	if err != nil || string(got) != want {
+		t.Errorf("%s %v", got, err)
 	}
 }

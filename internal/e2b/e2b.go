@@ -5,7 +5,7 @@
 // answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
 // reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
 // streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
-// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, share.go shares what there is among owners, and sandboxes.go says what is asked of lasting. The messages of both
+// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, and share.go shares what there is among owners. The messages of both
 // services are in processpb and filesystempb.
 package e2b
 
@@ -27,7 +27,7 @@ import (
 
 // Config is what the surface needs. All fields but Domain and Cluster must be set.
 type Config struct {
-	Sandboxes Sandboxes
+	Sandboxes *lasting.Sandboxes
 	// Cluster is nil where there is one host.
 	Cluster *Cluster
 	// Service counts the calls of the control plane.

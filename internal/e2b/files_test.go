@@ -341,8 +341,7 @@ func TestABodyWhoseWriterHangs(t *testing.T) {
 		t.Errorf("%d", res.StatusCode)
 	}
 	eventually(t, func() bool {
-		left, _ := b.memory.boxes[0].Commands(t.Context())
-		return len(left) == 0
+		return len(list(b)) == 0
 	})
 }
 

@@ -84,7 +84,7 @@ func newMangler(t *testing.T) mangler {
 	t.Helper()
 	var handler http.Handler
 	l := newLab(t, func(cfg *Config) { cfg.MaxRequest = 4 << 10; cfg.Unasked = time.Second; handler = New(*cfg) })
-	l.memory.inert = true
+	l.engine.inert.Store(true)
 	b := l.create(`{"timeout":86400}`)
 	put(b, "file", "x")
 	return mangler{b, handler}

@@ -139,7 +139,7 @@ func metric(m lasting.Metrics) metricBody {
 }
 
 // metrics answers with one sample, of now: none are kept.
-func (s *server) metrics(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) metrics(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	if b.Info().State == lasting.StateRunning {
 		m, err := b.Metrics(req.Context())

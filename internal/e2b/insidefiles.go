@@ -53,7 +53,7 @@ const (
 type script struct {
 	of        insideFiles
 	doing, at string
-	reader    Reader
+	reader    *lasting.Reader
 	ended     bool
 	said      bytes.Buffer // on stderr, its beginning
 }

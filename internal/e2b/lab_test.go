@@ -13,31 +13,32 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
-
-type paused struct{}
-
-func (paused) Error() string { return "it is paused" }
-func (paused) Unwrap() error { return cerrdefs.ErrFailedPrecondition }
 
 const (
 	annesKey = "0123456789abcdef0123456789abcdef"
 	bensKey  = "fedcba9876543210fedcba9876543210"
 )
 
-// lab is the surface over a memory.
+// lab is the surface over sandboxes that last, on an engine that runs commands on this host.
 type lab struct {
-	t       *testing.T
-	url     string
-	surface http.Handler
-	memory  *memory
-	tokens  *access.Tokens
+	t         *testing.T
+	url       string
+	surface   http.Handler
+	facade    *sandboxtest.Lab
+	sandboxes *lasting.Sandboxes
+	engine    *engine
+	tokens    *access.Tokens
 }
 
 const (
@@ -46,9 +47,6 @@ const (
 )
 
 // readTokens are those of a file with these entries.
-// Abandon implements Sandboxes: there is one host.
-func (m *memory) Abandon(string) {}
-
 func readTokens(t *testing.T, entries string) *access.Tokens {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -64,22 +62,63 @@ func readTokens(t *testing.T, entries string) *access.Tokens {
 
 func newLab(t *testing.T, change ...func(*Config)) *lab {
 	t.Helper()
-	l := &lab{t: t, memory: &memory{lab: sandboxtest.NewLab(t, nil)}, tokens: readTokens(t, annesToken+","+bensToken)}
+	return newLabWith(t, nil, change...)
+}
+
+// newLabWith is a lab whose facade counts; without quotas it does not.
+func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *lab {
+	t.Helper()
+	l := &lab{t: t, tokens: readTokens(t, annesToken+","+bensToken)}
+	l.facade = sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
+		o.Config = func(c *sandbox.Config) { c.Quotas = quotas }
+		o.Platform = func(p *sandbox.PlatformConfig) {
+			p.Settings.Limits = dockerexec.Limits{NanoCPUs: 2e9, Memory: 2 << 30}
+			p.Overrides = func(context.Context, string) (*images.Overrides, error) {
+				return images.NewOverrides(filepath.Join(o.Dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
+			}
+		}
+	})
 	cfg := Config{
-		Sandboxes: l.memory, Service: l.memory.lab.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
+		Service: l.facade.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
 		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
 		Templates: func() map[string]lasting.Template {
-			return map[string]lasting.Template{"node": {Image: "node:24", CPUs: 2}}
+			return map[string]lasting.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}
 		},
 	}
+	l.openSandboxes(&cfg)
 	for _, c := range change {
 		c(&cfg)
 	}
+	l.tokens = cfg.Tokens
 	l.surface = New(cfg)
 	server := httptest.NewServer(l.surface)
 	t.Cleanup(server.Close)
 	l.url = server.URL
 	return l
+}
+
+// openSandboxes has the sandboxes of the lab's facade be those of the surface.
+func (l *lab) openSandboxes(cfg *Config) {
+	l.t.Helper()
+	l.engine = newEngine(l.facade.Dir)
+	var err error
+	l.sandboxes, err = lasting.Open(lasting.Config{
+		Dir: filepath.Join(l.facade.Dir, "lasting"), Service: l.facade.Service, Executor: l.engine, Trash: hostfs.NewTrash(func(string, error) {}),
+		Owner: func(name string) (quota.Token, bool) {
+			caller, known := l.tokens.Named(name)
+			return caller.Token, known
+		},
+		Root: func() bool { return false }, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.sandboxes.Start(context.Background())
+	l.t.Cleanup(func() {
+		l.sandboxes.Shutdown()
+		l.engine.close()
+	})
+	cfg.Sandboxes = l.sandboxes
 }
 
 // call calls the control plane and returns status and body.
@@ -112,6 +151,19 @@ type box struct {
 	*lab
 	ID    string `json:"sandboxID"`
 	Token string `json:"envdAccessToken"`
+}
+
+// home is the sandbox's on this host.
+func (b *box) home() string { return b.engine.home(b.ID) }
+
+// lasting is the sandbox as the surface has it.
+func (b *box) lasting() *lasting.Sandbox {
+	b.t.Helper()
+	found, err := b.sandboxes.Any(b.ID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return found
 }
 
 func (l *lab) create(body string) *box {

@@ -123,7 +123,7 @@ func readList(field string, list []string) (r reachList, err error) {
 }
 
 // network replaces what a sandbox that runs may reach.
-func (s *server) network(_ controlCall, b Sandbox, req *http.Request) (int, any, error) {
+func (s *server) network(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	var body networkBody
 	if err := read(req, &body); err != nil {
 		return 0, nil, err

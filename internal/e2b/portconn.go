@@ -5,23 +5,16 @@ import (
 	"net"
 	"sync"
 	"time"
-)
 
-// PortConn is a connection to a port in a sandbox, whose directions end by themselves. Abort breaks it, and must not block.
-type PortConn interface {
-	Read([]byte) (int, error)
-	Write([]byte) (int, error)
-	CloseWrite() error
-	SetWriteDeadline(time.Time) error
-	Abort()
-}
+	"github.com/daycare-run/sandbox/dockerexec"
+)
 
 // portCloseLimit is how long the program at a port has to take what was sent to it, when the connection is closed.
 const portCloseLimit = time.Second
 
 // portConn is one as net/http wants it. It ends when nothing has come or gone for long.
 type portConn struct {
-	PortConn
+	dockerexec.PortConn
 	idle *time.Timer
 	end  func()
 
@@ -30,7 +23,7 @@ type portConn struct {
 }
 
 // newPortConn calls give when the connection is over.
-func newPortConn(conn PortConn, give func()) *portConn {
+func newPortConn(conn dockerexec.PortConn, give func()) *portConn {
 	c := &portConn{PortConn: conn}
 	c.end = sync.OnceFunc(func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(portCloseLimit))

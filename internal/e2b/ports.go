@@ -143,7 +143,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 }
 
 // admit finds the sandbox.
-func (p *ports) admit(at portHost, req *http.Request) (Sandbox, error) {
+func (p *ports) admit(at portHost, req *http.Request) (*lasting.Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
 	if err != nil {
 		return nil, ended{at.id, "the sandbox was not found"}

@@ -16,8 +16,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 const testDomain = "sandboxes.example.org"
@@ -33,7 +31,7 @@ func newPortLab(t *testing.T, body string, program http.HandlerFunc, change ...f
 	inside := httptest.NewServer(program)
 	t.Cleanup(inside.Close)
 	_, port, _ := net.SplitHostPort(inside.Listener.Addr().String())
-	l := newLab(t, append(change, func(c *Config) {
+	l := newLabWith(t, quota.New(quota.Limits{}), append(change, func(c *Config) {
 		c.Domain = testDomain
 		c.Admit = func(req *http.Request) error { // as the service does
 			if !strings.HasPrefix(req.Host, "127.0.0.1") && req.Host != "localhost" {
@@ -302,10 +300,6 @@ func TestStrangersDoNotUseUpAToken(t *testing.T) {
 		close(waits)
 		<-req.Context().Done()
 	}, func(c *Config) {
-		counts := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
-			o.Config = func(c *sandbox.Config) { c.Quotas = quota.New(quota.Limits{}) }
-		})
-		c.Service, c.Sandboxes = counts.Service, &memory{lab: counts}
 		c.Tokens = readTokens(t, strings.TrimSuffix(annesToken, "}")+`,"quotas":{"calls":1}}`)
 	})
 	ctx, cancel := context.WithCancel(t.Context())

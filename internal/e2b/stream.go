@@ -18,7 +18,7 @@ import (
 var errQuiet = errors.New("nothing has come")
 
 // follow sends what a command does until its end, or the call's.
-func follow(ctx context.Context, reader Reader, terminal bool, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
+func follow(ctx context.Context, reader *lasting.Reader, terminal bool, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
@@ -44,7 +44,7 @@ func follow(ctx context.Context, reader Reader, terminal bool, keepalive time.Du
 }
 
 // next returns errQuiet when nothing has come for so long.
-func next(ctx context.Context, reader Reader, keepalive time.Duration) (lasting.Event, error) {
+func next(ctx context.Context, reader *lasting.Reader, keepalive time.Duration) (lasting.Event, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, keepalive, errQuiet)
 	defer cancel()
 	event, err := reader.Next(waiting)

@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 const (
@@ -59,7 +58,7 @@ func (w *watcher) wants(want ...change) {
 
 func TestWatchers(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	home := filepath.Join(sandboxtest.Home(b.memory.lab.Dir, b.ID), "user")
+	home := b.home()
 	put(b, "there", "x")
 	flat, deep := b.watch("", false), b.watch("~", true)
 	put(b, "there", "y")

@@ -1,0 +1,319 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// engine implements lasting.Executor without containers: commands run on this host, in the home of a real facade's user.
+type engine struct {
+	dir string // the facade's
+	// inert has every command end at once, and none run.
+	inert atomic.Bool
+
+	mu       sync.Mutex
+	made     map[string]dockerexec.Spec // by container, which has its sandbox's name
+	commands map[string][]*hostCommand
+	pid      int
+}
+
+func newEngine(dir string) *engine {
+	return &engine{dir: dir, made: map[string]dockerexec.Spec{}, commands: map[string][]*hostCommand{}}
+}
+
+func (e *engine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.made[spec.Lasting] = spec
+	return dockerexec.ProcessContainer{ID: spec.Lasting, Spec: spec, Running: true}, os.MkdirAll(e.home(spec.Lasting), 0o755)
+}
+
+func (e *engine) home(id string) string { return filepath.Join(sandboxtest.Home(e.dir, id), "user") }
+
+func (e *engine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _ error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, spec := range e.made {
+		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true})
+	}
+	return list, nil
+}
+
+func (e *engine) LastingRuns(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, there := e.made[id]
+	return there
+}
+
+func (e *engine) Ahead() bool { return false }
+
+// What is paused goes on all the same: nothing is asked of it.
+func (e *engine) PauseProcess(context.Context, string) error  { return nil }
+func (e *engine) ResumeProcess(context.Context, string) error { return nil }
+
+func (e *engine) RemoveProcess(_ context.Context, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.commands[id] {
+		c.kill(syscall.SIGKILL)
+	}
+	delete(e.made, id)
+	return nil
+}
+
+// close ends all commands.
+func (e *engine) close() {
+	all, _ := e.Lasting(context.Background())
+	for _, c := range all {
+		_ = e.RemoveProcess(context.Background(), c.ID)
+	}
+}
+
+func (e *engine) SetEgress(context.Context, string, dockerexec.Egress) error { return nil }
+
+func (e *engine) LastingUsage(context.Context, string) (cgroup.Usage, error) {
+	return cgroup.Usage{At: time.Now(), CPU: time.Hour, Memory: 5, MemoryLimit: 7 << 30, Cache: 3}, nil
+}
+
+// hostStream is a stream of this host's.
+type hostStream struct{ net.Conn }
+
+func (s hostStream) Reset() error { return s.Close() }
+
+// DialProcess connects to a port of this host.
+func (e *engine) DialProcess(ctx context.Context, _ string, port int) (dockerexec.PortConn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return dockerexec.PortConn{}, err
+	}
+	return dockerexec.PortConn{Conn: conn.(*net.TCPConn), Stream: hostStream{conn}}, nil
+}
+
+func (e *engine) AskLasting(_ context.Context, id string) (ask.Stream, error) {
+	here, there := net.Pipe()
+	go func() {
+		defer there.Close()
+		var r ask.Request
+		if wire.ReadMessage(there, wire.KindRequest, &r) == nil {
+			e.answer(there, id, r)
+		}
+	}()
+	return hostStream{here}, nil
+}
+
+func (e *engine) answer(to net.Conn, id string, r ask.Request) {
+	data := make([]byte, r.Length)
+	_, _ = io.ReadFull(to, data)
+	say := func(a ask.Answer) { _ = wire.WriteMessage(to, wire.KindAnswer, a) }
+	switch r.Do {
+	case ask.List:
+		say(ask.Answer{})
+		e.mu.Lock()
+		list := slices.Clone(e.commands[id])
+		e.mu.Unlock()
+		for _, c := range list {
+			_ = wire.WriteMessage(to, wire.KindEntry, c.Entry)
+		}
+		_ = wire.WriteMessage(to, wire.KindEntry, ask.Entry{})
+		return
+	case ask.Written:
+		say(ask.Answer{Written: 9})
+		return
+	}
+	var c *hostCommand
+	var err error
+	if r.Do == ask.Begin {
+		if c, err = e.begin(id, r); err != nil {
+			say(ask.Answer{Fault: wire.FaultCommand, Message: err.Error()})
+			return
+		}
+	} else if c = e.find(id, r); c == nil {
+		say(ask.Answer{Fault: ask.FaultMissing})
+		return
+	}
+	a := ask.Answer{PID: c.PID}
+	switch r.Do {
+	case ask.Begin, ask.Follow:
+		next := 0
+		if r.Do == ask.Follow {
+			next = c.printed()
+		}
+		say(a)
+		c.follow(to, next)
+		return
+	case ask.Input:
+		if c.stdin == nil {
+			a.Fault = ask.FaultInput
+		} else if _, err := c.stdin.Write(data); err != nil {
+			a.Fault = ask.FaultInput
+		}
+	case ask.CloseInput:
+		if c.stdin == nil || c.stdin.Close() != nil {
+			a.Fault = ask.FaultInput
+		}
+	case ask.Resize:
+		if !c.Terminal {
+			a.Fault = ask.FaultTerminal
+		}
+	case ask.Signal:
+		c.kill(syscall.Signal(r.Signal))
+	}
+	say(a)
+}
+
+func (e *engine) find(id string, r ask.Request) *hostCommand {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.commands[id] {
+		if c.PID == r.PID || r.Tag != "" && c.Tag == r.Tag {
+			return c
+		}
+	}
+	return nil
+}
+
+func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
+	if e.inert.Load() {
+		return &hostCommand{Entry: ask.Entry{PID: 1}, frames: []hostFrame{endFrame(wire.Exit{})}}, nil
+	}
+	args, home := r.Run.Args, e.home(id)
+	cmd := exec.Command(args[0], args[1:]...)
+	if cmd.Dir = r.Run.Cwd; strings.HasPrefix(cmd.Dir, homeDir) {
+		cmd.Dir = filepath.Join(home, strings.TrimPrefix(cmd.Dir, homeDir))
+	}
+	cmd.Env = append(slices.Clone(r.Run.Env), "HOME="+home, "PATH="+os.Getenv("PATH"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c := &hostCommand{cmd: cmd, more: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = hostOutput{c, wire.KindStdout}, hostOutput{c, wire.KindStderr}
+	if r.Run.Stdin {
+		c.stdin, _ = cmd.StdinPipe()
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.pid++
+	c.Entry = ask.Entry{PID: e.pid, Tag: r.Tag, Terminal: r.Run.Terminal, Note: r.Run.Note}
+	e.commands[id] = append(e.commands[id], c)
+	e.mu.Unlock()
+	go func() {
+		c.wait(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.commands[id] = slices.DeleteFunc(e.commands[id], func(other *hostCommand) bool { return other == c })
+	}()
+	return c, nil
+}
+
+// hostCommand is a program of this host. Its output is kept whole.
+type hostCommand struct {
+	ask.Entry
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+
+	mu     sync.Mutex
+	frames []hostFrame
+	more   chan struct{} // closed and made anew with each
+}
+
+type hostFrame struct {
+	kind wire.Kind
+	data []byte
+}
+
+func endFrame(exit wire.Exit) hostFrame {
+	text, err := json.Marshal(exit)
+	if err != nil {
+		panic(err)
+	}
+	return hostFrame{wire.KindExit, text}
+}
+
+func (c *hostCommand) add(f hostFrame) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.frames = append(c.frames, f)
+	close(c.more)
+	c.more = make(chan struct{})
+}
+
+func (c *hostCommand) printed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.frames)
+}
+
+func (c *hostCommand) kill(signal syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, signal) }
+
+func (c *hostCommand) wait(timeout time.Duration) {
+	var end wire.Exit
+	if timeout > 0 {
+		late := time.AfterFunc(timeout, func() { c.kill(syscall.SIGKILL) })
+		defer late.Stop()
+	}
+	if exit, is := errors.AsType[*exec.ExitError](c.cmd.Wait()); is {
+		status := exit.Sys().(syscall.WaitStatus)
+		if end.Code = status.ExitStatus(); status.Signaled() {
+			end = wire.Exit{Signal: int(status.Signal())}
+		}
+	}
+	c.add(endFrame(end))
+}
+
+// follow sends what is printed from a frame on, to the end or until who follows has gone.
+func (c *hostCommand) follow(to net.Conn, next int) {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, to)
+	}()
+	for {
+		c.mu.Lock()
+		frames, more := c.frames, c.more
+		c.mu.Unlock()
+		for ; next < len(frames); next++ {
+			f := frames[next]
+			header := wire.Header(f.kind, len(f.data))
+			if _, err := to.Write(append(header[:], f.data...)); err != nil || f.kind == wire.KindExit {
+				return
+			}
+		}
+		select {
+		case <-more:
+		case <-gone:
+			return
+		}
+	}
+}
+
+// hostOutput is one stream of a command.
+type hostOutput struct {
+	of   *hostCommand
+	kind wire.Kind
+}
+
+func (o hostOutput) Write(data []byte) (int, error) {
+	o.of.add(hostFrame{o.kind, slices.Clone(data)})
+	return len(data), nil
+}
