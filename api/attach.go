@@ -136,7 +136,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 	go func() {
 		// Whatever ends the input other than its own eof means that the caller has gone, or does not
 		// keep to the rules.
-		err := a.receive(ctx, plainInput{in})
+		err := a.receive(ctx, in)
 		in.End(err)
 		hangUp(err)
 	}()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -40,34 +41,37 @@ func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Re
 	}
 	defer attachment.Close()
 	go func() { hangUp(a.receive(ctx, attachment)) }()
-	for {
-		event, err := attachment.Next(ctx)
-		switch {
-		case err != nil:
-		case event.Ended && event.Err != nil:
-			err = event.Err
-		case event.Ended:
-			exit := result(event.Result)
-			return &exit, nil
-		case event.Taken > 0:
-			err = a.event(writing, types.Event{Type: types.EventStdin, Bytes: event.Taken})
-		case len(event.Data) > 0:
-			err = a.output(writing, event.Stream, event.Data)
-		default:
-			err = a.event(writing, wireEvent(e.ID, event))
-		}
-		if err != nil {
-			return nil, err
-		}
+	ended, err := relay(ctx, e.ID, attachment,
+		func(stream dockerexec.Stream, data []byte) error { return a.output(writing, stream, data) },
+		func(event types.Event) error { return a.event(writing, event) })
+	if err != nil {
+		return nil, err
 	}
+	exit := result(ended)
+	return &exit, nil
 }
 
-// wireEvent converts an event that is neither output nor the end.
-func wireEvent(execID string, event attach.Event[sandbox.Result]) types.Event {
-	if event.Refused != nil {
-		return refusal(*event.Refused)
+// relay passes on what happens to a command, and returns how it has ended.
+func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result], output dockerexec.Output, send func(types.Event) error) (sandbox.Result, error) {
+	for {
+		event, err := from.Next(ctx)
+		switch {
+		case err != nil:
+		case event.Ended:
+			return event.Result, event.Err
+		case event.Taken > 0:
+			err = send(types.Event{Type: types.EventStdin, Bytes: event.Taken})
+		case len(event.Data) > 0:
+			err = output(event.Stream, event.Data)
+		case event.Refused != nil:
+			err = send(refusal(*event.Refused))
+		default:
+			err = send(types.Event{Type: types.EventStart, ExecID: execID, Lost: event.Lost})
+		}
+		if err != nil {
+			return sandbox.Result{}, err
+		}
 	}
-	return types.Event{Type: types.EventStart, ExecID: execID, Lost: event.Lost}
 }
 
 // streamDetached is what stream is, of a command that goes on without its caller.
@@ -83,22 +87,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	defer attachment.Close()
 	stream := newEventStream(s, w, req)
 	defer stream.close()
-	for {
-		event, err := attachment.Next(req.Context())
-		switch {
-		case err != nil:
-		case event.Ended:
-			return stream.finish(event.Result, event.Err)
-		case event.Taken > 0: // nobody sends any
-		case len(event.Data) > 0:
-			err = stream.output(event.Stream, event.Data)
-		default:
-			err = stream.send(wireEvent(e.ID, event))
-		}
-		if err != nil {
-			return stream.finish(sandbox.Result{}, err)
-		}
-	}
+	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.send)) // of stdin nobody sends any
 }
 
 func (s *server) detachedExecs(req *http.Request) (types.DetachedExecList, error) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/coder/websocket"
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -22,22 +21,7 @@ import (
 // input is what a caller's messages go to.
 type input interface {
 	Put(stdin []byte) error
-	End() error
-	Signal(syscall.Signal) error
-	Resize(specs.Box) error
-}
-
-// plainInput is that of a command with one caller.
-type plainInput struct{ *attach.Input }
-
-func (p plainInput) End() error {
-	p.Input.End(io.EOF)
-	return nil
-}
-
-func (p plainInput) Signal(signal syscall.Signal) error {
-	p.Input.Signal(signal)
-	return nil
+	Tell(func(*attach.Input) error) error
 }
 
 // receive handles what the caller sends, until the connection ends.
@@ -66,7 +50,7 @@ func take(kind websocket.MessageType, message []byte, in input) error {
 		if err := decodeJSON(message, &said); err != nil {
 			return err
 		}
-		return pass(said, in)
+		return in.Tell(func(in *attach.Input) error { return pass(said, in) })
 	}
 	if len(message) == 0 || message[0] != types.ChannelStdin {
 		return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
@@ -87,16 +71,17 @@ func inputError(err error) error {
 	return errs.Invalid("what came is no message of a WebSocket: %.200q", err)
 }
 
-func pass(said types.Input, in input) error {
+func pass(said types.Input, in *attach.Input) error {
 	switch said.Type {
 	case types.InputEOF:
-		return in.End()
+		in.End(io.EOF)
+		return nil
 	case types.InputSignal:
 		signal, err := parseSignal(said.Signal)
-		if err != nil {
-			return err
+		if err == nil {
+			in.Signal(signal)
 		}
-		return in.Signal(signal)
+		return err
 	case types.InputResize:
 		size, err := terminalSize("", said.Rows, said.Cols)
 		if err != nil {

@@ -218,19 +218,19 @@ func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
 		old := attachTo(t, s.exec, 0)
 		v := attachTo(t, s.exec, 0)
 		for name, err := range map[string]error{
-			"stdin": old.Put([]byte("x")), "eof": old.End(), "signal": old.Signal(syscall.SIGINT), "size": old.Resize(specs.Box{Height: 1, Width: 1}),
+			"stdin": old.Put([]byte("x")), "eof": old.Tell(endOfStdin), "signal": old.Tell(signalled(syscall.SIGINT)), "size": old.Tell(resized(specs.Box{Height: 1, Width: 1})),
 		} {
 			if !errors.Is(err, ErrReplaced) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if err := v.Resize(specs.Box{Height: 3, Width: 4}); err != nil {
+		if err := v.Tell(resized(specs.Box{Height: 3, Width: 4})); err != nil {
 			t.Fatal(err)
 		}
 		if size := <-s.exec.Input.Resizes(); size != (specs.Box{Height: 3, Width: 4}) {
 			t.Errorf("%v", size)
 		}
-		if err := v.Signal(syscall.SIGUSR1); err != nil {
+		if err := v.Tell(signalled(syscall.SIGUSR1)); err != nil {
 			t.Fatal(err)
 		}
 		<-s.exec.done
@@ -261,7 +261,7 @@ func TestStdinOfSeveralCallers(t *testing.T) {
 		wants(t, v, "taken 10")
 		v = attachTo(t, s.exec, 0)
 		wants(t, v, "start, lost 0", "taken 10")
-		if err := v.End(); err != nil {
+		if err := v.Tell(endOfStdin); err != nil {
 			t.Fatal(err)
 		}
 		rest, err := io.ReadAll(s.exec.Input.Stdin())
@@ -333,4 +333,15 @@ func TestWhoseCommandsTheyAre(t *testing.T) {
 			t.Errorf("nobody has %d", len(list))
 		}
 	})
+}
+
+// What a caller may tell a command.
+func endOfStdin(in *Input) error { in.End(io.EOF); return nil }
+
+func signalled(signal syscall.Signal) func(*Input) error {
+	return func(in *Input) error { in.Signal(signal); return nil }
+}
+
+func resized(size specs.Box) func(*Input) error {
+	return func(in *Input) error { return in.Resize(size) }
 }

@@ -2,10 +2,6 @@ package attach
 
 import (
 	"context"
-	"io"
-	"syscall"
-
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -130,12 +126,9 @@ func (v *Attachment[Result]) take() (ev Event[Result], ok bool, err error) {
 	return ev, true, nil
 }
 
-// Put, End, Signal and Resize are what the caller tells the command, as Input has it. They fail with ErrReplaced
-// when another has taken the place of this one.
-
-// Put adds to stdin.
+// Put adds to stdin, as Tell does the rest.
 func (v *Attachment[Result]) Put(data []byte) error {
-	return v.tell(func(in *Input) error {
+	return v.Tell(func(in *Input) error {
 		if !v.exec.command.Stdin {
 			v.taken += len(data) // nobody reads it
 			v.exec.wake()
@@ -149,22 +142,8 @@ func (v *Attachment[Result]) Put(data []byte) error {
 	})
 }
 
-// End ends stdin.
-func (v *Attachment[Result]) End() error {
-	return v.tell(func(in *Input) error { in.End(io.EOF); return nil })
-}
-
-// Signal sends a signal to the command's process group.
-func (v *Attachment[Result]) Signal(signal syscall.Signal) error {
-	return v.tell(func(in *Input) error { in.Signal(signal); return nil })
-}
-
-// Resize gives the command's terminal a new size.
-func (v *Attachment[Result]) Resize(size specs.Box) error {
-	return v.tell(func(in *Input) error { return in.Resize(size) })
-}
-
-func (v *Attachment[Result]) tell(what func(*Input) error) error {
+// Tell is for what else the caller tells the command. It fails with ErrReplaced when another has taken the place of this one.
+func (v *Attachment[Result]) Tell(what func(*Input) error) error {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()
 	if v.gone {

@@ -38,6 +38,9 @@ func (in *Input) Resizes() <-chan specs.Box { return in.resizes }
 // Put adds to stdin. More than the Window beyond what was taken is the caller's fault.
 func (in *Input) Put(data []byte) error { return in.stdin.put(data) }
 
+// Tell does what an Attachment's does, for a command with one caller.
+func (in *Input) Tell(what func(*Input) error) error { return what(in) }
+
 // End ends stdin with io.EOF, or says why nothing more comes. The first end counts.
 func (in *Input) End(why error) { in.stdin.end(why) }
 

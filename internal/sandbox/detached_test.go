@@ -53,7 +53,11 @@ func TestDetachedExecs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(attachment.Put([]byte("hello")), attachment.End(), attachment.Signal(syscall.SIGINT)); err != nil {
+	if err := errors.Join(attachment.Put([]byte("hello")), attachment.Tell(func(in *attach.Input) error {
+		in.End(io.EOF)
+		in.Signal(syscall.SIGINT)
+		return nil
+	})); err != nil {
 		t.Fatal(err)
 	}
 	told, end := told(t, attachment)
