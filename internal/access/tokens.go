@@ -32,13 +32,11 @@ const (
 // Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
 // concurrent use.
 type Tokens struct {
-	known atomic.Pointer[[]known]
+	known atomic.Pointer[[]Caller]
 
 	mu   sync.Mutex
 	held map[*holding]bool
 }
-
-type known struct{ caller Caller }
 
 // holding is what goes on for as long as a token is in force.
 type holding struct {
@@ -47,8 +45,8 @@ type holding struct {
 }
 
 // is reports whether a token is the same and opens the same.
-func (k known) is(other known) bool {
-	return k.caller.Key == other.caller.Key && k.caller.Name == other.caller.Name && k.caller.Users.String() == other.caller.Users.String() && k.caller.Token == other.caller.Token
+func (c Caller) is(other Caller) bool {
+	return c.Key == other.Key && c.Name == other.Name && c.Users.String() == other.Users.String() && c.Token == other.Token
 }
 
 // tokensFile is the form of a tokens file.
@@ -109,10 +107,10 @@ func parseTokens(text []byte) (*Tokens, error) {
 	if len(file.Tokens) == 0 {
 		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
 	}
-	var list []known
+	var list []Caller
 	names := map[string]bool{}
 	for i, entry := range file.Tokens {
-		k, err := entry.read()
+		c, err := entry.read()
 		if err != nil {
 			return nil, fmt.Errorf("tokens[%d] (%.64q): %w", i, entry.Name, err)
 		}
@@ -121,11 +119,11 @@ func parseTokens(text []byte) (*Tokens, error) {
 		}
 		names[entry.Name] = true
 		for _, other := range list {
-			if other.caller.Key == k.caller.Key {
-				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.caller.Name)
+			if other.Key == c.Key {
+				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.Name)
 			}
 		}
-		list = append(list, k)
+		list = append(list, c)
 	}
 	tokens := &Tokens{}
 	tokens.known.Store(&list)
@@ -138,44 +136,44 @@ var (
 	tokenText = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 )
 
-func (e tokenEntry) read() (known, error) {
+func (e tokenEntry) read() (Caller, error) {
 	switch {
 	case !tokenName.MatchString(e.Name):
-		return known{}, errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
+		return Caller{}, errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
 	case e.Token == "":
-		return known{}, errors.New("the token is empty")
+		return Caller{}, errors.New("the token is empty")
 	case len(e.Token) < minToken:
-		return known{}, fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32", len(e.Token), minToken)
+		return Caller{}, fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32", len(e.Token), minToken)
 	case len(e.Token) > maxToken:
-		return known{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token), maxToken)
+		return Caller{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token), maxToken)
 	case !tokenText.MatchString(e.Token):
-		return known{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
+		return Caller{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
 	}
 	var own quota.Bounds
 	for _, name := range slices.Sorted(maps.Keys(e.Quotas)) {
 		if err := own.Set(name, e.Quotas[name]); err != nil {
-			return known{}, fmt.Errorf("%s: %w", strictjson.Path("quotas", name), err)
+			return Caller{}, fmt.Errorf("%s: %w", strictjson.Path("quotas", name), err)
 		}
 	}
-	k := known{Caller{
+	c := Caller{
 		Name: e.Name, Users: ids.Everyone(), Token: quota.Token{Name: e.Name, Own: own}, Key: sha256.Sum256([]byte(e.Token)),
-	}}
+	}
 	if e.Users == nil {
-		return k, nil
+		return c, nil
 	}
 	if len(e.Users) == 0 {
-		return known{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
+		return Caller{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
 	}
 	var users []ids.User
 	for i, name := range e.Users {
 		id, err := ids.ParseUser(name)
 		if err != nil {
-			return known{}, fmt.Errorf("users[%d]: %w", i, err)
+			return Caller{}, fmt.Errorf("users[%d]: %w", i, err)
 		}
 		users = append(users, id)
 	}
-	k.caller.Users, k.caller.Token.Some = ids.OnlyUsers(users...), true
-	return k, nil
+	c.Users, c.Token.Some = ids.OnlyUsers(users...), true
+	return c, nil
 }
 
 // Use has the tokens of next in force and no others, from the next Find on. gone are the names of those that
@@ -188,10 +186,10 @@ func (t *Tokens) Use(next *Tokens) (gone, come []string) {
 }
 
 // without is the names of those in list that are not in other.
-func without(list, other []known) (names []string) {
-	for _, k := range list {
-		if !slices.ContainsFunc(other, k.is) {
-			names = append(names, k.caller.Name)
+func without(list, other []Caller) (names []string) {
+	for _, c := range list {
+		if !slices.ContainsFunc(other, c.is) {
+			names = append(names, c.Name)
 		}
 	}
 	return names
@@ -203,14 +201,14 @@ func (t *Tokens) Find(token string) (Caller, bool) {
 	list := *t.known.Load()
 	found := -1
 	for i := range list {
-		if subtle.ConstantTimeCompare(hash[:], list[i].caller.Key[:]) == 1 {
+		if subtle.ConstantTimeCompare(hash[:], list[i].Key[:]) == 1 {
 			found = i
 		}
 	}
 	if found < 0 {
 		return Caller{}, false
 	}
-	return list[found].caller, true
+	return list[found], true
 }
 
 // Named returns the caller of the token that has this name now.
@@ -225,9 +223,9 @@ func (t *Tokens) Any(holds func(Caller) bool) bool {
 }
 
 func (t *Tokens) first(is func(Caller) bool) (Caller, bool) {
-	for _, k := range *t.known.Load() {
-		if is(k.caller) {
-			return k.caller, true
+	for _, c := range *t.known.Load() {
+		if is(c) {
+			return c, true
 		}
 	}
 	return Caller{}, false
