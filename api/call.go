@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -75,10 +76,8 @@ func (c Call) Line(log *zerolog.Logger, _ string) {
 
 // known is a method, unless somebody has made it up.
 func known(method string) string {
-	for _, m := range methods {
-		if m == method {
-			return m
-		}
+	if slices.Contains(methods, method) {
+		return method
 	}
 	return "other"
 }

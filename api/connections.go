@@ -26,14 +26,6 @@ type Connections struct {
 	refused uint64
 }
 
-// Peer is who is at the other end of a connection, as far as its listener knows.
-type Peer struct {
-	// Name is whose share it takes; empty for whoever has not shown a token yet, or may not call at all.
-	Name string
-	// Operator says that there is a place also when others have all.
-	Operator bool
-}
-
 // operatorsReserve is how many connections are for operators alone, of which each may have a quarter.
 const operatorsReserve = 64
 
@@ -62,16 +54,17 @@ func addressShare(conn net.Conn) string {
 	return "address " + prefix.String()
 }
 
-// enter reports whether a new connection has a place.
-func (c *Connections) enter(w *wire, who Peer) bool {
-	w.known = who.Name != ""
-	name := "caller " + who.Name
+// enter reports whether a new connection has a place. caller is whose share it takes; empty for whoever has not shown a token
+// yet, or may not call at all.
+func (c *Connections) enter(w *wire, caller string, operator bool) bool {
+	w.known = caller != ""
+	name := "caller " + caller
 	if !w.known {
 		name = addressShare(w.Conn)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.take(w, name) && !(who.Operator && c.hold(w, c.reserve, name)) {
+	if !c.take(w, name) && !(operator && c.hold(w, c.reserve, name)) {
 		c.refused++
 		return false
 	}

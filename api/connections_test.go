@@ -26,7 +26,7 @@ type sharedService struct {
 	running chan struct{} // gets one for each exec that has begun
 }
 
-func newSharedService(t *testing.T, total int, who func(net.Conn) Peer) *sharedService {
+func newSharedService(t *testing.T, total int, who func(net.Conn) (string, bool)) *sharedService {
 	t.Helper()
 	s := &sharedService{t: t, shared: NewConnections(total), work: make(chan struct{}), running: make(chan struct{}, total)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,20 +165,23 @@ func TestBusyConnectionsAreRefused(t *testing.T) {
 
 // TestOperatorsAlwaysGetIn has others take all that they can.
 func TestOperatorsAlwaysGetIn(t *testing.T) {
-	who := make(chan Peer, 1)
-	s := newSharedService(t, 4, func(net.Conn) Peer { return <-who })
+	who := make(chan string, 1)
+	s := newSharedService(t, 4, func(net.Conn) (string, bool) {
+		name := <-who
+		return name, name == "root"
+	})
 	for i := range 10 {
-		who <- Peer{Name: fmt.Sprint(i)}
+		who <- fmt.Sprint(i)
 		if _, refused := s.exec(fmt.Sprint(i)); refused {
 			break
 		}
 	}
-	who <- Peer{Name: "late"}
+	who <- "late"
 	if got := s.ask(s.connect(), "late", listing, ""); got != 0 && got != http.StatusTooManyRequests {
 		t.Errorf("there was room for another caller: %d", got)
 	}
 	for range 100 {
-		who <- Peer{Name: "root", Operator: true}
+		who <- "root"
 		if got := s.ask(s.connect(), "root", listing, ""); got != 200 {
 			t.Fatalf("root: %d", got)
 		}

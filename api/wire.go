@@ -26,9 +26,9 @@ import (
 // way out.
 
 // Prepare has a server answer in the contract's form also what is no request, and share its connections among those
-// that who names; nil is for nobody. The listener that it returns is the one to serve; a file's bytes go over it
-// without being copied here where the kernel can do that.
-func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) Peer) net.Listener {
+// that who names, of whom an operator has a place also when others have all; nil is for nobody. The listener that it returns
+// is the one to serve; a file's bytes go over it without being copied here where the kernel can do that.
+func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) (caller string, operator bool)) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
 	}
@@ -62,7 +62,7 @@ type wireKey struct{}
 type wireListener struct {
 	net.Listener
 	shared *Connections
-	who    func(net.Conn) Peer
+	who    func(net.Conn) (caller string, operator bool)
 }
 
 // Accept waits for a connection for which there is a place. Others are answered, where that takes no waiting.
@@ -73,11 +73,11 @@ func (l wireListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		w := &wire{Conn: c, of: l.shared}
-		var who Peer
+		caller, operator := "", false
 		if l.who != nil {
-			who = l.who(c)
+			caller, operator = l.who(c)
 		}
-		if l.shared.enter(w, who) {
+		if l.shared.enter(w, caller, operator) {
 			return w, nil
 		}
 		if raw(c) == c { // else it would have to be encrypted first

@@ -105,10 +105,7 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 	local := access.Unix{Peers: peers}
 	unix := newServer(handler(local.Caller, warnings), log)
 	unix.ConnContext = access.ConnContext
-	endpoints := []endpoint{{api.Prepare(unix, socket, shared, func(c net.Conn) (who api.Peer) {
-		who.Name, who.Operator = local.Peer(c)
-		return who
-	}), unix}}
+	endpoints := []endpoint{{api.Prepare(unix, socket, shared, local.Peer), unix}}
 	if tcp != nil {
 		callers := tcpCallers(cfg.TCP, cfg.TCP.Listen, tokens)
 		served := handler(callers.Caller, warnings)
