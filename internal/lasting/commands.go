@@ -122,9 +122,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 		given["TERM"] = "xterm-256color"
 	}
 	maps.Copy(given, c.Env)
-	b.entry.mu.Lock()
-	env := sandbox.Join(b.entry.record.Env, given)
-	b.entry.mu.Unlock()
+	env := sandbox.Join(b.entry.recorded().Env, given)
 	run := &ask.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
 		Ahead:   b.of.cfg.Executor.Ahead(),
@@ -142,7 +140,7 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 	give := func() {}
 	if r.Do == ask.Begin {
 		var err error
-		if give, err = b.service.TakeCommand(b.id, false); err != nil {
+		if give, err = b.service.TakeCommand(b.entry.id, false); err != nil {
 			return nil, fmt.Errorf("cannot run the command: %w", err)
 		}
 	}
@@ -212,7 +210,7 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	if b.Info().State == StateEnded {
 		return errEnded
 	}
-	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.id).Msg("a call has lost its way into a sandbox")
+	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its way into a sandbox")
 	return errLost
 }
 
@@ -267,10 +265,7 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 
 // refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, and is not any more.
 func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
-	b.entry.mu.Lock()
-	had := b.entry.record.Root
-	b.entry.mu.Unlock()
-	if !had || b.of.cfg.Root() {
+	if !b.entry.recorded().Root || b.of.cfg.Root() {
 		return nil
 	}
 	list, err := b.Commands(ctx)

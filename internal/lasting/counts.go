@@ -124,7 +124,7 @@ func (s *Sandboxes) recountOne(e *entry) {
 	before, owner := maps.Clone(e.commands), e.record.Owner
 	e.mu.Unlock()
 	service := s.service(quota.Token{Name: owner})
-	running, err := (&Sandbox{of: s, entry: e, id: e.id, owner: owner, service: service, asleep: true}).Commands(ctx)
+	running, err := (&Sandbox{of: s, entry: e, service: service, asleep: true}).Commands(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counting = false

@@ -153,7 +153,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 		return nil, err
 	}
 	s.rouse()
-	return &Sandbox{of: s, entry: e, id: r.ID, owner: owner.Name, service: service}, nil
+	return &Sandbox{of: s, entry: e, service: service}, nil
 }
 
 // create makes a sandbox's user and container; its record is there before either.
@@ -186,7 +186,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 		return err
 	}
 	if waits {
-		if err := (&Sandbox{of: s, entry: e, id: e.id, owner: r.Owner, service: service}).makeReady(ctx, c.Template); err != nil {
+		if err := (&Sandbox{of: s, entry: e, service: service}).makeReady(ctx, c.Template); err != nil {
 			return err
 		}
 		if err := s.change(e, func(r *record) { r.Made = true }); err != nil {

@@ -139,7 +139,7 @@ func (s *Sandboxes) end(e *entry) bool {
 	if pauses {
 		ctx, cancel := context.WithTimeout(s.life, removalLimit)
 		defer cancel()
-		err = (&Sandbox{of: s, entry: e, id: id}).pause(ctx, func(e *entry, how func(*record)) error {
+		err = (&Sandbox{of: s, entry: e}).pause(ctx, func(e *entry, how func(*record)) error {
 			s.must(e, how)
 			return nil
 		})

@@ -105,6 +105,13 @@ type entry struct {
 	revision             int64
 }
 
+// recorded returns the record as it is now, in which nobody changes what is in maps.
+func (e *entry) recorded() record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record
+}
+
 // Open reads the records. A damaged one is set aside, and its container goes at Start.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
@@ -209,7 +216,7 @@ func (s *Sandboxes) entry(id string) *entry {
 // Find finds the sandbox that this owner has made. To others it does not exist.
 func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	b, err := s.Any(id)
-	if err != nil || b.owner != owner.Name {
+	if err != nil || b.entry.recorded().Owner != owner.Name {
 		return nil, errs.NotFound("there is no sandbox %.64q", id)
 	}
 	b.service = s.service(owner)
@@ -218,20 +225,14 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 
 // Any finds a sandbox, whoever has made it, if its owner is one still: for callers who have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
-	e := s.entry(id)
-	if e == nil {
-		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	if e := s.entry(id); e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if owner, known := s.cfg.Owner(e.record.Owner); known && !e.gone {
+			return &Sandbox{of: s, entry: e, service: s.service(owner)}, nil
+		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.gone {
-		return nil, errs.NotFound("there is no sandbox %.64q", id)
-	}
-	owner, known := s.cfg.Owner(e.record.Owner)
-	if !known {
-		return nil, errs.NotFound("there is no sandbox %.64q", id)
-	}
-	return &Sandbox{of: s, entry: e, id: id, owner: owner.Name, service: s.service(owner)}, nil
+	return nil, errs.NotFound("there is no sandbox %.64q", id)
 }
 
 // List returns an owner's sandboxes, the oldest first.

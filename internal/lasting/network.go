@@ -18,13 +18,11 @@ import (
 // held to names and is to have all of the network.
 func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return b.changes(func() error {
-		b.entry.mu.Lock()
-		before, reached := b.entry.record.Network, b.entry.record.Reach
-		b.entry.mu.Unlock()
-		if n.None || before.None {
+		before := b.entry.recorded()
+		if n.None || before.Network.None {
 			return fmt.Errorf("a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
 		}
-		reach, err := b.service.LastingEgress(b.id, n.lasting())
+		reach, err := b.service.LastingEgress(b.entry.id, n.lasting())
 		if err != nil {
 			return err
 		}
@@ -42,11 +40,11 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		set := func(n Network, reach *dockerexec.Egress) error {
 			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, reach })
 		}
-		if err := set(before, nil); err != nil {
+		if err := set(before.Network, nil); err != nil {
 			return err
 		}
 		if err := b.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
-			return errors.Join(err, set(before, reached))
+			return errors.Join(err, set(before.Network, before.Reach))
 		}
 		return set(n, &reach)
 	})
@@ -90,7 +88,7 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	}
 	now, err := b.of.cfg.Executor.LastingUsage(ctx, container)
 	if err != nil {
-		return Metrics{}, fmt.Errorf("cannot tell what sandbox %q takes: %w", b.id, err)
+		return Metrics{}, fmt.Errorf("cannot tell what sandbox %q takes: %w", b.entry.id, err)
 	}
 	used, free, err := b.diskUsage(ctx)
 	if err != nil {
@@ -133,7 +131,7 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.at) >= countDiskEvery {
-		if d.used, d.free, err = b.service.Usage(ctx, b.id); err == nil {
+		if d.used, d.free, err = b.service.Usage(ctx, b.entry.id); err == nil {
 			d.used += b.written(ctx)
 			d.at = time.Now()
 		}

@@ -111,9 +111,7 @@ func (s *Sandboxes) write(e *entry, r record) error {
 
 // change changes a sandbox's record, on disk first. entry.changing is held.
 func (s *Sandboxes) change(e *entry, how func(*record)) error {
-	e.mu.Lock()
-	r := e.record
-	e.mu.Unlock()
+	r := e.recorded()
 	r.Metadata, r.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
 	how(&r)
 	if err := s.write(e, r); err != nil {

@@ -19,8 +19,6 @@ import (
 type Sandbox struct {
 	of      *Sandboxes
 	entry   *entry
-	id      string
-	owner   string
 	service *sandbox.Service
 	// asleep says that what is asked of it does not resume it.
 	asleep bool
@@ -57,7 +55,7 @@ type Info struct {
 }
 
 // ID names the sandbox, its user, and the sandbox that is registered for file calls.
-func (b *Sandbox) ID() string { return b.id }
+func (b *Sandbox) ID() string { return b.entry.id }
 
 // Info asks nobody.
 func (b *Sandbox) Info() Info {
@@ -98,7 +96,7 @@ func (b *Sandbox) changes(do func() error) error {
 	gone := b.entry.gone
 	b.entry.mu.Unlock()
 	if gone {
-		return errs.NotFound("there is no sandbox %.64q", b.id)
+		return errs.NotFound("there is no sandbox %.64q", b.entry.id)
 	}
 	return do()
 }
@@ -120,9 +118,7 @@ func (b *Sandbox) setDeadline(at time.Time) error {
 // Connect resumes the sandbox if it is paused, and moves its deadline to a later time, never to a sooner one.
 func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
 	return b.changes(func() error {
-		b.entry.mu.Lock()
-		r := b.entry.record
-		b.entry.mu.Unlock()
+		r := b.entry.recorded()
 		if at.IsZero() && !r.Deadline.IsZero() || !r.Deadline.IsZero() && at.After(r.Deadline) {
 			if err := b.setDeadline(at); err != nil {
 				return err
@@ -147,7 +143,7 @@ func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) 
 	case err != nil:
 		return err
 	case state == StatePaused:
-		return errs.Conflict("sandbox %q is paused already", b.id)
+		return errs.Conflict("sandbox %q is paused already", b.entry.id)
 	case state == StateEnded:
 		return errEnded
 	}
@@ -181,7 +177,7 @@ func (b *Sandbox) resume(ctx context.Context) error {
 		return nil
 	}
 	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
-		return fmt.Errorf("cannot resume sandbox %q: %w", b.id, err)
+		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
 	}
 	b.of.must(b.entry, resumed) // it runs, so it has its deadline
 	return nil
@@ -209,7 +205,7 @@ func (b *Sandbox) container(ctx context.Context) (string, State, error) {
 	}
 	if id == "" {
 		if err := b.of.find(ctx); err != nil {
-			return "", state, fmt.Errorf("cannot find the container of sandbox %q: %w", b.id, err)
+			return "", state, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id, err)
 		}
 		if id, state = look(); id == "" {
 			return "", StateEnded, nil
@@ -239,11 +235,8 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 	case state == StateRunning:
 		return id, nil
 	}
-	b.entry.mu.Lock()
-	may := b.entry.record.AutoResume && !b.asleep
-	b.entry.mu.Unlock()
-	if !may {
-		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.id, cerrdefs.ErrFailedPrecondition)
+	if b.asleep || !b.entry.recorded().AutoResume {
+		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
 	}
 	if err := b.Resume(ctx); err != nil || id != "" {
 		return id, err
@@ -266,7 +259,7 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 			return done, err
 		}
 	}
-	return done, fmt.Errorf("sandbox %q was paused each time that the call came: %w", b.id, cerrdefs.ErrFailedPrecondition)
+	return done, fmt.Errorf("sandbox %q was paused each time that the call came: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
 }
 
 // Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.

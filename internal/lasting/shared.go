@@ -232,16 +232,16 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot start sandbox %q again, whose host %q was lost: %w", b.id, r.Host, err)
+			err = fmt.Errorf("cannot start sandbox %q again, whose host %q was lost: %w", b.entry.id, r.Host, err)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // who has called may have gone
 	defer cancel()
-	if err := s.removeContainers(ctx, b.id); err != nil { // of an earlier seat of this host's
+	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat of this host's
 		return err
 	}
 	owner, _ := s.cfg.Owner(r.Owner)
-	spec, _, err := b.service.PlanLasting(ctx, b.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env))
+	spec, _, err := b.service.PlanLasting(ctx, b.entry.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env))
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	host, epoch := s.cfg.Shared.Seat(b.id)
+	host, epoch := s.cfg.Shared.Seat(b.entry.id)
 	if err := s.change(e, func(r *record) {
 		r.Moved = &Moved{From: r.Host, At: time.Now().UTC()}
 		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
@@ -260,13 +260,13 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	e.mu.Lock()
 	e.container, e.moved, e.counted = started.ID, false, true
 	e.mu.Unlock()
-	s.cfg.Log.Warn().Str("sandbox", b.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
+	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
 		Msg("a sandbox was started again from its home alone: its host was lost, or gave it up")
 	if !r.From.waits() {
 		return nil
 	}
 	if err := b.makeReady(ctx, *r.From); err != nil {
-		s.cfg.Log.Warn().Err(err).Str("sandbox", b.id).Msg("a sandbox that was started again is not ready")
+		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).Msg("a sandbox that was started again is not ready")
 	}
 	return nil
 }
