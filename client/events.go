@@ -3,7 +3,9 @@ package client
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -31,41 +33,20 @@ const maxEvent = 1 << 20
 // ranged over. It blocks for the next event, until the caller leaves it, or with one last error: the cause of ctx, or ErrStopped
 // when the service stops.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[types.ServiceEvent, error] {
-	return func(yield func(types.ServiceEvent, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		response, err := c.openEvents(ctx, q)
-		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			yield(types.ServiceEvent{}, err)
-			return
-		}
-		defer response.Body.Close()
-		lines := bufio.NewScanner(response.Body)
-		lines.Buffer(nil, maxEvent)
+	return stream(ctx, func(ctx context.Context) (*http.Response, error) { return c.openEvents(ctx, q) }, serverSent)
+}
+
+// serverSent reads server-sent events.
+func serverSent(from io.Reader) func(*types.ServiceEvent) error {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxEvent)
+	return func(event *types.ServiceEvent) error {
 		for lines.Scan() {
-			data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-			if !is {
-				continue
-			}
-			var event types.ServiceEvent
-			if err := json.Unmarshal(data, &event); err != nil {
-				yield(event, ended(ctx, err))
-				return
-			}
-			if !yield(event, nil) {
-				return
+			if data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); is {
+				return json.Unmarshal(data, event)
 			}
 		}
-		if err = ErrStopped; lines.Err() != nil {
-			err = lines.Err()
-		}
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		yield(types.ServiceEvent{}, err)
+		return cmp.Or(lines.Err(), io.EOF)
 	}
 }
 

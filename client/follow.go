@@ -17,11 +17,21 @@ var ErrStopped = errors.New("the service has stopped")
 
 // follow returns the lines of a stream. The last error is the cause of ctx, ErrStopped or a fault.
 func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Event, error] {
+	return stream(ctx, func(ctx context.Context) (*http.Response, error) {
+		return c.send(ctx, http.MethodGet, path, ndjson, nil)
+	}, func(from io.Reader) func(*Event) error {
+		lines := jsontext.NewDecoder(from)
+		return func(event *Event) error { return json.UnmarshalDecode(lines, event) }
+	})
+}
+
+// stream returns what next reads of an answer, one event after the other, until it returns an error: io.EOF at the end.
+func stream[Event any](ctx context.Context, open func(context.Context) (*http.Response, error), next func(io.Reader) func(*Event) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		var none Event
-		response, err := c.send(ctx, http.MethodGet, path, ndjson, nil)
+		response, err := open(ctx)
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -30,9 +40,9 @@ func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Ev
 			return
 		}
 		defer response.Body.Close()
-		for events := jsontext.NewDecoder(response.Body); ; {
+		for read := next(response.Body); ; {
 			var event Event
-			if err := json.UnmarshalDecode(events, &event); err != nil {
+			if err := read(&event); err != nil {
 				yield(none, ended(ctx, err))
 				return
 			}
