@@ -40,9 +40,8 @@ type Store[Result any] struct {
 	cancel context.CancelCauseFunc
 	work   sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	execs  map[string]*Exec[Result]
+	mu    sync.Mutex
+	execs map[string]*Exec[Result]
 }
 
 // NewStore makes a Store without commands.
@@ -71,7 +70,7 @@ func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
 func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.ctx.Err() != nil {
 		return nil, fmt.Errorf("cannot run commands: %w", errStopping)
 	}
 	give, err := s.makeRoom(c)
@@ -167,10 +166,9 @@ func (s *Store[Result]) List(user string) []*Exec[Result] {
 
 // Shutdown ends all commands and waits for them.
 func (s *Store[Result]) Shutdown() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
+	s.mu.Lock() // so that none starts after that
 	s.cancel(errStopping)
+	s.mu.Unlock()
 	s.work.Wait()
 }
 

@@ -158,7 +158,7 @@ func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
 // fault of another's.
 func (s *Sandboxes) find(ctx context.Context) error {
 	s.mu.Lock()
-	known := len(s.all)
+	sandboxes := len(s.all)
 	s.mu.Unlock()
 	found, err := s.cfg.Executor.Lasting(ctx)
 	if err != nil {
@@ -166,12 +166,12 @@ func (s *Sandboxes) find(ctx context.Context) error {
 	}
 	s.again.Store(false)
 	for _, c := range found {
-		e, is := s.whose(c)
-		if is == notKnown {
+		e, known := s.whose(c)
+		if !known {
 			s.again.Store(true)
 			continue
 		}
-		if is == nobodys {
+		if e == nil {
 			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: it is no sandbox's of this host's")
 			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
 				s.again.Store(true)
@@ -190,7 +190,7 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		}
 	}
 	if !s.found.Swap(true) {
-		s.cfg.Log.Info().Int("sandboxes", known).Int("containers", len(found)).Msg("sandboxes that last")
+		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("sandboxes that last")
 	}
 	return nil
 }

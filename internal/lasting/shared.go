@@ -173,25 +173,16 @@ func (e *entry) hasMoved() bool {
 	return e.moved
 }
 
-// What a container is that was found.
-const (
-	nobodys  = iota // and to be removed
-	notKnown        // yet
-	aSandboxs
-)
-
-// whose finds the sandbox of a container.
-func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (*entry, int) {
+// whose finds the sandbox of a container; nil is nobody's, which is to be removed. It may not be known yet.
+func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) {
 	e := s.entry(c.Spec.Lasting)
 	switch {
-	case s.cfg.Shared == nil && e == nil:
-		return nil, nobodys
 	case s.cfg.Shared == nil:
-		return e, aSandboxs
+		return e, true
 	case !s.cfg.Shared.Known():
-		return nil, notKnown
+		return nil, false
 	case e == nil:
-		return nil, nobodys
+		return nil, true
 	}
 	e.mu.Lock()
 	held, moved := e.held, e.moved
@@ -199,15 +190,15 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (*entry, int) {
 	_, epoch := s.cfg.Shared.Seat(e.id)
 	switch {
 	case held && !moved:
-		return e, aSandboxs
+		return e, true
 	case !held && epoch != 0: // it is about to be adopted
-		return nil, notKnown
+		return nil, false
 	case held && !e.changing.TryLock(): // it may be the one that is being made
-		return nil, notKnown
+		return nil, false
 	case held:
 		e.changing.Unlock()
 	}
-	return nil, nobodys
+	return nil, true
 }
 
 // settle makes the container of a sandbox that runs, if it has moved.
