@@ -29,12 +29,9 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		if b.entry.hasMoved() {
 			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, &reach })
 		}
-		container, state, err := b.container(ctx)
-		switch {
-		case err != nil:
+		container, _, err := b.container(ctx)
+		if err != nil {
 			return err
-		case state == StateEnded:
-			return errEnded
 		}
 		// While it is not known which of the two it is, a service that starts lets it reach nothing.
 		set := func(n Network, reach *dockerexec.Egress) error {
@@ -79,12 +76,9 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err := b.settle(ctx); err != nil {
 		return Metrics{}, err
 	}
-	container, state, err := b.container(ctx)
-	switch {
-	case err != nil:
+	container, _, err := b.container(ctx)
+	if err != nil {
 		return Metrics{}, err
-	case state == StateEnded:
-		return Metrics{}, errEnded
 	}
 	now, err := b.of.cfg.Executor.LastingUsage(ctx, container)
 	if err != nil {

@@ -138,14 +138,12 @@ func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) 
 	if b.entry.hasMoved() && b.Info().State == StateRunning {
 		return record(b.entry, paused(true)) // nothing runs of it
 	}
-	container, state, err := b.container(ctx)
+	container, already, err := b.container(ctx)
 	switch {
 	case err != nil:
 		return err
-	case state == StatePaused:
+	case already:
 		return errs.Conflict("sandbox %q is paused already", b.entry.id)
-	case state == StateEnded:
-		return errEnded
 	}
 	// In this order, so that one of which it is said that it is paused does not run after a crash.
 	if err := record(b.entry, paused(true)); err != nil {
@@ -167,14 +165,9 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	if b.entry.hasMoved() {
 		return b.begin(ctx)
 	}
-	container, state, err := b.container(ctx)
-	switch {
-	case err != nil:
+	container, sleeps, err := b.container(ctx)
+	if err != nil || !sleeps {
 		return err
-	case state == StateEnded:
-		return errEnded
-	case state == StateRunning:
-		return nil
 	}
 	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
@@ -192,26 +185,27 @@ func resumed(r *record) {
 
 func paused(is bool) func(*record) { return func(r *record) { r.Paused = is } }
 
-// container returns Docker's id, which is found where the service could not ask before.
-func (b *Sandbox) container(ctx context.Context) (string, State, error) {
+// container returns Docker's id, which is found where the service could not ask before; none of a sandbox that has moved. The error is
+// errEnded where the container is lost.
+func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err error) {
 	look := func() (string, State) {
 		b.entry.mu.Lock()
 		defer b.entry.mu.Unlock()
 		return b.entry.container, b.of.state(b.entry)
 	}
 	id, state := look()
-	if id == "" && b.entry.hasMoved() {
-		return "", state, nil
-	}
-	if id == "" {
+	if id == "" && !b.entry.hasMoved() {
 		if err := b.of.find(ctx); err != nil {
-			return "", state, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id, err)
+			return "", false, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id, err)
 		}
 		if id, state = look(); id == "" {
-			return "", StateEnded, nil
+			return "", false, errEnded
 		}
 	}
-	return id, state, nil
+	if state == StateEnded {
+		return "", false, errEnded
+	}
+	return id, state == StatePaused, nil
 }
 
 // Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class FailedPrecondition if it
@@ -226,14 +220,9 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 	if err := b.settle(ctx); err != nil {
 		return "", err
 	}
-	id, state, err := b.container(ctx)
-	switch {
-	case err != nil:
-		return "", err
-	case state == StateEnded:
-		return "", errEnded
-	case state == StateRunning:
-		return id, nil
+	id, sleeps, err := b.container(ctx)
+	if err != nil || !sleeps {
+		return id, err
 	}
 	if b.asleep || !b.entry.recorded().AutoResume {
 		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
