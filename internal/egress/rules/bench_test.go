@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/mdlayher/netlink"
 )
 
 // crowd is a configuration and a state with that many containers.
@@ -105,7 +107,7 @@ func BenchmarkForgetOneByOne(b *testing.B) {
 	w.apply(b)
 	track(b, w)
 	for b.Loop() {
-		must(b, w.table.tracks.forgetOneByOne(w.i1.addr))
+		must(b, w.table.track(func(sock *netlink.Conn) error { return forgetOneByOne(sock, w.i1.addr) }))
 	}
 }
 

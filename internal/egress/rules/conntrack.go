@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -28,76 +27,23 @@ const (
 	ctFilterSource   = 1 << 0
 )
 
-// tracker is our socket to connection tracking. It has a lock of its own: what goes through all tracked
+// track does something with a socket to connection tracking, which nothing else waits for: what goes through all tracked
 // flows must not keep the rules waiting.
-type tracker struct {
-	mu    sync.Mutex
-	netns int
-	sock  *netlink.Conn // nil after a fault, and after close
-	ended bool
-}
-
-func newTracker(netns int) (*tracker, error) {
-	k := &tracker{netns: netns}
-	return k, k.dial()
-}
-
-func (k *tracker) dial() (err error) {
-	if k.sock, err = netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: k.netns}); err != nil {
-		k.sock = nil
+func (t *Table) track(do func(*netlink.Conn) error) error {
+	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.cfg.NetNS})
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (k *tracker) close() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ended = true
-	k.drop()
-}
-
-func (k *tracker) drop() {
-	if k.sock != nil {
-		_ = k.sock.Close()
-		k.sock = nil
-	}
+	defer sock.Close()
+	return do(sock)
 }
 
 // forget deletes what connection tracking holds of a container's address, so that the next one that
 // gets it has none of it: neither the answers that are still coming, nor the translation to the guard.
-func (k *tracker) forget(addr netip.Addr) error {
-	return k.do(func() error {
-		err := k.forgetAtOnce(addr)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-			err = k.forgetOneByOne(addr)
-		}
-		return err
-	})
-}
-
-// forgetAll does so for all addresses that match.
-func (k *tracker) forgetAll(match func(netip.Addr) bool) error {
-	return k.do(func() error {
-		entries, err := k.flows(nil, match)
-		return errors.Join(err, k.delete(entries))
-	})
-}
-
-// do does something with the socket. It belongs to one at a time.
-func (k *tracker) do(work func() error) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.ended {
-		return errors.New("the table is closed")
-	}
-	if k.sock == nil {
-		if err := k.dial(); err != nil {
-			return err
-		}
-	}
-	err := work()
-	if err != nil {
-		k.drop() // answers may be left in it
+func forget(sock *netlink.Conn, addr netip.Addr) error {
+	err := forgetAtOnce(sock, addr)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = forgetOneByOne(sock, addr)
 	}
 	return err
 }
@@ -105,26 +51,26 @@ func (k *tracker) do(work func() error) error {
 // forgetAtOnce deletes by filter, which older kernels cannot: they take the filter's tuple for the name of one
 // flow and find it incomplete; so none of them deletes more than was meant. The kernel looks into each bucket
 // of its table, of which a host with much memory has 262,144: that takes a millisecond.
-func (k *tracker) forgetAtOnce(addr netip.Addr) error {
+func forgetAtOnce(sock *netlink.Conn, addr netip.Addr) error {
 	filter, err := flowFilter(addr)
 	if err != nil {
 		return err
 	}
-	_, err = ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), filter...)
+	_, err = ask(sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), filter...)
 	return err
 }
 
 // forgetOneByOne does the same on any kernel. It takes some milliseconds: the kernel locks each of its
 // buckets to list them.
-func (k *tracker) forgetOneByOne(addr netip.Addr) error {
-	entries, err := k.flowsOf(addr)
-	return errors.Join(err, k.delete(entries))
+func forgetOneByOne(sock *netlink.Conn, addr netip.Addr) error {
+	entries, err := flowsOf(sock, addr)
+	return errors.Join(err, deleteFlows(sock, entries))
 }
 
-// delete deletes flows by the attributes that name them.
-func (k *tracker) delete(flows [][]netlink.Attribute) error {
+// deleteFlows deletes flows by the attributes that name them.
+func deleteFlows(sock *netlink.Conn, flows [][]netlink.Attribute) error {
 	for _, flow := range flows {
-		_, err := ask(k.sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), flow...)
+		_, err := ask(sock, conntrackDelete, netlink.Acknowledge, nfgen(unix.AF_INET), flow...)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("cannot delete a tracked flow: %w", err)
 		}
@@ -148,18 +94,18 @@ func flowFilter(addr netip.Addr) ([]netlink.Attribute, error) {
 }
 
 // flowsOf returns, for each flow that the address began, the attributes that name it.
-func (k *tracker) flowsOf(addr netip.Addr) ([][]netlink.Attribute, error) {
+func flowsOf(sock *netlink.Conn, addr netip.Addr) ([][]netlink.Attribute, error) {
 	filter, err := flowFilter(addr)
 	if err != nil {
 		return nil, err
 	}
-	return k.flows(filter, func(source netip.Addr) bool { return source == addr })
+	return flows(sock, filter, func(source netip.Addr) bool { return source == addr })
 }
 
 // flows does so for each flow of an address that matches. Kernels before 5.8 know no filter and list all flows
 // of the host.
-func (k *tracker) flows(filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
-	replies, err := ask(k.sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
+func flows(sock *netlink.Conn, filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
+	replies, err := ask(sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list tracked flows: %w", err)
 	}

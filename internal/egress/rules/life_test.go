@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/mdlayher/netlink"
 )
 
 // What is not known reaches nothing; each step opens what it should and no more.
@@ -112,6 +113,15 @@ func TestRemoveEndsFlows(t *testing.T) {
 	}
 }
 
+// flowsIn returns the flows of an address.
+func flowsIn(table *Table, addr netip.Addr) (entries [][]netlink.Attribute, err error) {
+	err = table.track(func(sock *netlink.Conn) (err error) {
+		entries, err = flowsOf(sock, addr)
+		return err
+	})
+	return entries, err
+}
+
 // The next owner of an address has nothing of the flows of the one before: not even when it uses the same
 // ports, and not what others still send.
 func TestAddressIsReusedClean(t *testing.T) {
@@ -130,7 +140,7 @@ func TestAddressIsReusedClean(t *testing.T) {
 	old.Close()
 	must(t, s.table.Remove(c.addr))
 	must(t, s.table.Forget(c.addr))
-	if entries, err := s.table.tracks.flowsOf(c.addr); err != nil || len(entries) > 0 {
+	if entries, err := flowsIn(s.table, c.addr); err != nil || len(entries) > 0 {
 		t.Errorf("still tracked: %v %v", entries, err)
 	}
 	must(t, s.table.Add(c.addr))
@@ -152,17 +162,17 @@ func TestAddressIsReusedClean(t *testing.T) {
 func TestForgettingSparesOthers(t *testing.T) {
 	s := newScene(t)
 	s.apply(t)
-	for how, forget := range map[string]func(*tracker, netip.Addr) error{
-		"by filter": (*tracker).forgetAtOnce, "one by one": (*tracker).forgetOneByOne, "as it is done": (*tracker).forget,
+	for how, forget := range map[string]func(*netlink.Conn, netip.Addr) error{
+		"by filter": forgetAtOnce, "one by one": forgetOneByOne, "as it is done": forget,
 	} {
 		for _, c := range s.containers() {
 			if !c.udp(c.gateway, 53, "question") || c.tcp(public, 443) != nil {
 				t.Fatal("no flows to begin with")
 			}
 		}
-		must(t, forget(s.table.tracks, s.i1.addr))
+		must(t, s.table.track(func(sock *netlink.Conn) error { return forget(sock, s.i1.addr) }))
 		for _, c := range s.containers() {
-			entries, err := s.table.tracks.flowsOf(c.addr)
+			entries, err := flowsIn(s.table, c.addr)
 			must(t, err)
 			if (len(entries) == 0) != (c == s.i1) {
 				t.Errorf("%s: %s has %d flows", how, c.name, len(entries))
@@ -192,14 +202,14 @@ func TestStrangersAreForgotten(t *testing.T) {
 	must(t, s.table.Remove(s.i1.addr))
 	must(t, s.table.ForgetStrangers())
 	for _, c := range s.containers() {
-		entries, err := s.table.tracks.flowsOf(c.addr)
+		entries, err := flowsIn(s.table, c.addr)
 		must(t, err)
 		if (len(entries) == 0) != (c == s.i1) {
 			t.Errorf("%s has %d flows", c.name, len(entries))
 		}
 	}
 	own, _ := netip.AddrFromSlice(host.LocalAddr().(*net.UDPAddr).IP.To4())
-	if entries, err := s.table.tracks.flowsOf(own); err != nil || len(entries) == 0 {
+	if entries, err := flowsIn(s.table, own); err != nil || len(entries) == 0 {
 		t.Errorf("the host's own flow is tracked: %v, %v", entries, err)
 	}
 }

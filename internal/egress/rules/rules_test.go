@@ -227,7 +227,7 @@ func TestOneContainerIsBounded(t *testing.T) {
 	}
 	s.i1.send(t, "eth0", frames...)
 	s.outside.fence(t, s.world.host, "eth0")
-	if entries, err := s.table.tracks.flowsOf(s.i1.addr); err != nil || len(entries) > flows || len(entries) < flows*3/4 {
+	if entries, err := flowsIn(s.table, s.i1.addr); err != nil || len(entries) > flows || len(entries) < flows*3/4 {
 		t.Errorf("%d flows are tracked, not %d: %v", len(entries), flows, err)
 	}
 	if came := len(s.host.matching("flood")); came > flows {

@@ -15,8 +15,7 @@ import (
 // A Table is our rules in one network namespace and the connection to change them by. It is safe for concurrent use.
 // Apply comes first: until then the other methods return errors.
 type Table struct {
-	cfg    Config
-	tracks *tracker
+	cfg Config
 
 	mu   sync.Mutex // the fields below, and the order of what is sent to the kernel
 	wire *wire
@@ -38,12 +37,8 @@ func New(cfg Config) (*Table, error) {
 	}
 	w, err := dial(cfg.NetNS)
 	if err == nil {
-		var tracks *tracker
 		if _, err = w.generation(); err == nil {
-			tracks, err = newTracker(cfg.NetNS)
-		}
-		if err == nil {
-			return &Table{cfg: cfg, wire: w, tracks: tracks}, nil
+			return &Table{cfg: cfg, wire: w}, nil
 		}
 		w.close()
 	}
@@ -147,7 +142,6 @@ func (t *Table) redial() error {
 
 // Close ends the connection and leaves the rules in force.
 func (t *Table) Close() {
-	t.tracks.close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.wire != nil {

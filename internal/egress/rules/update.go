@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/containerd/errdefs"
+	"github.com/mdlayher/netlink"
 )
 
 // Add lets a container use an address, before the container is started. If another container had the address, Forget
@@ -101,7 +102,7 @@ func (t *Table) Remove(addr netip.Addr) error {
 // Forget deletes what connection tracking has of an address whose container was removed. It takes as long as the kernel needs to look through all that it tracks, a millisecond
 // on a large host; the rules can be changed meanwhile.
 func (t *Table) Forget(addr netip.Addr) error {
-	if err := t.tracks.forget(addr); err != nil {
+	if err := t.track(func(sock *netlink.Conn) error { return forget(sock, addr) }); err != nil {
 		return fmt.Errorf("the flows of %v are cut off but still tracked: %w", addr, err)
 	}
 	return nil
@@ -120,10 +121,13 @@ func (t *Table) ForgetStrangers() error {
 	if err != nil {
 		return fmt.Errorf("cannot forget who has gone: %w", err)
 	}
-	err = t.tracks.forgetAll(func(addr netip.Addr) bool {
-		_, is := known[addr]
-		_, ours := t.cfg.bridgeOf(addr)
-		return !is && ours == nil
+	err = t.track(func(sock *netlink.Conn) error {
+		entries, err := flows(sock, nil, func(addr netip.Addr) bool {
+			_, is := known[addr]
+			_, ours := t.cfg.bridgeOf(addr)
+			return !is && ours == nil
+		})
+		return errors.Join(err, deleteFlows(sock, entries))
 	})
 	if err != nil {
 		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
