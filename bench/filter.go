@@ -42,9 +42,10 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	}
 	server, err := dnsfilter.New(dnsfilter.Config{
 		Sockets:          []dnsfilter.Socket{bound},
-		Profiles:         []dnsfilter.Profile{{Name: profileName, Upstreams: []string{plan.Upstream}, Admits: policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits}},
+		Upstreams:        []string{plan.Upstream},
+		Admits:           policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits,
 		Endpoint:         known.at,
-		QueriesPerSecond: 1e6, Burst: 1e6, // the load is one client's
+		QueriesPerSecond: 1e6, // the load is one client's
 		Decided: known.decided(decisions.New(10_000)),
 		Log:     zerolog.Nop(),
 	})
@@ -72,7 +73,7 @@ func (plan filterPlan) register() (*clients, error) {
 			return nil, err
 		}
 		id := fmt.Sprintf("container-%04d", i)
-		known.byAddr[addr] = &dnsfilter.Endpoint{ID: id, Profile: profileName, Allows: domains.Allows}
+		known.byAddr[addr] = &dnsfilter.Endpoint{ID: id, Allows: domains.Allows}
 		known.users[id] = fmt.Sprintf("user-%04d", i)
 	}
 	return known, nil

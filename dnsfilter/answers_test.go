@@ -2,14 +2,10 @@ package dnsfilter_test
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
-
-	"github.com/daycare-run/sandbox/dnsfilter"
 )
 
 func TestRebinding(t *testing.T) {
@@ -25,36 +21,16 @@ func TestRebinding(t *testing.T) {
 		for _, a := range strings.Fields(row.records) {
 			lines = append(lines, "example.org. 300 A "+a)
 		}
-		l := newLab(t, nil, newFake(t, zone(strings.Join(lines, "\n"))).addr)
+		upstream := newFake(t, zone(strings.Join(lines, "\n"))).addr
+		l, private := newLab(t, nil, upstream), newLab(t, local, upstream)
 		for range 2 { // from the upstream, and from the cache
 			l.wantSaid(filtered, "example.org.", dns.TypeA, row.isolated)
 			if d := l.lastDecision(); (d.Reason == "private") != strings.Contains(row.isolated, "Blocked") {
 				t.Errorf("%s: decided %+v", row.records, d)
 			}
 			l.wantSaid(open, "example.org.", dns.TypeA, row.isolated)
-			l.wantSaid(local, "example.org.", dns.TypeA, row.local)
+			private.wantSaid(filtered, "example.org.", dns.TypeA, row.local)
 		}
-	}
-}
-
-func TestIPv6(t *testing.T) {
-	upstream := newFake(t, zone("example.org. 300 AAAA 2606:4700::1\nexample.org. 300 AAAA ::ffff:1.2.3.4\n"+
-		"example.org. 300 AAAA 64:ff9b::102:304\nexample.org. 300 AAAA fd00::1\nexample.org. 9 A 1.2.3.4"))
-	l := newLab(t, func(c *dnsfilter.Config) { c.IPv6 = true }, upstream.addr)
-	l.wantSaid(filtered, "example.org.", dns.TypeAAAA, "NOERROR 2606:4700::1")
-	l.wantSaid(filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA")
-	client := &dnsfilter.Endpoint{Profile: "isolated"}
-	if addrs, known := l.Known(client, "example.org"); known { // of A nobody has asked
-		t.Errorf("known to be %v", addrs)
-	}
-	addrs, err := l.Resolve(t.Context(), client, "example.org")
-	must(t, err)
-	if known, ok := l.Known(client, "example.org"); !ok || !slices.Equal(known, addrs) {
-		t.Errorf("known to be %v, resolved %v", known, addrs)
-	}
-	want := []netip.Addr{netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("2606:4700::1")}
-	if fmt.Sprint(addrs) != fmt.Sprint(want) {
-		t.Errorf("resolved %v, want %v", addrs, want)
 	}
 }
 

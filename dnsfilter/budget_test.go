@@ -16,10 +16,10 @@ import (
 // crowd has nine containers of mallory at 127.1.0.1 and following, and one of alice at filtered.
 func crowd(c *dnsfilter.Config) {
 	clients := map[netip.Addr]*dnsfilter.Endpoint{
-		netip.MustParseAddr(filtered): {ID: "alices", User: "alice", Profile: "isolated", Open: true},
+		netip.MustParseAddr(filtered): {ID: "alices", User: "alice", Open: true},
 	}
 	for i := range 9 {
-		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Endpoint{ID: fmt.Sprint("mallorys", i), User: "mallory", Profile: "isolated", Open: true}
+		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Endpoint{ID: fmt.Sprint("mallorys", i), User: "mallory", Open: true}
 	}
 	c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint { return clients[a] }
 }
@@ -115,18 +115,18 @@ func TestOneUsersConnections(t *testing.T) {
 func TestRateOfAUser(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) {
 		crowd(c)
-		c.QueriesPerSecond, c.Burst = 10, 5
+		c.QueriesPerSecond = 3
 	}, newFake(t, nil).addr)
 	answered := 0
-	for n := range 9 * 5 {
+	for n := range 9 * 6 {
 		reply, _, err := l.client(mallory(n%9), "tcp").Exchange(new(dns.Msg).SetQuestion("example.org.", dns.TypeA), l.addr)
 		must(t, err)
 		if reply.Rcode == dns.RcodeSuccess {
 			answered++
 		}
 	}
-	if answered != 4*5 {
-		t.Errorf("%d were answered, want 20", answered)
+	if answered != 4*6 {
+		t.Errorf("%d were answered, want 24", answered)
 	}
 	l.wantSaid(filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 }

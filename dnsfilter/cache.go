@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// entry is what is known about a name, a type and a profile. It does not change once it is made.
+// entry is what is known about a name and a type. It does not change once it is made.
 type entry struct {
 	key     string
 	owner   string // the endpoint that had it looked up

@@ -1,9 +1,9 @@
 package dnsfilter
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -15,33 +15,32 @@ type Config struct {
 	// Sockets are where questions are answered; see Listen. Shutdown closes them.
 	Sockets []Socket
 
-	// Profiles are the ways to resolve names, one of which each Endpoint has. At least one.
-	Profiles []Profile
+	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when
+	// truncated) or tls://host[:port], where the host is an address or a name that the certificate
+	// has. Such a name is found with the host's own resolver. At least one; SetUpstreams names others.
+	Upstreams []string
+
+	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
+	// There is no default, so that a forgotten one does not let everything through.
+	Admits func(netip.Addr) bool
 
 	// Endpoint returns who asks from an address, or nil when nobody is known there. It is called for
 	// each question and answers the same pointer until the registration changes.
 	Endpoint func(netip.Addr) *Endpoint
 
-	// IPv6 says that the networks have IPv6, so that AAAA is answered as A is.
-	IPv6 bool
-
-	// QueriesPerSecond bounds the questions of one endpoint; Burst those at once. The endpoints of a user may ask
-	// four times as many together. Default 200 and 400.
-	QueriesPerSecond, Burst int
+	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at once. The
+	// endpoints of a user may ask four times as many together. Default 200.
+	QueriesPerSecond int
 
 	// Timeout bounds a lookup, TryTimeout one attempt with one upstream. Default 4 s and 1 s.
 	Timeout, TryTimeout time.Duration
-
-	// MinTTL and MaxTTL bound how long an answer is kept, and MaxNegativeTTL how long it is kept that
-	// there is none. Default 1 s, 1 h and 5 min.
-	MinTTL, MaxTTL, MaxNegativeTTL time.Duration
 
 	// CacheSize is the number of answers to keep; when it is full, who has most of them makes room.
 	// One takes at most about 5 KiB, most take 300 bytes. Default 8192.
 	CacheSize int
 
 	// MaxLookups bounds the questions that wait for an upstream at once, over all users. Each has a
-	// share: see pool. Default 1024.
+	// share: see budget.Pool. Default 1024.
 	MaxLookups int
 
 	// MaxConns bounds the TCP connections at once, over all users. Each has a share. Default 256.
@@ -68,107 +67,57 @@ type Config struct {
 	Log zerolog.Logger
 }
 
-// Profile is a way to resolve names.
-type Profile struct {
-	// Name is what a Endpoint calls it.
-	Name string
-
-	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when
-	// truncated) or tls://host[:port], where the host is an address or a name that the certificate
-	// has. Such a name is found with the host's own resolver. At least one.
-	Upstreams []string
-
-	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
-	// There is no default, so that a forgotten one does not let everything through.
-	Admits func(netip.Addr) bool
-}
-
 const (
-	minPool     = 8   // of which one user alone gets two
-	userRate    = 4   // the questions of a user are so many times those of an endpoint
-	maxProfiles = 255 // a profile is one byte of a cache key
+	burst    = 2 * time.Second // whose questions one may ask at once
+	userRate = 4               // the questions of a user are so many times those of an endpoint
+
+	// minTTL and maxTTL bound how long an answer is kept, and maxNegativeTTL how long it is kept that there is none.
+	minTTL, maxTTL, maxNegativeTTL = time.Second, time.Hour, 5 * time.Minute
 )
 
 // withDefaults returns c with defaults in place of zeros.
 func (c Config) withDefaults() Config {
-	setDefault(&c.QueriesPerSecond, 200)
-	setDefault(&c.Burst, 400)
-	setDefault(&c.Timeout, 4*time.Second)
-	setDefault(&c.TryTimeout, time.Second)
-	setDefault(&c.MinTTL, time.Second)
-	setDefault(&c.MaxTTL, time.Hour)
-	setDefault(&c.MaxNegativeTTL, 5*time.Minute)
-	setDefault(&c.CacheSize, 8192)
-	setDefault(&c.MaxLookups, 1024)
-	setDefault(&c.MaxConns, 256)
-	setDefault(&c.IdleTimeout, 10*time.Second)
+	c.QueriesPerSecond = cmp.Or(c.QueriesPerSecond, 200)
+	c.Timeout, c.TryTimeout = cmp.Or(c.Timeout, 4*time.Second), cmp.Or(c.TryTimeout, time.Second)
+	c.CacheSize = cmp.Or(c.CacheSize, 8192)
+	c.MaxLookups, c.MaxConns = cmp.Or(c.MaxLookups, 1024), cmp.Or(c.MaxConns, 256)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, 10*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	return c
 }
 
-func setDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
-}
-
-// Validate returns all faults of the configuration, joined.
-func (c Config) Validate() error {
-	c = c.withDefaults()
+// validate returns all faults of a configuration with its defaults, joined, but those of upstreams.
+func (c Config) validate() error {
 	var faults []error
-	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if len(c.Sockets) == 0 {
-		add("Sockets is empty")
-	}
-	if c.Endpoint == nil {
-		add("Endpoint is missing")
-	}
-	for _, bound := range []struct {
-		name            string
-		value, min, max time.Duration
-	}{
-		{"Timeout", c.Timeout, time.Millisecond, time.Minute},
-		{"TryTimeout", c.TryTimeout, time.Millisecond, c.Timeout},
-		{"MinTTL", c.MinTTL, time.Second, c.MaxTTL},
-		{"MaxTTL", c.MaxTTL, time.Second, 7 * 24 * time.Hour},
-		{"MaxNegativeTTL", c.MaxNegativeTTL, c.MinTTL, 7 * 24 * time.Hour},
-		{"IdleTimeout", c.IdleTimeout, time.Millisecond, time.Hour},
-		{"QueriesPerSecond", time.Duration(c.QueriesPerSecond), 1, 1e6},
-		{"Burst", time.Duration(c.Burst), 1, 1e6},
-		{"CacheSize", time.Duration(c.CacheSize), 2, 1 << 24},
-		{"MaxLookups", time.Duration(c.MaxLookups), minPool, 1 << 20},
-		{"MaxConns", time.Duration(c.MaxConns), minPool, 1 << 16},
+	for fault, is := range map[string]bool{
+		"Sockets is empty": len(c.Sockets) == 0, "Endpoint is missing": c.Endpoint == nil, "Admits is missing": c.Admits == nil,
+		"QueriesPerSecond is out of its bounds": c.QueriesPerSecond < 1 || c.QueriesPerSecond > 1e6,
 	} {
-		if bound.value < bound.min || bound.value > bound.max {
-			add("%s is out of its bounds", bound.name)
+		if is {
+			faults = append(faults, errors.New(fault))
 		}
 	}
-	return errors.Join(append(faults, c.checkProfiles()...)...)
+	return errors.Join(faults...)
 }
 
-func (c Config) checkProfiles() (faults []error) {
-	if len(c.Profiles) == 0 || len(c.Profiles) > maxProfiles {
-		faults = append(faults, fmt.Errorf("%d profiles: want 1 to %d", len(c.Profiles), maxProfiles))
+// parseUpstreams reads upstreams as Upstreams has them. The error has all faults.
+func (c Config) parseUpstreams(specs []string) (list []*upstream, err error) {
+	if len(specs) == 0 {
+		return nil, errors.New("Upstreams is empty")
 	}
-	names := map[string]bool{}
-	for _, p := range c.Profiles {
-		if p.Name == "" || names[p.Name] {
-			faults = append(faults, fmt.Errorf("profile %q: its name is empty or taken", p.Name))
+	var faults []error
+	for _, spec := range specs {
+		u, err := parseUpstream(spec)
+		if err != nil {
+			faults = append(faults, err)
+			continue
 		}
-		names[p.Name] = true
-		if p.Admits == nil {
-			faults = append(faults, fmt.Errorf("profile %q: Admits is missing", p.Name))
+		if u.tls != nil {
+			u.tls.RootCAs = c.RootCAs
 		}
-		if len(p.Upstreams) == 0 {
-			faults = append(faults, fmt.Errorf("profile %q: Upstreams is empty", p.Name))
-		}
-		for _, spec := range p.Upstreams {
-			if _, err := parseUpstream(spec); err != nil {
-				faults = append(faults, fmt.Errorf("profile %q: %w", p.Name, err))
-			}
-		}
+		list = append(list, u)
 	}
-	return faults
+	return list, errors.Join(faults...)
 }

@@ -13,9 +13,6 @@ type Endpoint struct {
 	// User is whose it is. All endpoints of a user share what one user may have; empty is a user of its own.
 	User string
 
-	// Profile names the profile of its answers, whichever address it asks at.
-	Profile string
-
 	// Open says that it may ask for any name; Allows is not called then.
 	Open bool
 
@@ -44,12 +41,12 @@ func (ep *Endpoint) allows(name string) bool {
 // nanoseconds since 1970, as in the generic cell rate algorithm.
 type bucket struct{ full atomic.Int64 }
 
-// take takes a token if there is one. A token comes back each interval; there are at most burst.
-func (b *bucket) take(now int64, interval time.Duration, burst int) bool {
+// take takes a token if there is one. A token comes back each interval; there are at most those of a time.
+func (b *bucket) take(now int64, interval, most time.Duration) bool {
 	for {
 		full := b.full.Load()
 		next := max(full, now) + int64(interval)
-		if next-now > int64(interval)*int64(burst) {
+		if next-now > int64(most) {
 			return false
 		}
 		if b.full.CompareAndSwap(full, next) {

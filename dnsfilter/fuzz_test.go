@@ -20,15 +20,15 @@ var (
 // offline returns a server that is not started, with www.example.org in its cache.
 func offline(t testing.TB) *Server {
 	clients := map[netip.Addr]*Endpoint{
-		fromFiltered: {ID: "filtered", Profile: "p", Allows: underExample},
-		fromOpen:     {ID: "open", Profile: "p", Open: true},
+		fromFiltered: {ID: "filtered", Allows: underExample},
+		fromOpen:     {ID: "open", Open: true},
 	}
 	s, err := New(Config{
 		Sockets:          make([]Socket, 1),
-		Profiles:         []Profile{{Name: "p", Upstreams: []string{"127.0.0.1:1"}, Admits: func(netip.Addr) bool { return true }}},
+		Upstreams:        []string{"127.0.0.1:1"},
+		Admits:           func(netip.Addr) bool { return true },
 		Endpoint:         func(a netip.Addr) *Endpoint { return clients[a] },
 		QueriesPerSecond: 1e6,
-		Burst:            1e6,
 		Log:              zerolog.Nop(),
 	})
 	if err != nil {
@@ -54,7 +54,7 @@ func keep(t testing.TB, s *Server, name, record string) {
 		t.Fatal(err)
 	}
 	s.cache.put(&entry{
-		key: string(q.setKey(0)), owner: "filtered", records: records, count: 1,
+		key: string(q.setKey()), owner: "filtered", records: records, count: 1,
 		addrs: []netip.Addr{netip.MustParseAddr("1.2.3.4")}, expires: time.Now().Add(time.Hour).UnixNano(),
 	})
 }
@@ -141,7 +141,7 @@ func FuzzUpstream(f *testing.F) {
 		f.Add(packed)
 	}
 	forbidden := netip.MustParsePrefix("10.0.0.0/8")
-	r := &resolver{admits: func(a netip.Addr) bool { return a.IsValid() && !forbidden.Contains(a) }}
+	r := &Server{config: Config{Admits: func(a netip.Addr) bool { return a.IsValid() && !forbidden.Contains(a) }}}
 	q := &question{}
 	if err := q.parse(packet(f, "WWW.example.org.", dns.TypeA)); err != nil {
 		f.Fatal(err)
@@ -164,7 +164,7 @@ func FuzzUpstream(f *testing.F) {
 			t.Fatalf("the answer is malformed: %v", err)
 		}
 		for _, rr := range answered.Answer {
-			if addr, isAddr := addrOf(rr); !isAddr || !r.admits(addr) || rr.Header().Name != "WWW.example.org." {
+			if addr, isAddr := addrOf(rr); !isAddr || !r.config.Admits(addr) || rr.Header().Name != "WWW.example.org." {
 				t.Fatalf("answered %s", rr)
 			}
 		}

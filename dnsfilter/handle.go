@@ -16,9 +16,8 @@ const unknownPerSecond = 10
 
 // pending is a question that upstreams have to be asked about.
 type pending struct {
-	ep      *Endpoint
-	profile *profile
-	name    string
+	ep   *Endpoint
+	name string
 }
 
 // handle answers a packet from source into out, without waiting for anybody. If an upstream has to be
@@ -27,20 +26,16 @@ type pending struct {
 func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	ep := s.config.Endpoint(source.Unmap())
-	var p *profile
-	if ep != nil {
-		p = s.profiles[ep.Profile]
-	}
-	if p == nil {
-		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, unknownPerSecond) || q.parse(packet) != nil {
+	if ep == nil {
+		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
 			s.decided("", "", 0, Refused, reasonUnknown, now)
 			return nil, nil
 		}
 		s.decided("", "", q.qtype, Refused, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := ep.rate.take(now.UnixNano(), s.interval, s.config.Burst) &&
-		s.accounts.of(ep).rate.take(now.UnixNano(), s.interval/userRate, userRate*s.config.Burst)
+	fast := ep.rate.take(now.UnixNano(), s.interval, burst) &&
+		s.accounts.of(ep).rate.take(now.UnixNano(), s.interval/userRate, burst)
 	if !fast && !stream {
 		s.decided(ep.ID, "", 0, Limited, reasonRate, now)
 		return nil, nil
@@ -54,7 +49,7 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 	if !fast {
 		return s.report(&answerRate, ep, "", now, q, out), nil
 	}
-	return s.decide(q, ep, p, now, out)
+	return s.decide(q, ep, now, out)
 }
 
 // malformed answers what holds no question, if that may be answered at all.
@@ -75,7 +70,7 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 }
 
 // decide is where a name is allowed or not.
-func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, out []byte) ([]byte, *pending) {
+func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
 		return s.report(&answerForm, ep, "", now, q, out), nil
 	}
@@ -85,7 +80,7 @@ func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, ou
 	// The cache is asked first because it has the name as a string, which spares making one. What it
 	// has is used only if the name is allowed.
 	nanos := now.UnixNano()
-	e := s.cache.get(q.setKey(p.index), nanos)
+	e := s.cache.get(q.setKey(), nanos)
 	var name string
 	if e != nil {
 		name = e.name()
@@ -96,7 +91,7 @@ func (s *Server) decide(q *question, ep *Endpoint, p *profile, now time.Time, ou
 		return s.report(a, ep, name, now, q, out), nil
 	}
 	if e == nil {
-		return nil, &pending{ep: ep, profile: p, name: name}
+		return nil, &pending{ep: ep, name: name}
 	}
 	a := e.answer(nanos)
 	s.answered(ep, e, name, nanos)
@@ -113,7 +108,7 @@ func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 		return &answerReverse
 	case !ep.allows(name):
 		return &answerDenied
-	case !s.forwards(q.qtype, ep.Open):
+	case !forwards(q.qtype, ep.Open):
 		return &answerType
 	}
 	return nil
@@ -122,13 +117,12 @@ func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 // forwards reports whether upstreams are asked for a type of record. For who is filtered it is
 // addresses alone: another type has nothing that a connection needs, and TXT and NULL carry data in.
 // HTTPS and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which name
-// is meant. Not to have them is an ordinary answer, after which programs use A.
-func (s *Server) forwards(qtype uint16, open bool) bool {
+// is meant. Not to have them is an ordinary answer, after which programs use A. AAAA is not forwarded
+// either: no network of containers has IPv6.
+func forwards(qtype uint16, open bool) bool {
 	switch qtype {
 	case dns.TypeA:
 		return true
-	case dns.TypeAAAA:
-		return s.config.IPv6
 	case dns.TypeNS, dns.TypeCNAME, dns.TypeSOA, dns.TypePTR, dns.TypeMX, dns.TypeTXT, dns.TypeSRV,
 		dns.TypeNAPTR, dns.TypeDS, dns.TypeDNSKEY, dns.TypeTLSA, dns.TypeSSHFP, dns.TypeCAA:
 		return open
@@ -154,7 +148,7 @@ func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *
 // resolve answers a question from upstreams. The lookup was taken for it, and is freed.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
 	defer s.lookups.Give(ask.ep.owner(), 1)
-	e, err := s.fetch(ctx, ask.ep, ask.profile, string(q.setKey(ask.profile.index)), q.qtype)
+	e, err := s.fetch(ctx, ask.ep, string(q.setKey()), q.qtype)
 	if err != nil {
 		return nil // the server ends
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 func TestTCP(t *testing.T) {
@@ -79,7 +78,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 			t.Fatalf("%d goroutines, before %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
-	if _, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{Profile: "isolated"}, "new.example.org"); err == nil {
+	if _, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{}, "new.example.org"); err == nil {
 		t.Error("resolved after the end")
 	}
 }
@@ -97,19 +96,17 @@ func TestBindsBeforeTheBridge(t *testing.T) {
 }
 
 func TestConfigFaults(t *testing.T) {
-	err := dnsfilter.Config{
-		Timeout: time.Hour, CacheSize: 1,
-		Profiles: []dnsfilter.Profile{
-			{Name: "a", Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"}},
-			{Name: "a", Admits: policy.Addresses{}.Admits},
-		},
-	}.Validate()
+	_, err := dnsfilter.New(dnsfilter.Config{
+		QueriesPerSecond: -1, Upstreams: []string{"dns.google", "tls://dns.google", "1.1.1.1:0", "https://1.1.1.1/dns-query"},
+	})
 	if err == nil {
 		t.Fatal("there are none")
 	}
+	if _, none := dnsfilter.New(dnsfilter.Config{}); none == nil || !strings.Contains(none.Error(), "Upstreams is empty") {
+		t.Errorf("without upstreams: %v", none)
+	}
 	for _, want := range []string{
-		"Sockets is empty", "Endpoint is missing", "Timeout", "CacheSize", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`,
-		`"https://`, "empty or taken", "Upstreams is empty",
+		"Sockets is empty", "Endpoint is missing", "QueriesPerSecond", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`, `"https://`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among\n%s", want, err)
@@ -126,7 +123,7 @@ func TestShutdownGivesUpLookups(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.Timeout, c.TryTimeout = time.Minute, time.Minute }, upstream.addr)
 	resolved := make(chan error)
 	go func() {
-		_, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{Profile: "isolated"}, "example.org")
+		_, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{}, "example.org")
 		resolved <- err
 	}()
 	<-asked

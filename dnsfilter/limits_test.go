@@ -14,7 +14,7 @@ import (
 )
 
 func TestRate(t *testing.T) {
-	l := newLab(t, func(c *dnsfilter.Config) { c.QueriesPerSecond, c.Burst = 10, 3 }, newFake(t, nil).addr)
+	l := newLab(t, func(c *dnsfilter.Config) { c.QueriesPerSecond = 2 }, newFake(t, nil).addr)
 	patient, impatient := l.client(filtered, "udp"), l.client(filtered, "udp")
 	impatient.Timeout = 50 * time.Millisecond
 	answered := func(client *dns.Client) bool {
@@ -31,8 +31,8 @@ func TestRate(t *testing.T) {
 		pass time.Duration
 		want bool
 	}{
-		{0, true}, {0, true}, {0, true}, {0, false}, {99 * time.Millisecond, false}, {time.Millisecond, true}, {0, false},
-		{time.Hour, true}, {0, true}, {0, true}, {0, false},
+		{0, true}, {0, true}, {0, true}, {0, true}, {0, false}, {499 * time.Millisecond, false}, {time.Millisecond, true}, {0, false},
+		{time.Hour, true}, {0, true}, {0, true}, {0, true}, {0, false},
 	} {
 		l.clock.advance(step.pass)
 		client := impatient
@@ -57,7 +57,7 @@ func TestRate(t *testing.T) {
 	if reply.Rcode != dns.RcodeRefused {
 		t.Errorf("by TCP:\n%s", reply)
 	}
-	l.wantSaid(local, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+	l.wantSaid(other, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 	if n := l.count(dnsfilter.Limited); n != 5 {
 		t.Errorf("%d were limited", n)
 	}
@@ -139,7 +139,7 @@ func TestLookupsAreBounded(t *testing.T) {
 	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "busy" {
 		t.Errorf("decided %+v", d)
 	}
-	first.Go(func() { l.wantSaid(local, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
+	first.Go(func() { l.wantSaid(other, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
 	<-asked
 	close(gate)
 	first.Wait()

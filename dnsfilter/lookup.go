@@ -25,8 +25,8 @@ func questionFor(name string, qtype uint16) (*question, error) {
 }
 
 // find returns the entry for a question from the cache, or else from upstreams, for which it waits.
-func (s *Server) find(ctx context.Context, ep *Endpoint, p *profile, q *question) (*entry, error) {
-	key := q.setKey(p.index)
+func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
+	key := q.setKey()
 	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
 		return e, nil
 	}
@@ -34,18 +34,18 @@ func (s *Server) find(ctx context.Context, ep *Endpoint, p *profile, q *question
 		return nil, errBusy
 	}
 	defer s.lookups.Give(ep.owner(), 1)
-	return s.fetch(ctx, ep, p, string(key), q.qtype)
+	return s.fetch(ctx, ep, string(key), q.qtype)
 }
 
 // fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
-func (s *Server) fetch(ctx context.Context, ep *Endpoint, p *profile, key string, qtype uint16) (*entry, error) {
+func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	owner := ep.owner()
 	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
 		// Who looked in the cache just before another lookup ended finds here what that one found.
 		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {
 			return e
 		}
-		f, err := p.resolver.lookup(ctx, key[keyPrefix:], qtype)
+		f, err := s.lookup(ctx, key[keyPrefix:], qtype)
 		e := &entry{key: key, owner: owner}
 		if err == nil {
 			e.records, err = pack(f.records)
@@ -53,10 +53,10 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, p *profile, key string
 		now := s.config.Now().UnixNano()
 		if err != nil {
 			// RFC 9520 wants failures kept too: not for long, but long enough to spare who is down.
-			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, s.config.MinTTL
+			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, minTTL
 		} else {
 			e.rcode, e.count, e.struck = f.rcode, len(f.records), f.struck
-			e.ttl = s.lifetime(f)
+			e.ttl = lifetime(f)
 			for _, rr := range f.records {
 				if addr, isAddr := addrOf(rr); isAddr {
 					e.addrs = append(e.addrs, addr)
@@ -73,12 +73,12 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, p *profile, key string
 }
 
 // lifetime bounds how long an answer is kept.
-func (s *Server) lifetime(f found) time.Duration {
-	most := s.config.MaxTTL
+func lifetime(f found) time.Duration {
+	most := maxTTL
 	if len(f.records) == 0 {
-		most = s.config.MaxNegativeTTL
+		most = maxNegativeTTL
 	}
-	return min(max(time.Duration(f.ttl)*time.Second, s.config.MinTTL), most)
+	return min(max(time.Duration(f.ttl)*time.Second, minTTL), most)
 }
 
 // answered reports the addresses that an endpoint is about to learn.

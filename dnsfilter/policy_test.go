@@ -57,7 +57,6 @@ var questions = []struct {
 	{open, "example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.NoData, "type", ""},
 	{open, "example.org.", dns.TypeANY, "NOTIMP", dnsfilter.NoData, "type", ""},
 	{stranger, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Refused, "unknown", ""},
-	{lost, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Refused, "unknown", ""},
 }
 
 func TestWhoMayAskWhat(t *testing.T) {
@@ -185,26 +184,26 @@ func TestNoteOfAnswers(t *testing.T) {
 
 func TestResolve(t *testing.T) {
 	upstream := newFake(t, zone("example.org. 300 A 1.2.3.4\nexample.org. 300 A 10.0.0.1\ninner.example.org. 9 A 10.0.0.1"))
-	l := newLab(t, nil, upstream.addr)
+	isolated, private := newLab(t, nil, upstream.addr), newLab(t, local, upstream.addr)
 	for _, row := range []struct {
-		profile, name, want string
-		failed              func(error) bool
+		*lab
+		name, want string
+		failed     func(error) bool
 	}{
-		{"isolated", "example.org", "1.2.3.4", nil},
-		{"local", "example.org", "1.2.3.4 10.0.0.1", nil},
-		{"isolated", "inner.example.org", "", errdefs.IsNotFound},
-		{"isolated", "none.example.org", "", errdefs.IsNotFound},
-		{"isolated", "Example.org", "", errdefs.IsInvalidArgument},
-		{"isolated", "example.org.", "", errdefs.IsInvalidArgument},
-		{"isolated", "", "", errdefs.IsInvalidArgument},
-		{"isolated", `a\.b.org`, "", errdefs.IsInvalidArgument},
-		{"nowhere", "example.org", "", errdefs.IsInvalidArgument},
+		{isolated, "example.org", "1.2.3.4", nil},
+		{private, "example.org", "1.2.3.4 10.0.0.1", nil},
+		{isolated, "inner.example.org", "", errdefs.IsNotFound},
+		{isolated, "none.example.org", "", errdefs.IsNotFound},
+		{isolated, "Example.org", "", errdefs.IsInvalidArgument},
+		{isolated, "example.org.", "", errdefs.IsInvalidArgument},
+		{isolated, "", "", errdefs.IsInvalidArgument},
+		{isolated, `a\.b.org`, "", errdefs.IsInvalidArgument},
 	} {
-		client := &dnsfilter.Endpoint{ID: "guarded", Profile: row.profile}
-		if addrs, known := l.Known(client, row.name); known {
-			t.Errorf("%s in %s is known to be %v before anyone asked", row.name, row.profile, addrs)
+		client := &dnsfilter.Endpoint{ID: "guarded"}
+		if addrs, known := row.Known(row.name); known {
+			t.Errorf("%s is known to be %v before anyone asked", row.name, addrs)
 		}
-		addrs, err := l.Resolve(t.Context(), client, row.name)
+		addrs, err := row.Resolve(t.Context(), client, row.name)
 		var got string
 		for i, a := range addrs {
 			if i > 0 {
@@ -213,19 +212,19 @@ func TestResolve(t *testing.T) {
 			got += a.String()
 		}
 		if got != row.want || (err != nil) != (row.failed != nil) || err != nil && !row.failed(err) {
-			t.Errorf("%s in %s: %q, %v", row.name, row.profile, got, err)
+			t.Errorf("%s: %q, %v", row.name, got, err)
 		}
-		if again, known := l.Known(client, row.name); known != (row.want != "") || !slices.Equal(again, addrs) {
-			t.Errorf("%s in %s is known to be %v, %t", row.name, row.profile, again, known)
+		if again, known := row.Known(row.name); known != (row.want != "") || !slices.Equal(again, addrs) {
+			t.Errorf("%s is known to be %v, %t", row.name, again, known)
 		}
 	}
-	l.ask(filtered, "example.org.", dns.TypeA)
+	isolated.ask(filtered, "example.org.", dns.TypeA)
 	if n := len(upstream.asked()); n != 4 {
 		t.Errorf("the upstream was asked %d times", n)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.Resolve(ctx, &dnsfilter.Endpoint{Profile: "local"}, "new.example.org"); err == nil {
+	if _, err := private.Resolve(ctx, &dnsfilter.Endpoint{}, "new.example.org"); err == nil {
 		t.Error("resolved although the context had ended")
 	}
 }

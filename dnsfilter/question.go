@@ -48,16 +48,15 @@ type question struct {
 	key    [keyPrefix + maxName]byte // what the cache is asked for
 }
 
-// keyPrefix is how many bytes of a cache key precede the name: the profile and the type.
-const keyPrefix = 3
+// keyPrefix is how many bytes of a cache key precede the name: the type.
+const keyPrefix = 2
 
 // text returns the name in lower case and without a trailing dot. The bytes are the question's.
 func (q *question) text() []byte { return q.key[keyPrefix:q.keyLen] }
 
 // setKey completes the key with what does not come from the name.
-func (q *question) setKey(profile uint8) []byte {
-	q.key[0] = profile
-	binary.BigEndian.PutUint16(q.key[1:], q.qtype)
+func (q *question) setKey() []byte {
+	binary.BigEndian.PutUint16(q.key[:], q.qtype)
 	return q.key[:q.keyLen]
 }
 

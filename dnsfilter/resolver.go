@@ -4,24 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/rs/zerolog"
 )
-
-// resolver asks the upstreams of one profile.
-type resolver struct {
-	upstreams atomic.Pointer[[]*upstream]
-	admits    func(netip.Addr) bool
-	perTry    time.Duration
-	now       func() time.Time
-	forwarded *atomic.Uint64
-	flights   *flights // of the server, for probes
-	log       zerolog.Logger
-}
 
 // failureMemory is how long an upstream that failed comes after the others before it is probed again.
 const failureMemory = 10 * time.Second
@@ -31,16 +17,16 @@ const rounds = 2
 
 // exchange asks one upstream after the other until one answers: with a name's records, or that there
 // are none. An upstream that answers with an error is no worse than before for it; the name may be.
-func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
+func (s *Server) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype)
 	query.SetEdns0(maxPayload, false)
 	var faults []error
-	order := r.order(ctx)
+	order := s.order(ctx)
 	for range rounds {
 		var again []*upstream
 		for _, u := range order {
-			reply, err := r.try(ctx, u, query)
+			reply, err := s.try(ctx, u, query)
 			if err == nil && (reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNameError) {
 				return reply, nil
 			}
@@ -60,48 +46,48 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 }
 
 // try asks one upstream. One that does not answer is probed: the reason may be the name, which an endpoint has chosen.
-func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
+func (s *Server) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
-	r.forwarded.Add(1)
-	trying, cancel := context.WithTimeout(ctx, r.perTry)
+	s.forwarded.Add(1)
+	trying, cancel := context.WithTimeout(ctx, s.config.TryTimeout)
 	defer cancel()
 	reply, err := u.exchange(trying, query)
 	if err == nil {
-		r.answered(u)
+		s.recovered(u)
 		return reply, nil
 	}
 	if ctx.Err() == nil {
-		r.probe(ctx, u)
+		s.probe(ctx, u)
 	}
 	return nil, fmt.Errorf("%s: %w", u.spec, err)
 }
 
 // probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. Nobody
 // else's questions decide that, so no endpoint can put an upstream after the others for all endpoints.
-func (r *resolver) probe(ctx context.Context, u *upstream) {
-	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.perTry, func(ctx context.Context) *entry {
+func (s *Server) probe(ctx context.Context, u *upstream) {
+	s.flights.start(ctx, fmt.Sprintf("probe %p", u), s.config.TryTimeout, func(ctx context.Context) *entry {
 		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
 		if _, err := u.exchange(ctx, query.SetEdns0(maxPayload, false)); err == nil {
-			r.answered(u)
-		} else if ctx.Err() != context.Canceled && u.retry.Swap(r.now().Add(failureMemory).UnixNano()) == 0 {
-			r.log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
+			s.recovered(u)
+		} else if ctx.Err() != context.Canceled && u.retry.Swap(s.config.Now().Add(failureMemory).UnixNano()) == 0 {
+			s.config.Log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
 		}
 		return nil
 	})
 }
 
-func (r *resolver) answered(u *upstream) {
+func (s *Server) recovered(u *upstream) {
 	if u.retry.Swap(0) != 0 {
-		r.log.Info().Str("upstream", u.spec).Msg("upstream resolver answers again")
+		s.config.Log.Info().Str("upstream", u.spec).Msg("upstream resolver answers again")
 	}
 }
 
 // order returns the upstreams in the order in which to try them: as configured, but those that failed lately at the
 // end. They are probed from time to time.
-func (r *resolver) order(ctx context.Context) []*upstream {
-	now := r.now().UnixNano()
-	all := *r.upstreams.Load()
+func (s *Server) order(ctx context.Context) []*upstream {
+	now := s.config.Now().UnixNano()
+	all := *s.upstreams.Load()
 	order := make([]*upstream, 0, len(all))
 	var failed []*upstream
 	for _, u := range all {
@@ -112,13 +98,11 @@ func (r *resolver) order(ctx context.Context) []*upstream {
 		}
 		failed = append(failed, u)
 		if retry <= now && u.retry.CompareAndSwap(retry, now+int64(failureMemory)) {
-			r.probe(ctx, u)
+			s.probe(ctx, u)
 		}
 	}
 	return append(order, failed...)
 }
-
-func (r *resolver) close() { closeIdle(*r.upstreams.Load()) }
 
 func closeIdle(upstreams []*upstream) {
 	for _, u := range upstreams {

@@ -28,7 +28,7 @@ import (
 type Server struct {
 	config    Config
 	interval  time.Duration // in which an endpoint may ask once
-	profiles  map[string]*profile
+	upstreams atomic.Pointer[[]*upstream]
 	cache     *cache
 	flights   flights
 	forwarded atomic.Uint64
@@ -43,12 +43,6 @@ type Server struct {
 	wg      sync.WaitGroup
 }
 
-// profile is a Profile in use.
-type profile struct {
-	index    uint8 // in cache keys
-	resolver resolver
-}
-
 var (
 	errClosed = errors.New("the DNS filter is shut down")
 	errBusy   = errors.New("too many lookups wait for an upstream")
@@ -56,36 +50,21 @@ var (
 
 // New returns a server, or all faults of its configuration.
 func New(config Config) (*Server, error) {
-	if err := config.Validate(); err != nil {
+	config = config.withDefaults()
+	upstreams, err := config.parseUpstreams(config.Upstreams)
+	if err = errors.Join(config.validate(), err); err != nil {
 		return nil, fmt.Errorf("cannot make a DNS filter: %w", err)
 	}
-	config = config.withDefaults()
 	s := &Server{
 		config:   config,
 		interval: time.Second / time.Duration(config.QueriesPerSecond),
-		profiles: map[string]*profile{},
 		cache:    newCache(config.CacheSize),
 		flights:  flights{byKey: map[string]*flight{}},
 		accounts: accounts{byUser: map[string]weak.Pointer[account]{}},
 		lookups:  budget.NewPool(config.MaxLookups, 0),
 		conns:    budget.NewPool(config.MaxConns, 0),
 	}
-	for i, p := range config.Profiles {
-		upstreams, err := s.parseUpstreams(p.Upstreams)
-		if err != nil {
-			return nil, err
-		}
-		made := &profile{index: uint8(i), resolver: resolver{
-			admits:    p.Admits,
-			perTry:    config.TryTimeout,
-			now:       config.Now,
-			forwarded: &s.forwarded,
-			flights:   &s.flights,
-			log:       config.Log.With().Str("profile", p.Name).Logger(),
-		}}
-		made.resolver.upstreams.Store(&upstreams)
-		s.profiles[p.Name] = made
-	}
+	s.upstreams.Store(&upstreams)
 	return s, nil
 }
 
@@ -124,9 +103,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() {
 		s.flights.close()
 		s.wg.Wait()
-		for _, p := range s.profiles {
-			p.resolver.close()
-		}
+		closeIdle(*s.upstreams.Load())
 		close(ended)
 	}()
 	select {
@@ -141,57 +118,35 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Forwarded() uint64 { return s.forwarded.Load() }
 
 // Known returns what Resolve would return, if that is known without asking an upstream. It does not block.
-func (s *Server) Known(ep *Endpoint, name string) (addrs []netip.Addr, known bool) {
-	p := s.profiles[ep.Profile]
+func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	q, err := questionFor(name, dns.TypeA)
-	if p == nil || err != nil {
+	if err != nil {
 		return nil, false
 	}
-	now := s.config.Now().UnixNano()
-	e := s.cache.get(q.setKey(p.index), now)
+	e := s.cache.get(q.setKey(), s.config.Now().UnixNano())
 	if e == nil || e.failed {
 		return nil, false
 	}
-	addrs = e.addrs
-	if s.config.IPv6 {
-		q.qtype = dns.TypeAAAA
-		six := s.cache.get(q.setKey(p.index), now)
-		if six == nil || six.failed {
-			return nil, false
-		}
-		addrs = append(addrs[:len(addrs):len(addrs)], six.addrs...)
-	}
-	return addrs, len(addrs) > 0
+	return e.addrs, len(e.addrs) > 0
 }
 
 // Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
-// question of the endpoint, and those alone that its profile admits. It does not ask whether the endpoint
+// question of the endpoint, and those alone that Config.Admits admits. It does not ask whether the endpoint
 // may have the name, and it is no question that is counted or reported. The name is in lower case and
 // without a trailing dot. Without any address the error is of class NotFound; if that cannot be known
 // now, Unavailable. The caller must not change the addresses.
 func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]netip.Addr, error) {
-	p := s.profiles[ep.Profile]
-	if p == nil {
-		return nil, fmt.Errorf("cannot resolve %q: no profile %q: %w", name, ep.Profile, errdefs.ErrInvalidArgument)
-	}
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
-	e, err := s.find(ctx, ep, p, q)
+	e, err := s.find(ctx, ep, q)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w: %w", name, err, errdefs.ErrUnavailable)
 	}
-	addrs := e.addrs
-	if s.config.IPv6 && !e.failed {
-		q.qtype = dns.TypeAAAA
-		if six, err := s.find(ctx, ep, p, q); err == nil {
-			addrs = append(addrs[:len(addrs):len(addrs)], six.addrs...)
-		}
-	}
 	switch {
-	case len(addrs) > 0:
-		return addrs, nil
+	case len(e.addrs) > 0:
+		return e.addrs, nil
 	case e.failed:
 		return nil, fmt.Errorf("cannot resolve %q: no upstream resolver has an answer: %w", name, errdefs.ErrUnavailable)
 	case e.struck:

@@ -20,11 +20,10 @@ import (
 
 // Who asks, by address.
 const (
-	filtered = "127.0.0.1" // example.org and what is below it, profile isolated
-	open     = "127.0.0.2" // anything, profile isolated
-	local    = "127.0.0.3" // as filtered, profile local
+	filtered = "127.0.0.1" // example.org and what is below it
+	open     = "127.0.0.2" // anything
+	other    = "127.0.0.3" // as filtered
 	stranger = "127.0.0.4"
-	lost     = "127.0.0.5" // registered with a profile that does not exist
 )
 
 // patience bounds every wait for what has to come: a machine that is busy takes long.
@@ -53,19 +52,16 @@ func below(apex string) func(string) bool {
 
 func config(l *lab, upstreams ...string) dnsfilter.Config {
 	clients := map[string]*dnsfilter.Endpoint{
-		filtered: {ID: "filtered", Profile: "isolated", Allows: below("example.org")},
-		open:     {ID: "open", Profile: "isolated", Open: true},
-		local:    {ID: "local", Profile: "local", Allows: below("example.org")},
-		lost:     {ID: "lost", Profile: "nowhere", Open: true},
+		filtered: {ID: "filtered", Allows: below("example.org")},
+		open:     {ID: "open", Open: true},
+		other:    {ID: "other", Allows: below("example.org")},
 	}
 	return dnsfilter.Config{
-		Sockets: []dnsfilter.Socket{bind(l, "127.0.0.1:0")},
-		Profiles: []dnsfilter.Profile{
-			{Name: "isolated", Upstreams: upstreams, Admits: policy.Addresses{}.Admits},
-			{Name: "local", Upstreams: upstreams, Admits: policy.Addresses{Private: true}.Admits},
-		},
-		Endpoint: func(a netip.Addr) *dnsfilter.Endpoint { return clients[a.String()] },
-		Now:      l.clock.now,
+		Sockets:   []dnsfilter.Socket{bind(l, "127.0.0.1:0")},
+		Upstreams: upstreams,
+		Admits:    policy.Addresses{}.Admits,
+		Endpoint:  func(a netip.Addr) *dnsfilter.Endpoint { return clients[a.String()] },
+		Now:       l.clock.now,
 		// An upstream that is slow is not asked again: tests count how often it was.
 		Timeout: patience, TryTimeout: patience,
 		Decided: func(d dnsfilter.Decision) {
@@ -83,6 +79,9 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		Log: zerolog.Nop(),
 	}
 }
+
+// local admits private addresses.
+func local(c *dnsfilter.Config) { c.Admits = policy.Addresses{Private: true}.Admits }
 
 // bind closes what it has bound at the end of the test, if nobody has.
 func bind(t testing.TB, at string) dnsfilter.Socket {

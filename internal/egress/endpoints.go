@@ -58,7 +58,7 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep.open = reach.Domains.Everything()
 	ep.reach.Store(reach)
 	ep.dns = &dnsfilter.Endpoint{
-		ID: ep.container, User: ep.user, Profile: spec.Egress.Profile, Open: ep.open,
+		ID: ep.container, User: ep.user, Open: ep.open,
 		Allows: func(name string) bool { return ep.reach.Load().allows(name, netip.Addr{}) },
 	}
 	ep.revoke = sync.OnceFunc(func() { close(ep.done) })

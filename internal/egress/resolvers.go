@@ -27,7 +27,7 @@ func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 		}
 	}
 	for name, servers := range resolvers {
-		if err := e.stacks[name].dns.SetUpstreams(name, servers); err != nil {
+		if err := e.stacks[name].dns.SetUpstreams(servers); err != nil {
 			return err // none that can be written down in the settings
 		}
 	}

@@ -137,10 +137,12 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 	}
 	s.dns, err = dnsfilter.New(dnsfilter.Config{
 		Sockets:          append(s.gateway.dnsSockets(), bound),
-		Profiles:         []dnsfilter.Profile{{Name: n.Profile, Upstreams: upstreams, Admits: s.admits.Admits}},
+		Upstreams:        upstreams,
+		Admits:           s.admits.Admits,
 		Endpoint:         s.endpoints.dnsEndpoint,
-		QueriesPerSecond: cfg.QueriesPerSecond, Burst: 2 * cfg.QueriesPerSecond,
-		Decided: s.reportQuestion, Answered: s.noteAnswer, Log: cfg.Log,
+		QueriesPerSecond: cfg.QueriesPerSecond,
+		Decided:          s.reportQuestion, Answered: s.noteAnswer,
+		Log: cfg.Log.With().Str("profile", n.Profile).Logger(),
 	})
 	if err != nil {
 		bound.Close()
@@ -186,9 +188,7 @@ func (s *stack) startGuard(life context.Context) error {
 		Resolve: func(ctx context.Context, ep guard.Endpoint, name string) ([]netip.Addr, error) {
 			return s.dns.Resolve(ctx, ep.(*endpoint).dns, name)
 		},
-		Known: func(ep guard.Endpoint, name string) ([]netip.Addr, bool) {
-			return s.dns.Known(ep.(*endpoint).dns, name)
-		},
+		Known:      s.dns.Known,
 		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) && s.endpoints.passing() },
 		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
 		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },

@@ -49,7 +49,7 @@ type Config struct {
 	Relay  func(c *net.TCPConn, port uint16)
 	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
 	// without waiting.
-	Known func(endpoint Endpoint, name string) (addrs []netip.Addr, known bool)
+	Known func(name string) (addrs []netip.Addr, known bool)
 	// Decided, if set, gets every verdict.
 	Decided func(Decision)
 	// Limits bound what a client may use; see DefaultLimits.

@@ -86,7 +86,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 func TestAKnownName(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Known = func(_ Endpoint, name string) ([]netip.Addr, bool) {
+		c.Known = func(name string) ([]netip.Addr, bool) {
 			return []netip.Addr{loopback}, name == "allowed.example"
 		}
 		c.Resolve = func(_ context.Context, _ Endpoint, name string) ([]netip.Addr, error) {

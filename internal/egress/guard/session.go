@@ -146,7 +146,7 @@ func (s *session) resolve() {
 	}
 	cfg := &s.flow.guard.cfg
 	if cfg.Known != nil {
-		if addrs, ok := cfg.Known(s.flow.endpoint, s.name); ok {
+		if addrs, ok := cfg.Known(s.name); ok {
 			s.resolved(addrs, nil)
 			return
 		}
