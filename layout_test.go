@@ -48,7 +48,7 @@ var mayImport = map[string]string{
 	"internal/strictjson":       "",
 	"dockerexec":                "internal/cgroup internal/relay internal/agent/mux internal/events internal/durable internal/agent/ask internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/dockerd internal/quota pathmap",
 	"internal/egress":           "dockerexec internal/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/nonblock internal/egress/decisions dnsfilter internal/policy",
-	"internal/egress/guard":     "internal/budget internal/egress/poller internal/egress/nonblock internal/httplog",
+	"internal/egress/guard":     "internal/budget internal/egress/decisions internal/egress/poller internal/egress/nonblock internal/httplog",
 	"internal/egress/poller":    "internal/budget internal/egress/nonblock",
 	"internal/egress/nonblock":  "",
 	"internal/budget":           "",

@@ -8,7 +8,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/guard"
 )
 
 // dnsReasons are sentences for dnsfilter's words; those of the guard are sentences.
@@ -42,19 +41,6 @@ func (s *stack) reportQuestion(d dnsfilter.Decision) {
 		decision.User = ep.user
 	}
 	s.owner.cfg.Decisions.Add(decision)
-}
-
-// reportConnection implements guard.Config.Decided.
-func (s *stack) reportConnection(d guard.Decision) {
-	ep := d.Endpoint.(*endpoint)
-	via := decisions.TLS
-	if d.Port == 80 {
-		via = decisions.HTTP
-	}
-	s.owner.cfg.Decisions.Add(decisions.Decision{
-		User: ep.user, Container: ep.container, Name: d.Name, Via: via, Port: d.Port,
-		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
-	})
 }
 
 // noteAnswer remembers the addresses that a filtered container is about to learn, for the further ports. It implements

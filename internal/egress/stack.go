@@ -192,7 +192,7 @@ func (s *stack) startGuard(life context.Context) error {
 		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) && s.endpoints.passing() },
 		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
 		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },
-		Decided:    s.reportConnection,
+		Decided:    s.owner.cfg.Decisions.Add,
 		Limits:     limits,
 		Budget:     s.owner.budget,
 		Logger:     s.owner.cfg.Log,

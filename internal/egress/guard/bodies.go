@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // clientBody is a request's body. It remembers that the client has sent something else, or has left.
@@ -35,21 +37,21 @@ type originBody struct {
 
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) && !b.isClientFault(err) {
-		b.fail(&refusal{verdict: Failed, reason: reasonBadAnswer, err: err})
+	if err != nil && !errors.Is(err, io.EOF) && !b.isClientFault() {
+		b.fail(&refusal{verdict: decisions.Failed, reason: reasonBadAnswer})
 	}
 	return n, err
 }
 
 // isClientFault reports whether a request failed because of what its client sent, and records that. One that leaves
 // in the middle is not recorded.
-func (fw *forwarding) isClientFault(err error) bool {
+func (fw *forwarding) isClientFault() bool {
 	if fw.body == nil {
 		return false
 	}
 	malformed := fw.body.malformed.Load()
 	if malformed {
-		fw.fail(&refusal{verdict: Malformed, reason: reasonBadBody, err: err})
+		fw.fail(&refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 	}
 	return malformed || fw.body.cut.Load()
 }
@@ -58,13 +60,13 @@ func (fw *forwarding) isClientFault(err error) bool {
 // sent as its client began it.
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
-	if fw.isClientFault(err) {
-		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: Malformed, reason: reasonBadBody})
+	if fw.isClientFault() {
+		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 		return
 	}
 	why, is := errors.AsType[*refusal](err)
 	if !is {
-		why = &refusal{verdict: Failed, reason: reasonUpstream, err: err}
+		why = &refusal{verdict: decisions.Failed, reason: reasonUpstream}
 	}
 	if r.Context().Err() == nil {
 		if why.reason == reasonUpstream {
@@ -75,9 +77,9 @@ func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	status := http.StatusBadGateway
 	switch why.verdict {
-	case Denied:
+	case decisions.Denied:
 		status = http.StatusForbidden
-	case Limited:
+	case decisions.Limited:
 		status = http.StatusTooManyRequests
 	}
 	refuse(w, status, fw.name, *why)

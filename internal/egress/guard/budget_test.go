@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // budgets are as good as endless, but for what a test takes away.
@@ -105,9 +106,9 @@ func TestOneUserLeavesDescriptorsToOthers(t *testing.T) {
 		t.Errorf("one user has %d connections, want a quarter", open)
 	}
 	for range 10 {
-		r.decided(Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 	}
-	r.decided(Limited, "", reasonSockets)
+	r.decided(decisions.Limited, "", reasonSockets)
 	if !passes(dialFrom(t, 2, r.tls)) {
 		t.Error("another user's TLS does not pass")
 	}
@@ -161,7 +162,7 @@ func TestHellosAreForgotten(t *testing.T) {
 		if _, err := io.ReadFull(o, make([]byte, len(large))); err != nil {
 			t.Fatal(err)
 		}
-		r.decided(Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 	}
 	if s := shared.Hellos.Stats(); s.Used != 0 {
 		t.Errorf("%d bytes are kept that the server has", s.Used)
@@ -169,7 +170,7 @@ func TestHellosAreForgotten(t *testing.T) {
 	for range 5 {
 		_, _ = dialFrom(t, 1, r.tls).Write(large[:len(large)-1])
 	}
-	if d := r.decided(Limited, "", reasonHellos); d.Endpoint.User() != "anna" {
+	if d := r.decided(decisions.Limited, "", reasonHellos); d.User != "anna" {
 		t.Errorf("%+v", d)
 	}
 	_, _ = dialFrom(t, 2, r.tls).Write(large)
@@ -187,7 +188,7 @@ func TestHeadsAreBounded(t *testing.T) {
 	if got := readAll(c); strings.Contains(got, "200 OK") {
 		t.Errorf("%.40q", got)
 	}
-	r.decided(Limited, "", reasonHellos)
+	r.decided(decisions.Limited, "", reasonHellos)
 	c = dialFrom(t, 2, r.http)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
 	if got := readAll(c); !strings.HasPrefix(got, "HTTP/1.1 502") {
@@ -269,7 +270,7 @@ func TestAClientThatHasGone(t *testing.T) {
 		c := dial(t, r.tls)
 		_, _ = c.Write(records(message(named("allowed.example")), recordMost))
 		o := take(t, origin)
-		r.decided(Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 		leave(c)
 		eventually(t, "a client that "+what+" still counts", func() bool { return r.Open() == 0 })
 		_, _ = io.Copy(io.Discard, o)

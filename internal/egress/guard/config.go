@@ -11,12 +11,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // Endpoint is one container's permission to connect. When what it may reach changes, Recheck ends what is no longer
 // allowed.
 type Endpoint interface {
-	// ID says whose connections these are, in decisions.
+	// ID is the container's name.
 	ID() string
 	// User is the client's user. Budgets and turns are a user's, over all its clients.
 	User() string
@@ -51,7 +52,7 @@ type Config struct {
 	// without waiting.
 	Known func(name string) (addrs []netip.Addr, known bool)
 	// Decided, if set, gets every verdict.
-	Decided func(Decision)
+	Decided func(decisions.Decision)
 	// Limits bound what a client may use; see DefaultLimits.
 	Limits Limits
 	// Budget bounds what a user may use, over all guards that have the same.

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -58,7 +57,7 @@ func (s *httpSession) connectTo(ctx context.Context, dialer *net.Dialer, to neti
 	raw, err := tcp.SyscallConn()
 	if err != nil || !s.own(tcp) {
 		reset(tcp)
-		return nil, unreachable(errors.Join(err, context.Canceled))
+		return nil, unreachable(err)
 	}
 	return &originConn{socket: newSocket(tcp, raw, s), to: to}, nil
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
@@ -34,18 +36,18 @@ func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
 		if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); err == nil || !strings.Contains(err.Error(), "access denied") {
 			t.Errorf("%v: %v", addrs, err)
 		}
-		r.decided(Denied, "allowed.example", reasonNotPublic)
+		r.decided(decisions.Denied, "allowed.example", reasonNotPublic)
 		if status, body := ask(r, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n"); status != 403 || !strings.Contains(body, reasonNotPublic) {
 			t.Errorf("%v: %d %s", addrs, status, body)
 		}
-		r.decided(Denied, "allowed.example", reasonNotPublic)
+		r.decided(decisions.Denied, "allowed.example", reasonNotPublic)
 	}
 	// Nobody listens at the one that is allowed, and the next is not taken instead.
 	answer.Store([]netip.Addr{addr("127.0.0.3"), addr("127.0.0.1")})
 	if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("refused: %v", err)
 	}
-	r.decided(Failed, "allowed.example", reasonUnreachable)
+	r.decided(decisions.Failed, "allowed.example", reasonUnreachable)
 	if len(origin) > 0 {
 		t.Error("something reached the origin")
 	}
@@ -92,11 +94,11 @@ func TestFailuresArePrompt(t *testing.T) {
 		if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
 		}
-		r.decided(Failed, "allowed.example", c.reason)
+		r.decided(decisions.Failed, "allowed.example", c.reason)
 		if status, body := ask(r, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n"); status != c.status || !strings.Contains(body, c.reason) {
 			t.Errorf("%s: %d %s", what, status, body)
 		}
-		r.decided(Failed, "allowed.example", c.reason)
+		r.decided(decisions.Failed, "allowed.example", c.reason)
 	}
 }
 

@@ -1,22 +1,6 @@
 package guard
 
-import "net/netip"
-
-// Verdict is what became of one TLS connection or one HTTP request.
-type Verdict string
-
-const (
-	// Allowed means that the guard connected to the name and passed the request on.
-	Allowed Verdict = "allowed"
-	// Denied means that the policy forbids it.
-	Denied Verdict = "denied"
-	// Malformed means that no name could be read from what the program sent.
-	Malformed Verdict = "malformed"
-	// Failed means that the name is allowed but could not be reached.
-	Failed Verdict = "failed"
-	// Limited means that the client or its user has used up what it may have.
-	Limited Verdict = "limited"
-)
+import "github.com/daycare-run/sandbox/internal/egress/decisions"
 
 // Reasons are the same words for every case of a kind, so that they can be counted.
 const (
@@ -46,42 +30,21 @@ const (
 	reasonPorts       = "budget used up: the user has too many connections to this address"
 )
 
-// Decision is one verdict.
-type Decision struct {
-	// Endpoint and Source made the request.
-	Endpoint Endpoint
-	Source   netip.Addr
-	// Name is what was asked for in canonical form; it is empty when no name could be read.
-	Name string
-	// Port is 443 for TLS and 80 for HTTP, unless the Config says otherwise.
-	Port    uint16
-	Verdict Verdict
-	// Reason is one of a fixed set of sentences.
-	Reason string
-	// Err is the cause where there is one. It is for a log.
-	Err error
-}
-
 // refusal is an error that is a decision.
 type refusal struct {
-	verdict Verdict
+	verdict decisions.Verdict
 	reason  string
-	err     error
 }
 
-func (r *refusal) Error() string {
-	if r.err != nil {
-		return r.reason + ": " + r.err.Error()
-	}
-	return r.reason
-}
+func (r *refusal) Error() string { return r.reason }
 
-func (r *refusal) Unwrap() error { return r.err }
-
-// decide reports a verdict.
+// decide reports a verdict about a name in canonical form, which is empty when none could be read.
 func (f *flow) decide(name string, r *refusal) {
-	f.guard.cfg.Decided(Decision{
-		Endpoint: f.endpoint, Source: f.who.source, Name: name, Port: f.port,
-		Verdict: r.verdict, Reason: r.reason, Err: r.err,
+	via := decisions.TLS
+	if f.plain {
+		via = decisions.HTTP
+	}
+	f.guard.cfg.Decided(decisions.Decision{
+		User: f.endpoint.User(), Container: f.endpoint.ID(), Name: name, Via: via, Port: f.port, Verdict: r.verdict, Reason: r.reason,
 	})
 }

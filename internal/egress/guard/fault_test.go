@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // TestWhoseFaultABodyIs: who sends a malformed body is named, the client or the server.
@@ -17,8 +19,8 @@ func TestWhoseFaultABodyIs(t *testing.T) {
 		if status != http.StatusBadRequest {
 			t.Errorf("the client's %q: %d %s", body, status, said)
 		}
-		r.decided(Allowed, "allowed.example", reasonAllowed)
-		r.decided(Malformed, "allowed.example", reasonBadBody)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Malformed, "allowed.example", reasonBadBody)
 		r.undecided()
 
 		raw, origin := rawOrigin(t)
@@ -29,8 +31,8 @@ func TestWhoseFaultABodyIs(t *testing.T) {
 		_, _ = http.ReadRequest(bufio.NewReader(o))
 		_, _ = io.WriteString(o, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
 		readAll(c)
-		r.decided(Allowed, "allowed.example", reasonAllowed)
-		r.decided(Failed, "allowed.example", reasonBadAnswer)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Failed, "allowed.example", reasonBadAnswer)
 		r.undecided()
 	}
 }
@@ -48,13 +50,13 @@ func TestWhoseFaultAnAnswerIs(t *testing.T) {
 	if status, body := answer(t, bufio.NewReader(c), "POST"); status != http.StatusBadGateway {
 		t.Errorf("%d %s", status, body)
 	}
-	r.decided(Allowed, "allowed.example", reasonAllowed)
-	r.decided(Failed, "allowed.example", reasonUpstream)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Failed, "allowed.example", reasonUpstream)
 
 	c = dial(t, r.http)
 	_, _ = fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: allowed.example\r\nContent-Length: 4\r\n\r\nbo")
 	o = take(t, origin)
-	r.decided(Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 	_ = c.Close()
 	readAll(o)
 	eventually(t, "the connection stays", func() bool { return r.Open() == 0 })

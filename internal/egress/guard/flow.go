@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
@@ -36,7 +37,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	}
 	f.endpoint, f.who = ep, identity{source, ep.Done()}
 	if !f.reserve() {
-		f.decide("", &refusal{verdict: Limited, reason: reasonSockets})
+		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonSockets})
 		return false
 	}
 	switch g.endpoints.enter(life, f) {
@@ -45,7 +46,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 		return false
 	case full:
 		f.release()
-		f.decide("", &refusal{verdict: Limited, reason: reasonTooMany})
+		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonTooMany})
 		return false
 	}
 	nonblock.BoundClient(socket, f.buffers)
@@ -93,15 +94,15 @@ var errPorts = errors.New("the user's share of the ports towards this address is
 // unreachable says why an address was not connected to.
 func unreachable(err error) *refusal {
 	if errors.Is(err, errPorts) {
-		return &refusal{verdict: Limited, reason: reasonPorts}
+		return &refusal{verdict: decisions.Limited, reason: reasonPorts}
 	}
-	return &refusal{verdict: Failed, reason: reasonUnreachable, err: err}
+	return &refusal{verdict: decisions.Failed, reason: reasonUnreachable}
 }
 
 // unconnected says why none of a name's addresses has been connected to, before the first was tried.
 func unconnected(addrs []netip.Addr, err error) *refusal {
 	if err != nil || len(addrs) == 0 {
-		return &refusal{verdict: Failed, reason: reasonUnresolved, err: err}
+		return &refusal{verdict: decisions.Failed, reason: reasonUnresolved}
 	}
-	return &refusal{verdict: Denied, reason: reasonNotPublic}
+	return &refusal{verdict: decisions.Denied, reason: reasonNotPublic}
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/httplog"
 )
 
@@ -94,7 +95,7 @@ func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc
 
 func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
 	fw.origin.Store(info.Conn.(*originConn))
-	fw.decide(&refusal{verdict: Allowed, reason: reasonAllowed})
+	fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
 }
 
 // newTransport makes what connects to origins for one client connection. Its pool is keyed by

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // FuzzHTTP sends anything to the HTTP front: it never panics, the origin never gets a request for a
@@ -46,7 +48,7 @@ func FuzzHTTP(f *testing.F) {
 		if host := wrong.Load(); host != nil {
 			t.Fatalf("the origin was asked for %q", host)
 		}
-		if a, allowed := arrived.Load(), r.counted(Allowed); a > allowed {
+		if a, allowed := arrived.Load(), r.counted(decisions.Allowed); a > allowed {
 			t.Fatalf("%d requests arrived, %d were allowed", a, allowed)
 		}
 	})

@@ -38,6 +38,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
@@ -62,7 +63,7 @@ func New(cfg Config) (*Guard, error) {
 	}
 	cfg.TLSPort, cfg.HTTPPort = cmp.Or(cfg.TLSPort, 443), cmp.Or(cfg.HTTPPort, 80)
 	if cfg.Decided == nil {
-		cfg.Decided = func(Decision) {}
+		cfg.Decided = func(decisions.Decision) {}
 	}
 	g := &Guard{cfg: cfg}
 	g.endpoints.active = map[identity]*endpointState{}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
@@ -17,7 +18,7 @@ func (s *session) forwardHello() {
 	s.Origin.Unsent = s.hello.raw[:s.hello.at]
 	_, err := s.Origin.Send()
 	// This and the options only now, while the server works.
-	s.flow.decide(s.name, &refusal{verdict: Allowed, reason: reasonAllowed})
+	s.flow.decide(s.name, &refusal{verdict: decisions.Allowed, reason: reasonAllowed})
 	if err != nil {
 		s.Reset()
 		return
@@ -94,7 +95,7 @@ func (s *session) readSecondHello() {
 		return
 	}
 	if refused == nil && name != s.name {
-		refused = &refusal{verdict: Denied, reason: reasonOtherName}
+		refused = &refusal{verdict: decisions.Denied, reason: reasonOtherName}
 	}
 	if refused != nil {
 		s.refuseSecond(name, refused)

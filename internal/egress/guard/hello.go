@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
@@ -37,7 +38,7 @@ const (
 	recordMostSealed = recordMost + 256
 )
 
-func malformed(reason string) *refusal { return &refusal{verdict: Malformed, reason: reason} }
+func malformed(reason string) *refusal { return &refusal{verdict: decisions.Malformed, reason: reason} }
 
 // next looks at the records that are complete. It reports whether the hello is complete too; it is
 // then in message, and raw[:at] are the records up to its end.
@@ -69,7 +70,7 @@ func (h *hello) next() (bool, *refusal) {
 			// No copy of a hello that is in one record. The capacity makes append take one.
 			h.message = fragment[:size:size]
 		} else if h.message = h.appended(h.message, fragment); h.message == nil {
-			return false, &refusal{verdict: Limited, reason: reasonHellos}
+			return false, &refusal{verdict: decisions.Limited, reason: reasonHellos}
 		}
 		if done, r := h.complete(); done || r != nil {
 			return done, r
@@ -150,13 +151,13 @@ func (h *hello) read(from io.Reader, scratch []byte) (bool, *refusal) {
 		case n > 0:
 			raw := h.appended(h.raw, scratch[:n])
 			if raw == nil {
-				return false, &refusal{verdict: Limited, reason: reasonHellos}
+				return false, &refusal{verdict: decisions.Limited, reason: reasonHellos}
 			}
 			h.raw = raw
 		case errors.Is(err, nonblock.Again):
 			return false, nil
 		default:
-			return false, &refusal{verdict: Malformed, reason: reasonCutShort, err: err}
+			return false, &refusal{verdict: decisions.Malformed, reason: reasonCutShort}
 		}
 	}
 }
@@ -175,7 +176,7 @@ func serverName(message []byte) (string, *refusal) {
 		return "", bad
 	}
 	if body.Empty() {
-		return "", &refusal{verdict: Denied, reason: reasonNoName}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonNoName}
 	}
 	if !body.ReadUint16LengthPrefixed(&extras) || !body.Empty() {
 		return "", bad
@@ -194,7 +195,7 @@ func serverName(message []byte) (string, *refusal) {
 		}
 	}
 	if !seen.has(0) {
-		return "", &refusal{verdict: Denied, reason: reasonNoName}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonNoName}
 	}
 	return hostName(named)
 }

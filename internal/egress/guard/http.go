@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/httplog"
 )
 
@@ -150,12 +151,12 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 	}()
 	name, refused := requestName(r, s.port)
 	if refused == nil && !s.asksFor(name) {
-		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
+		refused = &refusal{verdict: decisions.Denied, reason: reasonNotAllowed}
 	}
 	if refused != nil {
 		s.decide(name, refused)
 		status := http.StatusForbidden
-		if refused.verdict == Malformed {
+		if refused.verdict == decisions.Malformed {
 			status = http.StatusBadRequest
 		}
 		refuse(to, status, name, *refused)
@@ -169,13 +170,13 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 func requestName(r *http.Request, port uint16) (string, *refusal) {
 	switch {
 	case r.Method == http.MethodConnect:
-		return "", &refusal{verdict: Denied, reason: reasonConnect}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonConnect}
 	case r.ProtoMajor != 1 || r.URL.User != nil || r.URL.Opaque != "" || r.URL.Scheme != "" && r.URL.Scheme != "http":
 		return "", malformed(reasonBadRequest)
 	case r.Host == "":
-		return "", &refusal{verdict: Denied, reason: reasonNoName}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonNoName}
 	case isAddress(r.Host):
-		return "", &refusal{verdict: Denied, reason: reasonAddress}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonAddress}
 	}
 	host, to, _ := strings.Cut(r.Host, ":")
 	if strings.HasPrefix(r.Host, "[") {

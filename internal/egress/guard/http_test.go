@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // ask sends bytes on a new connection and reads one answer.
@@ -88,9 +90,9 @@ func TestEveryRequestOfAConnectionIsChecked(t *testing.T) {
 		t.Errorf("the origin saw %s", got)
 	}
 	for _, name := range []string{"allowed.example", "also.example", "allowed.example"} {
-		r.decided(Allowed, name, reasonAllowed)
+		r.decided(decisions.Allowed, name, reasonAllowed)
 	}
-	r.decided(Denied, "denied.example", reasonNotAllowed)
+	r.decided(decisions.Denied, "denied.example", reasonNotAllowed)
 	r.undecided()
 }
 
@@ -175,7 +177,7 @@ func TestRequestsCannotBeSmuggled(t *testing.T) {
 				t.Errorf("%s: the origin saw %q", what, seen)
 			}
 		}
-		if allowed := r.counted(Allowed); seen != "" && int(allowed) != strings.Count(seen, "|")+1 {
+		if allowed := r.counted(decisions.Allowed); seen != "" && int(allowed) != strings.Count(seen, "|")+1 {
 			t.Errorf("%s: %d were allowed, the origin saw %q", what, allowed, seen)
 		}
 	}
@@ -188,12 +190,12 @@ func TestSlowAndLargeHeads(t *testing.T) {
 	if got := readAll(c); got != "" {
 		t.Errorf("%q", got)
 	}
-	r.decided(Malformed, "", reasonBadRequest)
+	r.decided(decisions.Malformed, "", reasonBadRequest)
 	large, seen := newVisited(t, nil) // which may take its time
 	if status, _ := ask(large, "GET / HTTP/1.1\r\nHost: allowed.example\r\nX: "+strings.Repeat("x", 80<<10)+"\r\n\r\n"); status != 431 {
 		t.Errorf("%d", status)
 	}
-	large.decided(Malformed, "", reasonBadRequest)
+	large.decided(decisions.Malformed, "", reasonBadRequest)
 	if v.String() != "" || seen.String() != "" {
 		t.Errorf("the origin saw %s%s", v, seen)
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // established is a connection that has been let through: its client's end and its origin's.
@@ -59,7 +61,7 @@ func TestLimits(t *testing.T) {
 		if got := knock(t, addr); got != "" {
 			t.Errorf("answered %q", got)
 		}
-		r.decided(Limited, "", reasonTooMany)
+		r.decided(decisions.Limited, "", reasonTooMany)
 	}
 	open := func(n int64) {
 		t.Helper()
@@ -75,10 +77,10 @@ func TestLimits(t *testing.T) {
 	open(0)
 	for range 4 {
 		established(r, origin)
-		r.decided(Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 	}
 	cutOff(r.tls)
-	if limited, open := r.counted(Limited), r.Open(); limited != 3 || open != 4 {
+	if limited, open := r.counted(decisions.Limited), r.Open(); limited != 3 || open != 4 {
 		t.Errorf("%d were limited, %d are open", limited, open)
 	}
 }

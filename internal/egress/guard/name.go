@@ -3,14 +3,16 @@ package guard
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // canonicalName is the one form of a host name that the guard uses: lower case, ASCII, no trailing
 // dot. What a resolver might take for an address is no name.
 func canonicalName(s string) (string, *refusal) {
-	bad := &refusal{verdict: Malformed, reason: reasonBadName}
+	bad := &refusal{verdict: decisions.Malformed, reason: reasonBadName}
 	if isAddress(s) {
-		return "", &refusal{verdict: Denied, reason: reasonAddress}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonAddress}
 	}
 	name := strings.TrimSuffix(s, ".")
 	if name == "" || len(name) > 253 {
@@ -27,7 +29,7 @@ func canonicalName(s string) (string, *refusal) {
 		last = label
 	}
 	if endsInNumber(last) {
-		return "", &refusal{verdict: Denied, reason: reasonAddress}
+		return "", &refusal{verdict: decisions.Denied, reason: reasonAddress}
 	}
 	return strings.ToLower(name), nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 func TestNoDescriptorStays(t *testing.T) {
@@ -97,7 +99,7 @@ func TestLimitsBoundWhatWaits(t *testing.T) {
 			t.Cleanup(func() { _ = c.Close() })
 		}
 	}
-	eventually(t, "not all were decided", func() bool { return r.counted(Limited) == 17 })
+	eventually(t, "not all were decided", func() bool { return r.counted(decisions.Limited) == 17 })
 	if open := r.Open(); open != 3 {
 		t.Errorf("%d are open", open)
 	}

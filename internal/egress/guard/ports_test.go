@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // TestTheOriginKeepsThePort: many short connections to one address leave nothing with us, whoever says goodbye.
@@ -81,18 +82,18 @@ func TestPortsAreShared(t *testing.T) {
 		if !passes(dialFrom(t, 1, r.tls)) {
 			t.Error("a connection was refused")
 		}
-		r.decided(Allowed, "allowed.example", reasonAllowed)
+		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 	}
 	if opens(t, 1, r.tls) {
 		t.Error("one user has more than a quarter of the ports")
 	}
-	r.decided(Limited, "allowed.example", reasonPorts)
+	r.decided(decisions.Limited, "allowed.example", reasonPorts)
 	c := dialFrom(t, 1, r.http)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
 	if got := readAll(c); !strings.HasPrefix(got, "HTTP/1.1 429") || !strings.Contains(got, reasonPorts) {
 		t.Errorf("HTTP got %q", got)
 	}
-	r.decided(Limited, "allowed.example", reasonPorts)
+	r.decided(decisions.Limited, "allowed.example", reasonPorts)
 	if !passes(dialFrom(t, 2, r.tls)) {
 		t.Error("another user finds no port")
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
@@ -32,9 +33,9 @@ func (s *session) refuse(r *refusal) {
 	}
 	s.flow.decide(s.name, r)
 	switch {
-	case r.verdict == Limited || len(raw) == 0 || raw[0] != recordHandshake:
+	case r.verdict == decisions.Limited || len(raw) == 0 || raw[0] != recordHandshake:
 		s.Reset()
-	case r.verdict == Malformed:
+	case r.verdict == decisions.Malformed:
 		s.alert(alertDecodeError)
 	case r.reason == reasonNotAllowed:
 		s.alert(alertAccessDenied)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // patience bounds every wait for something that must happen soon.
@@ -46,7 +48,7 @@ type rig struct {
 	*Guard
 	t         testing.TB
 	endpoint  *fakeEndpoint // the one at 127.0.0.1
-	decisions chan Decision
+	decisions chan decisions.Decision
 	counts    sync.Map // of decisions by Verdict
 	tls, http string
 }
@@ -57,7 +59,7 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 	t.Helper()
 	r := &rig{
-		t: t, decisions: make(chan Decision, 10000),
+		t: t, decisions: make(chan decisions.Decision, 10000),
 		endpoint: &fakeEndpoint{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
 	}
 	cfg := Config{
@@ -66,7 +68,7 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 		Endpoint:   func(a netip.Addr) (Endpoint, bool) { return r.endpoint, a == loopback },
 		Resolve:    func(context.Context, Endpoint, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
 		MayConnect: func(_ Endpoint, a netip.Addr) bool { return a == loopback },
-		Decided: func(d Decision) {
+		Decided: func(d decisions.Decision) {
 			count, _ := r.counts.LoadOrStore(d.Verdict, &atomic.Int64{})
 			count.(*atomic.Int64).Add(1)
 			select {
@@ -115,22 +117,22 @@ func listen(t testing.TB) *net.TCPListener {
 func portOf(l net.Listener) uint16 { return peer(l.Addr()).Port() }
 
 // decided waits for the next decision.
-func (r *rig) decided(verdict Verdict, name, reason string) Decision {
+func (r *rig) decided(verdict decisions.Verdict, name, reason string) decisions.Decision {
 	r.t.Helper()
 	select {
 	case d := <-r.decisions:
 		if d.Verdict != verdict || d.Name != name || d.Reason != reason {
-			r.t.Errorf("decided %s %q (%s; %v), want %s %q (%s)", d.Verdict, d.Name, d.Reason, d.Err, verdict, name, reason)
+			r.t.Errorf("decided %s %q (%s), want %s %q (%s)", d.Verdict, d.Name, d.Reason, verdict, name, reason)
 		}
 		return d
 	case <-time.After(patience):
 		r.t.Fatalf("nothing was decided, want %s %q (%s)", verdict, name, reason)
-		return Decision{}
+		return decisions.Decision{}
 	}
 }
 
 // counted returns how many decisions there were.
-func (r *rig) counted(v Verdict) int64 {
+func (r *rig) counted(v decisions.Verdict) int64 {
 	count, _ := r.counts.LoadOrStore(v, &atomic.Int64{})
 	return count.(*atomic.Int64).Load()
 }

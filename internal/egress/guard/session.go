@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
@@ -115,7 +116,7 @@ func (s *session) readHello() {
 	}
 	s.name = name
 	if refused == nil && !s.flow.asksFor(name) {
-		refused = &refusal{verdict: Denied, reason: reasonNotAllowed}
+		refused = &refusal{verdict: decisions.Denied, reason: reasonNotAllowed}
 	}
 	s.flow.guard.endpoints.decided(s.flow)
 	if refused != nil {
@@ -197,7 +198,7 @@ func (s *session) connect() {
 		return
 	}
 	s.flow.decide(s.name, s.last)
-	if s.last.verdict == Denied {
+	if s.last.verdict == decisions.Denied {
 		s.alert(alertAccessDenied)
 	} else {
 		// What the program would have seen without the guard.

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
@@ -97,7 +98,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	if errors.Is(err, errNoRoom) {
 		c.session.refused.Store(true)
-		c.session.decide("", &refusal{verdict: Limited, reason: reasonHellos})
+		c.session.decide("", &refusal{verdict: decisions.Limited, reason: reasonHellos})
 	}
 	return n, err
 }
@@ -137,7 +138,7 @@ func (c *originConn) Close() error {
 // takeSocket takes what a connection to an origin needs of its user's budgets.
 func (g *Guard) takeSocket(user string, to netip.AddrPort) *refusal {
 	if !g.cfg.Budget.Descriptors.Take(user, 1) {
-		return &refusal{verdict: Limited, reason: reasonSockets}
+		return &refusal{verdict: decisions.Limited, reason: reasonSockets}
 	}
 	if !g.cfg.Budget.Ports.Take(user, to) {
 		g.cfg.Budget.Descriptors.Give(user, 1)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // hands shakes hands through the guard.
@@ -49,15 +51,15 @@ func TestTwoVirtualHostsOnOneAddress(t *testing.T) {
 	if seen := o.names(); seen != "allowed.example also.example ALLOWED.example" {
 		t.Errorf("the origin saw %s", seen)
 	}
-	r.decided(Allowed, "allowed.example", reasonAllowed)
-	r.decided(Allowed, "also.example", reasonAllowed)
-	r.decided(Allowed, "allowed.example", reasonAllowed)
-	r.decided(Denied, "denied.example", reasonNotAllowed)
-	r.decided(Denied, "sub.allowed.example", reasonNotAllowed)
-	r.decided(Denied, "", reasonNoName)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Allowed, "also.example", reasonAllowed)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Denied, "denied.example", reasonNotAllowed)
+	r.decided(decisions.Denied, "sub.allowed.example", reasonNotAllowed)
+	r.decided(decisions.Denied, "", reasonNoName)
 	// crypto/tls sends no name when it is given an address.
-	r.decided(Denied, "", reasonNoName)
-	if allowed, denied := r.counted(Allowed), r.counted(Denied); allowed != 3 || denied != 4 {
+	r.decided(decisions.Denied, "", reasonNoName)
+	if allowed, denied := r.counted(decisions.Allowed), r.counted(decisions.Denied); allowed != 3 || denied != 4 {
 		t.Errorf("%d were allowed, %d denied", allowed, denied)
 	}
 }
@@ -98,16 +100,16 @@ func TestGarbageOnTheTLSPort(t *testing.T) {
 		what, send string
 		end        bool
 		want       string
-		verdict    Verdict
+		verdict    decisions.Verdict
 		reason     string
 	}{
-		{"HTTP", "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n", false, "", Malformed, reasonNotTLS},
-		{"SSLv2", "\x80\x2e\x01\x00\x02\x00\x15", false, "", Malformed, reasonNotTLS},
-		{"half a hello, then silence", string(good[:30]), false, alert(alertDecodeError), Malformed, reasonTooSlow},
-		{"half a hello, then the end", string(good[:30]), true, alert(alertDecodeError), Malformed, reasonCutShort},
-		{"silence", "", false, "", Malformed, reasonTooSlow},
-		{"two names", string(records(message(named("allowed.example", "also.example")), 99)), false, alert(alertDecodeError), Malformed, reasonBadHello},
-		{"too much", string(records([]byte{1, 9, 0, 0}, 9)), false, alert(alertDecodeError), Malformed, reasonTooLarge},
+		{"HTTP", "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n", false, "", decisions.Malformed, reasonNotTLS},
+		{"SSLv2", "\x80\x2e\x01\x00\x02\x00\x15", false, "", decisions.Malformed, reasonNotTLS},
+		{"half a hello, then silence", string(good[:30]), false, alert(alertDecodeError), decisions.Malformed, reasonTooSlow},
+		{"half a hello, then the end", string(good[:30]), true, alert(alertDecodeError), decisions.Malformed, reasonCutShort},
+		{"silence", "", false, "", decisions.Malformed, reasonTooSlow},
+		{"two names", string(records(message(named("allowed.example", "also.example")), 99)), false, alert(alertDecodeError), decisions.Malformed, reasonBadHello},
+		{"too much", string(records([]byte{1, 9, 0, 0}, 9)), false, alert(alertDecodeError), decisions.Malformed, reasonTooLarge},
 	} {
 		r := patient
 		if c.reason == reasonTooSlow {
@@ -142,7 +144,7 @@ func TestARetriedHelloKeepsItsName(t *testing.T) {
 	if err != nil {
 		t.Fatalf("an honest retry: %v", err)
 	}
-	r.decided(Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 
 	port, origin := rawOrigin(t)
 	r = newRig(t, port, 0, nil)
@@ -159,8 +161,8 @@ func TestARetriedHelloKeepsItsName(t *testing.T) {
 	if got := readAll(server); got != "" {
 		t.Errorf("the second hello arrived: %q", got)
 	}
-	r.decided(Allowed, "allowed.example", reasonAllowed)
-	r.decided(Denied, "also.example", reasonOtherName)
+	r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
+	r.decided(decisions.Denied, "also.example", reasonOtherName)
 }
 
 func TestEndsArePassedOn(t *testing.T) {
