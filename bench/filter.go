@@ -46,8 +46,8 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 		Admits:           policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits,
 		Endpoint:         known.at,
 		QueriesPerSecond: 1e6, // the load is one client's
-		Decided: known.decided(decisions.New(10_000)),
-		Log:     zerolog.Nop(),
+		Decided:          decided(decisions.New(10_000)),
+		Log:              zerolog.Nop(),
 	})
 	if err != nil {
 		return err
@@ -66,15 +66,13 @@ const profileName = "isolated"
 
 // register makes all clients.
 func (plan filterPlan) register() (*clients, error) {
-	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Endpoint{}, users: map[string]string{}}
+	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Endpoint{}}
 	for i, addr := 0, plan.Asker; i < plan.Clients; i, addr = i+1, addr.Next() {
 		domains, err := policy.ParseDomains(plan.Names)
 		if err != nil {
 			return nil, err
 		}
-		id := fmt.Sprintf("container-%04d", i)
-		known.byAddr[addr] = &dnsfilter.Endpoint{ID: id, Allows: domains.Allows}
-		known.users[id] = fmt.Sprintf("user-%04d", i)
+		known.byAddr[addr] = &dnsfilter.Endpoint{ID: fmt.Sprintf("container-%04d", i), User: fmt.Sprintf("user-%04d", i), Allows: domains.Allows}
 	}
 	return known, nil
 }
@@ -83,7 +81,6 @@ func (plan filterPlan) register() (*clients, error) {
 type clients struct {
 	mu     sync.RWMutex
 	byAddr map[netip.Addr]*dnsfilter.Endpoint
-	users  map[string]string
 }
 
 func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
@@ -93,18 +90,14 @@ func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
 }
 
 // decided adds to a log what the service would add.
-func (c *clients) decided(log *decisions.Log) func(dnsfilter.Decision) {
+func decided(log *decisions.Log) func(dnsfilter.Decision) {
 	return func(d dnsfilter.Decision) {
-		verdict := decisions.Allowed
-		if d.Verdict == dnsfilter.Denied {
-			verdict = decisions.Denied
+		if d.Endpoint == nil {
+			return // nobody's question
 		}
-		c.mu.RLock()
-		user := c.users[d.Endpoint]
-		c.mu.RUnlock()
 		log.Add(decisions.Decision{
-			Time: d.Time, User: user, Container: d.Endpoint, Name: d.Name, Via: decisions.DNS,
-			Type: dns.TypeToString[d.Type], Verdict: verdict, Reason: d.Reason,
+			Time: d.Time, User: d.Endpoint.User, Container: d.Endpoint.ID, Name: d.Name, Via: decisions.DNS,
+			Type: dns.TypeToString[d.Type], Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 		})
 	}
 }

@@ -22,11 +22,11 @@ type answer struct {
 var (
 	answerDenied   = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
 	answerNotHost  = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
-	answerReverse  = answer{verdict: NoData, reason: reasonReverse, rcode: dns.RcodeNameError, ttl: localTTL}
-	answerType     = answer{verdict: NoData, reason: reasonType, ttl: localTTL}
-	answerMetaType = answer{verdict: NoData, reason: reasonType, rcode: dns.RcodeNotImplemented}
-	answerForm     = answer{verdict: Refused, reason: reasonForm, rcode: dns.RcodeRefused}
-	answerUnknown  = answer{verdict: Refused, reason: reasonUnknown, rcode: dns.RcodeRefused, ede: edeProhibited}
+	answerReverse  = answer{verdict: Allowed, reason: reasonReverse, rcode: dns.RcodeNameError, ttl: localTTL}
+	answerType     = answer{verdict: Allowed, reason: reasonType, ttl: localTTL}
+	answerMetaType = answer{verdict: Allowed, reason: reasonType, rcode: dns.RcodeNotImplemented}
+	answerForm     = answer{verdict: Malformed, reason: reasonForm, rcode: dns.RcodeRefused}
+	answerUnknown  = answer{verdict: Denied, reason: reasonUnknown, rcode: dns.RcodeRefused, ede: edeProhibited}
 	answerRate     = answer{verdict: Limited, reason: reasonRate, rcode: dns.RcodeRefused}
 	answerBusy     = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}
 )

@@ -25,7 +25,7 @@ func TestRebinding(t *testing.T) {
 		l, private := newLab(t, nil, upstream), newLab(t, local, upstream)
 		for range 2 { // from the upstream, and from the cache
 			l.wantSaid(filtered, "example.org.", dns.TypeA, row.isolated)
-			if d := l.lastDecision(); (d.Reason == "private") != strings.Contains(row.isolated, "Blocked") {
+			if d := l.lastDecision(); (d.Reason == byAddress) != strings.Contains(row.isolated, "Blocked") {
 				t.Errorf("%s: decided %+v", row.records, d)
 			}
 			l.wantSaid(open, "example.org.", dns.TypeA, row.isolated)

@@ -56,10 +56,6 @@ type Config struct {
 	// goroutines, and must not block.
 	Decided func(Decision)
 
-	// Answered, if set, gets the addresses that an endpoint is about to learn for a name, and for how
-	// long they are good. It runs as Decided does, and leaves addrs as it is.
-	Answered func(ep, name string, addrs []netip.Addr, ttl time.Duration)
-
 	// Now is the clock for the cache, rates and memories of failures. Default time.Now.
 	Now func() time.Time
 

@@ -1,6 +1,7 @@
 package dnsfilter
 
 import (
+	"net/netip"
 	"sync/atomic"
 	"time"
 )
@@ -20,6 +21,10 @@ type Endpoint struct {
 	// and without a trailing dot. It runs for each question, on several goroutines, and must not
 	// block. None means that nothing is allowed.
 	Allows func(name string) bool
+
+	// Answered, if set, gets the addresses that it is about to learn for a name, and for how long they are
+	// good. It runs as Config.Decided does, and leaves addrs as it is.
+	Answered func(name string, addrs []netip.Addr, ttl time.Duration)
 
 	rate    bucket
 	account atomic.Pointer[account] // its user's, once it was asked for

@@ -28,16 +28,16 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 	ep := s.config.Endpoint(source.Unmap())
 	if ep == nil {
 		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
-			s.decided("", "", 0, Refused, reasonUnknown, now)
+			s.decided(nil, "", 0, Denied, reasonUnknown, now)
 			return nil, nil
 		}
-		s.decided("", "", q.qtype, Refused, reasonUnknown, now)
+		s.decided(nil, "", q.qtype, Denied, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
 	fast := ep.rate.take(now.UnixNano(), s.interval, burst) &&
 		s.accounts.of(ep).rate.take(now.UnixNano(), s.interval/userRate, burst)
 	if !fast && !stream {
-		s.decided(ep.ID, "", 0, Limited, reasonRate, now)
+		s.decided(ep, "", 0, Limited, reasonRate, now)
 		return nil, nil
 	}
 	if err := q.parse(packet); err != nil {
@@ -94,7 +94,7 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 		return nil, &pending{ep: ep, name: name}
 	}
 	a := e.answer(nanos)
-	s.answered(ep, e, name, nanos)
+	ep.answered(e, nanos)
 	return s.report(&a, ep, name, now, q, out), nil
 }
 
@@ -141,7 +141,7 @@ func isReverse(name string) bool {
 
 // report reports the answer and writes it.
 func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
-	s.decided(ep.ID, name, q.qtype, a.verdict, a.reason, now)
+	s.decided(ep, name, q.qtype, a.verdict, a.reason, now)
 	return a.appendTo(out, q)
 }
 
@@ -154,7 +154,7 @@ func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []b
 	}
 	now := s.config.Now()
 	a := e.answer(now.UnixNano())
-	s.answered(ask.ep, e, ask.name, now.UnixNano())
+	ask.ep.answered(e, now.UnixNano())
 	return s.report(&a, ask.ep, ask.name, now, q, out)
 }
 

@@ -48,7 +48,7 @@ func TestRate(t *testing.T) {
 			eventually(t, "a question that is one too many", func() bool { return l.limited() > before })
 		}
 	}
-	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "rate" || d.Endpoint != "filtered" {
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "too many questions in a second" || d.Endpoint.ID != "filtered" {
 		t.Errorf("decided %+v", d)
 	}
 	// By TCP it is told, and others have a rate of their own.
@@ -78,7 +78,7 @@ func TestStrangersAreToldSeldom(t *testing.T) {
 		_, err := conn.Read(make([]byte, 512))
 		must(t, err)
 	}
-	eventually(t, "all of a stranger's questions", func() bool { return l.count(dnsfilter.Refused) == 30 })
+	eventually(t, "all of a stranger's questions", func() bool { return l.count(dnsfilter.Denied) == 30 })
 	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 	if _, err := conn.Read(make([]byte, 512)); !isTimeout(err) {
 		t.Errorf("an eleventh answer came: %v", err)
@@ -136,7 +136,7 @@ func TestLookupsAreBounded(t *testing.T) {
 	first.Go(func() { l.wantSaid(filtered, "c.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })
 	<-asked
 	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "SERVFAIL")
-	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "busy" {
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "too many questions wait for an answer" {
 		t.Errorf("decided %+v", d)
 	}
 	first.Go(func() { l.wantSaid(other, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4") })

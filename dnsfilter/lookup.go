@@ -82,8 +82,8 @@ func lifetime(f found) time.Duration {
 }
 
 // answered reports the addresses that an endpoint is about to learn.
-func (s *Server) answered(ep *Endpoint, e *entry, name string, now int64) {
-	if s.config.Answered != nil && len(e.addrs) > 0 {
-		s.config.Answered(ep.ID, name, e.addrs, time.Duration(e.left(now))*time.Second)
+func (ep *Endpoint) answered(e *entry, now int64) {
+	if ep.Answered != nil && len(e.addrs) > 0 {
+		ep.Answered(e.name(), e.addrs, time.Duration(e.left(now))*time.Second)
 	}
 }

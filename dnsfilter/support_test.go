@@ -18,6 +18,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
+// The reasons of decisions, as operators read them.
+const (
+	byName    = "the name is not allowed for this call"
+	byForm    = "what was asked for is not a host name"
+	byAddress = "the name has no address that this call may reach"
+	byType    = "records of this type are not answered"
+	asReverse = "the names of addresses are not answered"
+	unknown   = "nobody is known at this address"
+)
+
 // Who asks, by address.
 const (
 	filtered = "127.0.0.1" // example.org and what is below it
@@ -56,6 +66,15 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		open:     {ID: "open", Open: true},
 		other:    {ID: "other", Allows: below("example.org")},
 	}
+	for _, client := range clients {
+		client.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			for _, a := range addrs {
+				l.answers = append(l.answers, client.ID+" "+name+" "+a.String()+" "+ttl.String())
+			}
+		}
+	}
 	return dnsfilter.Config{
 		Sockets:   []dnsfilter.Socket{bind(l, "127.0.0.1:0")},
 		Upstreams: upstreams,
@@ -67,13 +86,6 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		Decided: func(d dnsfilter.Decision) {
 			l.mu.Lock()
 			l.decisions = append(l.decisions, d)
-			l.mu.Unlock()
-		},
-		Answered: func(client, name string, addrs []netip.Addr, ttl time.Duration) {
-			l.mu.Lock()
-			for _, a := range addrs {
-				l.answers = append(l.answers, client+" "+name+" "+a.String()+" "+ttl.String())
-			}
 			l.mu.Unlock()
 		},
 		Log: zerolog.Nop(),

@@ -84,7 +84,7 @@ func TestLyingUpstreams(t *testing.T) {
 			if took := time.Since(began); took > patience/2 {
 				t.Errorf("it took %s", took)
 			}
-			if d := alone.lastDecision(); d.Verdict != dnsfilter.Failed || d.Reason != "upstream" {
+			if d := alone.lastDecision(); d.Verdict != dnsfilter.Failed || d.Reason != "no DNS server answered" {
 				t.Errorf("decided %+v", d)
 			}
 			honest := newFake(t, nil)

@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -16,7 +17,7 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
 	for _, e := range list {
-		ep, err := newEndpoint(e.Spec)
+		ep, err := s.newEndpoint(e.Spec)
 		if err != nil || !s.endpoints.restore(ep, e.Addr) {
 			continue // not of this network, or the second one there: Bind finds it missing
 		}
@@ -35,7 +36,7 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 // register registers the containers that were not known when the stack opened.
 func (s *stack) register(list []dockerexec.Endpoint) error {
 	for _, e := range list {
-		if ep, err := newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
+		if ep, err := s.newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
 			if err := s.admit(ep); err != nil {
 				return err
 			}
@@ -45,7 +46,7 @@ func (s *stack) register(list []dockerexec.Endpoint) error {
 }
 
 func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
-	ep, err := newEndpoint(spec)
+	ep, err := s.newEndpoint(spec)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -55,12 +56,23 @@ func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
 	return ep.addr, s.admit(ep)
 }
 
+// newEndpoint returns a container on this network. One that is filtered remembers what it is answered if there are further ports.
+func (s *stack) newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
+	ep, err := newEndpoint(spec)
+	if err == nil && !ep.open && len(s.owner.cfg.ExtraPorts) > 0 {
+		ep.dns.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {
+			ep.answers.note(name, addrs, ttl, time.Now())
+		}
+	}
+	return ep, err
+}
+
 // assign puts another Spec's endpoint in the place of one that could reach nothing: it was filtered and had no names, or is
 // open and not bound yet. What is filtered stays so, and what is open, so the container is connected as it has to be.
 func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	ep, err := newEndpoint(to)
+	ep, err := s.newEndpoint(to)
 	if err != nil {
 		return err
 	}
@@ -75,7 +87,7 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	ep, err := newEndpoint(e.Spec)
+	ep, err := s.newEndpoint(e.Spec)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 // A container of the pool reaches nothing; when it is a user's it reaches what that user's call may, and is counted for
 // that user.
 func TestAssign(t *testing.T) {
-	s := &stack{endpoints: *testEndpoints("10.1.2.0/29")}
+	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/29")}
 	from, to := testSpec(dockerexec.PoolUser("x")), testSpec("alice", "a.example")
 	waiting, err := newEndpoint(from)
 	if err != nil {
@@ -35,7 +35,7 @@ func TestAssign(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := s.endpoints.at(waiting.addr)
-	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.named(from.ContainerName()) != nil {
+	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.byName[from.ContainerName()] != nil {
 		t.Errorf("%+v", bound)
 	}
 	if err := s.assign(waiting.addr, from, testSpec("mallory", "m.example")); err == nil {
@@ -45,7 +45,7 @@ func TestAssign(t *testing.T) {
 
 // What is open stays so: it has no way before it is bound.
 func TestAssignOpen(t *testing.T) {
-	s := &stack{endpoints: *testEndpoints("10.1.2.0/29")}
+	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/29")}
 	from, to := testSpec(dockerexec.PoolUser("x"), "*"), testSpec("alice", "*")
 	waiting, err := newEndpoint(from)
 	if err != nil {

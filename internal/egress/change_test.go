@@ -33,7 +33,7 @@ func TestChange(t *testing.T) {
 	if err := change(addr, spec("s1", "*.example.org")); err != nil {
 		t.Fatal(err)
 	}
-	if now := s.endpoints.at(addr); now != first || first.gone() || !first.Allows("a.example.org") || s.endpoints.named("daycare-lasting-s1") != first {
+	if now := s.endpoints.at(addr); now != first || first.gone() || !first.Allows("a.example.org") || s.endpoints.byName["daycare-lasting-s1"] != first {
 		t.Errorf("%+v, then %+v", first, now)
 	}
 	far, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")

@@ -4,7 +4,7 @@
 //
 // egress.go says what there is; stack.go is one network; admission.go lets containers be on it; endpoints.go has the containers on it; gatewaylink.go connects
 // the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go,
-// own.go and resolvers.go ask about the host; reports.go turns verdicts into decisions.
+// own.go and resolvers.go ask about the host; reports.go turns questions of DNS into decisions.
 package egress
 
 import (

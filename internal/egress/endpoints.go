@@ -184,13 +184,6 @@ func (es *endpoints) at(addr netip.Addr) *endpoint {
 	return es.byAddr[addr.Unmap()]
 }
 
-// named returns a container by its name, or nil.
-func (es *endpoints) named(container string) *endpoint {
-	es.mu.RLock()
-	defer es.mu.RUnlock()
-	return es.byName[container]
-}
-
 func (es *endpoints) count() int {
 	es.mu.RLock()
 	defer es.mu.RUnlock()

@@ -141,8 +141,8 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 		Admits:           s.admits.Admits,
 		Endpoint:         s.endpoints.dnsEndpoint,
 		QueriesPerSecond: cfg.QueriesPerSecond,
-		Decided:          s.reportQuestion, Answered: s.noteAnswer,
-		Log: cfg.Log.With().Str("profile", n.Profile).Logger(),
+		Decided:          s.owner.reportQuestion,
+		Log:              cfg.Log.With().Str("profile", n.Profile).Logger(),
 	})
 	if err != nil {
 		bound.Close()
