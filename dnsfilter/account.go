@@ -5,22 +5,17 @@ import (
 	"weak"
 )
 
-// account is what the endpoints of one user have together. It lasts as long as one of them does.
-type account struct {
-	rate bucket
-}
-
-// accounts finds the account of a user.
+// accounts are the rates of users: of all endpoints that one has together, for as long as there is one of them.
 type accounts struct {
 	mu      sync.Mutex
-	byUser  map[string]weak.Pointer[account]
+	byUser  map[string]weak.Pointer[bucket]
 	sweepAt int // how many there are when those are forgotten that nobody has any more
 }
 
 const minSweep = 256
 
-// of returns an endpoint's account; after the first time without a lock.
-func (a *accounts) of(ep *Endpoint) *account {
+// of returns the rate of an endpoint's user; after the first time without a lock.
+func (a *accounts) of(ep *Endpoint) *bucket {
 	if known := ep.account.Load(); known != nil {
 		return known
 	}
@@ -36,7 +31,7 @@ func (a *accounts) of(ep *Endpoint) *account {
 			}
 			a.sweepAt = 2 * len(a.byUser)
 		}
-		found = new(account)
+		found = new(bucket)
 		a.byUser[ep.owner()] = weak.Make(found)
 	}
 	ep.account.CompareAndSwap(nil, found)

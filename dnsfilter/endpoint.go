@@ -27,7 +27,7 @@ type Endpoint struct {
 	Answered func(name string, addrs []netip.Addr, ttl time.Duration)
 
 	rate    bucket
-	account atomic.Pointer[account] // its user's, once it was asked for
+	account atomic.Pointer[bucket] // its user's, once it was asked for
 }
 
 // owner is whose account and whose answers in the cache it has.

@@ -35,7 +35,7 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 		return answerUnknown.appendTo(out, q), nil
 	}
 	fast := ep.rate.take(now.UnixNano(), s.interval, burst) &&
-		s.accounts.of(ep).rate.take(now.UnixNano(), s.interval/userRate, burst)
+		s.accounts.of(ep).take(now.UnixNano(), s.interval/userRate, burst)
 	if !fast && !stream {
 		s.decided(ep, "", 0, Limited, reasonRate, now)
 		return nil, nil

@@ -29,29 +29,17 @@ func (s Socket) Close() {
 }
 
 // Listen binds an address by TCP and by UDP: the gateway of a bridge. It is specific, so that an answer comes from the
-// address that was asked; it need not exist yet. Port 0 takes a free one. There is a UDP socket for each processor: the
+// address that was asked; it need not exist yet. Port 0 takes one that is free for TCP. There is a UDP socket for each processor: the
 // kernel spreads clients over them. TCP comes first because its address is not shared: a second server at the same
 // address fails there, and does not take questions from the first.
 func Listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	if !at.IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Addr().Is4In6() {
 		return bound, fmt.Errorf("cannot answer DNS at %s: it is no specific address", at)
 	}
-	for range 10 { // a free port for TCP may be in use for UDP
-		if bound, err = bind(ctx, at); err == nil {
-			return bound, nil
-		}
-		if at.Port() != 0 || !errors.Is(err, unix.EADDRINUSE) {
-			break
-		}
-	}
-	return bound, fmt.Errorf("cannot answer DNS at %s: %w", at, err)
-}
-
-func bind(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	defer func() {
 		if err != nil {
 			bound.Close()
-			bound = Socket{}
+			bound, err = Socket{}, fmt.Errorf("cannot answer DNS at %s: %w", at, err)
 		}
 	}()
 	free := net.ListenConfig{Control: control(freeBind), KeepAlive: -1}

@@ -60,7 +60,7 @@ func New(config Config) (*Server, error) {
 		interval: time.Second / time.Duration(config.QueriesPerSecond),
 		cache:    newCache(config.CacheSize),
 		flights:  flights{byKey: map[string]*flight{}},
-		accounts: accounts{byUser: map[string]weak.Pointer[account]{}},
+		accounts: accounts{byUser: map[string]weak.Pointer[bucket]{}},
 		lookups:  budget.NewPool(config.MaxLookups, 0),
 		conns:    budget.NewPool(config.MaxConns, 0),
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +100,12 @@ func local(c *dnsfilter.Config) { c.Admits = policy.Addresses{Private: true}.Adm
 func bind(t testing.TB, at string) dnsfilter.Socket {
 	t.Helper()
 	bound, err := dnsfilter.Listen(t.Context(), netip.MustParseAddrPort(at))
+	for range 10 { // a free port for TCP may be in use for UDP
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		bound, err = dnsfilter.Listen(t.Context(), netip.MustParseAddrPort(at))
+	}
 	must(t, err)
 	t.Cleanup(bound.Close)
 	return bound
