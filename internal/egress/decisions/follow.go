@@ -19,13 +19,15 @@ const backlog = 1024
 type Follower struct {
 	log    *Log
 	filter Filter
-	wake   chan struct{} // holds one when there is something to take; closed by Close
+	heard  chan numbered // closed by Close
+	count  uint64        // of all that matched; the log's mutex guards it
+	last   uint64        // that Next has returned
+}
 
-	// The log's mutex guards these.
-	waiting      []Decision // a ring: count of them from first on
-	first, count int
-	lost         uint64 // before the first
-	closed       bool
+// numbered is a decision, and which of those that matched it is.
+type numbered struct {
+	Decision
+	number uint64
 }
 
 // Follow begins to follow. To see earlier decisions as well, call Recent after Follow: nothing is
@@ -33,7 +35,7 @@ type Follower struct {
 // is of class ResourceExhausted: 32 follow already.
 func (l *Log) Follow(filter Filter) (*Follower, error) {
 	filter.scope = l.scope
-	f := &Follower{log: l, filter: filter, wake: make(chan struct{}, 1), waiting: make([]Decision, backlog)}
+	f := &Follower{log: l, filter: filter, heard: make(chan numbered, backlog)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.followers) >= MaxFollowers {
@@ -48,18 +50,18 @@ func (l *Log) Follow(filter Filter) (*Follower, error) {
 // oldest of 1024 decisions that waited gave way to newer ones: lost is how many did right before the
 // one that is returned. The error is the context's, or io.EOF after Close. Next is for one goroutine.
 func (f *Follower) Next(ctx context.Context) (d Decision, lost uint64, err error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return Decision{}, 0, err
+	if err := ctx.Err(); err != nil {
+		return Decision{}, 0, err
+	}
+	select {
+	case next, open := <-f.heard:
+		if !open {
+			return Decision{}, 0, io.EOF
 		}
-		d, lost, ok, err := f.take()
-		if ok || err != nil {
-			return d, lost, err
-		}
-		select {
-		case <-f.wake:
-		case <-ctx.Done():
-		}
+		lost, f.last = next.number-f.last-1, next.number
+		return next.Decision, lost, nil
+	case <-ctx.Done():
+		return Decision{}, 0, ctx.Err()
 	}
 }
 
@@ -67,52 +69,31 @@ func (f *Follower) Next(ctx context.Context) (d Decision, lost uint64, err error
 func (f *Follower) Close() {
 	f.log.mu.Lock()
 	defer f.log.mu.Unlock()
-	if f.closed {
+	at := slices.Index(f.log.followers, f)
+	if at < 0 {
 		return
 	}
-	f.closed = true
-	f.waiting, f.count = nil, 0
-	f.log.followers = slices.DeleteFunc(f.log.followers, func(other *Follower) bool { return other == f })
-	close(f.wake)
+	f.log.followers = slices.Delete(f.log.followers, at, at+1)
+	close(f.heard)
+	for range f.heard { // what waits is not told
+	}
 }
 
-// take returns the oldest decision that waits, if any does.
-func (f *Follower) take() (d Decision, lost uint64, ok bool, err error) {
-	f.log.mu.Lock()
-	defer f.log.mu.Unlock()
-	if f.closed {
-		return d, 0, false, io.EOF
-	}
-	if f.count == 0 {
-		return d, 0, false, nil
-	}
-	d, lost = f.waiting[f.first], f.lost
-	f.drop()
-	f.lost = 0
-	return d, lost, true, nil
-}
-
-// offer is called with the log's mutex held.
+// offer is called with the log's mutex held, and so by one at a time.
 func (f *Follower) offer(d *Decision) {
 	if !f.filter.matches(d) {
 		return
 	}
-	if f.count == backlog {
-		f.drop()
-		f.lost++
-	}
-	f.waiting[(f.first+f.count)%backlog] = *d
 	f.count++
-	if f.count == 1 {
+	for {
 		select {
-		case f.wake <- struct{}{}:
+		case f.heard <- numbered{*d, f.count}:
+			return
+		default:
+		}
+		select {
+		case <-f.heard: // the oldest gives way
 		default:
 		}
 	}
-}
-
-func (f *Follower) drop() {
-	f.waiting[f.first] = Decision{}
-	f.first = (f.first + 1) % backlog
-	f.count--
 }
