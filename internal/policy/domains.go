@@ -2,7 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -177,21 +176,4 @@ func lowered(buffer *[maxName]byte, name string) (canonical []byte, ok bool) {
 		buffer[i] = c
 	}
 	return buffer[:len(name)], label > 0
-}
-
-// MarshalJSON writes the patterns as a list.
-func (d Domains) MarshalJSON() ([]byte, error) { return json.Marshal(d.List()) }
-
-// UnmarshalJSON reads a list of patterns as ParseDomains does.
-func (d *Domains) UnmarshalJSON(data []byte) error {
-	var patterns []string
-	if err := json.Unmarshal(data, &patterns); err != nil {
-		return err
-	}
-	parsed, err := ParseDomains(patterns)
-	if err != nil {
-		return err
-	}
-	*d = parsed
-	return nil
 }

@@ -1,14 +1,12 @@
 package policy_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
-	experiment "github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/internal/policy"
 )
@@ -153,40 +151,6 @@ func TestParseDomainsJoinsAllFaults(t *testing.T) {
 	d, err := policy.ParseDomains([]string{"a.com", "*.com", "b.com", "127.0.0.1", ""})
 	if !errdefs.IsInvalidArgument(err) || len(faults(err)) != 3 || !d.Equal(policy.Domains{}) {
 		t.Errorf("ParseDomains = %v, %v", d.List(), err)
-	}
-}
-
-func TestDomainsAsJSON(t *testing.T) {
-	for _, patterns := range [][]string{nil, {"*"}, {"*.example.com", "bücher.example", "example.com"}} {
-		d := domains(t, patterns...)
-		text, err := json.Marshal(struct{ D policy.Domains }{d})
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := experiment.Marshal(struct{ D policy.Domains }{d})
-		if err != nil || string(text) != string(other) {
-			t.Errorf("%s and %s, %v", text, other, err)
-		}
-		var first, second struct{ D policy.Domains }
-		if err := json.Unmarshal(text, &first); err != nil || !first.D.Equal(d) {
-			t.Errorf("%s is read as %v, %v", text, first.D.List(), err)
-		}
-		if err := experiment.Unmarshal(text, &second); err != nil || !second.D.Equal(d) || second.D.Everything() != d.Everything() {
-			t.Errorf("%s is read as %v, %v", text, second.D.List(), err)
-		}
-	}
-	if text, _ := json.Marshal(policy.Domains{}); string(text) != "[]" {
-		t.Errorf("nothing is %s", text)
-	}
-	for _, text := range []string{`["*.com"]`, `[""]`, `[null]`, `"*"`, `{}`, `[1]`, `["127.0.0.1"]`, `*`} {
-		d := domains(t, "example.com")
-		if err := json.Unmarshal([]byte(text), &d); err == nil || d.Everything() || !d.Equal(domains(t, "example.com")) {
-			t.Errorf("%s is read as %v, %v", text, d.List(), err)
-		}
-	}
-	var d policy.Domains
-	if err := json.Unmarshal([]byte("null"), &d); err != nil || !d.Equal(policy.Domains{}) || d.Allows("a.com") {
-		t.Errorf("null is read as %v, %v", d.List(), err)
 	}
 }
 

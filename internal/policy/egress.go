@@ -9,10 +9,10 @@ import (
 // Egress is what a call may reach. The names that it may reach say all of it, so nothing can contradict
 // them: no names are no network, never all of it, which is * alone. The zero value is no network.
 type Egress struct {
-	Domains Domains `json:"domains"`
+	Domains Domains
 	// Denied are names among these that it may not reach after all. They are none where all names are
 	// allowed, because nothing is filtered there.
-	Denied Domains `json:"denied,omitzero"`
+	Denied Domains
 }
 
 // Allows reports whether a name may be reached, as Domains.Allows does.

@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -145,22 +144,6 @@ func TestEgressZero(t *testing.T) {
 	got, err := (policy.EgressRules{}).Decide(policy.EgressRequest{Network: true, PackageManagers: []string{"node"}})
 	if err != nil || !got.Domains.Allows("registry.npmjs.org") {
 		t.Errorf("rules that nobody filled in lack presets: %v, %v", got.Domains.List(), err)
-	}
-}
-
-func TestEgressAsJSON(t *testing.T) {
-	for text, mode := range map[string]string{
-		`{"domains":[]}`:    "blocked",
-		`{"domains":["*"]}`: "open",
-		`{"domains":["*.example.com","example.com"]}`: "filtered",
-	} {
-		var e policy.Egress
-		if err := json.Unmarshal([]byte(text), &e); err != nil || network(e) != mode {
-			t.Errorf("%s is %s, %v", text, network(e), err)
-		}
-		if got, err := json.Marshal(e); err != nil || string(got) != text {
-			t.Errorf("%s is written as %s, %v", text, got, err)
-		}
 	}
 }
 

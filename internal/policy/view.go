@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/daycare-run/sandbox/pathmap"
@@ -125,19 +126,7 @@ func (v View) HomeWritable() bool {
 }
 
 func (v View) find(name string) (int, bool) {
-	low, high := 0, len(v.regions)
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		switch c := strings.Compare(v.regions[middle].Path.String(), name); {
-		case c == 0:
-			return middle, true
-		case c < 0:
-			low = middle + 1
-		default:
-			high = middle
-		}
-	}
-	return low, false
+	return sort.Find(len(v.regions), func(i int) int { return strings.Compare(name, v.regions[i].Path.String()) })
 }
 
 func comparePaths(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) }
