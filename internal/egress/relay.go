@@ -34,7 +34,6 @@ const (
 type answers struct {
 	mu    sync.Mutex
 	names map[netip.Addr]answeredName
-	open  int // connections
 }
 
 type answeredName struct {
@@ -71,23 +70,6 @@ func (a *answers) nameOf(addr netip.Addr, now time.Time) (string, bool) {
 	return n.name, ok && now.Before(n.until)
 }
 
-// acquire counts a connection, and reports whether there is room for it.
-func (a *answers) acquire(most int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open >= most {
-		return false
-	}
-	a.open++
-	return true
-}
-
-func (a *answers) release() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.open--
-}
-
 // relays are the connections of a container that are relayed.
 type relays struct {
 	mu   sync.Mutex
@@ -97,9 +79,10 @@ type relays struct {
 // relayed is one connection: the address, and the name that it may be reached under, or none for one that may be reached
 // whatever the name.
 type relayed struct {
-	addr netip.Addr
-	name string
-	cut  context.CancelFunc
+	addr   netip.Addr
+	name   string
+	others int // that were open when it came
+	cut    context.CancelFunc
 }
 
 // enter counts a connection in until leave is called, if it may be. It is there before that is decided, so that a change of
@@ -120,6 +103,7 @@ func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, 
 	if rs.open == nil {
 		rs.open = map[*relayed]bool{}
 	}
+	r.others = len(rs.open)
 	rs.open[r] = true
 	return r, func() {
 		rs.mu.Lock()
@@ -198,11 +182,10 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	case !s.admits.Admits(to.Addr()):
 		decided(name, decisions.Denied, "the name has no address that this call may reach")
 		return
-	case !ep.answers.acquire(s.owner.cfg.MaxConnections):
+	case r.others >= s.owner.cfg.MaxConnections:
 		decided(name, decisions.Limited, "too many connections are open")
 		return
 	}
-	defer ep.answers.release()
 	buffers, give := s.owner.takeRelay(ep.user, to)
 	if buffers == 0 {
 		decided(name, decisions.Limited, "budget used up: the user has too many connections open")

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
 )
 
 // A further port is reached at addresses that were told, for as long as they were told, and only so many.
@@ -40,6 +42,28 @@ func TestAnswersAreRemembered(t *testing.T) {
 	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
 	if name, ok := known.nameOf(addr, now.Add(2*mostTTL)); !ok || name != "late.example" {
 		t.Error("there is no room although all have expired")
+	}
+}
+
+// A connection that comes knows of those that are open, and of no others.
+func TestRelaysAreCounted(t *testing.T) {
+	ep, err := newEndpoint(dockerexec.Spec{User: "u", Egress: dockerexec.Egress{Addresses: []string{"192.0.2.0/24"}}})
+	must(t, err)
+	at := netip.MustParseAddr("192.0.2.7")
+	var leaves []func()
+	for want := range 3 {
+		r, leave, ok := ep.enter(at, func() {})
+		if !ok || r.others != want {
+			t.Errorf("%+v, %t; want %d others", r, ok, want)
+		}
+		leaves = append(leaves, leave)
+	}
+	leaves[0]()
+	if _, _, ok := ep.enter(netip.MustParseAddr("198.51.100.7"), func() {}); ok {
+		t.Error("an address that may not be reached is entered")
+	}
+	if r, _, _ := ep.enter(at, func() {}); r.others != 2 {
+		t.Errorf("%d others after one has left", r.others)
 	}
 }
 
