@@ -25,12 +25,12 @@ func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
 		c.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) {
 			return answer.Load().([]netip.Addr), nil
 		}
-		c.MayConnect = func(_ Endpoint, a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.3") }
+		c.MayConnect = func(_ Endpoint, a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.3") || a.Is6() }
 		c.Limits.ConnectTimeout = patience
 	})
 	addr := netip.MustParseAddr
 	for _, addrs := range [][]netip.Addr{
-		{addr("127.0.0.1")}, {addr("::ffff:127.0.0.1")}, {addr("169.254.169.254"), addr("127.0.0.1")}, {{}}, {addr("fe80::1%lo")},
+		{addr("127.0.0.1")}, {addr("::ffff:127.0.0.1")}, {addr("169.254.169.254"), addr("127.0.0.1")}, {{}}, {addr("fe80::1%lo")}, {addr("::1")},
 	} {
 		answer.Store(addrs)
 		if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); err == nil || !strings.Contains(err.Error(), "access denied") {

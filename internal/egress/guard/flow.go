@@ -83,9 +83,9 @@ func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
 }
 
-// mayConnect reports whether the flow may connect to an address, which must be unmapped.
+// mayConnect reports whether the flow may connect to an address, which must be unmapped: of IPv4, as the flow itself.
 func (f *flow) mayConnect(addr netip.Addr) bool {
-	return addr.IsValid() && addr.Zone() == "" && f.guard.cfg.MayConnect(f.endpoint, addr)
+	return addr.Is4() && f.guard.cfg.MayConnect(f.endpoint, addr)
 }
 
 // errPorts means that the user has used up its ports towards an address.

@@ -211,11 +211,7 @@ func (s *session) dial(to netip.AddrPort) error {
 		return errPorts
 	}
 	s.to = to
-	family := unix.AF_INET
-	if to.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

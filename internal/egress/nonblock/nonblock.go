@@ -54,20 +54,24 @@ func Splice(from, to, most int) (int, error) {
 	})
 }
 
-// Accept accepts a connection, which does not block.
-func Accept(listener int) (fd int, peer netip.AddrPort, err error) {
-	var from unix.RawSockaddrAny
-	size := uint32(unix.SizeofSockaddrAny)
+// Accept accepts a connection of IPv4, which does not block.
+func Accept(listener int) (fd int, peer netip.Addr, err error) {
+	var from unix.RawSockaddrInet4
+	size := uint32(unix.SizeofSockaddrInet4)
 	fd, err = again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), uintptr(unsafe.Pointer(&from)), uintptr(unsafe.Pointer(&size)), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0, 0)
 	})
-	return fd, addrPort(&from), err
+	if from.Family == unix.AF_INET {
+		peer = netip.AddrFrom4(from.Addr)
+	}
+	return fd, peer, err
 }
 
-// Connect begins to connect; the error is unix.EINPROGRESS where that takes time.
+// Connect begins to connect to an address of IPv4; the error is unix.EINPROGRESS where that takes time.
 func Connect(fd int, to netip.AddrPort) error {
-	addr, size := sockaddr(to)
-	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), size)
+	addr := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&addr.Port))[:], to.Port())
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&addr)), unix.SizeofSockaddrInet4)
 	if errno != 0 {
 		return errno
 	}
@@ -151,43 +155,12 @@ func again(call func() (uintptr, uintptr, syscall.Errno)) (int, error) {
 	}
 }
 
-func sockaddr(to netip.AddrPort) (raw unix.RawSockaddrAny, size uintptr) {
-	var port [2]byte
-	binary.BigEndian.PutUint16(port[:], to.Port())
-	if to.Addr().Is4() {
-		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(&raw))
-		in.Family, in.Port, in.Addr = unix.AF_INET, binary.NativeEndian.Uint16(port[:]), to.Addr().As4()
-		return raw, unix.SizeofSockaddrInet4
-	}
-	in := (*unix.RawSockaddrInet6)(unsafe.Pointer(&raw))
-	in.Family, in.Port, in.Addr = unix.AF_INET6, binary.NativeEndian.Uint16(port[:]), to.Addr().As16()
-	return raw, unix.SizeofSockaddrInet6
-}
-
-func addrPort(raw *unix.RawSockaddrAny) netip.AddrPort {
-	port := func(p uint16) uint16 {
-		var b [2]byte
-		binary.NativeEndian.PutUint16(b[:], p)
-		return binary.BigEndian.Uint16(b[:])
-	}
-	switch raw.Addr.Family {
-	case unix.AF_INET:
-		in := (*unix.RawSockaddrInet4)(unsafe.Pointer(raw))
-		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), port(in.Port))
-	case unix.AF_INET6:
-		in := (*unix.RawSockaddrInet6)(unsafe.Pointer(raw))
-		return netip.AddrPortFrom(netip.AddrFrom16(in.Addr).Unmap(), port(in.Port))
-	}
-	return netip.AddrPort{}
-}
-
-// Local returns the address that a connection was made to; the zero Addr where that cannot be told.
+// Local returns the address of IPv4 that a connection was made to; the zero Addr where that cannot be told.
 func Local(fd int) netip.Addr {
-	switch a, _ := unix.Getsockname(fd); a := a.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(a.Addr)
-	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(a.Addr).Unmap()
+	if at, err := unix.Getsockname(fd); err == nil {
+		if four, is := at.(*unix.SockaddrInet4); is {
+			return netip.AddrFrom4(four.Addr)
+		}
 	}
 	return netip.Addr{}
 }

@@ -53,7 +53,7 @@ func (l *listener) accept() {
 		switch {
 		case err == nil:
 			loop := l.loops[l.next%len(l.loops)]
-			if s := l.accepts(loop, fd, source.Addr()); s != nil {
+			if s := l.accepts(loop, fd, source); s != nil {
 				l.next++
 				s.start(loop == l.loops[0])
 			}
