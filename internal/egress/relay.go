@@ -202,7 +202,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { nonblock.BoundClient(int(fd), buffers) })
 	}
-	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: keepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
+	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: nonblock.KeepAliveConfig, Control: func(_, _ string, raw syscall.RawConn) error {
 		return raw.Control(func(fd uintptr) { nonblock.BoundOrigin(int(fd), buffers) })
 	}}
 	far, err := dialer.DialContext(ctx, "tcp4", to.String())
@@ -239,9 +239,6 @@ func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give fu
 		b.Descriptors.Give(user, relayDescriptors)
 	}
 }
-
-// keepAlive finds peers that are gone, in about two minutes.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
 // carry moves bytes both ways, in the kernel, until both directions have ended or ctx has.
 func carry(ctx context.Context, near, far *net.TCPConn) {

@@ -63,7 +63,7 @@ type Config struct {
 
 // Limits bound what one client may use. All must be set. A TLS connection that is late may be so by 50 ms before it ends.
 type Limits struct {
-	// Connections is how many one source address may have open.
+	// Connections is how many it may have open.
 	Connections int
 	// HTTPConnections is how many of them may be HTTP, which hold more memory.
 	HTTPConnections int

@@ -20,7 +20,7 @@ func (s *httpSession) connect(ctx context.Context, name string) (*originConn, *r
 	most := s.guard.cfg.Limits
 	ctx, cancel := context.WithTimeout(ctx, most.ConnectTotal)
 	defer cancel()
-	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: keepAlive, Control: s.prepare}
+	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: nonblock.KeepAliveConfig, Control: s.prepare}
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !s.mayConnect(addr) {

@@ -2,16 +2,8 @@ package guard
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 )
-
-// identity distinguishes clients: an address may be given to another client while the connections of
-// the one before it are still ending.
-type identity struct {
-	source netip.Addr
-	done   <-chan struct{}
-}
 
 // endpointState is the state of a client that has had connections, until it is revoked.
 type endpointState struct {
@@ -21,10 +13,11 @@ type endpointState struct {
 	undecided int
 }
 
-// clients are those that have had connections.
+// endpoints are those that have had connections, by Endpoint.Done: an address may be given to another client while the
+// connections of the one before it are still ending.
 type endpoints struct {
 	mu     sync.Mutex
-	active map[identity]*endpointState
+	active map[<-chan struct{}]*endpointState
 	closed bool
 }
 
@@ -38,8 +31,9 @@ const (
 
 // enter counts a flow in. The first of a client starts the goroutine that waits for its revocation.
 func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
+	revocation := f.endpoint.Done()
 	select {
-	case <-f.who.done:
+	case <-revocation:
 		return revoked
 	default:
 	}
@@ -49,11 +43,11 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 	if cs.closed {
 		return revoked
 	}
-	t := cs.active[f.who]
+	t := cs.active[revocation]
 	if t == nil {
 		t = &endpointState{flows: map[*flow]bool{}}
-		cs.active[f.who] = t
-		g.running.Go(func() { cs.watch(ctx, f.who, t) })
+		cs.active[revocation] = t
+		g.running.Go(func() { cs.watch(ctx, revocation, t) })
 	}
 	most := g.cfg.Limits
 	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided || f.plain && t.plain >= most.HTTPConnections {
@@ -71,12 +65,12 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 
 // watch ends a client's flows when it is revoked. It outlives them: a program that makes one connection
 // after the other would start it for each.
-func (cs *endpoints) watch(ctx context.Context, who identity, t *endpointState) {
+func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *endpointState) {
 	select {
-	case <-who.done:
+	case <-revocation:
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
-		delete(cs.active, who)
+		delete(cs.active, revocation)
 		for f := range t.flows {
 			f.cut()
 		}
@@ -88,14 +82,13 @@ func (cs *endpoints) watch(ctx context.Context, who identity, t *endpointState) 
 func (g *Guard) Recheck(ep Endpoint) {
 	g.endpoints.mu.Lock()
 	defer g.endpoints.mu.Unlock()
-	for who, t := range g.endpoints.active {
-		if who.done != ep.Done() {
-			continue
-		}
-		for f := range t.flows {
-			if name := f.name.Load(); name != nil && !ep.Allows(*name) {
-				f.cut()
-			}
+	t := g.endpoints.active[ep.Done()]
+	if t == nil {
+		return
+	}
+	for f := range t.flows {
+		if name := f.name.Load(); name != nil && !ep.Allows(*name) {
+			f.cut()
 		}
 	}
 }

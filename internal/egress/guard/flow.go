@@ -15,7 +15,6 @@ import (
 type flow struct {
 	guard    *Guard
 	endpoint Endpoint
-	who      identity
 	state    *endpointState // once the flow has been admitted
 	port     uint16
 	plain    bool
@@ -35,7 +34,7 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	if !known {
 		return false
 	}
-	f.endpoint, f.who = ep, identity{source, ep.Done()}
+	f.endpoint = ep
 	if !f.reserve() {
 		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonSockets})
 		return false

@@ -66,7 +66,7 @@ func New(cfg Config) (*Guard, error) {
 		cfg.Decided = func(decisions.Decision) {}
 	}
 	g := &Guard{cfg: cfg}
-	g.endpoints.active = map[identity]*endpointState{}
+	g.endpoints.active = map[<-chan struct{}]*endpointState{}
 	g.turns = newSemaphore(runtime.GOMAXPROCS(0))
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
@@ -151,7 +151,7 @@ func (g *Guard) makeLoops(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := poller.Accept(g.loops, g.cfg.TLS, keepAlive, accepts, func(err error) {
+	err := poller.Accept(g.loops, g.cfg.TLS, accepts, func(err error) {
 		g.cfg.Logger.Error().Err(err).Msg("guard cannot accept a TLS connection")
 	})
 	return errors.Join(err, g.cfg.TLS.Close()) // the loops have a descriptor of their own, which Go's poller does not watch

@@ -24,7 +24,7 @@ func (s *session) forwardHello() {
 		return
 	}
 	nonblock.SetInt(s.Origin.FD(), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	nonblock.KeepAlive(s.Origin.FD(), keepAlive)
+	nonblock.KeepAlive(s.Origin.FD())
 	s.next = (*session).readAnswer
 	s.Within(s.limits().AnswerTimeout, nil)
 	s.readAnswer()

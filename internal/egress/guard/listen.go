@@ -4,11 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"time"
 )
-
-// keepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
 // httpListener accepts HTTP connections of clients, within their limits.
 type httpListener struct {

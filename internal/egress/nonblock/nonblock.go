@@ -125,8 +125,12 @@ func Reset(fd int) {
 	Close(fd)
 }
 
-// KeepAlive turns keep-alive packets on.
-func KeepAlive(fd int, with net.KeepAliveConfig) {
+// KeepAliveConfig finds peers that are gone, in about two minutes: nothing else ends an idle connection.
+var KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+
+// KeepAlive turns keep-alive packets on, by that.
+func KeepAlive(fd int) {
+	with := KeepAliveConfig
 	SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int32(with.Idle/time.Second))
 	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int32(with.Interval/time.Second))

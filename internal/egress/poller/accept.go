@@ -25,7 +25,7 @@ type listener struct {
 // Accept has the loops serve the connections of a listener in turn. It is called before they run. The caller closes from;
 // the loops have a descriptor of their own. failed is called with why a connection could not be accepted: most likely
 // descriptors have run out, and connections that end will free some.
-func Accept(loops []*Loop, from *net.TCPListener, keepAlive net.KeepAliveConfig, accepts Acceptor, failed func(error)) error {
+func Accept(loops []*Loop, from *net.TCPListener, accepts Acceptor, failed func(error)) error {
 	raw, err := from.SyscallConn()
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func Accept(loops []*Loop, from *net.TCPListener, keepAlive net.KeepAliveConfig,
 	}
 	loops[0].listener = l
 	// What is accepted has the listener's options.
-	nonblock.KeepAlive(l.socket, keepAlive)
+	nonblock.KeepAlive(l.socket)
 	nonblock.SetInt(l.socket, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	return loops[0].watch(l.socket, 0, unix.EPOLLIN|unix.EPOLLET)
 }
