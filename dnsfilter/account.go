@@ -21,7 +21,7 @@ func (a *accounts) of(ep *Endpoint) *bucket {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	found := a.byUser[ep.owner()].Value()
+	found := a.byUser[ep.User].Value()
 	if found == nil {
 		if len(a.byUser) >= max(a.sweepAt, minSweep) {
 			for user, there := range a.byUser {
@@ -32,7 +32,7 @@ func (a *accounts) of(ep *Endpoint) *bucket {
 			a.sweepAt = 2 * len(a.byUser)
 		}
 		found = new(bucket)
-		a.byUser[ep.owner()] = weak.Make(found)
+		a.byUser[ep.User] = weak.Make(found)
 	}
 	ep.account.CompareAndSwap(nil, found)
 	return ep.account.Load()

@@ -20,7 +20,7 @@ func crowd(s *Server, clients, names int) {
 			allowed[fmt.Sprintf("host%d.example.org", len(allowed))] = true
 		}
 		addr := netip.AddrFrom4([4]byte{127, 0, byte(i >> 8), byte(i) + 1})
-		registered[addr] = &Endpoint{ID: fmt.Sprint(i), Allows: func(n string) bool { return allowed[n] }}
+		registered[addr] = &Endpoint{ID: fmt.Sprint(i), User: fmt.Sprint(i), Allows: func(n string) bool { return allowed[n] }}
 	}
 	s.config.Endpoint = func(a netip.Addr) *Endpoint { return registered[a] }
 }

@@ -11,7 +11,7 @@ import (
 // entry is what is known about a name and a type. It does not change once it is made.
 type entry struct {
 	key     string
-	owner   string // the endpoint that had it looked up
+	owner   string // the user that had it looked up
 	rcode   int
 	records []byte // packed, each with a pointer to the name in the question
 	count   int
@@ -45,7 +45,7 @@ func (e *entry) answer(now int64) answer {
 const maxCached = 4096
 
 // cache keeps entries. It is cut into shards by a hash that an endpoint cannot know. In a full shard the
-// endpoint makes room that had most of it looked up, with what was used least recently of that. So one
+// user makes room who had most of it looked up, with what was used least recently of that. So one
 // that asks for ever new names drives out its own, and not the few that others use.
 type cache struct {
 	seed   maphash.Seed
@@ -132,7 +132,7 @@ func (s *shard) largestOwner() (owner string) {
 	return owner
 }
 
-// dropOldest drops what an endpoint owns and nobody has used for longest.
+// dropOldest drops what a user owns and nobody has used for longest.
 func (s *shard) dropOldest(owner string) {
 	for element := s.recent.Back(); element != nil; element = element.Prev() {
 		if element.Value.(*entry).owner == owner {

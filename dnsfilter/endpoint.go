@@ -11,7 +11,7 @@ type Endpoint struct {
 	// ID is what decisions call it.
 	ID string
 
-	// User is whose it is. All endpoints of a user share what one user may have; empty is a user of its own.
+	// User is whose it is. All endpoints of a user share what one user may have.
 	User string
 
 	// Open says that it may ask for any name; Allows is not called then.
@@ -28,14 +28,6 @@ type Endpoint struct {
 
 	rate    bucket
 	account atomic.Pointer[bucket] // its user's, once it was asked for
-}
-
-// owner is whose account and whose answers in the cache it has.
-func (ep *Endpoint) owner() string {
-	if ep.User == "" {
-		return "\x00" + ep.ID // no user's name
-	}
-	return ep.User
 }
 
 func (ep *Endpoint) allows(name string) bool {

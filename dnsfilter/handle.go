@@ -147,7 +147,7 @@ func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *
 
 // resolve answers a question from upstreams. The lookup was taken for it, and is freed.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
-	defer s.lookups.Give(ask.ep.owner(), 1)
+	defer s.lookups.Give(ask.ep.User, 1)
 	e, err := s.fetch(ctx, ask.ep, string(q.setKey()), q.qtype)
 	if err != nil {
 		return nil // the server ends

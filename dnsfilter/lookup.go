@@ -30,23 +30,22 @@ func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, e
 	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
 		return e, nil
 	}
-	if !s.lookups.Take(ep.owner(), 1) {
+	if !s.lookups.Take(ep.User, 1) {
 		return nil, errBusy
 	}
-	defer s.lookups.Give(ep.owner(), 1)
+	defer s.lookups.Give(ep.User, 1)
 	return s.fetch(ctx, ep, string(key), q.qtype)
 }
 
 // fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
 func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
-	owner := ep.owner()
 	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
 		// Who looked in the cache just before another lookup ended finds here what that one found.
 		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {
 			return e
 		}
 		f, err := s.lookup(ctx, key[keyPrefix:], qtype)
-		e := &entry{key: key, owner: owner}
+		e := &entry{key: key, owner: ep.User}
 		if err == nil {
 			e.records, err = pack(f.records)
 		}

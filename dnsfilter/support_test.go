@@ -63,9 +63,9 @@ func below(apex string) func(string) bool {
 
 func config(l *lab, upstreams ...string) dnsfilter.Config {
 	clients := map[string]*dnsfilter.Endpoint{
-		filtered: {ID: "filtered", Allows: below("example.org")},
-		open:     {ID: "open", Open: true},
-		other:    {ID: "other", Allows: below("example.org")},
+		filtered: {ID: "filtered", User: "filtered", Allows: below("example.org")},
+		open:     {ID: "open", User: "open", Open: true},
+		other:    {ID: "other", User: "other", Allows: below("example.org")},
 	}
 	for _, client := range clients {
 		client.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {

@@ -28,12 +28,12 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		ep := s.config.Endpoint(source)
 		// One that is known nowhere has no connection: by UDP it is told so.
-		if ep == nil || !s.conns.Take(ep.owner(), 1) {
+		if ep == nil || !s.conns.Take(ep.User, 1) {
 			conn.Close()
 			continue
 		}
 		s.wg.Go(func() {
-			defer s.conns.Give(ep.owner(), 1)
+			defer s.conns.Give(ep.User, 1)
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
 			_ = conn.SetWriteBuffer(dns.MaxMsgSize)
@@ -62,7 +62,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 			return
 		}
 		reply, ask := s.handle(&q, source, packet[:size], out, true)
-		if ask != nil && s.lookups.Take(ask.ep.owner(), 1) {
+		if ask != nil && s.lookups.Take(ask.ep.User, 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {
 			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)

@@ -28,7 +28,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 		}
 		reply, ask := s.handle(&q, source.Addr(), packet[:n], out, false)
 		switch {
-		case ask != nil && s.lookups.Take(ask.ep.owner(), 1):
+		case ask != nil && s.lookups.Take(ask.ep.User, 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
 		case ask != nil:
 			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
