@@ -61,7 +61,7 @@ func alone(ports string) error {
 	g, err := New(Config{
 		TLS: listeners[0], TLSPort: secure, HTTP: listeners[1], HTTPPort: plain,
 		Endpoint: func(a netip.Addr) (Endpoint, bool) {
-			client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}})
+			client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}, done: make(chan struct{})})
 			return client.(Endpoint), true
 		},
 		Resolve: func(_ context.Context, c Endpoint, _ string) ([]netip.Addr, error) {
