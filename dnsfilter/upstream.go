@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strconv"
@@ -161,16 +160,12 @@ func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byt
 
 // exchangeStream asks over TCP or TLS.
 func exchangeStream(conn net.Conn, query *dns.Msg, packed []byte) (*dns.Msg, error) {
-	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(packed)), uint16(len(packed)))
-	if _, err := conn.Write(append(framed, packed...)); err != nil {
+	framed := &dns.Conn{Conn: conn}
+	if _, err := framed.Write(packed); err != nil {
 		return nil, err
 	}
-	var size [2]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
-		return nil, err
-	}
-	message := make([]byte, binary.BigEndian.Uint16(size[:]))
-	if _, err := io.ReadFull(conn, message); err != nil {
+	message, err := framed.ReadMsgHeader(nil)
+	if err != nil {
 		return nil, err
 	}
 	reply, err := unpack(message, query)
