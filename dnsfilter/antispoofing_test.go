@@ -58,6 +58,8 @@ func TestCaseOfQuestions(t *testing.T) {
 		l.wantSaid(filtered, name(i), dns.TypeA, "NOERROR 1.2.3.4")
 	}
 	seen := map[string]bool{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i, asked := range a.names {
 		if strings.ToLower(asked) == asked || strings.ToLower(asked) != name(i) || seen[asked[1:]] {
 			t.Errorf("asked for %s", asked)
@@ -97,6 +99,8 @@ func TestUpstreamsThatDoNotRepeatTheCase(t *testing.T) {
 	for i := range 5 {
 		l.wantSaid(filtered, name(i), dns.TypeA, "NOERROR 1.2.3.4")
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.streams != 1 || len(a.names) != 5 || a.names[4] != name(4) {
 		t.Errorf("%d by TCP, by UDP %q", a.streams, a.names)
 	}
@@ -118,6 +122,8 @@ func TestCookies(t *testing.T) {
 	for i := range 3 {
 		l.wantSaid(filtered, name(i), dns.TypeA, "NOERROR 1.2.3.4")
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if len(a.cookies[0]) != 16 || a.cookies[1] != a.cookies[0]+theirs || a.streams != 2 {
 		t.Errorf("%d by TCP, cookies %q", a.streams, a.cookies)
 	}
@@ -136,6 +142,8 @@ func TestACookieThatIsOld(t *testing.T) {
 	}).addr)
 	l.wantSaid(filtered, name(0), dns.TypeA, "NOERROR 1.2.3.4")
 	l.wantSaid(filtered, name(1), dns.TypeA, "NOERROR 1.2.3.4")
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.streams != 0 || len(a.names) != 3 {
 		t.Errorf("%d by TCP, %d by UDP", a.streams, len(a.names))
 	}
@@ -153,6 +161,8 @@ func TestUpstreamsThatRefuseCookies(t *testing.T) {
 	}).addr)
 	l.wantSaid(filtered, name(0), dns.TypeA, "NOERROR 1.2.3.4")
 	l.wantSaid(filtered, name(1), dns.TypeA, "NOERROR 1.2.3.4")
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.streams != 1 || len(a.names) != 3 {
 		t.Errorf("%d by TCP, %d by UDP", a.streams, len(a.names))
 	}

@@ -150,6 +150,8 @@ func TestGarbageIsDropped(t *testing.T) {
 			t.Errorf("answered\n%s", reply)
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if s := l.decisions; len(s) != 1 || s[0].Verdict != dnsfilter.Allowed {
 		t.Errorf("counted %+v", s)
 	}
