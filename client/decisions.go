@@ -22,7 +22,7 @@ type DecisionQuery struct {
 	After uint64
 	// Since matches what was decided at that time or later.
 	Since time.Time
-	// Limit is how many there are at most of what was decided before the call, from 0 to 1000; the latest of
+	// Limit is how many there are at most of what was decided before the call, from 0 to 10000; the latest of
 	// them. Nil is for 100.
 	Limit *int
 }

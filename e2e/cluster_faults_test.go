@@ -84,7 +84,7 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 		{"its fence is killed, and its sandboxd", func(h *clusterHost) { h.fence.kill(); h.stop(syscall.SIGKILL) }, false},
 		{"its fence is killed", func(h *clusterHost) { h.fence.kill() }, false}, // and nobody starts it again
 		{"its etcd is killed", func(h *clusterHost) { h.etcd.kill() }, true},
-		{"all its processes are killed", func(h *clusterHost) { h.killAll() }, false},
+		{"all its processes are killed", func(h *clusterHost) { h.killAll(t) }, false},
 	}
 	cuts := linkCuts()
 	c.cutLinks(t, "one", file, cuts)

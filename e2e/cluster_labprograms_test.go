@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -59,12 +60,18 @@ func (h *clusterHost) processes() []int {
 	return list
 }
 
-// killAll kills them, as a power cut does.
-func (h *clusterHost) killAll() {
-	signalAll(h.processes(), syscall.SIGKILL)
+// killAll kills them, as a power cut does, and returns when there are none: a Docker that is started then would take what is
+// still to be collected of its containerd for one that runs.
+func (h *clusterHost) killAll(t *testing.T) {
+	t.Helper()
+	all := h.processes()
+	signalAll(all, syscall.SIGKILL)
 	for _, exited := range []<-chan struct{}{h.engine.exited, h.exited, h.etcd.exited, h.fence.exited} {
 		<-exited
 	}
+	eventually(t, "all of the host's processes are gone", func() bool {
+		return !slices.ContainsFunc(all, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
+	})
 }
 
 // grouped are those of its containers.

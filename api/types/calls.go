@@ -33,7 +33,7 @@ type Percentiles struct {
 	P95Ms float64 `json:"p95Ms"`
 }
 
-// CallOutput is the answer of GET /v1/calls/{callId}/output.
+// CallOutput is the answer of GET /v1/sandboxes/{id}/calls/{callId}/output.
 type CallOutput struct {
 	Output string `json:"output"`
 	// Cut says that there was more before.

@@ -263,7 +263,7 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = w.Write([]byte(`{"error":{"kind":"unauthenticated","message":"the session has ended: sign in again"}}` + "\n"))
+		_, _ = w.Write([]byte(`{"error":{"kind":"denied","message":"the session has ended: sign in again"}}` + "\n"))
 		return
 	}
 	req = withoutOrigin(req)

@@ -47,9 +47,9 @@ func named(in string, err error) error {
 	return invalid("%.200s has a value of the wrong kind", in+field)
 }
 
-// Bounds of a sandbox's life; the least is for what a client calls 0.
+// How long a sandbox lives, in seconds: where nothing is said, and at most.
 const (
-	usualTimeout = 15 // seconds, as theirs
+	usualTimeout = 15 // as theirs
 	maxTimeout   = 30 * 24 * 3600
 )
 

@@ -143,9 +143,9 @@ func (l lastingShape) limits(most dockerexec.Limits) (dockerexec.Limits, error) 
 	case l.CPUs < 0 || l.Memory < 0:
 		return most, errs.Invalid("cpus %v and memory %d are not both positive", l.CPUs, l.Memory)
 	case most.NanoCPUs > 0 && nanoCPUs > most.NanoCPUs:
-		return most, errs.Invalid("%v CPUs are more than a container may have, which is %v (docker.cpus, or what the host has)", l.CPUs, float64(most.NanoCPUs)/1e9)
+		return most, errs.Invalid("%v CPUs are more than a container may have, which is %v (limits.cpus, or what the host has)", l.CPUs, float64(most.NanoCPUs)/1e9)
 	case most.Memory > 0 && l.Memory > most.Memory:
-		return most, errs.Invalid("%d bytes of memory are more than a container may have, which is %d (docker.memory)", l.Memory, most.Memory)
+		return most, errs.Invalid("%d bytes of memory are more than a container may have, which is %d (limits.memory)", l.Memory, most.Memory)
 	}
 	if nanoCPUs > 0 {
 		most.NanoCPUs = nanoCPUs
