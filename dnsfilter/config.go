@@ -101,7 +101,7 @@ func (c Config) validate() error {
 // parseUpstreams reads upstreams as Upstreams has them. The error has all faults.
 func (c Config) parseUpstreams(specs []string) (list []*upstream, err error) {
 	if len(specs) == 0 {
-		return nil, errors.New("Upstreams is empty")
+		return nil, errors.New("the list Upstreams is empty")
 	}
 	var faults []error
 	for _, spec := range specs {
