@@ -19,8 +19,9 @@ const (
 	// refillRounds is how often first calls without a pool and those beside one that is filled take turns: a machine
 	// that is slower for a while is so for both.
 	refillRounds = 5
-	// refillPhase is the time in which the latter come after one more container waits: what the next one takes.
-	refillPhase = 300 * time.Millisecond
+	// refillPhase is the time in which the latter come after one more container waits: until the next one does, with the rest
+	// before it is begun.
+	refillPhase = 1300 * time.Millisecond
 )
 
 // measureRefilling needs a service whose pool is set by its file. The first calls are of a kind that no pool has.
@@ -74,7 +75,7 @@ func (s *service) refill(ctx context.Context, size int) error {
 	})
 }
 
-// amidRefill returns while a container is made for the pool, or is about to be, at any moment of that.
+// amidRefill returns at any moment of a pool's being filled.
 func (s *service) amidRefill(ctx context.Context) error {
 	last := -1
 	err := s.await(ctx, "the pool to be filled", func() (bool, error) {

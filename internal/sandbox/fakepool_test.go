@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -23,11 +24,13 @@ type fakePool struct {
 	specs   map[string]dockerexec.Spec // of all that waited, by the user
 	trimmed map[string]int
 	made    int
-	err     error // of Stock
-	unbound error // of Bind
+	takes   time.Duration // Stock
+	err     error         // of Stock
+	unbound error         // of Bind
 }
 
 func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
+	time.Sleep(f.takes)
 	if f.err == nil {
 		f.waits[class] = append(f.waits[class], spec)
 		f.specs[spec.User] = spec

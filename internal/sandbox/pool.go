@@ -50,7 +50,10 @@ type Pool struct {
 	binding singleflight.Group // by user
 
 	mu     sync.Mutex
-	last   time.Time           // when a first call came
+	last   time.Time // when a first call came
+	unlike time.Time // when one came of a kind for which none are kept
+	filled time.Time // when a container was made, which took so long
+	took   time.Duration
 	short  time.Time           // since when something has been missing; zero for nothing
 	taken  map[share]time.Time // when a token last had one of a class
 	stats  PoolStats
@@ -201,6 +204,9 @@ func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, b
 	}
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
+	if outcome == poolUnlike {
+		p.unlike = p.last
+	}
 	p.mu.Unlock()
 	p.wakeUp()
 	return outcome == poolHit

@@ -24,7 +24,7 @@ import (
 // fill lets the pool do all that it would.
 func (p *Pool) fillNow(t *testing.T) {
 	t.Helper()
-	p.last = time.Time{}
+	p.last, p.unlike = time.Time{}, time.Time{}
 	for range 100 {
 		if p.step(t.Context()) == fillEvery {
 			return
@@ -132,6 +132,39 @@ func TestPoolOfNoUse(t *testing.T) {
 	if wait := pool.step(t.Context()); wait != fillAgain || pool.Stats().Asked[poolFailed] != 1 {
 		t.Errorf("after a failure it waits %v, %+v", wait, pool.Stats())
 	}
+}
+
+// While calls come that make containers of their own, whatever waits, the pool makes one only a part of the time.
+func TestPoolRestsBesideOtherCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, pool, fake := newPool(t, 2, 5)
+		workspace := Confinement{Permissions: []string{"@workspace"}}
+		fake.takes = 300 * time.Millisecond
+		come := func(user string, c Confinement) {
+			t.Helper()
+			if err := first(t, s, user, Registration{}, Request{Confinement: c}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(fillAfter + time.Millisecond)
+		}
+		makes := func(want uint64, when string) {
+			t.Helper()
+			if pool.step(t.Context()); pool.Stats().Refills != want {
+				t.Errorf("%s it has made %d, want %d", when, pool.Stats().Refills, want)
+			}
+		}
+		come("first", workspace)
+		makes(1, "for a kind of call that comes")
+		come("unlike", Confinement{Permissions: workspace.Permissions, Restrictions: restrictions("/home/x")})
+		makes(1, "beside a call of another kind")
+		time.Sleep(fillRests * fake.takes)
+		makes(2, "after a rest")
+		time.Sleep(unlikeFor)
+		come("second", workspace)
+		makes(3, "when no such call has come for long")
+		come("third", workspace)
+		makes(4, "and at once again")
+	})
 }
 
 // A user has one vote, and a token's users do not decide for others.

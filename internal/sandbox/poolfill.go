@@ -15,6 +15,9 @@ const (
 	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long commands that run, and
 	// calls that come one after the other, may put that off.
 	fillAfter, fillAnyway = 200 * time.Millisecond, 2 * time.Second
+	// fillRests is how many times as long as a container took to be made none is, for unlikeFor after a first call of a kind for which
+	// none are kept: it makes its own beside, and gains nothing.
+	fillRests, unlikeFor = 4, 10 * time.Second
 	// fillAgain is when it is tried again after a failure.
 	fillAgain = 10 * time.Second
 )
@@ -60,8 +63,9 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.said, p.short = "", time.Time{}
+	p.filled, p.took = time.Now(), time.Since(begun)
 	p.stats.Refills++
-	p.stats.Refilling += time.Since(begun)
+	p.stats.Refilling += p.took
 	return fillSoon
 }
 
@@ -95,11 +99,15 @@ func (p *Pool) missing() (class poolClass, key string, ok bool) {
 	return class, "", false
 }
 
-// quiet reports whether it is not the moment after a first call, with commands that a start would slow.
+// quiet reports whether it is not the moment after a first call, or one to rest, with commands that a start would slow.
 func (p *Pool) quiet() bool {
 	p.mu.Lock()
 	since := time.Since(p.last)
+	rests := time.Since(p.unlike) < unlikeFor && time.Since(p.filled) < fillRests*p.took
 	p.mu.Unlock()
+	if rests {
+		return false
+	}
 	commands := p.resolver.cfg().Quotas.Stats().InUse[quota.Commands]
 	return since > fillAfter && (commands == 0 || since > fillAnyway)
 }
