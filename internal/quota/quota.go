@@ -50,7 +50,8 @@ func Resources() []Resource {
 	return list
 }
 
-// Bounds are the most that there may be of each resource. One that is zero does not bound.
+// Bounds are the most that there may be of each resource. One that is zero does not bound. Hosts of a cluster tell each other the
+// bounds of tokens as JSON, so the names of the fields stay.
 type Bounds struct {
 	Containers        int
 	ColdStarts        int

@@ -1,12 +1,15 @@
 package forward
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A call of E2B's wire comes to the holder as it came to the host that sends it, and is told from one of the API. What a user's
@@ -114,5 +117,29 @@ func TestAnEpochThatHasPassed(t *testing.T) {
 	})
 	if status, text := one.post("alice", nil); status != http.StatusServiceUnavailable || asked != 2 {
 		t.Errorf("%d: %s, and it was sent %d times", status, text, asked)
+	}
+}
+
+// Hosts of this version and of earlier ones understand each other while one after another is upgraded, so what a host says about
+// a call keeps its form: what may change is what is added.
+func TestTheFormOfWhatHostsSay(t *testing.T) {
+	said := about{
+		Caller: "uid:0", Users: []string{"alice"}, User: "alice", Epoch: 7,
+		Token: quota.Token{Name: "t", Some: true, Own: quota.Bounds{Commands: 3}},
+	}
+	header, req := http.Header{}, httptest.NewRequest(http.MethodPost, "/", nil)
+	if err := said.write(header); err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	if got, err := read(req); err != nil || !reflect.DeepEqual(got, said) {
+		t.Errorf("what is said is read as %+v, %v", got, err)
+	}
+	const earlier = `{"caller":"uid:0","everyone":false,"users":["alice"],"token":{"Name":"t","Some":true,` +
+		`"Own":{"Containers":0,"ColdStarts":0,"Commands":3,"DetachedExecs":0,"Processes":0,"ExposedPorts":0,"Sandboxes":0,"Calls":0,"RequestsPerSecond":0}},` +
+		`"user":"alice","epoch":7}`
+	text, err := base64.StdEncoding.DecodeString(header.Get("X-Daycare-Call"))
+	if err != nil || string(text) != earlier {
+		t.Errorf("%s, %v, want %s", text, err, earlier)
 	}
 }
