@@ -12,7 +12,6 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -189,33 +188,22 @@ func (e *Executor) drop(c *container) bool {
 	return true
 }
 
-// forget gives a container up that does not work any more.
-func (e *Executor) forget(c *container) {
-	e.mu.Lock()
-	mine := e.drop(c)
-	closes := e.closed && c.running == 0 // so the session has ended, and the container stays
-	e.mu.Unlock()
-	if mine && !closes {
-		e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel})
-		e.discard(c)
-	}
-}
-
 // Expel removes a container with all that runs in it. It blocks while the container is being made.
 func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
-	sleeps := c != nil && c.sleeps()
-	if c != nil && !sleeps {
+	if c != nil && c.sleeps() {
+		remove := e.forgotten(c) // before a call wakes it
+		e.mu.Unlock()
+		remove()
+		return
+	}
+	if c != nil {
 		c.demand() // so that its turn comes: the next one to be expelled waits, too
 	}
 	e.mu.Unlock()
 	if c == nil {
 		e.expelProcess(fingerprint)
-		return
-	}
-	if sleeps {
-		e.forget(c)
 		return
 	}
 	select {

@@ -7,6 +7,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,4 +101,24 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	}
 	now, err := e.InspectProcess(ctx, c.id)
 	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
+}
+
+// forget gives a container up that does not work any more.
+func (e *Executor) forget(c *container) {
+	e.mu.Lock()
+	remove := e.forgotten(c)
+	e.mu.Unlock()
+	remove()
+}
+
+// forgotten is forget for whoever holds e.mu, after which remove is called.
+func (e *Executor) forgotten(c *container) (remove func()) {
+	closes := e.closed && c.running == 0 // so the session has ended, and the container stays
+	if !e.drop(c) || closes {
+		return func() {}
+	}
+	return func() {
+		e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel})
+		e.discard(c)
+	}
 }

@@ -62,11 +62,15 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	}
 	e.mu.Lock()
 	e.stopWatching(c)
-	ended := c.lost
+	lost := c.lost
 	e.mu.Unlock()
-	if ended {
-		e.processEnded(c.id)
+	if !lost {
+		return started, nil
 	}
+	if now, err := e.InspectProcess(ctx, c.id); err == nil && now.Running { // its network was taken away
+		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(errors.Join(errLost, e.dispose(c)).Error()))
+	}
+	e.processEnded(c.id)
 	return started, nil
 }
 

@@ -80,16 +80,14 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 func (e *Executor) ended(id string) {
 	e.mu.Lock()
 	e.lost(id)
-	var gone *container
+	remove := func() {}
 	for _, c := range e.containers {
 		if c.isSettled() && c.id == id {
-			gone = c
+			remove = e.forgotten(c) // before a call wakes one that sleeps
 		}
 	}
 	e.mu.Unlock()
-	if gone != nil {
-		e.forget(gone)
-	}
+	remove()
 }
 
 // Reconcile looks at all containers of this instance: those that run and are current are adopted
