@@ -16,6 +16,7 @@ var (
 	burstLastTargets   = map[string]time.Duration{"runsc": 21300 * time.Millisecond}
 	burstOrderTarget   = 0.6
 	refillingTarget    = 1.05
+	frozenTimeTarget   = 100 * time.Millisecond
 )
 
 func createSection(f findings) section {
@@ -25,7 +26,8 @@ func createSection(f findings) section {
 			"come one after the other, one every 200 ms whatever becomes of those before, and all at once; their containers\n" +
 			"stay till all have come. docker run: `docker run --rm`, as in \"Cold exec\". A pool is one of " + fmt.Sprint(waiting) + " containers that wait.\n" +
 			"A frozen user's container has had nothing to do for `idle.freezeAfter`. Other first calls have `denyRead`, of which\n" +
-			"no pool has any; they come in turns without a pool and at any moment of one that is filled.",
+			"no pool has any; they come in turns without a pool and at any moment of one that is filled.\n" +
+			"Processor time is that of containers' control groups in the two minutes after they were frozen.",
 		head: row([]string{"runtime", "who comes"}, append(percentileColumns, "last")),
 	}
 	for _, r := range f.runtimes {
@@ -73,6 +75,8 @@ func creationVerdicts(r runtimeFindings) (list []verdict) {
 		judged(c.frozen, within(r.runtime, "frozen: p50 of the first `true`", c.frozen.median(), target))
 		judged(c.frozenShell, within(r.runtime, "frozen: p50 of the first shell `true`", c.frozenShell.median(), target))
 	}
+	judged(c.frozenTime, judge(r.runtime, "processor time of 100 frozen containers in a minute", fmt.Sprintf("at most %g ms", inMillis(frozenTimeTarget)),
+		fmt.Sprintf("%.1f ms", inMillis(c.frozenTime.median())), float64(c.frozenTime.median()), c.frozenTime.median() <= frozenTimeTarget))
 	judged(c.refilling, atMost(r.runtime, "p50 of a cold start beside a refill ÷ without a pool", ratio(c.refilling.median(), c.alone.median()), refillingTarget))
 	return list
 }

@@ -42,13 +42,12 @@ var reasons = []struct{ title, what, text string }{
   9.6 ms by itself, and the same later 8 to 10, so to run one beforehand would save little. To serve them in turns, two
   or four at a time, has been tried: the median was no better, and the last one came 1.4 times as late, because a call waits for the
   disk and for wake-ups as well.`},
-	{"Create and first command", "frozen: p50", `The command is on its way into the container while Docker is asked to have it go on. Under gVisor that
-  starts the runtime once more, which takes 6.5 ms for itself, and 1.3 ms for the shell script by which Docker calls a runtime that
-  has arguments; Docker, containerd, the shim and what gVisor does take some 6. Then the program starts as in a container that has
-  rested, in 9. To ask for it before the call is planned has been tried: the plan takes 0.1 to 0.2 ms, and no difference was seen.
-  gVisor's pause is not its control group's: its kernel stops its programs when the runtime asks it to, and only the runtime can ask it
-  to go on. To freeze the control group in place of Docker's pause would take microseconds either way, and have docker rm, kill and
-  exec hang, because they ask the kernel, which would be frozen, too.`},
+	{"Create and first command", "frozen: p50", `The command is on its way into the container while Docker is asked to have it go on. Docker, containerd,
+  the shim and the two shell scripts by which Docker calls a runtime that has arguments, its own and runsc-freezer, take some 5 ms under gVisor. Then
+  the program starts as in a container that has rested, in 9. runsc's own pause, which runs where Docker calls runsc itself, takes 6.5 ms more, to
+  start the runtime once more. To ask for it before the call is planned has been tried: the plan takes 0.1 to 0.2 ms, and no difference was seen.`},
+	{"Create and first command", "processor time of 100 frozen", `Docker calls runsc itself and not deploy/runsc-freezer, so gVisor's kernel and file server go on. Both collect
+  their garbage every two minutes, which takes 7 ms of each container, and only the engine could tell Go otherwise.`},
 	{"Create and first command", "p50 of a cold start beside a refill", `No container for the pool is begun while a call waits for one or has one made. One that has been
   begun when the call comes is made to its end beside the call's, on the same two cores: its start is Docker's and the runtime's
   work. The pool rests four times as long as that takes while such calls come, which come at any moment of both. Without the rest such a

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -156,6 +158,65 @@ func TestAFrozenContainerBehindOurBack(t *testing.T) {
 			l.sh(t, user, "true")
 		}
 	}, freezesSoon)
+}
+
+// A frozen container is stopped as a whole, gVisor's kernel with it, whether its programs sleep or run. Docker is answered all
+// the same, and has it go on, and end, as it asks.
+func TestAFrozenContainerStandsStill(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "still"
+		l.register(t, user)
+		for _, command := range []string{"sleep 7313", "while :; do :; done"} {
+			process := l.startProcess(t, user, types.StartProcess{Command: command})
+			if _, err := l.client.Pause(t.Context(), user); err != nil {
+				t.Fatal(err)
+			}
+			id := l.containerOf(t, user).ID
+			l.standsStill(t, id)
+			_, err := l.engine.ContainerTop(t.Context(), id, nil)
+			t.Logf("docker top: %v", err)
+			if err := l.engine.ContainerUnpause(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.engine.ContainerPause(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			l.standsStill(t, id)
+			if err := l.engine.ContainerKill(t.Context(), id, "TERM"); err != nil {
+				t.Logf("docker kill: %v", err)
+			}
+			if err := l.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+				t.Logf("docker rm: %v", err)
+			}
+			eventually(t, "it has gone", func() bool { return len(l.containersOf(t, user)) == 0 })
+			eventually(t, "its process has ended", func() bool { return l.process(t, user, process.ID).Status == types.ProcessExited })
+			if err := l.client.RemoveProcess(t.Context(), user, process.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// standsStill requires that gVisor's kernel, which is a container's first process, has been stopped.
+func (l *lab) standsStill(t *testing.T, id string) {
+	t.Helper()
+	found, err := l.engine.ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found.State.Paused {
+		t.Error("it is not paused")
+	}
+	if !strings.HasPrefix(found.HostConfig.Runtime, "runsc") {
+		return // of runc's it is known
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", found.State.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state := strings.Fields(string(stat))[2]; state != "T" {
+		t.Errorf("gVisor's kernel of a frozen container is in state %s", state)
+	}
 }
 
 // Frozen containers go in their time, whole, those that were used longest ago first.

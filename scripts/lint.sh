@@ -30,5 +30,5 @@ if ! command -v shellcheck >/dev/null; then
 	apt-get update -q >/dev/null
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends shellcheck >/dev/null
 fi
-shellcheck scripts/*.sh tools/engine/build.sh tools/etcd/build.sh .ci/run
+shellcheck scripts/*.sh deploy/runsc-freezer tools/engine/build.sh tools/etcd/build.sh .ci/run
 echo 'lint: fine'

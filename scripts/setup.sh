@@ -16,6 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly RUNSC=/usr/local/bin/runsc
+readonly FREEZER=/usr/local/bin/runsc-freezer
 readonly DAEMON_JSON=/etc/docker/daemon.json
 readonly DOCKERD_LOG=/var/log/dockerd.log
 readonly IMAGE=daycare-sandbox:latest
@@ -144,12 +145,15 @@ setup_runsc() {
 	step "gVisor (runsc)"
 	if has_runtimes runsc runsc-events runsc-offline; then
 		say "already registered with Docker"
-		return
-	fi
-	if [ "$(id -u)" != 0 ]; then # require_known_system has found the others
+	elif [ "$(id -u)" != 0 ]; then # require_known_system has found the others
 		say "Docker has no \"runsc-offline\" (runsc with --network=none), so containers without a network start slower"
-		return
+	else
+		register_runsc
 	fi
+	setup_freezer
+}
+
+register_runsc() {
 	if [ ! -x "$RUNSC" ]; then
 		run "building runsc from its pinned Go module" \
 			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
@@ -165,12 +169,35 @@ setup_runsc() {
 		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-offline -- --network=none
 	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
 	reload_engine
+	await_engine "Docker does not list runsc after a reload" has_runtimes runsc runsc-events runsc-offline
+	say "Docker knows them now, without a restart"
+}
+
+# Docker calls runsc through deploy/runsc-freezer, so that a paused container stands still as a whole.
+setup_freezer() {
+	if [ "$(id -u)" != 0 ] || [ ! -x "$RUNSC" ]; then return; fi
+	if ! cmp -s deploy/runsc-freezer "$FREEZER"; then
+		install -m 0755 deploy/runsc-freezer "$FREEZER.new"
+		mv "$FREEZER.new" "$FREEZER"
+	fi
+	if ! grep -qs "\"path\": \"$RUNSC\"" "$DAEMON_JSON"; then return; fi
+	sed -i "s#\"path\": \"$RUNSC\"#\"path\": \"$FREEZER\"#" "$DAEMON_JSON"
+	reload_engine
+	await_engine "Docker does not call runsc through $FREEZER after a reload" calls_freezer
+	say "Docker calls it through $FREEZER"
+}
+
+calls_freezer() { ! engine_says '{{range .Runtimes}}{{println .Path}}{{end}}' | grep -qx "$RUNSC"; }
+
+# await_engine FAILURE COMMAND...: waits until Docker has read its file again, and the command finds it so.
+await_engine() {
+	local failure=$1
+	shift
 	for _ in $(seq 40); do
-		has_runtimes runsc runsc-events runsc-offline && break
+		if "$@"; then return; fi
 		sleep 0.25
 	done
-	has_runtimes runsc runsc-events runsc-offline || die "Docker does not list runsc after a reload" "look at $DAEMON_JSON and at Docker's log"
-	say "Docker knows them now, without a restart"
+	die "$failure" "look at $DAEMON_JSON and at Docker's log"
 }
 
 setup_binaries() {

@@ -108,6 +108,7 @@ func (h *dockerHost) checks() []doctor.Check {
 		doctor.DockerAnswers(s.Docker.SocketPath, s.askDocker),
 		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.askDocker, programVersion),
 		doctor.OfflineRuntime(s.Docker.Runtime, s.askDocker),
+		doctor.FreezingRuntime(s.Docker.Runtime, s.askDocker),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
 		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.askDocker, programVersion))

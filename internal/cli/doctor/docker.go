@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,6 +90,26 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 				"containers without a network start more slowly than they could: Docker does not know %s-offline", name)
 		}
 		return skipped("%s is neither gVisor nor runc", name)
+	}}
+}
+
+// freezer is the program that calls runsc for Docker and stops paused containers as a whole: deploy/runsc-freezer.
+const freezer = "runsc-freezer"
+
+// FreezingRuntime looks whether gVisor itself stops where Docker pauses a container of a runtime.
+func FreezingRuntime(name string, ask AskDocker) Check {
+	return Check{"frozen containers", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		switch {
+		case err != nil:
+			return skipped("Docker does not answer")
+		case !slices.Contains(e.GVisor, name):
+			return skipped("%s is not gVisor", name)
+		case path.Base(e.Programs[name]) == freezer:
+			return ok("they stand still, by %s", e.Programs[name])
+		}
+		return warning(fmt.Sprintf("have Docker call %s through deploy/%s (scripts/setup.sh does so)", name, freezer),
+			"they take some processor time and wake later than they could: Docker calls %s itself", cmp.Or(e.Programs[name], name))
 	}}
 }
 
