@@ -34,7 +34,7 @@ type Cluster struct {
 	Hosts func(context.Context) ([]Host, error)
 	// Homes finds what the filesystem of usersDir cannot do that it has to; nil for nothing.
 	Homes  func() []error
-	Sysctl Sysctl
+	Sysctl sysctl
 	// Unseen says which hosts do not see a change in usersDir within a second, and why; nil where homes are each host's own.
 	Unseen func(context.Context) (map[string]error, error)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Sysctl returns a number of the kernel's, such as fs.inotify.max_user_watches.
-type Sysctl func(name string) (int, error)
+// sysctl returns a number of the kernel's, such as fs.inotify.max_user_watches.
+type sysctl func(name string) (int, error)
 
 // limit is the least that a number of the kernel's should be, and what to make it if it is less.
 type limit struct {
@@ -17,7 +17,7 @@ type limit struct {
 }
 
 // low returns which numbers are too low, and how they are raised.
-func (s Sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
+func (s sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
 	remedy = "sysctl -w"
 	for _, l := range limits {
 		n, err := s(l.name)
@@ -35,7 +35,7 @@ func (s Sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
 // KernelLimits reports whether the host goes on when one user takes all that the settings let tenants take of what the kernel
 // has but once: processes in all containers of one user, and files that programs of one container have open. No control group
 // bounds it for all of a user's containers.
-func KernelLimits(processes, files int, sysctl Sysctl) Check {
+func KernelLimits(processes, files int, sysctl sysctl) Check {
 	return Check{"kernel limits", func(context.Context) Finding {
 		low, remedy, err := sysctl.low(
 			limit{"kernel.pid_max", 2 * processes, max(1<<22, 2*processes)},

@@ -47,7 +47,7 @@ func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 }
 
 // Forwarding reports whether the kernel passes packets on, which calls with "*" need.
-func Forwarding(sysctl Sysctl) Check {
+func Forwarding(sysctl sysctl) Check {
 	return Check{"forwarding", func(context.Context) Finding {
 		on, err := sysctl("net.ipv4.ip_forward")
 		switch {
