@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ func cpuModel() string {
 }
 
 // runtimeVersion is what `runtime --version` says first, without the word. A runsc that was built
-// from its Go module does not know its version, but its build information does.
+// from its Go module does not know its version, but its build information does. deploy/runsc-freezer has it beside itself.
 func runtimeVersion(ctx context.Context, program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -74,6 +75,9 @@ func runtimeVersion(ctx context.Context, program string) string {
 		if len(fields) > 0 && fields[len(fields)-1] != "VERSION_MISSING" {
 			return fields[len(fields)-1]
 		}
+	}
+	if filepath.Base(path) == "runsc-freezer" {
+		path = filepath.Join(filepath.Dir(path), "runsc")
 	}
 	built, err := buildinfo.ReadFile(path)
 	if err != nil {

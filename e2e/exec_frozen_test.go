@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
@@ -160,35 +161,33 @@ func TestAFrozenContainerBehindOurBack(t *testing.T) {
 	}, freezesSoon)
 }
 
-// A frozen container is stopped as a whole, gVisor's kernel with it, whether its programs sleep or run. Docker is answered all
-// the same, and has it go on, and end, as it asks.
+// A frozen container is stopped as a whole, gVisor's kernel with it, whether its programs sleep, run, or wake each other. Docker is
+// answered all the same, and has it go on, and end, as it asks.
 func TestAFrozenContainerStandsStill(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		const user = "still"
 		l.register(t, user)
-		for _, command := range []string{"sleep 7313", "while :; do :; done"} {
+		for _, command := range []string{"sleep 7313", "while :; do :; done", "cd /tmp; mkfifo a b; cat a >b & (echo; cat b) >a"} {
 			process := l.startProcess(t, user, types.StartProcess{Command: command})
 			if _, err := l.client.Pause(t.Context(), user); err != nil {
 				t.Fatal(err)
 			}
 			id := l.containerOf(t, user).ID
 			l.standsStill(t, id)
-			_, err := l.engine.ContainerTop(t.Context(), id, nil)
-			t.Logf("docker top: %v", err)
 			if err := l.engine.ContainerUnpause(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.engine.ContainerPause(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
+			if err := l.engine.ContainerKill(t.Context(), id, "USR1"); err != nil {
+				t.Logf("docker kill: %v", err) // gVisor's, frozen or not, is not killed while it is paused
+			}
 			l.standsStill(t, id)
-			if err := l.engine.ContainerKill(t.Context(), id, "TERM"); err != nil {
-				t.Logf("docker kill: %v", err)
-			}
 			if err := l.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
-				t.Logf("docker rm: %v", err)
+				t.Error(err)
 			}
-			eventually(t, "it has gone", func() bool { return len(l.containersOf(t, user)) == 0 })
+			eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
 			eventually(t, "its process has ended", func() bool { return l.process(t, user, process.ID).Status == types.ProcessExited })
 			if err := l.client.RemoveProcess(t.Context(), user, process.ID); err != nil {
 				t.Error(err)
@@ -197,15 +196,26 @@ func TestAFrozenContainerStandsStill(t *testing.T) {
 	})
 }
 
-// standsStill requires that gVisor's kernel, which is a container's first process, has been stopped.
+// standsStill requires that a container takes no processor time while Docker is asked about it, and that gVisor's kernel, which
+// is its first process, has been stopped.
 func (l *lab) standsStill(t *testing.T, id string) {
 	t.Helper()
+	before, err := cgroup.ThisHost().Usage(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.engine.ContainerTop(t.Context(), id, nil); err != nil {
+		t.Error(err)
+	}
 	found, err := l.engine.ContainerInspect(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !found.State.Paused {
 		t.Error("it is not paused")
+	}
+	if after, err := cgroup.ThisHost().Usage(id); err != nil || after.CPU != before.CPU {
+		t.Errorf("a frozen container took %v of processor time, %v", after.CPU-before.CPU, err)
 	}
 	if !strings.HasPrefix(found.HostConfig.Runtime, "runsc") {
 		return // of runc's it is known

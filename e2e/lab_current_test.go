@@ -32,7 +32,7 @@ var mainScenarios = []string{
 	"TestManyFirstCallsMakeOneContainer", "TestContainerRemovedBehindOurBack",
 	"TestKilledServiceLeavesNothingRunning", "TestShutdownLetsCommandsFinish", "TestPool",
 	"TestAnIdleContainerIsFrozen", "TestAFrozenContainerOutlivesTheService", "TestAFrozenContainerBehindOurBack",
-	"TestFrozenContainersAreRemoved",
+	"TestAFrozenContainerStandsStill", "TestFrozenContainersAreRemoved",
 	// Images.
 	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
 	// What a call may see and do.

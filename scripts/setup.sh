@@ -187,7 +187,11 @@ setup_freezer() {
 	say "Docker calls it through $FREEZER"
 }
 
-calls_freezer() { ! engine_says '{{range .Runtimes}}{{println .Path}}{{end}}' | grep -qx "$RUNSC"; }
+calls_freezer() {
+	local programs
+	programs=$(engine_says '{{range .Runtimes}}{{println .Path}}{{end}}')
+	grep -qx "$FREEZER" <<<"$programs" && ! grep -qx "$RUNSC" <<<"$programs"
+}
 
 # await_engine FAILURE COMMAND...: waits until Docker has read its file again, and the command finds it so.
 await_engine() {
