@@ -92,7 +92,7 @@ var reasons = []struct{ title, what, text string }{
 	{"The stock client of E2B", "p50 of files.write", `No server can meet it: with one that throws away what comes, the stock client takes 2.3 to 4.1 times our
   whole upload, which is kept and on the disk (the table below has the ratio of this run). It copies what is to be written into a
   Blob, has a form made of that and takes it apart into pieces of 64 KiB, all of it in one thread. Our own client hands the whole to one
-  system call. What this service adds, 65 to 90 ms on a quiet machine, is the file's way to the disk, for which our upload waits as
+  system call. What this service adds, 130 to 165 ms, is the file's way to the disk, for which our upload waits as
   well: its fsync alone has 20 to 48.`},
 	{"The stock client of E2B", "p50 of files.read", `The table below has what the stock client takes with a server that has the bytes in memory, 0.8 to 2.0 times our
   download: what it reads comes through three streams of the web's, and our own client reads from the socket. The kernel
