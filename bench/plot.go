@@ -60,6 +60,7 @@ func (r results) lines(runtime int) (lines []line) {
 		}
 		name := strings.ReplaceAll(c.name, "`", "")
 		add(name+", API", apiColour, at(func(c warmCommand) sample { return c.rested }))
+		add(name+", API, one after the other", apiColour, at(func(c warmCommand) sample { return c.next }))
 		add(name+", API, at once", apiColour, at(func(c warmCommand) sample { return c.atOnce }))
 		add(name+", started inside", floorColour, at(func(c warmCommand) sample { return c.floor }))
 		add(name+", docker exec", dockerColour, at(func(c warmCommand) sample { return c.docker }))
@@ -68,6 +69,7 @@ func (r results) lines(runtime int) (lines []line) {
 	add("docker exec … true", dockerColour, func(f runtimeFindings) sample { return f.line.docker })
 	add("a session's commands, API", apiColour, func(f runtimeFindings) sample { return f.typical.api })
 	add("a session's commands, docker exec", dockerColour, func(f runtimeFindings) sample { return f.typical.docker })
+	add("a session's commands, in a shell", floorColour, func(f runtimeFindings) sample { return f.typical.inside })
 	return lines
 }
 

@@ -57,8 +57,8 @@ func timeProgram(ctx context.Context, argv []string) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// typical is a session of an agent's commands: what each of them takes.
-type typical struct{ api, docker sample }
+// typical is a session of an agent's commands: what each of them takes, inside in a shell that runs there.
+type typical struct{ api, docker, inside sample }
 
 // project is where they work. Its files are made by projectScript.
 const (
@@ -113,8 +113,22 @@ func (s *service) measureSession(ctx context.Context) (found typical, err error)
 			}
 		}
 		time.Sleep(settle)
+		inside, err := s.callFloor(ctx, types.Exec{Command: typicalInside()})
+		if err != nil {
+			return found, err
+		}
+		into.inside = append(into.inside, inside...)
 	}
 	return found, nil
+}
+
+// typicalInside runs all of them in one shell and prints what each took, in nanoseconds.
+func typicalInside() string {
+	script := "cd " + project + "\n"
+	for _, c := range typicalCommands {
+		script += "begun=$EPOCHREALTIME; { " + c.line + "; } >/tmp/out 2>&1; ended=$EPOCHREALTIME; echo $((${ended/./} - ${begun/./}))000\n"
+	}
+	return script + "rm /tmp/out"
 }
 
 func inProject(line string) string { return "cd " + project + " && { " + line + "; }" }

@@ -17,9 +17,11 @@ type warmCommand struct {
 	call types.Exec
 	// argv is the same for docker exec and for the floor program; empty for neither of them.
 	argv []string
-	// atOnce are calls through the API that come when the one before has answered, and rested are those that come
-	// some time later.
-	atOnce, rested, docker, floor sample
+	// atOnce are calls through the API that come when the one before has answered, next are those that come when the
+	// next command's shell has started, and rested are those that come some time later.
+	atOnce, next, rested, docker sample
+	// floor are starts inside at once, and floorRested those after a rest.
+	floor, floorRested sample
 }
 
 // The order of warmCommands.
@@ -53,6 +55,9 @@ const (
 	dockerEvery = 3
 )
 
+// shellStarts is how long after an answer a call comes that finds the next command's shell, as soon as it can, by runtime.
+var shellStarts = map[string]time.Duration{"runc": 8 * time.Millisecond, "runsc": 16 * time.Millisecond}
+
 // measureWarm takes turns, so that whatever drifts on the machine drifts for all.
 func (s *service) measureWarm(ctx context.Context) (warm, error) {
 	discarded, found := warmCommands(), warmCommands()
@@ -72,25 +77,30 @@ func (s *service) measureWarm(ctx context.Context) (warm, error) {
 
 // warmTurn measures a command each way some times in a row.
 func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) error {
-	for range rowLength {
-		time.Sleep(rest)
-		if err := c.rested.add(s.timeCall(ctx, c.call)); err != nil {
-			return err
-		}
-	}
-	for range rowLength {
-		if err := c.atOnce.add(s.timeCall(ctx, c.call)); err != nil {
-			return err
+	for _, way := range []struct {
+		into  *sample
+		pause time.Duration
+	}{{&c.rested, rest}, {&c.next, shellStarts[s.runtime]}, {&c.atOnce, 0}} {
+		for range rowLength {
+			time.Sleep(way.pause)
+			if err := way.into.add(s.timeCall(ctx, c.call)); err != nil {
+				return err
+			}
 		}
 	}
 	if len(c.argv) == 0 {
 		return nil
 	}
-	row, err := s.floorSerial(ctx, rowLength, c.argv...)
-	if err != nil {
-		return err
+	for _, way := range []struct {
+		into *sample
+		mode string
+	}{{&c.floor, "serial"}, {&c.floorRested, "rested"}} {
+		row, err := s.runFloor(ctx, append([]string{"/home/floor", way.mode, strconv.Itoa(rowLength)}, c.argv...)...)
+		if err != nil {
+			return err
+		}
+		*way.into = append(*way.into, row...)
 	}
-	c.floor = append(c.floor, row...)
 	if !docker {
 		return nil
 	}
@@ -120,11 +130,6 @@ func (w warm) ready() (sample, bool) {
 		ready = append(ready, max(0, took-one.rested.median()))
 	}
 	return ready, true
-}
-
-// floorSerial measures n starts of a program one after the other, inside the warm container.
-func (s *service) floorSerial(ctx context.Context, n int, argv ...string) (sample, error) {
-	return s.runFloor(ctx, append([]string{"/home/floor", "serial", strconv.Itoa(n)}, argv...)...)
 }
 
 func (s *service) timeExec(ctx context.Context) (time.Duration, error) {

@@ -10,8 +10,8 @@ type warmTarget struct {
 	// docker is how many times faster `true` is than docker exec, and floor how many times the floor it takes, when
 	// calls come at once.
 	docker, floor float64
-	// program and programFloor are for `true`, shell, shellFloor and lsFloor for the shell, when calls come after a
-	// rest: a time, and a part of what the program takes inside. Those of the shell are parts of bash's own.
+	// program and programFloor are for `true`, shell, shellFloor and lsFloor for the shell, when calls come one after the
+	// other and after a rest: a time, and a part of what the program takes inside. Those of the shell are parts of bash's own.
 	program, shell                    time.Duration
 	programFloor, shellFloor, lsFloor float64
 	// ready is until the next command's shell has started.
@@ -34,10 +34,11 @@ func warmSection(f findings) section {
 		title: "Warm commands",
 		how: "Through the API: one POST on a kept connection, until the answer with the exit code is decoded. `true` is a\n" +
 			"program (`argv`), a shell's is a command line (`command`). After a rest: the call comes " + millis(rest) + " ms" + " after the\n" +
-			"answer of the one before, as from a caller who thinks in between; at once: it comes when that has answered.\n" +
+			"answer of the one before, as from a caller who thinks in between; one after the other: it comes when the next\n" +
+			"command's shell has started, which is " + millis(shellStarts["runsc"]) + " ms later under gVisor and " + millis(shellStarts["runc"]) + " under runc; at once: it comes when that has answered.\n" +
 			"docker exec: create, attach, read to the end, inspect, through the Engine API on the same container, of the\n" +
 			"same program or of `bash -c`. The floor is a program inside this container that starts the same by vfork and\n" +
-			"exec and waits for it. They take turns in rows of ten; docker exec has every third turn, and a pause after it, in\n" +
+			"exec and waits for it, at once or with the same rest before. They take turns in rows of ten; docker exec has every third turn, and a pause after it, in\n" +
 			"which the engine tidies up. Ready is by how much a shell's call that comes at once takes longer than the\n" +
 			"median of those that come after a rest: until then the next command's shell has not started. bash as a\n" +
 			"program is what a shell's command takes that has to start its shell.",
@@ -47,10 +48,12 @@ func warmSection(f findings) section {
 		for _, c := range r.warm {
 			s.rows = append(s.rows,
 				row([]string{r.runtime, c.name, "API, after a rest"}, percentiles(c.rested)),
+				row([]string{r.runtime, c.name, "API, one after the other"}, percentiles(c.next)),
 				row([]string{r.runtime, c.name, "API, at once"}, percentiles(c.atOnce)))
 			if len(c.argv) > 0 {
 				s.rows = append(s.rows,
 					row([]string{r.runtime, c.name, "docker exec"}, percentiles(c.docker)),
+					row([]string{r.runtime, c.name, "floor, after a rest"}, percentiles(c.floorRested)),
 					row([]string{r.runtime, c.name, "floor"}, percentiles(c.floor)))
 			}
 		}
@@ -68,21 +71,30 @@ func warmVerdicts(runtime string, w warm, target warmTarget) (list []verdict) {
 		w = warmCommands()
 	}
 	program, shell, ls := w[programTrue], w[shellTrue], w[shellLs]
-	bash := shell.floor.median()
 	list = append(list,
 		atLeast(runtime, "`true`, at once: p50 of docker exec ÷ API", ratio(program.docker.median(), program.atOnce.median()), target.docker),
 		atMost(runtime, "`true`, at once: p50 of API ÷ floor", ratio(program.atOnce.median(), program.floor.median()), target.floor))
-	if target.program > 0 {
-		list = append(list, within(runtime, "`true`, after a rest: p50 of API", program.rested.median(), target.program))
+	for _, when := range []struct {
+		name  string
+		call  func(warmCommand) time.Duration
+		floor func(warmCommand) time.Duration
+	}{
+		{"one after the other", func(c warmCommand) time.Duration { return c.next.median() }, func(c warmCommand) time.Duration { return c.floor.median() }},
+		{"after a rest", func(c warmCommand) time.Duration { return c.rested.median() }, func(c warmCommand) time.Duration { return c.floorRested.median() }},
+	} {
+		bash := when.floor(shell)
+		if target.program > 0 {
+			list = append(list, within(runtime, "`true`, "+when.name+": p50 of API", when.call(program), target.program))
+		}
+		if target.programFloor > 0 {
+			list = append(list, atMost(runtime, "`true`, "+when.name+": p50 of API ÷ floor", ratio(when.call(program), when.floor(program)), target.programFloor))
+		}
+		list = append(list, within(runtime, "shell `true`, "+when.name+": p50 of API", when.call(shell), target.shell))
+		if target.shellFloor > 0 {
+			list = append(list, atMost(runtime, "shell `true`, "+when.name+": p50 of API ÷ start of bash inside", ratio(when.call(shell), bash), target.shellFloor))
+		}
+		list = append(list, atMost(runtime, "shell `ls`, "+when.name+": p50 of API ÷ start of bash inside", ratio(when.call(ls), bash), target.lsFloor))
 	}
-	if target.programFloor > 0 {
-		list = append(list, atMost(runtime, "`true`, after a rest: p50 of API ÷ floor", ratio(program.rested.median(), program.floor.median()), target.programFloor))
-	}
-	list = append(list, within(runtime, "shell `true`, after a rest: p50 of API", shell.rested.median(), target.shell))
-	if target.shellFloor > 0 {
-		list = append(list, atMost(runtime, "shell `true`, after a rest: p50 of API ÷ start of bash inside", ratio(shell.rested.median(), bash), target.shellFloor))
-	}
-	list = append(list, atMost(runtime, "shell `ls`, after a rest: p50 of API ÷ start of bash inside", ratio(ls.rested.median(), bash), target.lsFloor))
 	const what = "p99 until the next command's shell is ready"
 	if ready, is := w.ready(); is {
 		return append(list, within(runtime, what, ready.percentile(99), target.ready))
@@ -115,14 +127,15 @@ func sessionSection(f findings) section {
 		title: "A session of an agent's commands",
 		how: fmt.Sprintf("%d shell commands in a small repository in /tmp, each %s ms after the answer of the one before: ls, cat, grep, sed,\n", f.settings.session, millis(rest)) +
 			"git status, git diff, find, head and tail, `python3 -c`, and one that fails. Through the API as in \"Warm commands\", and by\n" +
-			"docker exec of `bash -c`; they take turns in rows of ten different ones.",
+			"docker exec of `bash -c`; they take turns in rows of ten different ones. In a shell: the same in one bash that runs\n" +
+			"inside, one after the other without a rest, which is the commands' own time, and no way of running them could be faster.",
 		head: []string{"runtime", "way", "n", "mean", "p50", "p95", "p99"},
 	}
 	for _, r := range f.runtimes {
 		for _, way := range []struct {
 			name string
 			took sample
-		}{{"API", r.typical.api}, {"docker exec", r.typical.docker}} {
+		}{{"API", r.typical.api}, {"docker exec", r.typical.docker}, {"in a shell", r.typical.inside}} {
 			cells := percentiles(way.took)
 			s.rows = append(s.rows, append([]string{r.runtime, way.name, cells[0], millis(way.took.mean())}, cells[1:]...))
 		}

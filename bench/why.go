@@ -8,7 +8,7 @@ var reasons = []struct{ title, what, text string }{
 	{"Warm commands", "`true`, at once: p50 of API ÷ floor", `Starting the program is less than a third of the call under runc. The rest is wake-ups: the
   call goes from the caller to sandboxd, dockerd, the shim and the agent, and its end comes back the same way, each of
   them asleep until then.`},
-	{"Warm commands", "shell `true`, after a rest", `A trace of a call under runc, 2.5 ms: 0.4 for the caller and net/http, 0.5 for sandboxd, half of it the look
+	{"Warm commands", "shell `true`", `A trace of a call under runc, 2.5 ms: 0.4 for the caller and net/http, 0.5 for sandboxd, half of it the look
   at what is masked in the home, 0.35 for dockerd and the shim on the way there and back, the rest in the agent and in bash,
   whose own end, the kernel's part, takes 0.2. So a connection past Docker would save 0.35, and there is none under gVisor
   unless a host's sockets are open to containers. Under gVisor the agent and bash alone, with nobody between them and who
@@ -17,21 +17,26 @@ var reasons = []struct{ title, what, text string }{
   wrote its status to shared memory as the last thing it did was 0.2 to 0.5 ms faster (by turns, three rounds of 150), and the call was then
   answered before its end, so that was left. No page of the shell's is missing in a call: a trace has none of the signals by which gVisor learns of one. Go's
   monitor thread is not it: an agent without one takes as long.`},
-	{"Warm commands", "shell `ls`, after a rest", `bash executes the program in its place, without a fork, so the call is the one of shell true and an
+	{"Warm commands", "shell `ls`", `bash executes the program in its place, without a fork, so the call is the one of shell true and an
   exec; ls as a program takes as long as from the shell. Under gVisor the exec, the linker's work and the page faults of ls alone
   take as long as half of bash's start and more.`},
 	{"The command line", "p50", `The program itself has 3.5 ms of processor time, and one in Go that prints a word 1.1: 570 page faults of some 2.5 µs, and
   190; 1.2 ms for the inits of 114 packages; 0.25 ms to make its commands and flags. Without MCP it has 0.4 ms less, which
   would be another program to install. It registers the sandbox before each command, so that what the command may do is
   never what another caller has put under that name. The rest is the call's, with a container that has rested.`},
-	{"Warm commands", "`true`, after a rest", `A container that has rested for some 70 ms starts the same program more slowly than one that is
-  called again at once, both rows in the table: processes, and under gVisor its kernel, have gone to sleep. The floor does not rest.
-  Of a start under gVisor the fork alone takes 0.6 ms, in a trace: its kernel runs the filter of system calls, by which
+	{"Warm commands", "`true`, after a rest", `On a machine that others share, as this one is, a rest empties the processor's caches: a program that goes through 512 KiB
+  which it has just gone through takes 5 to 8 ns for each line of 64 bytes at once, 21 after 8 ms, 46 after 16 and 95 after 70, which is memory's
+  own time, and 73 if it does not sleep meanwhile but spins. By so much, and not by waking up, is a call after a rest slower: with something
+  that never sleeps on each core it takes as long. Under runc a shell's call took 1.3 ms 6 ms after the one before, 1.4 after 8, 2.0 after 30 and 2.1 after 150, under
+  gVisor 2.8 after 16, 3.5 after 30 and 4.0 after 70. The floor after the same rest is beside it.`},
+	{"Warm commands", "`true`, one after the other", `Starting the program is less than a third of the call under runc, and the rest are the wake-ups on the way, as said of the
+  calls at once. Of a start under gVisor the fork alone takes 0.6 ms, in a trace: its kernel runs the filter of system calls, by which
   commands make no namespaces and no mounts, for every call there is whenever a process starts.`},
 	{"Warm commands", "p99 until the next command's shell is ready", `It is not measured where a shell's command takes as long as bash that is started as a
   program: no shell has started before its command.`},
 	{"A session of an agent's commands", "mean", `Most of its commands start programs, git and Python among them, which takes as long by docker exec. What can be
-  saved is docker exec's own part and the shell's start. On two processors gVisor starts programs a quarter faster if its threads
+  saved is docker exec's own part and the shell's start. In a shell that runs there already, without a service, a rest or a start of a shell, they take the time of
+  the third row, and docker exec divided by that is what no way of running them could pass: about 3.1 times under gVisor. On two processors gVisor starts programs a quarter faster if its threads
   do not spin for the next system call (--systrap-disable-fast-path; p10 of 280: true 2.3 ms instead of 3.2, bash 4.4 instead
   of 6.0, ls 3.7 instead of 5.2), but then programs that make one system call after another take two to six times as long
   (20,000 stats by Python, dd of single bytes), so it is left on.`},

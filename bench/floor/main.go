@@ -5,6 +5,7 @@
 // sandbox's container; nothing that runs commands there can be faster.
 //
 //	floor serial N PROGRAM ARG...  prints N durations in nanoseconds, one a line
+//	floor rested N PROGRAM ARG...  the same, with a rest before each
 //	floor parallel N    starts N at once and prints how long all took, in nanoseconds
 //	floor stamp         prints the time, in nanoseconds since 1970
 //	floor pipe N        prints how long a byte takes through a pipe to another process, N times
@@ -25,6 +26,9 @@ import (
 // stay is for who prints a stamp: a process's end is work, too, which would get into the way of what it printed.
 const stay = 10 * time.Millisecond
 
+// rest is as long as that of the calls with which it is compared.
+const rest = 70 * time.Millisecond
+
 // warmUp is how many starts go before the first that counts.
 const warmUp = 3
 
@@ -37,7 +41,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: floor serial N [PROGRAM ARG...] | parallel N | stamp | pipe N")
+		return errors.New("usage: floor serial|rested N [PROGRAM ARG...] | parallel N | stamp | pipe N")
 	}
 	if args[0] == "stamp" {
 		_, err := os.Stdout.WriteString(strconv.FormatInt(time.Now().UnixNano(), 10) + "\n")
@@ -72,7 +76,9 @@ func run(args []string) error {
 	}
 	switch args[0] {
 	case "serial":
-		return s.serial(n)
+		return s.serial(n, 0)
+	case "rested":
+		return s.serial(n, rest)
 	case "parallel":
 		return s.parallel(n)
 	default:
@@ -119,9 +125,10 @@ func (s starter) start() error {
 	return nil
 }
 
-func (s starter) serial(n int) error {
+func (s starter) serial(n int, rest time.Duration) error {
 	took := make([]time.Duration, n)
 	for i := range took {
+		time.Sleep(rest)
 		begun := time.Now()
 		if err := s.start(); err != nil {
 			return err
