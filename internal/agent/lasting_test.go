@@ -180,18 +180,23 @@ func TestLastingTerminal(t *testing.T) {
 	}
 }
 
-// What a command leaves behind goes on, also when it prints.
+// What a command leaves behind goes on, also when it prints more than the pipes hold.
 func TestLastingLeftBehind(t *testing.T) {
 	l := beginLasting(t)
 	mark := l.socket + ".mark"
-	stream, _ := l.start("nohup sh -c 'while ! [ -e " + mark + ".go ]; do sleep 0.01; done; yes | head -c 300000; touch " + mark + "' & echo over")
+	print := "head -c 300000 /dev/zero; a=$?; head -c 300000 /dev/zero >&2; echo $a $? >" + mark
+	stream, _ := l.start("nohup sh -c 'while ! [ -e " + mark + ".go ]; do sleep 0.01; done; " + print + "' & echo over")
 	if got := rest(t, stream); got != "over\n[0 0 false]" {
 		t.Errorf("%q", got)
 	}
 	if err := os.WriteFile(mark+".go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { _, err := os.Stat(mark); return err == nil })
+	var codes []byte
+	eventually(t, func() bool { codes, _ = os.ReadFile(mark); return len(codes) > 0 })
+	if string(codes) != "0 0\n" {
+		t.Errorf("its prints ended with the codes %q", codes)
+	}
 }
 
 // A command's time is that of all that it started, but for what has made itself independent.

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -112,15 +111,11 @@ func (c *lastingCommand) drain() {
 		return
 	}
 	for _, o := range c.pipes.outputs {
-		if o.file != nil { // read to its end
-			_ = o.file.Close()
-			continue
+		if o.ended {
+			o.close()
+		} else {
+			go o.discard()
 		}
-		go func() {
-			rest := os.NewFile(uintptr(o.bulk), "pipe")
-			_, _ = io.Copy(onlyWriter{io.Discard}, onlyReader{rest})
-			_ = rest.Close()
-		}()
 	}
 }
 

@@ -26,6 +26,7 @@ type output struct {
 	ready   int       // bytes that the pipe held when it was last looked at, less what was read since
 	hadData time.Time // when bulk reading last found something
 	drained int       // bytes read after the stop
+	ended   bool      // Read has seen the end of all writers, rather than been stopped
 }
 
 const (
@@ -44,6 +45,7 @@ func (o *output) Read(p []byte) (int, error) {
 		if o.file == nil {
 			stopped = o.fill()
 		} else if n, err := o.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
+			o.ended = err == io.EOF
 			return n, err
 		}
 		// A writer may still be there: the pipe's end was passed on to another command. So what
@@ -60,7 +62,10 @@ func (o *output) Read(p []byte) (int, error) {
 				o.drained += n
 			}
 			return n, nil
-		case err == nil || stopped && errors.Is(err, unix.EAGAIN):
+		case err == nil:
+			o.ended = true
+			return 0, io.EOF
+		case stopped && errors.Is(err, unix.EAGAIN):
 			return 0, io.EOF
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return 0, err
@@ -147,6 +152,16 @@ func (o *output) stopWaiting() {
 	if o.file != nil {
 		_ = o.file.SetReadDeadline(time.Unix(1, 0))
 	}
+}
+
+// discard reads what nobody wants to the end of all writers, and closes. It is called when there is no reader any more.
+func (o *output) discard() {
+	if o.file == nil {
+		o.file = os.NewFile(uintptr(o.bulk), "pipe")
+	}
+	_ = o.file.SetReadDeadline(time.Time{})
+	_, _ = io.Copy(io.Discard, onlyReader{o.file})
+	_ = o.file.Close()
 }
 
 // close is called when there is no reader any more.

@@ -4,7 +4,9 @@ package agent
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -33,4 +35,54 @@ func TestOutputOfACommandThatHasEnded(t *testing.T) {
 		t.Errorf("%d bytes of %d: %v, %v", n+len(rest), len(text), err, restErr)
 	}
 	_ = unix.Close(end)
+}
+
+// Those who are left behind print on, wherever their pipe is read.
+func TestOutputOfThoseLeftBehind(t *testing.T) {
+	files, err := openPipes(false, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	polled := files.outputs[0].file
+	if err := files.outputs[1].readInBulk(); err != nil {
+		t.Fatal(err)
+	}
+	files.stopWaiting()
+	for i, o := range files.outputs {
+		if n, err := o.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+			t.Fatalf("output %d: %d bytes, %v", i, n, err)
+		}
+	}
+	(&lastingCommand{pipes: files}).drain()
+	text := make([]byte, 2*maxPipe) // so that it must be read
+	for i, end := range files.child[1:] {
+		if n, err := unix.Write(end, text); n != len(text) || err != nil {
+			t.Errorf("output %d: %d bytes of %d, %v", i, n, len(text), err)
+		}
+	}
+	files.closeChildEnds()
+	eventually(t, func() bool { _, err := polled.Stat(); return errors.Is(err, os.ErrClosed) })
+}
+
+// An output whose end has been seen is closed at once.
+func TestOutputThatNobodyHas(t *testing.T) {
+	files, err := openPipes(false, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files.closeChildEnds()
+	polled := files.outputs[0].file
+	if err := files.outputs[1].readInBulk(); err != nil {
+		t.Fatal(err)
+	}
+	files.stopWaiting()
+	for i, o := range files.outputs {
+		if n, err := o.Read(make([]byte, 8)); n != 0 || err != io.EOF || !o.ended {
+			t.Errorf("output %d: %d bytes, %v, ended %v", i, n, err, o.ended)
+		}
+	}
+	(&lastingCommand{pipes: files}).drain()
+	if _, err := polled.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("it is open still: %v", err)
+	}
 }
