@@ -55,9 +55,10 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	return result, t.failed("read", result.fill(file, r))
 }
 
-// fill reads a file of out.Bytes.
+// fill reads a file that had out.Bytes when it was opened. What others add meanwhile is not read: it has no bound.
 func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
-	head := make([]byte, min(sniffed, out.Bytes+1))
+	file = io.LimitReader(file, out.Bytes)
+	head := make([]byte, min(sniffed, out.Bytes))
 	n, err := io.ReadFull(file, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return errs.WithoutPath(err)
@@ -94,13 +95,13 @@ func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
 	return out.lines(bufio.NewReaderSize(whole, 64<<10), r)
 }
 
-// take takes a file whole. It may have become longer since its size was read.
+// take takes a file whole. It may have become shorter since its size was read.
 func (out *ReadResult) take(file io.Reader) error {
 	if out.Bytes > maxWhole {
 		return errs.TooLarge("it has %d bytes, more than %d; download it, or a part of it", out.Bytes, maxWhole)
 	}
 	content := bytes.NewBuffer(make([]byte, 0, out.Bytes+bytes.MinRead))
-	if _, err := content.ReadFrom(io.LimitReader(file, maxWhole)); err != nil {
+	if _, err := content.ReadFrom(file); err != nil {
 		return errs.WithoutPath(err)
 	}
 	out.Content, out.Bytes = content.Bytes(), int64(content.Len())

@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -93,6 +95,72 @@ func TestOffsetsBeyondTheEnd(t *testing.T) {
 		err := out.lines(bufio.NewReader(strings.NewReader(text)), ReadRequest{Offset: 5})
 		if !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "offset 5") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// growing is a file that others make longer while it is read: its text comes again and again.
+type growing struct {
+	text string
+	read int
+}
+
+func (g *growing) Read(p []byte) (int, error) {
+	if g.read > 2*maxWhole {
+		return 0, errors.New("it is read without end")
+	}
+	for i := range p {
+		p[i] = g.text[(g.read+i)%len(g.text)]
+	}
+	g.read += len(p)
+	return len(p), nil
+}
+
+// Of a file that grows there is read what it had when it was opened, for which there is room.
+func TestReadOfAFileThatGrows(t *testing.T) {
+	six := strings.Repeat("line\n", 6)
+	for _, tt := range []struct {
+		name, text string
+		size       int64
+		request    ReadRequest
+		content    string
+		total      int
+	}{
+		{"empty", "line\n", 0, ReadRequest{}, "", 0},
+		{"empty, raw", "line\n", 0, ReadRequest{Raw: true}, "", 0},
+		{"text", "line\n", 30, ReadRequest{}, six, 6},
+		{"in the middle of a line", "line\n", 7, ReadRequest{}, "line\nli", 2},
+		{"a line without end", "x", 100, ReadRequest{}, strings.Repeat("x", 100), 1},
+		{"longer than its type needs", "line\n", 2 * sniffed, ReadRequest{Offset: 3000}, strings.Repeat("line\n", 277) + "line", 3277},
+		{"a window", "line\n", 30, ReadRequest{Offset: 2, Limit: 2}, "line\nline\n\n[Showing lines 2-3 of 6. Use offset=4 to continue.]", 6},
+		{"raw", "line\n", 30, ReadRequest{Raw: true}, six, 6},
+		{"a raw window", "line\n", 30, ReadRequest{Raw: true, Limit: 2}, "line\nline\n", 6},
+		{"bytes", "line\n", 30, ReadRequest{Binary: true}, six, 0},
+		{"a picture", "GIF89a", 12, ReadRequest{}, "GIF89aGIF89a", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			room := maxTextBytes // as agents take
+			tt.request.Room = func(bytes int) error { room = bytes; return nil }
+			out, file := ReadResult{Bytes: tt.size}, &growing{text: tt.text}
+			if err := out.fill(file, tt.request); err != nil {
+				t.Fatal(err)
+			}
+			if string(out.Content) != tt.content || out.TotalLines != tt.total || out.Bytes != tt.size {
+				t.Errorf("%.80q of %d bytes, %d lines", out.Content, out.Bytes, out.TotalLines)
+			}
+			if int64(file.read) > tt.size || len(out.Content) > room {
+				t.Errorf("%d bytes were read of %d, and %d answered with room for %d", file.read, tt.size, len(out.Content), room)
+			}
+		})
+	}
+}
+
+// A file may be as long as its file system can say, and have nothing in it.
+func TestReadOfTheLongestFile(t *testing.T) {
+	for name, r := range map[string]ReadRequest{"text": {}, "raw": {Raw: true}, "a raw window": {Raw: true, Limit: 1}, "bytes": {Binary: true}} {
+		out := ReadResult{Bytes: math.MaxInt64}
+		if err := out.fill(&growing{text: "x"}, r); !cerrdefs.IsOutOfRange(err) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
