@@ -16,7 +16,9 @@ func stand(t *testing.T, quotas *quota.Ledger, list ...*container) *Executor {
 	t.Helper()
 	e := New(fakeEngine(t, map[string]any{}), Config{Instance: "test", Quotas: quotas, Mounts: &preparerLog{}, Log: zerolog.Nop()})
 	t.Cleanup(func() {
+		e.mu.Lock()
 		clear(e.containers) // they have no session to close
+		e.mu.Unlock()
 		e.Shutdown()
 	})
 	now := time.Now()

@@ -204,11 +204,14 @@ func (e *Executor) dispose(c *container) error {
 	e.mu.Unlock()
 	c.detach()
 	var faults []error
+	var running error
 	if c.id != "" {
-		faults = append(faults, e.remove(c.id, c.spool))
+		running = e.removeContainer(c.id)
+		faults = append(faults, running, removeSpool(c.spool))
 	}
 	e.leave(c)
-	if c.isPrepared {
+	// A mount point that is removed on the host uncovers what it hides, and so it stays while programs may run.
+	if c.isPrepared && running == nil {
 		e.cfg.Mounts.Release(c.spec)
 	}
 	if c.pool != "" {
@@ -248,7 +251,7 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	defer cancel()
 	start := time.Now()
 	adopted := c.id != ""
-	err := e.establish(ctx, c)
+	unused, err := e.makeReady(ctx, c)
 	if err != nil {
 		e.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
 		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
@@ -260,27 +263,38 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 		e.giveUp(c)
 		return
 	}
-	e.mu.Lock()
-	e.stopWatching(c)
-	close(c.ready) // from here on it is ended's to give it up
-	e.publish(c, "idle")
-	unused := c.users == 0
-	e.mu.Unlock()
 	if c.sess != nil {
 		e.watchSession(c, unused)
-	} else if c.lost { // one that lasts, in the pool
-		e.forget(c)
 	}
 	e.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(start)})
+}
+
+// makeReady establishes a container and lets calls have it, and reports whether none wants it yet. One that was lost meanwhile
+// none gets.
+func (e *Executor) makeReady(ctx context.Context, c *container) (unused bool, err error) {
+	if err := e.establish(ctx, c); err != nil {
+		return false, err
+	}
+	e.mu.Lock()
+	if !c.lost {
+		defer e.mu.Unlock()
+		e.stopWatching(c)
+		close(c.ready) // from here on it is ended's to give it up
+		e.publish(c, "idle")
+		return c.users == 0, nil
+	}
+	e.mu.Unlock()
+	c.hangUp()
+	if c.sess != nil {
+		c.sess.spool.close()
+	}
+	return false, errors.Join(errLost, e.dispose(c))
 }
 
 // watchSession gives a container up when its session ends. One that is unused has a shell wait for the first command.
 func (e *Executor) watchSession(c *container, unused bool) {
 	if unused && e.ahead.Load() {
 		_ = c.sess.tell(wire.Control{Ahead: true}) // it ends the session
-	}
-	if c.lost {
-		c.sess.close()
 	}
 	e.work.Go(func() {
 		<-c.sess.broken()

@@ -65,7 +65,7 @@ type container struct {
 	begun    bool                    // it is being made, or there
 	retired  bool                    // to be removed when its last user leaves
 	claimed  bool                    // another is to have its place
-	lost     bool                    // it ended while it was made ready
+	lost     bool                    // it ended, or was expelled, while it was made ready
 	lose     context.CancelCauseFunc // while it is in Executor.preparing
 }
 
@@ -188,32 +188,24 @@ func (e *Executor) drop(c *container) bool {
 	return true
 }
 
-// Expel removes a container with all that runs in it. It blocks while the container is being made.
+// Expel removes a container with all that runs in it. It does not block: one that is being made is removed by its maker, and no
+// call gets it.
 func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
-	if c != nil && c.sleeps() {
+	switch {
+	case c == nil:
+		e.mu.Unlock()
+		e.expelProcess(fingerprint)
+	case c.isSettled():
 		remove := e.forgotten(c) // before a call wakes it
 		e.mu.Unlock()
-		remove()
-		return
-	}
-	if c != nil {
-		c.demand() // so that its turn comes: the next one to be expelled waits, too
-	}
-	e.mu.Unlock()
-	if c == nil {
-		e.expelProcess(fingerprint)
-		return
-	}
-	select {
-	case <-c.ready:
-	case <-e.ctx.Done():
-		return
-	}
-	if c.err == nil {
 		c.hangUp()
-		e.forget(c)
+		remove()
+	default:
+		c.markLost()
+		c.demand() // so that its turn comes
+		e.mu.Unlock()
 	}
 }
 

@@ -98,6 +98,7 @@ type Executor struct {
 
 	adopting   chan struct{}      // has one for each container that is being adopted, besides those that calls wait for
 	removals   singleflight.Group // of containers, by Docker's id
+	expulsions singleflight.Group // of processes, by Docker's id of their containers
 	verifying  fileLocks          // of what is mounted, held while that is verified
 	networking sync.Mutex         // held while a network is looked at, made or removed
 	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile

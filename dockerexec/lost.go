@@ -52,7 +52,14 @@ func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 // lost ends the making ready of a container that has ended, if that is under way; e.mu is held.
 func (e *Executor) lost(id string) {
 	if c := e.preparing[id]; c != nil {
-		c.lost = true
+		c.markLost()
+	}
+}
+
+// markLost has nobody use a container that is being made ready; Executor.mu is held.
+func (c *container) markLost() {
+	c.lost = true
+	if c.lose != nil {
 		c.lose(errLost)
 	}
 }

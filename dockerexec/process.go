@@ -162,12 +162,13 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 	return fault
 }
 
-// RemoveProcess takes a process's container away, running or not, with what it had in the pool.
+// RemoveProcess takes a process's container away, running or not, with what it had in the pool. What it has besides is given back
+// when its programs have ended: a mount point that is removed uncovers what it hides.
 func (e *Executor) RemoveProcess(_ context.Context, id string) error {
-	e.processEnded(id)
 	if err := e.removeContainer(id); err != nil {
 		return err
 	}
+	e.processEnded(id)
 	e.mu.Lock()
 	record, bound := e.bound[id]
 	e.mu.Unlock()

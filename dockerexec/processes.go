@@ -8,9 +8,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -135,10 +137,18 @@ func (e *Executor) alone(id string) *container {
 	return e.processes[id]
 }
 
-// rebind opens the way of a process's container again. One whose interface leads nowhere is ended: recreated it has one.
+// rebind has the host prepared for a process's container again, and opens its way. One for which that is not possible, or whose
+// interface leads nowhere, is ended: recreated it has what it needs.
 func (e *Executor) rebind(c *container) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()
+	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
+		e.tell(e.ctx, c, Incident{What: "ending a process in which something hidden may be seen", Level: zerolog.ErrorLevel, Err: err})
+		if err := e.StopProcess(e.ctx, c.id, syscall.SIGKILL, 0); err != nil {
+			e.tell(e.ctx, c, Incident{What: "cannot end it", Level: zerolog.ErrorLevel, Err: err})
+		}
+		return
+	}
 	err := e.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
 		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
@@ -147,6 +157,32 @@ func (e *Executor) rebind(c *container) {
 	if err != nil && e.ctx.Err() == nil {
 		e.tell(ctx, c, Incident{What: "a process goes on without a network", Err: err})
 	}
+}
+
+// prepareFound prepares the host for a container that was found and runs, where that has failed. While its storage does not answer
+// it asks again, until ctx ends.
+func (e *Executor) prepareFound(ctx context.Context, c *container) error {
+	if c.prepareErr == nil {
+		return nil
+	}
+	prepared, err := backoff.Retry(ctx, func() (Prepared, error) {
+		prepared, err := e.cfg.Mounts.Prepare(c.spec)
+		if err != nil && !cerrdefs.IsUnavailable(err) {
+			err = backoff.Permanent(err)
+		}
+		return prepared, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0))
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	runs := e.processes[c.id] == c
+	c.prepared, c.isPrepared = prepared, runs
+	e.mu.Unlock()
+	if !runs {
+		e.cfg.Mounts.Release(c.spec)
+	}
+	return nil
 }
 
 // processEnded gives back what the container of a process, or one that lasts, had besides itself, unless it is being made
@@ -159,9 +195,10 @@ func (e *Executor) processEnded(id string) {
 		return
 	}
 	delete(e.processes, id)
+	prepared := c.isPrepared
 	e.mu.Unlock()
 	e.leave(c)
-	if c.isPrepared {
+	if prepared {
 		e.cfg.Mounts.Release(c.spec)
 	}
 	e.work.Go(c.ports.close)
@@ -188,9 +225,12 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	if id == "" {
 		return
 	}
-	if err := e.signal(e.ctx, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
-		e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
-	}
+	e.expulsions.DoChan(id, func() (any, error) {
+		if err := e.signal(e.ctx, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+			e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
+		}
+		return nil, nil
+	})
 }
 
 // inspectAtOnce is how many containers Docker is asked about at a time.

@@ -72,12 +72,15 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	const users = 20
 	var list []containertypes.Summary
 	platform := Platform{Instance: "test"}
+	answers := map[string]any{}
 	for i := range users {
 		spec := Spec{Platform: platform, User: string(rune('a' + i))}
+		answers["/"+strings.Repeat(spec.User, 64)] = nil // gone when it is removed
 		list = append(list, containertypes.Summary{ID: strings.Repeat(spec.User, 64), State: containertypes.StateRunning, Labels: spec.labels()})
 	}
+	answers["/containers/json"] = list
 	preparer := &preparerLog{}
-	e := New(fakeEngine(t, map[string]any{"/containers/json": list}), Config{
+	e := New(fakeEngine(t, answers), Config{
 		Instance: "test", Mounts: preparer, ImagesChanged: func() {}, Log: zerolog.Nop(),
 		Platform: func(context.Context) (Platform, error) { return platform, nil },
 	})

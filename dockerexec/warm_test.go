@@ -103,7 +103,7 @@ func TestWarmIsBounded(t *testing.T) {
 	})
 }
 
-// Whoever is to be expelled while it waits to be made for nobody keeps the next one no longer than a call's would.
+// Whoever is to be expelled while it waits to be made for nobody keeps the next one not at all, and goes when its turn has come.
 func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -118,6 +118,7 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
 		e.Expel(engine.spec("alice").Fingerprint())
+		time.Sleep(creationLimit)
 		if list := e.Containers(); len(list) != 0 {
 			t.Errorf("%+v", list)
 		}

@@ -90,11 +90,18 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 	if err := p.maskLinks(dirs, &prepared); err != nil {
 		return prepared, err
 	}
+	known, held := p.mounted[spec.Fingerprint()]
 	if err := p.watchSpec(spec); err != nil {
-		p.unwatch(spec)
+		if !held {
+			p.unwatch(spec)
+		}
 		return prepared, err
 	}
-	p.mounted[spec.Fingerprint()] = mounted{Spec: spec, since: p.watches.position()}
+	if !held {
+		known = mounted{Spec: spec, since: p.watches.position()}
+	}
+	known.containers++
+	p.mounted[spec.Fingerprint()] = known
 	return prepared, nil
 }
 
@@ -116,8 +123,13 @@ func (p *Preparer) Release(spec dockerexec.Spec) {
 	silent := p.ask(spec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.mounted, spec.Fingerprint())
-	p.unwatch(spec)
+	known := p.mounted[spec.Fingerprint()]
+	if known.containers--; known.containers > 0 {
+		p.mounted[spec.Fingerprint()] = known
+	} else {
+		delete(p.mounted, spec.Fingerprint())
+		p.unwatch(spec)
+	}
 	dirs := p.rootDirs(spec)
 	dirs.silent = silent
 	defer dirs.close()

@@ -200,7 +200,7 @@ func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	}
 	known := p.mounted[from.Fingerprint()]
 	delete(p.mounted, from.Fingerprint())
-	p.mounted[to.Fingerprint()] = mounted{Spec: to, since: known.since}
+	p.mounted[to.Fingerprint()] = mounted{Spec: to, since: known.since, containers: known.containers}
 	err := p.watchSpec(to) // before the other's are given up: no event is lost
 	p.unwatch(from)
 	return err

@@ -19,10 +19,11 @@ import (
 // The next call gets another Spec; the watch is for the commands that are running: their containers are expelled as soon
 // as it happens.
 
-// mounted is a Spec that has a container, and the position from which on events are about it.
+// mounted is a Spec that has containers: the next one may be made before the one before is gone.
 type mounted struct {
 	dockerexec.Spec
-	since uint64
+	since      uint64 // the position from which on events are about them
+	containers int
 }
 
 // Watch expels containers whose masks cover something else than they did, until ctx ends. expel is called for each of
@@ -73,7 +74,8 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 			p.logUnwatched(known, err)
 			unwatched = append(unwatched, fingerprint)
 		}
-		p.mounted[fingerprint] = mounted{Spec: known.Spec}
+		known.since = 0
+		p.mounted[fingerprint] = known
 	}
 	return unwatched
 }

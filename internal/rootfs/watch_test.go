@@ -26,6 +26,30 @@ func masked(t *testing.T, users, user string) dockerexec.Spec {
 	return dockerexec.Spec{User: user, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Masks: []dockerexec.Mask{{Target: "/home/.ssh"}}}
 }
 
+// A Spec's next container may be prepared before the one before has been released, and is watched all the same.
+func TestTheNextContainerIsWatched(t *testing.T) {
+	users := t.TempDir()
+	p := NewPreparer(users, zerolog.Nop())
+	alice := masked(t, users, "alice")
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	p.begin(fd)
+	for range 2 {
+		if _, err := p.Prepare(alice); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for left := 1; left >= 0; left-- {
+		p.Release(alice)
+		if _, known := p.mounted[alice.Fingerprint()]; known != (left > 0) || (len(p.watches.held[alice.Fingerprint()]) > 0) != known {
+			t.Errorf("with %d containers left it is known: %t, and watched in %d directories", left, known, len(p.watches.held[alice.Fingerprint()]))
+		}
+	}
+}
+
 // The watch ends while things happen, of which each has to be looked at.
 func TestTheWatchEnds(t *testing.T) {
 	users := t.TempDir()

@@ -1,0 +1,153 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// What hides files from containers is there for as long as their programs run.
+
+// releases are Mounts that note how many containers Docker has when one is released, and refuse to prepare for as long as refuse says.
+type releases struct {
+	engine  *scriptedEngine
+	refuse  func(try int) error
+	tries   int
+	running []int
+}
+
+func (r *releases) Prepare(Spec) (Prepared, error) {
+	if r.tries++; r.refuse != nil {
+		return Prepared{}, r.refuse(r.tries)
+	}
+	return Prepared{}, nil
+}
+
+func (r *releases) Release(Spec) {
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	r.running = append(r.running, len(r.engine.containers))
+}
+
+func (r *releases) Rebind(Spec, Spec) error { return nil }
+
+// requireOne requires one release, with no container there.
+func (r *releases) requireOne(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	if got := fmt.Sprint(r.running); got != "[0]" {
+		t.Errorf("released while so many containers were there: %s", got)
+	}
+}
+
+// lasting starts a container that lasts.
+func (s *scriptedEngine) lasting(t *testing.T, e *Executor) ProcessContainer {
+	t.Helper()
+	var count atomic.Int64
+	s.attach, s.unasked = answers(t, &count), true
+	spec := s.spec("alice")
+	spec.Lasting = "s1"
+	made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		mounts := &releases{engine: engine}
+		e.cfg.Mounts = mounts
+		defer e.Shutdown()
+		made := engine.lasting(t, e)
+		if err := e.RemoveProcess(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		mounts.requireOne(t)
+	})
+}
+
+// Nobody waits until a container is made that is to be expelled, and no call gets it.
+func TestExpelOfWhatIsBeingMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.attach = func(string, attachStream) {} // the agent does not answer
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		done := make(chan error)
+		go func() {
+			_, err := e.Run(context.WithoutCancel(t.Context()), engine.spec("alice"), aCommand, discard)
+			done <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		for range containerTries {
+			e.Expel(engine.spec("alice").Fingerprint())
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("the watch of all users stands still for %v", took)
+			}
+			time.Sleep(endingLag + time.Second)
+			synctest.Wait()
+			begun = time.Now()
+		}
+		if err := <-done; !errors.Is(err, errLost) {
+			t.Errorf("the call that waited: %v", err)
+		}
+	})
+}
+
+// A container of a process that was found and cannot be watched ends; one whose storage does not answer yet is asked for again.
+func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
+	for name, scene := range map[string]struct {
+		refuse func(try int) error
+		there  bool
+	}{
+		"never": {func(int) error { return errors.New("cannot be watched") }, false},
+		"once its storage answers": {func(try int) error {
+			if try < 4 {
+				return fmt.Errorf("the home does not answer: %w", cerrdefs.ErrUnavailable)
+			}
+			return nil
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				first := engine.executor()
+				made := engine.lasting(t, first)
+				first.Shutdown()
+				e := engine.executor()
+				mounts := &releases{engine: engine, refuse: scene.refuse}
+				e.cfg.Mounts = mounts
+				e.Start(t.Context(), noProcesses{})
+				defer e.Shutdown()
+				time.Sleep(time.Minute)
+				engine.mu.Lock()
+				_, there := engine.containers[made.ID]
+				engine.mu.Unlock()
+				if there != scene.there {
+					t.Errorf("is there: %t, after %d tries to prepare it", there, mounts.tries)
+				}
+				if there {
+					if err := e.RemoveProcess(t.Context(), made.ID); err != nil {
+						t.Error(err)
+					}
+					mounts.requireOne(t)
+				}
+			})
+		})
+	}
+}
