@@ -22,7 +22,7 @@ type pending struct {
 
 // handle answers a packet from source into out, without waiting for anybody. If an upstream has to be
 // asked, it returns that instead, and the caller goes on with resolve. An empty reply is not sent. Over
-// a stream answers may be large, and nothing is dropped, because there a loss is none.
+// a stream answers may be large, and nothing is dropped, because there a loss is none: a question too many is the last.
 func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	ep := s.config.Endpoint(source.Unmap())
@@ -36,6 +36,7 @@ func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stre
 	}
 	fast := ep.rate.take(now.UnixNano(), s.interval, burst) &&
 		s.accounts.of(ep).take(now.UnixNano(), s.interval/userRate, burst)
+	q.last = !fast
 	if !fast && !stream {
 		s.decided(ep, "", 0, Limited, reasonRate, now)
 		return nil, nil

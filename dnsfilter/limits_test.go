@@ -1,6 +1,9 @@
 package dnsfilter_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -60,6 +63,42 @@ func TestRate(t *testing.T) {
 	l.wantSaid(other, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 	if n := l.count(dnsfilter.Limited); n != 5 {
 		t.Errorf("%d were limited", n)
+	}
+}
+
+// A connection ends with the first question too many, whatever else has been sent on it.
+func TestRateOfAStream(t *testing.T) {
+	for name, ask := range map[string]func() ([]byte, error){
+		"questions": new(dns.Msg).SetQuestion("example.org.", dns.TypeA).Pack,
+		"garbage":   func() ([]byte, error) { return make([]byte, 12), nil }, // a question without one
+	} {
+		l := newLab(t, func(c *dnsfilter.Config) { c.QueriesPerSecond = 2 }, newFake(t, nil).addr)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(filtered)}}
+		conn, err := dialer.Dial("tcp", l.addr)
+		must(t, err)
+		packed, err := ask()
+		must(t, err)
+		packed = append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)
+		_, err = conn.Write(bytes.Repeat(packed, 100))
+		must(t, err)
+		answers := 0
+		for {
+			answer := make([]byte, 2)
+			if _, err := io.ReadFull(conn, answer); err != nil {
+				break
+			}
+			if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint16(answer))); err != nil {
+				break
+			}
+			answers++
+		}
+		_ = conn.Close()
+		if answers > 5 { // fewer, where the end of what was not read overtook them
+			t.Errorf("%s: %d answers", name, answers)
+		}
+		if n := l.count(dnsfilter.Limited); n > 1 {
+			t.Errorf("%s: %d were limited", name, n)
+		}
 	}
 }
 

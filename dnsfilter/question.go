@@ -43,6 +43,7 @@ type question struct {
 	host   bool // the name is made of letters, digits, '-' and '_' alone
 	edns   bool
 	do     bool
+	last   bool                      // a stream ends with its answer
 	limit  int                       // the largest answer that may be sent
 	keyLen int                       // how much of key is in use
 	key    [keyPrefix + maxName]byte // what the cache is asked for

@@ -43,8 +43,8 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 	}
 }
 
-// serveConn answers one question after the other until the client closes, is idle, or sends what is no
-// question.
+// serveConn answers one question after the other until the client closes, is idle, sends what is no question, or has asked too
+// many: what it sends on a connection that is there costs it next to nothing, and a further connection has a rate of its own.
 func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr) {
 	var q question
 	packet := make([]byte, maxQuery)
@@ -73,7 +73,7 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 		out = reply[:0]
 		framed := net.Buffers{binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply}
 		_ = conn.SetWriteDeadline(time.Now().Add(s.config.IdleTimeout))
-		if _, err := framed.WriteTo(conn); err != nil {
+		if _, err := framed.WriteTo(conn); err != nil || q.last {
 			return
 		}
 	}

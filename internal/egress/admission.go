@@ -159,6 +159,7 @@ func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
 	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
 }
 
+// remove takes an address from its container, whose name is free at once.
 func (s *stack) remove(addr netip.Addr) {
 	s.changing.Lock()
 	ep := s.endpoints.at(addr)
@@ -166,15 +167,12 @@ func (s *stack) remove(addr netip.Addr) {
 		ep.revoke() // from here on it is not changed
 	}
 	s.changing.Unlock()
-	if ep == nil {
+	if ep == nil || !s.endpoints.unregister(ep) {
 		return
 	}
 	// The address stays taken until nothing is left that its next container could inherit.
 	if err := s.cutOff(ep); err != nil {
 		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
-		return
-	}
-	if !s.endpoints.unregister(ep) {
 		return
 	}
 	if !ep.open {

@@ -190,9 +190,17 @@ func (es *endpoints) count() int {
 	return len(es.byAddr)
 }
 
+// served returns the container with an address if anything new may pass for it, or nil.
+func (es *endpoints) served(addr netip.Addr) *endpoint {
+	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
+		return ep
+	}
+	return nil
+}
+
 // dnsEndpoint implements dnsfilter.Config.Endpoint.
 func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Endpoint {
-	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
+	if ep := es.served(addr); ep != nil {
 		return ep.dns
 	}
 	return nil
@@ -203,10 +211,8 @@ func (es *endpoints) passing() bool { return es.mayPass == nil || es.mayPass() =
 
 // guardEndpoint implements guard.Config.Endpoint.
 func (es *endpoints) guardEndpoint(addr netip.Addr) (guard.Endpoint, bool) {
-	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
-		return ep, true
-	}
-	return nil, false
+	ep := es.served(addr)
+	return ep, ep != nil
 }
 
 // gone reports whether the container is removed.

@@ -156,8 +156,8 @@ func pause(ctx context.Context, d time.Duration) {
 // or the container has gone.
 func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer abort(c)
-	ep := s.endpoints.at(addrPortOf(c.RemoteAddr()).Addr())
-	if ep == nil || ep.gone() || ep.open {
+	ep := s.endpoints.served(addrPortOf(c.RemoteAddr()).Addr())
+	if ep == nil || ep.open {
 		return
 	}
 	to := addrPortOf(c.LocalAddr())

@@ -66,6 +66,35 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 	})
 }
 
+// failingTable cuts nobody off the first time.
+type failingTable struct {
+	none
+	failed bool
+}
+
+func (f *failingTable) Remove(netip.Addr) error {
+	if f.failed {
+		return nil
+	}
+	f.failed = true
+	return errors.New("the kernel was busy once")
+}
+
+// A container that could not be cut off keeps its address, and the next one of its name gets another.
+func TestAnAddressThatCannotBeCutOff(t *testing.T) {
+	s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: &failingTable{}, stop: func() {}}
+	s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/24"), Gateway: netip.MustParseAddr("10.1.2.1")})
+	open := testSpec("c", "*")
+	first, err := s.add(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.remove(first)
+	if again, err := s.add(open); err != nil || again == first {
+		t.Errorf("%s after %s: %v", again, first, err)
+	}
+}
+
 // What waits is bounded: one too many is done by who asks for it.
 func TestWhatIsDoneLaterIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

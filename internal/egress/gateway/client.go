@@ -28,6 +28,9 @@ type Client struct {
 
 	mu   sync.Mutex
 	conn *net.UnixConn
+	late int // answers that are still to come, to requests that were given up
+	// patience is how long it waits for an answer.
+	patience time.Duration
 }
 
 const (
@@ -43,7 +46,7 @@ func Dial(ctx context.Context, dir string, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{conn: conn}
+	client := &Client{conn: conn, patience: patience}
 	said, files, err := client.ask(request{Do: doOpen})
 	if err == nil {
 		err = client.take(said, files, c)
@@ -84,11 +87,7 @@ func dial(ctx context.Context, dir string) (*net.UnixConn, error) {
 
 // take makes sockets of the files that came, all of which it closes.
 func (c *Client) take(said answer, files []*os.File, cfg Config) error {
-	defer func() {
-		for _, f := range files {
-			_ = f.Close()
-		}
-	}()
+	defer closeAll(files)
 	const fixed = 4 // the namespace, DNS over TCP, TLS and HTTP
 	if said.UDP < 1 || len(files) != fixed+said.UDP+len(cfg.Ports) {
 		return fmt.Errorf("%d descriptors came, %d of them for UDP", len(files), said.UDP)
@@ -174,31 +173,53 @@ func (c *Client) ask(r request) (said answer, files []*os.File, err error) {
 	if err != nil {
 		return said, nil, err
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(c.patience)); err != nil {
 		return said, nil, fmt.Errorf("cannot ask the gateway: %w", err)
+	}
+	for ; c.late > 0; c.late-- {
+		if _, files, err = c.receive(); err != nil {
+			return said, nil, err
+		}
+		closeAll(files)
 	}
 	if _, err := c.conn.Write(text); err != nil {
 		return said, nil, fmt.Errorf("cannot ask the gateway: %w", err)
 	}
+	c.late++
+	if said, files, err = c.receive(); err != nil {
+		return said, nil, err
+	}
+	c.late--
+	if said.Error != "" {
+		closeAll(files)
+		return answer{}, nil, errors.New(said.Error)
+	}
+	return said, files, nil
+}
+
+// receive takes the next answer. The gateway gives them in the order of the requests.
+func (c *Client) receive() (said answer, files []*os.File, err error) {
 	message, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*253))
 	n, carried, _, _, err := c.conn.ReadMsgUnix(message, rights)
 	if err != nil {
-		// The answer may come later, and would be taken for another's.
-		return said, nil, errors.Join(fmt.Errorf("the gateway does not answer: %w", err), c.conn.Close())
+		return said, nil, fmt.Errorf("the gateway does not answer: %w", err)
 	}
-	if files, err = filesIn(rights[:carried]); err == nil {
+	files, err = filesIn(rights[:carried])
+	if err == nil {
 		err = json.Unmarshal(message[:n], &said)
 	}
-	if err == nil && said.Error != "" {
-		err = errors.New(said.Error)
-	}
 	if err != nil {
-		for _, f := range files {
-			_ = f.Close()
-		}
-		return answer{}, nil, err
+		closeAll(files)
+		said = answer{Error: err.Error()} // it has come all the same
+		return said, nil, nil
 	}
 	return said, files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 func filesIn(rights []byte) (files []*os.File, err error) {

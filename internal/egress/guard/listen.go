@@ -2,9 +2,14 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"time"
 )
+
+// acceptPause is how long after an accept that has failed the next one is tried.
+const acceptPause = 100 * time.Millisecond
 
 // httpListener accepts HTTP connections of clients, within their limits.
 type httpListener struct {
@@ -13,12 +18,23 @@ type httpListener struct {
 	life  context.Context // the guard's
 }
 
-// Accept returns *conn.
+// Accept returns *conn. Its only errors are those of a listener that is closed: a server ends at any.
 func (l *httpListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.AcceptTCP()
+		if l.life.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if c != nil {
+				reset(c)
+			}
+			return nil, net.ErrClosed
+		}
 		if err != nil {
-			return nil, err
+			l.guard.cfg.Logger.Error().Err(err).Msg("cannot accept an HTTP connection")
+			select {
+			case <-l.life.Done():
+			case <-time.After(acceptPause):
+			}
+			continue
 		}
 		if l.guard.direct(peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr(), l.guard.cfg.HTTPPort, func() (*net.TCPConn, error) { return c, nil }) {
 			continue
