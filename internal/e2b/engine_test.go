@@ -182,10 +182,11 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 	say(a)
 }
 
+// find returns the newest command of a tag, as the agent does.
 func (e *engine) find(id string, r ask.Request) *hostCommand {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.commands[id] {
+	for _, c := range slices.Backward(e.commands[id]) {
 		if c.PID == r.PID || r.Tag != "" && c.Tag == r.Tag {
 			return c
 		}

@@ -1,12 +1,10 @@
 package e2b
 
 import (
-	"bufio"
 	"compress/gzip"
 	"context"
 	"io"
 	"mime"
-	"mime/multipart"
 	"net/http"
 	"path"
 	"strings"
@@ -113,7 +111,7 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	case "multipart/form-data":
 		k := &kept{of: s.bodies, owner: c.Info().Owner, id: c.ID()}
 		defer k.release()
-		if written, err = c.writeForm(req.Context(), k, given, multipart.NewReader(bufio.NewReaderSize(body, formBuffer), parameters["boundary"]), s.cfg.MaxRequest); err != nil {
+		if written, err = c.writeForm(req.Context(), k, given, newFormReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
@@ -123,24 +121,18 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	return nil
 }
 
-// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and each time that is asked of a
-// connection it costs a system call and a deadline.
-const formBuffer = 256 << 10
-
 // writeForm writes the files of a form. Those that were whole when it breaks off stay. All their names together have so
 // many bytes at most, and are the request's to keep.
-func (c called) writeForm(ctx context.Context, k *kept, given string, form *multipart.Reader, mostNames int64) ([]writtenBody, error) {
+func (c called) writeForm(ctx context.Context, k *kept, given string, form *formReader, mostNames int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
-		part, err := form.NextRawPart()
+		part, parameters, err := form.next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return nil, invalid("the form is broken: %v", err)
+			return nil, err
 		}
-		// FileName would leave the last component alone.
-		_, parameters, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 		if parameters["name"] != "file" {
 			continue
 		}

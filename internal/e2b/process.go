@@ -3,6 +3,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"slices"
 	"syscall"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	if err != nil {
 		return err
 	}
-	terminal, err := hasTerminal(ctx, c, which)
+	running, err := c.Commands(ctx) // before it is followed, as it may end meanwhile
 	if err != nil {
 		return err
 	}
@@ -78,20 +79,15 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, terminal, c.keepalive, func(e *processpb.ProcessEvent) error {
+	// Which one a tag means, the sandbox alone decides.
+	return follow(ctx, reader, hasTerminal(running, reader.PID()), c.keepalive, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.ConnectResponse{Event: e})
 	})
 }
 
-// hasTerminal reports whether a command that runs has one: one that has ended had none that mattered any more.
-func hasTerminal(ctx context.Context, c called, which lasting.Selector) (bool, error) {
-	running, err := c.Commands(ctx)
-	for _, r := range running {
-		if r.PID == which.PID || which.Tag != "" && r.Tag == which.Tag {
-			return r.Terminal, nil
-		}
-	}
-	return false, err
+// hasTerminal reports whether a command is among those that run and has one: one that has ended had none that mattered any more.
+func hasTerminal(running []lasting.Running, pid int) bool {
+	return slices.ContainsFunc(running, func(r lasting.Running) bool { return r.PID == pid && r.Terminal })
 }
 
 func (s *server) updateProcess(ctx context.Context, c called, r *processpb.UpdateRequest) (*processpb.UpdateResponse, error) {

@@ -195,6 +195,44 @@ func TestACommandOnItsOwn(t *testing.T) {
 	}
 }
 
+// TestATagOfSeveral means the newest one, also where it has a terminal and the others have none, and where it has none.
+func TestATagOfSeveral(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	terminals := map[string][]*processpb.PTY{"has one": {nil, {}}, "has none": {{}, nil}}
+	for tag, all := range terminals {
+		var newest uint32
+		for _, terminal := range all {
+			r := command("read a; echo got $a")
+			r.Tag, r.Pty = &tag, terminal
+			stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start", r)
+			if err != nil || !stream.Receive() {
+				t.Fatal(err)
+			}
+			defer stream.Close()
+			newest = stream.Msg().GetEvent().GetStart().GetPid()
+		}
+		which := &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Tag{Tag: tag}}
+		again, err := followRPC[processpb.ConnectRequest, processpb.ConnectResponse](t.Context(), b, "/process.Process/Connect", &processpb.ConnectRequest{Process: which})
+		if err != nil || !again.Receive() {
+			t.Fatal(err)
+		}
+		defer again.Close()
+		var got heard
+		got.add(again.Msg().GetEvent())
+		input := &processpb.SendInputRequest{Process: which, Input: &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: []byte("x\n")}}}
+		if _, err := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", input); err != nil {
+			t.Fatal(err)
+		}
+		for again.Receive() {
+			got.add(again.Msg().GetEvent())
+		}
+		inTerminal := all[len(all)-1] != nil
+		if got.pid != newest || got.end == nil || inTerminal && got.pty != "got x\n" || !inTerminal && got.stdout != "got x\n" {
+			t.Errorf("the newest %s: %+v, not of %d, %v", tag, got, newest, again.Err())
+		}
+	}
+}
+
 func TestSelectorsOfNone(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	for _, tt := range []struct {

@@ -52,7 +52,7 @@ export async function reattach(transport: Transport, path: string, args: Reattac
  * on, and Sandbox.reattach comes back to it.
  */
 export class Attached implements AsyncIterable<ExecEvent> {
-    /** @internal Settles with the first event. */
+    /** @internal Settles with the start, or with the end where that comes first. */
     readonly started: Promise<void>;
     readonly #connection: WebSocket;
     readonly #fault: (error: Error) => unknown;
@@ -61,6 +61,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
     #credit: number;
     #offset: number;
     #execId: string | undefined;
+    #begun = false;
     #end: { error?: unknown } | undefined;
     #changed = deferred();
 
@@ -157,25 +158,17 @@ export class Attached implements AsyncIterable<ExecEvent> {
         await this.#connection.send(JSON.stringify(input));
     }
 
-    /** #start waits for the first event, and leaves the others to #pump. */
+    /** #start waits until the command has started, or has ended: that the connection is kept alive says neither. */
     async #start(): Promise<void> {
-        const messages = this.#connection.messages();
-        try {
-            const first = await messages.next();
-            if (first.done) throw new Error("the connection has ended");
-            this.#take(first.value);
-        } catch (error) {
-            this.#finish({ error: this.#fault(error as Error) });
-            this.close();
-            throw this.#end?.error;
-        }
-        void this.#pump(messages);
+        void this.#pump();
+        while (!this.#begun && this.#end === undefined) await this.#changed.promise;
+        if (!this.#begun && this.#end !== undefined && "error" in this.#end) throw this.#end.error;
     }
 
     /** #pump takes what comes until the exit. It never fails: whoever reads is told. */
-    async #pump(messages: AsyncGenerator<Message, void, undefined>): Promise<void> {
+    async #pump(): Promise<void> {
         try {
-            for await (const message of messages) {
+            for await (const message of this.#connection.messages()) {
                 const event = this.#take(message);
                 if (event !== undefined) return this.#finish({});
                 while (this.#waiting > maxWaiting && this.#end === undefined) await this.#changed.promise;
@@ -201,6 +194,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
     #told(event: Schemas["Event"]): ExecEvent | undefined {
         if (event.type === "error") throw told(event.error);
         if (event.type === "start") {
+            this.#begun = true;
             this.#execId = event.execId;
             this.#offset += event.lost ?? 0;
         }

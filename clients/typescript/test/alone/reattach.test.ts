@@ -91,6 +91,38 @@ test("there may be nothing to come back to", async (t) => {
     await assert.rejects(replaced.exit(), (error) => error instanceof SandboxError && error.kind === "conflict" && error.requestId === "r-1");
 });
 
+test("a keepalive is not the start", async (t) => {
+    const { fake, box } = await boxed(t, () => {});
+    const keepalive = text('{"type":"keepalive"}');
+    const begins = [() => box.attach({ command: "c", detachOnDisconnect: true }), () => box.reattach({ execId: id })];
+    const says = (...frames: Buffer[]) => {
+        fake.onUpgrade((request, socket) => {
+            socket.resume();
+            shake(request, socket, keepalive, ...frames);
+        });
+    };
+    for (const begin of begins) {
+        says(text('{"type":"error","error":{"kind":"busy","message":"m","requestId":"r-1"}}'));
+        await assert.rejects(begin(), (error) => error instanceof SandboxError && error.kind === "busy" && error.requestId === "r-1");
+
+        says(keepalive, text(`{"type":"start","execId":"${id}"}`), output(1, "one"), exit);
+        const begun = await begin();
+        assert.equal(begun.execId, id);
+        const types = [];
+        for await (const event of begun) types.push(event.type);
+        assert.deepEqual(types, ["start", "stdout", "exit"]);
+
+        says(exit);
+        assert.equal((await (await begin()).exit()).exitCode, 0);
+    }
+    fake.onUpgrade((request, socket) => {
+        socket.resume();
+        shake(request, socket, keepalive);
+        socket.end();
+    });
+    for (const begin of begins) await assert.rejects(begin(), (error) => error instanceof SandboxError && error.kind === "lost");
+});
+
 test("execs are listed and killed", async (t) => {
     const one = { execId: id, command: "c", tty: false, attached: false, outputBytes: 3, createdAt: "2026-01-02T15:04:05Z" };
     const { fake, box } = await boxed(t, async (request, response) => {
