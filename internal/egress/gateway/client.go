@@ -88,7 +88,7 @@ func dial(ctx context.Context, dir string) (*net.UnixConn, error) {
 // take makes sockets of the files that came, all of which it closes.
 func (c *Client) take(said answer, files []*os.File, cfg Config) error {
 	defer func() { closeAll(files) }() // but for the namespace
-	const fixed = 4 // the namespace, DNS over TCP, TLS and HTTP
+	const fixed = 4                    // the namespace, DNS over TCP, TLS and HTTP
 	if said.UDP < 1 || len(files) != fixed+said.UDP+len(cfg.Ports) {
 		return fmt.Errorf("%d descriptors came, %d of them for UDP", len(files), said.UDP)
 	}
